@@ -137,6 +137,24 @@ class Wrapper(Env):
         return env
 
 
+class ObservationWrapper(Wrapper):
+    """A wrapper that changes observations and nothing else."""
+
+    @abstractmethod
+    def change_obs(self, obs: Any) -> Nest:
+        """Returns what takes the place of an observation."""
+
+    def reset(self) -> tuple[Nest, Info]:
+        """Resets; changes the observation."""
+        obs, info = self.env.reset()
+        return self.change_obs(obs), info
+
+    def step(self, action: Any) -> Step:
+        """Steps; changes the observation."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self.change_obs(obs), reward, terminated, truncated, info
+
+
 class VectorEnv(ABC):
     """N streams in step; every leaf of arguments and results is [N, ...].
 

@@ -12,10 +12,10 @@ from session import nest
 from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.data.spec import is_leaf, plain
-from surreal_like.env.base import Env, Info, Step, Wrapper
+from surreal_like.env.base import Env, ObservationWrapper
 
 
-class ImageWrapper(Wrapper):
+class ImageWrapper(ObservationWrapper):
     """Changes the images in observations: arrays with three axes, alone or in a nest.
 
     A derived class defines which arrays are images, and the changes of images and shapes.
@@ -46,16 +46,6 @@ class ImageWrapper(Wrapper):
         """Returns the changed image, of the same dtype."""
         raise NotImplementedError
 
-    def reset(self) -> tuple[Nest, Info]:
-        """Resets; returns changed images."""
-        obs, info = self.env.reset()
-        return self._observed(obs), info
-
-    def step(self, action: Any) -> Step:
-        """Steps; returns changed images."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._observed(obs), reward, terminated, truncated, info
-
     def _changed(self, spec: Any, path: str, keys: Sequence[str]) -> dict[str, Any]:
         if not is_leaf(spec):
             below = f"{path}/" if path else ""
@@ -68,7 +58,8 @@ class ImageWrapper(Wrapper):
         kept = {key: value for key, value in spec.items() if not isinstance(value, list)}
         return {**kept, "dim": list(self.new_shape(shape))}
 
-    def _observed(self, obs: Nest) -> Nest:
+    def change_obs(self, obs: Any) -> Nest:
+        """Returns observations with changed images."""
         leaves = nest.flatten(obs)
         for path, shape in self._shapes.items():
             image = np.asarray(leaves[path]) if path in leaves else None

@@ -14,7 +14,7 @@ from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.data.spec import is_leaf
 from surreal_like.env.actions import ActionValidator
-from surreal_like.env.base import Env, Info, Step, Wrapper
+from surreal_like.env.base import Env, Info, ObservationWrapper, Step, Wrapper
 from surreal_like.errors import DataError
 
 
@@ -92,7 +92,7 @@ class ClipAction(Wrapper):
         return self.env.step(self._door(action))
 
 
-class FilterObservation(Wrapper):
+class FilterObservation(ObservationWrapper):
     """Removes parts of a dict of observations.
 
     keep: the parts to keep; drop: those to remove. One of the two is given.
@@ -113,21 +113,12 @@ class FilterObservation(Wrapper):
             )
         self.obs_spec = {key: spec[key] for key in self._keys}
 
-    def reset(self) -> tuple[Nest, Info]:
-        """Resets; returns the kept parts."""
-        obs, info = self.env.reset()
-        return self._filtered(obs), info
-
-    def step(self, action: Any) -> Step:
-        """Steps; returns the kept parts."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._filtered(obs), reward, terminated, truncated, info
-
-    def _filtered(self, obs: Any) -> Nest:
+    def change_obs(self, obs: Any) -> Nest:
+        """Returns the kept parts."""
         return {key: obs[key] for key in self._keys if key in obs}
 
 
-class FloatObservation(Wrapper):
+class FloatObservation(ObservationWrapper):
     """Makes float32 numbers of all parts of the observations, as they are.
 
     For small whole numbers in bytes, which networks would otherwise get divided by 255;
@@ -138,15 +129,9 @@ class FloatObservation(Wrapper):
         super().__init__(env)
         self.obs_spec = _float_spec(env.obs_spec)
 
-    def reset(self) -> tuple[Nest, Info]:
-        """Resets; returns float32 numbers."""
-        obs, info = self.env.reset()
-        return nest.map(_as_float, obs), info
-
-    def step(self, action: Any) -> Step:
-        """Steps; returns float32 numbers."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return nest.map(_as_float, obs), reward, terminated, truncated, info
+    def change_obs(self, obs: Any) -> Nest:
+        """Returns float32 numbers."""
+        return nest.map(_as_float, obs)
 
 
 class NeverTerminate(Wrapper):

@@ -23,6 +23,7 @@ from surreal_like.replay.server import ReplayService
 from tests.api.parts import MyReplay
 from tests.api.planned import end_script, looking_on
 from tests.api.stage import Stage, push_chunk
+from tests.clock import HandClock
 from tests.surreal_like.replay.chunks import chunk_of
 
 
@@ -244,20 +245,12 @@ def test_R13_tensorplex_takes_any_statistics(stage: Stage) -> None:
     ("rule", "left"), [("max_age_seconds", 12), ("max_version_lag", 19), ("max_rows", 5)]
 )
 def test_R14_the_rule_of_eviction_is_a_setting(config: Config, rule: str, left: int) -> None:
-    class Clock:
-        seconds = 0.0
-
-        def now(self) -> float:
-            return self.seconds
-
-        time = now
-
     rules = {"max_age_seconds": 0.0, "max_version_lag": 0, "max_rows": 0}
     values = {"max_age_seconds": 2.5, "max_version_lag": 1, "max_rows": 5}
     replay = make_replay(config, evict_rule=rules | {rule: values[rule]})
-    replay.clock = Clock()
+    replay.clock = clock = HandClock()
     for sequence in range(1, 6):  # four rows a second; ids 0 to 19, ten rows of each version
-        replay.clock.seconds = float(sequence)
+        clock.seconds = float(sequence)
         replay.insert(chunk_of("MMMM", sequence=sequence, first_id=4 * sequence + 5))
     gone = replay.evict()
     assert replay.statistics()["size"] == 20 - gone == left

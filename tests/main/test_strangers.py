@@ -20,6 +20,7 @@ from session.wire.requests import RouterSocket
 from session.wire.security import Security, write_keys
 from session.wire.sockets import poll
 from surreal_like.experiment.topology import make_topology
+from tests.session.process.test_entry import finish
 from tests.session.wire.rig import free_port
 from tests.surreal_like.agent.rig import make_config
 
@@ -70,16 +71,6 @@ def run(tmp_path: Path) -> Iterator[Run]:
     made = Run(tmp_path)
     yield made
     made.close()
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Exit code, and what was said on standard error."""
-    with process:
-        try:
-            _, said = process.communicate(timeout=DEADLINE_SECONDS)
-        finally:
-            process.kill()
-    return process.returncode, said
 
 
 def check(process: subprocess.Popen[str], *words: str) -> None:

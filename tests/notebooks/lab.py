@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.browser import WAIT_SECONDS, Page
+from tests.session.wire.rig import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 # Lab itself would ask for news; nothing is to leave this machine.
@@ -43,8 +43,7 @@ def environment(folder: Path) -> dict[str, str]:
 @contextmanager
 def lab(folder: Path) -> Iterator[str]:
     """Start JupyterLab over a folder; give its address."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}"
     settings = folder / ".jupyter" / "jupyter_config_dir" / "labconfig"
     settings.mkdir(parents=True)

@@ -121,6 +121,11 @@ class Train(Process):
 
         return until(looked, seconds=seconds, what=lambda: self.words)[0]
 
+    def learn(self, updates: int) -> None:
+        """Waits until it has made more updates than it has now."""
+        reached = self.line["iterations"] + updates
+        self.until(lambda: self.line["iterations"] > reached)
+
     def family(self) -> list[psutil.Process]:
         """It and all processes below it."""
         own = psutil.Process(self.pid)

@@ -19,11 +19,6 @@ WORDS = (
 )
 
 
-def goes_on(train: Train) -> None:
-    reached = train.line["iterations"] + 100
-    train.until(lambda: train.line["iterations"] > reached)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_parts_are_killed_while_gradients_are_under_way(run_folder: Path) -> None:
@@ -31,7 +26,7 @@ def test_parts_are_killed_while_gradients_are_under_way(run_folder: Path) -> Non
         train.until(lambda: train.line.get("iterations", 0) > 100)
         for name in ("agent-0", "replay-0", "learner", "agent-1"):
             train.kill(name)
-            goes_on(train)
+            train.learn(100)
         train.signal(2)
         assert train.wait(60) == 130, train.words
     result, progress = train.result, train.progress

@@ -16,11 +16,6 @@ WORDS = (
 )
 
 
-def learns(train: Train) -> None:
-    reached = train.line["iterations"] + 20
-    train.until(lambda: train.line["iterations"] > reached)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_synchronous_run_goes_on_when_a_part_is_killed(run_folder: Path) -> None:
@@ -29,7 +24,7 @@ def test_a_synchronous_run_goes_on_when_a_part_is_killed(run_folder: Path) -> No
         train.until(lambda: train.line.get("iterations", 0) > 20)
         for name in ("agent-1", "replay-0", "ps", "learner"):
             train.kill(name)
-            learns(train)
+            train.learn(20)
         train.signal(2)
         assert train.wait(60) == 130, train.words
     restarts = {name: part["restarts"] for name, part in train.result["components"].items()}

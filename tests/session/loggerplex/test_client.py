@@ -12,7 +12,7 @@ import pytest
 from session.errors import ConfigError
 from session.loggerplex.client import Log, early_log, make_log
 from session.wire.telemetry_buffer import Channel
-from tests.session.tensorplex.rig import HandClock
+from tests.clock import HandClock
 
 
 class Kept(Channel):

@@ -1,6 +1,5 @@
 """The hello: said until it is answered, again after each reconnection, never waiting."""
 
-import socket as tcp
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +12,7 @@ from session.process.clock import CountedClock
 from session.process.handshake import ANSWERS, Accepted, Handshake
 from session.wire import PROTOCOL_VERSION, AddressBook, Identity, Wire
 from session.wire.requests import Request, RouterSocket
-from tests.session.wire.rig import until
+from tests.session.wire.rig import free_port, until
 
 WELCOME = {"starts": 2, "incarnation": 1700, "version": [1600, 12], "iteration": 400}
 HELLO = {"name": "agent-0", "incarnation": 1650, "fingerprint": "ab" * 32, "spec_hash": "cd" * 8}
@@ -35,8 +34,7 @@ class Talk:
 
     def __init__(self) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        with tcp.create_server(("127.0.0.1", 0)) as free:
-            self.book = AddressBook.tcp({"ps.requests": int(free.getsockname()[1])})
+        self.book = AddressBook.tcp({"ps.requests": free_port()})
         self.clock = CountedClock()
         self.wire = Wire(self.context, self.book, Identity("agent-0", 1650))
         self.hello = Handshake(self.wire.dealer("ps.requests", ANSWERS), self.clock, **HELLO)  # type: ignore[arg-type]

@@ -7,96 +7,87 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session.process.periodic import Every, Rate, Stopwatch
+from tests.clock import HandClock
 
 
-class Clock:
-    """A clock that stands still until it is told."""
-
-    def __init__(self, now: float = 100.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def due_at(every: Every, clock: Clock, times: list[float]) -> list[float]:
+def due_at(every: Every, clock: HandClock, times: list[float]) -> list[float]:
     """At which of the times (seconds from 100) it is due."""
     due = []
     for time in times:
-        clock.now = 100.0 + time
+        clock.seconds = 100.0 + time
         if every():
             due.append(time)
     return due
 
 
 def test_every_n_calls() -> None:
-    every = Every(calls=3, clock=Clock())
+    every = Every(calls=3, clock=HandClock(100.0).now)
     assert [every() for _ in range(7)] == [False, False, True, False, False, True, False]
 
 
 def test_every_so_many_seconds_on_a_grid() -> None:
-    clock = Clock()
-    every = Every(seconds=2.0, clock=clock)
+    clock = HandClock(100.0)
+    every = Every(seconds=2.0, clock=clock.now)
     assert due_at(every, clock, [0, 1, 2, 2, 3, 4.5, 5, 6, 6.5, 8]) == [2, 4.5, 6, 8]
 
 
 def test_what_was_missed_is_due_once() -> None:
-    clock = Clock()
-    every = Every(seconds=1.0, clock=clock)
+    clock = HandClock(100.0)
+    every = Every(seconds=1.0, clock=clock.now)
     assert due_at(every, clock, [7.5, 7.6, 7.9, 8.0, 8.1]) == [7.5, 8.0]
 
 
 def test_whichever_is_first() -> None:
-    clock = Clock()
-    every = Every(calls=3, seconds=10.0, clock=clock)
+    clock = HandClock(100.0)
+    every = Every(calls=3, seconds=10.0, clock=clock.now)
     assert due_at(every, clock, [1, 2, 3, 12, 13.5, 14, 15]) == [3, 13.5]
 
 
 def test_zero_is_never() -> None:
-    clock = Clock()
-    every = Every(clock=clock)
+    clock = HandClock(100.0)
+    every = Every(clock=clock.now)
     assert due_at(every, clock, [0, 1e3, 1e9]) == []
 
 
 def test_rate_of_a_steady_stream() -> None:
-    clock = Clock()
-    rate = Rate(window_seconds=2.0, clock=clock)
+    clock = HandClock(100.0)
+    rate = Rate(window_seconds=2.0, clock=clock.now)
     assert rate.per_second() == 0
     for _ in range(1000):
-        clock.now += 0.01
+        clock.seconds += 0.01
         rate.add(3)
     assert rate.total == 3000
     assert rate.per_second() == pytest.approx(300, rel=0.01)
 
 
 def test_rate_is_right_from_the_start_and_forgets() -> None:
-    clock = Clock()
-    rate = Rate(window_seconds=5.0, clock=clock)
-    clock.now += 0.5
+    clock = HandClock(100.0)
+    rate = Rate(window_seconds=5.0, clock=clock.now)
+    clock.seconds += 0.5
     rate.add(5)
-    clock.now += 0.5
+    clock.seconds += 0.5
     assert rate.per_second() == pytest.approx(10)
-    clock.now += 100
+    clock.seconds += 100
     assert rate.per_second() == 0
 
 
 def test_rate_follows_a_change() -> None:
-    clock = Clock()
-    rate = Rate(window_seconds=1.0, clock=clock)
+    clock = HandClock(100.0)
+    rate = Rate(window_seconds=1.0, clock=clock.now)
     for per_step in (1, 5):
         for _ in range(1000):
-            clock.now += 0.01
+            clock.seconds += 0.01
             rate.add(per_step)
     assert rate.per_second() == pytest.approx(500, rel=0.02)
 
 
 @pytest.mark.parametrize("gap", [0.3, 2.5, 40.0])
 def test_rate_of_large_amounts_does_not_jump_between_them(gap: float) -> None:
-    clock = Clock()
-    rate = Rate(window_seconds=10.0, clock=clock)
+    clock = HandClock(100.0)
+    rate = Rate(window_seconds=10.0, clock=clock.now)
     seen = []
     for number in range(400):
-        clock.now += gap / 10
+        clock.seconds += gap / 10
         if number % 10 == 9:
             rate.add(1000 * gap)
         if number > 10:
@@ -106,21 +97,21 @@ def test_rate_of_large_amounts_does_not_jump_between_them(gap: float) -> None:
 
 
 def test_rate_falls_when_what_was_due_does_not_come() -> None:
-    clock = Clock()
-    rate = Rate(window_seconds=10.0, clock=clock)
+    clock = HandClock(100.0)
+    rate = Rate(window_seconds=10.0, clock=clock.now)
     for _ in range(10):
-        clock.now += 1.0
+        clock.seconds += 1.0
         rate.add(100)
     before = rate.per_second()
-    clock.now += 6.0
+    clock.seconds += 6.0
     assert 0 < rate.per_second() < 0.8 * before
 
 
 def test_rate_of_a_total_that_goes_on_from_another() -> None:
-    clock = Clock()
-    rate = Rate(clock=clock)
+    clock = HandClock(100.0)
+    rate = Rate(clock=clock.now)
     rate.begin(5000.0)
-    clock.now += 2.0
+    clock.seconds += 2.0
     rate.reach(5040.0)
     rate.reach(5040.0)
     assert rate.per_second() == pytest.approx(20)
@@ -128,10 +119,10 @@ def test_rate_of_a_total_that_goes_on_from_another() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.01, 10), st.floats(0, 100)), min_size=1, max_size=50))
 def test_rate_is_between_those_of_its_events(events: list[tuple[float, float]]) -> None:
-    clock = Clock()
-    rate = Rate(window_seconds=3.0, clock=clock)
+    clock = HandClock(100.0)
+    rate = Rate(window_seconds=3.0, clock=clock.now)
     for pause, amount in events:
-        clock.now += pause
+        clock.seconds += pause
         rate.add(amount)
     least = min(pause for pause, _ in events)
     assert 0 <= rate.per_second() <= 100 / least + 1e-6

@@ -16,20 +16,8 @@ from session.process.service import Service
 from session.wire import AddressBook
 from session.wire.sockets import poll
 from surreal_like.experiment.topology import make_topology
+from tests.clock import HandClock
 from tests.polling import until
-
-
-class HandClock:
-    """Stands still until it is turned."""
-
-    def __init__(self, start: float = 1_700_000_000.0) -> None:
-        self.seconds = start
-
-    def now(self) -> float:
-        return self.seconds
-
-    def time(self) -> float:
-        return self.seconds
 
 
 class Rig:
@@ -46,7 +34,7 @@ class Rig:
         self.folder.create()
         sockets = path / "s"
         sockets.mkdir()
-        self.clock = HandClock()
+        self.clock = HandClock(1_700_000_000.0)
         self.topology = make_topology(self.config)
         self.addresses = AddressBook.ipc(self.topology.endpoints, sockets)
         self.zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

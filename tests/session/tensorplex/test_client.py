@@ -11,7 +11,7 @@ from session.errors import UsageError
 from session.process.state import State
 from session.tensorplex.client import TensorplexClient
 from session.wire.telemetry_buffer import Channel
-from tests.session.tensorplex.rig import HandClock
+from tests.clock import HandClock
 
 Put = tuple[dict[str, Any], dict[str, Any]]
 

@@ -12,8 +12,8 @@ from tensorboard.util import tensor_util
 
 from session.tensorplex.client import TensorplexClient
 from session.tensorplex.event_files import EventFiles, summary_values
+from tests.clock import HandClock
 from tests.session.tensorplex.reading import curves, read, scalars
-from tests.session.tensorplex.rig import HandClock
 from tests.session.tensorplex.test_client import Kept
 
 

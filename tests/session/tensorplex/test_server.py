@@ -1,7 +1,6 @@
 """The Tensorplex server on real sockets: files and keys, the table, bad messages, the end."""
 
 import json
-import socket
 import urllib.request
 from typing import Any
 
@@ -16,6 +15,7 @@ from session.wire.requests import DealerSocket
 from tests.session.tensorplex.reading import curves, scalars
 from tests.session.tensorplex.rig import MakeRig, Rig
 from tests.session.tensorplex.rig import make_rig as make_rig
+from tests.session.wire.rig import free_port
 
 
 def received(server: Tensorplex) -> float:
@@ -192,11 +192,6 @@ def test_what_clients_dropped_becomes_a_curve(make_rig: MakeRig) -> None:
     assert len(scalars(rig.folder.tensorboard / "agent/0", "agent/a")) == 101
     [(_, step, value)] = scalars(rig.folder.tensorboard / "session", "dropped_records/agent-0")
     assert (step, value) == (149, 50)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def test_newest_values_are_served_where_a_port_is_set(make_rig: MakeRig) -> None:

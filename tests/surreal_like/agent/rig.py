@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import zmq
 
+import main.ps
 from session.config import Config
 from session.config.defaults import (
     BASE_ENV_CONFIG,
@@ -33,6 +35,7 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.experiment.topology import make_topology
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.network.module import Module
+from tests.clock import HandClock
 from tests.polling import until
 
 LEARNER_INCARNATION = 9
@@ -137,19 +140,6 @@ def make_config(env: Mapping[str, Any] | None = None, **session: Any) -> Config:
     ):
         config[section].extend(base)
     return config
-
-
-class HandClock:
-    """A clock that is moved by hand."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def time(self) -> float:
-        return self.seconds
 
 
 class Rig:
@@ -282,6 +272,14 @@ def make_rig(
     finally:
         rig.close()
         shutil.rmtree(folder)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    """A rig with a parameter server."""
+    with make_rig() as made:
+        made.start("ps", main.ps.build)
+        yield made
 
 
 class ReplayPeer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +34,6 @@ from tests.surreal_like.agent.rig import (
 from tests.surreal_like.ps.test_server import served
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with make_rig() as made:
-        made.start("ps", main.ps.build)
-        yield made
 
 
 def make_agent(
@@ -206,6 +198,7 @@ import numpy as np
 from session import Config
 from surreal_like import AgentMode, ExpSenderWrapper, TrainingTensorplexMonitor, to_float_tensor
 from tests.surreal_like.agent.rig import Count, LineAgent
+from tests.surreal_like.agent.rig import rig as rig
 
 config = Config.load_file(sys.argv[1] + "/config.yaml")
 config.session_config.folder = sys.argv[1]

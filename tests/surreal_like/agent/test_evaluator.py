@@ -16,6 +16,7 @@ from surreal_like.agent.loop import make_agent
 from surreal_like.env.vector import SyncVector
 from surreal_like.network.flat import read_flat
 from tests.surreal_like.agent.rig import Count, LearnerPeer, LineAgent, Rig, make_rig
+from tests.surreal_like.agent.rig import rig as rig
 from tests.surreal_like.agent.test_evaluation_reporter import ControlPeer
 
 
@@ -23,13 +24,6 @@ def build(context: Context) -> EvaluatorService:
     modes = context.config.session_config.evaluator.mode
     mode = modes[context.component.index % len(modes)]
     return EvaluatorService(context, make_agent(context, LineAgent, mode))
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with make_rig() as made:
-        made.start("ps", main.ps.build)
-        yield made
 
 
 def started(rig: Rig, incarnation: int = 5) -> Frame:

@@ -12,7 +12,7 @@ from session.errors import ConfigError
 from surreal_like.agent.fetcher import Fetcher, parse_mode
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.client import Newest
-from tests.surreal_like.agent.rig import HandClock
+from tests.clock import HandClock
 
 
 class Client:

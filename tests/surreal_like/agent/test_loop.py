@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,18 +20,12 @@ from surreal_like.agent.mode import AgentMode
 from surreal_like.errors import SpecError
 from surreal_like.experience.chunk import GRADIENT, Chunk
 from tests.surreal_like.agent.rig import LearnerPeer, Line, LineAgent, ReplayPeer, Rig, make_rig
+from tests.surreal_like.agent.rig import rig as rig
 from tests.surreal_like.ps.test_server import client
 
 
 def build(context: Context) -> AgentService:
     return AgentService(context, make_agent(context, LineAgent, AgentMode.training))
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with make_rig() as made:
-        made.start("ps", main.ps.build)
-        yield made
 
 
 def started(rig: Rig, incarnation: int = 5) -> Frame:

@@ -83,14 +83,6 @@ def test_the_policy_climbs_the_first_critic() -> None:
     assert losses[-1] < losses[0] - 1e-3
 
 
-def test_critics_are_not_moved_by_the_policys_loss() -> None:
-    learner = make_learner(critic_learning_rate=0.0)
-    before = learner.critics.hash()
-    learner.learn(make_transitions())
-    assert learner.critics.hash() == before
-    assert all(each.requires_grad for each in learner.critics.parameters())
-
-
 def test_a_late_policy_waits_its_turn_and_the_slow_networks_with_it() -> None:
     learner = make_learner(1, policy_delay=3)
     changed = []
@@ -214,14 +206,3 @@ def test_continuous_actions_come_near_the_optimum(name: str, tmp_path: Path) -> 
     run = play(tmp_path / "run", name, "toy:target", env_steps=1500, **SMALL)
     # Actions at random give -16.7 or so.
     assert run.result["best_eval"]["mean_return"] > -0.5
-
-
-def test_step_sizes_follow_their_schedules() -> None:
-    falling = {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": 1000}
-    learner = make_learner(learning_rate=falling, critic_learning_rate={**falling, "steps": 2000})
-    learner.env_steps = 500
-    assert learner.learn(make_transitions())["learning_rate"] == pytest.approx(5e-4)
-    learner.env_steps, before = 1000, (learner.policy.hash(), learner.critics.hash())
-    assert learner.learn(make_transitions(1))["learning_rate"] == 0.0
-    after = learner.policy.hash(), learner.critics.hash()
-    assert [x == y for x, y in zip(before, after, strict=True)] == [True, False]

@@ -15,6 +15,7 @@ from surreal_like.data.batch import Batch
 from surreal_like.env.toy import Chain, Clock
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.policy import load_policy
+from tests.surreal_like.algorithm import test_ppo
 from tests.surreal_like.algorithm.unrolls import (
     ACTIONS,
     BOX,
@@ -25,6 +26,7 @@ from tests.surreal_like.algorithm.unrolls import (
     B,
     T,
     configs,
+    constant,
     make_batch,
     play,
     spoil_masked_rows,
@@ -34,10 +36,6 @@ from tests.surreal_like.algorithm.unrolls import (
 def make_learner(action_spec: Any = None, **changed: Any) -> ImpalaLearner:
     torch.manual_seed(0)
     return ImpalaLearner(**configs(Impala, action_spec, **changed))
-
-
-def constant(value: float) -> dict[str, Any]:
-    return {"kind": "constant", "start": value}
 
 
 def slow_stream(
@@ -181,8 +179,9 @@ def test_good_actions_become_likelier(action_spec: Any, obs_spec: Any) -> None:
 
 
 @pytest.mark.parametrize("action_spec", ACTIONS.values(), ids=ACTIONS)
-def test_rows_that_nothing_was_done_at_change_nothing(action_spec: Any) -> None:
-    one, other = make_learner(action_spec), make_learner(action_spec)
+@pytest.mark.parametrize("make", [make_learner, test_ppo.make_learner], ids=["impala", "ppo"])
+def test_rows_that_nothing_was_done_at_change_nothing(make: Any, action_spec: Any) -> None:
+    one, other = make(action_spec), make(action_spec)
     one.learn(make_batch(action_spec))
     other.learn(spoil_masked_rows(make_batch(action_spec)))
     assert one.network.hash() == other.network.hash()
@@ -254,8 +253,11 @@ RATE = {"learner_config__algo__learning_rate__start": 1e-2}
 
 
 @pytest.mark.slow
-def test_chain_is_solved(tmp_path: Path) -> None:
-    run = play(tmp_path / "run", "impala", "toy:chain", env_steps=12_000, **RATE)
+@pytest.mark.parametrize(
+    ("name", "env_steps", "rate"), [("impala", 12_000, RATE), ("ppo", 6000, test_ppo.RATE)]
+)
+def test_chain_is_solved(tmp_path: Path, name: str, env_steps: int, rate: dict[str, float]) -> None:
+    run = play(tmp_path / "run", name, "toy:chain", env_steps=env_steps, **rate)
     assert run.result["best_eval"]["mean_return"] == pytest.approx(Chain().optimal_return)
     assert run.progress()[-1]["train"]["mean_return_100"] > 0.5
 

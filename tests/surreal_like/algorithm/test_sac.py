@@ -13,7 +13,7 @@ from session.errors import ConfigError
 from surreal_like.agent.base import Progress
 from surreal_like.algorithm.sac import SAC, SACAgent, SACLearner
 from surreal_like.network.flat import manifest_of, named_tensors
-from tests.surreal_like.algorithm.test_ddpg import SMALL
+from tests.surreal_like.algorithm import test_ddpg
 from tests.surreal_like.algorithm.transitions import SIZE, make_transitions, options
 from tests.surreal_like.algorithm.unrolls import play
 
@@ -30,6 +30,9 @@ def make_learner(**algo: Any) -> SACLearner:
 def make_agent(mode: str = "training", **algo: Any) -> SACAgent:
     torch.manual_seed(0)
     return SACAgent(**options(SAC, **algo), agent_id=0, agent_mode=mode)
+
+
+both = pytest.mark.parametrize("make", [make_learner, test_ddpg.make_learner], ids=["sac", "ddpg"])
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.2])
@@ -73,8 +76,9 @@ def test_the_policy_is_paid_for_entropy_and_climbs_the_lower_critic() -> None:
     assert value() > before + 0.01
 
 
-def test_critics_are_not_moved_by_the_policys_loss() -> None:
-    learner = make_learner(critic_learning_rate=0.0)
+@both
+def test_critics_are_not_moved_by_the_policys_loss(make: Any) -> None:
+    learner = make(critic_learning_rate=0.0)
     before = learner.critics.hash()
     learner.learn(make_transitions())
     assert learner.critics.hash() == before
@@ -160,15 +164,18 @@ def test_a_young_run_acts_at_random() -> None:
 
 @pytest.mark.slow
 def test_continuous_actions_come_near_the_optimum(tmp_path: Path) -> None:
-    words: dict[str, Any] = {key: value for key, value in SMALL.items() if "noise" not in key}
+    words: dict[str, Any] = {
+        key: value for key, value in test_ddpg.SMALL.items() if "noise" not in key
+    }
     words |= {"learner_config__algo__temperature": {"start": 0.1, "learning_rate": 3e-3}}
     run = play(tmp_path / "run", "sac", "toy:target", env_steps=2500, **words)
     assert run.result["best_eval"]["mean_return"] > -0.5
 
 
-def test_step_sizes_follow_their_schedules() -> None:
+@both
+def test_step_sizes_follow_their_schedules(make: Any) -> None:
     falling = {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": 1000}
-    learner = make_learner(learning_rate=falling, critic_learning_rate={**falling, "steps": 2000})
+    learner = make(learning_rate=falling, critic_learning_rate={**falling, "steps": 2000})
     learner.env_steps = 500
     assert learner.learn(make_transitions())["learning_rate"] == pytest.approx(5e-4)
     learner.env_steps, before = 1000, (learner.policy.hash(), learner.critics.hash())

@@ -26,6 +26,11 @@ T, B = 5, 4
 SMALL = {"hidden_sizes": [8]}
 
 
+def constant(value: float) -> dict[str, Any]:
+    """A schedule that stays at a value."""
+    return {"kind": "constant", "start": value}
+
+
 def configs(
     algorithm: type[Algorithm],
     action_spec: dict[str, Any] | None = None,

@@ -20,6 +20,7 @@ from surreal_like.env.monitor import (
     EvalTensorplexMonitor,
     TrainingTensorplexMonitor,
 )
+from tests.clock import HandClock
 
 Monitor = type[TrainingTensorplexMonitor] | type[EvalTensorplexMonitor]
 SPECS = {
@@ -74,19 +75,6 @@ class Corridor(Env):
         return np.zeros(1, np.float32), 0.5, self.left == 0, False, info
 
 
-class HandClock:
-    """Stands still until it is turned."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def time(self) -> float:
-        return self.seconds
-
-
 class Kept:
     """A metrics client whose records can be looked at."""
 
@@ -101,7 +89,7 @@ class Kept:
 
 @pytest.fixture
 def clock() -> HandClock:
-    return HandClock()
+    return HandClock(100.0)
 
 
 @pytest.fixture

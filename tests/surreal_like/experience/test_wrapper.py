@@ -23,6 +23,7 @@ from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
 from surreal_like.experience import sender
 from surreal_like.experience.wrapper import ExpSenderWrapper
+from tests.session.wire.rig import free_port
 from tests.surreal_like.agent.rig import Count, ReplayPeer, Rig, make_rig
 
 ACTIONS = np.array([1, 2])
@@ -489,12 +490,6 @@ class Cable:
         self._thread.join()
         self.cut()
         self._listener.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def test_a_connection_cut_and_healed_leaves_no_hole_and_nothing_twice(rig: Rig) -> None:

@@ -22,8 +22,8 @@ from surreal_like.experiment.resolve import resolve
 from surreal_like.gateway.payloads import decode, encode
 from surreal_like.gateway.serving import Server
 from surreal_like.run.checkpoints import checkpoints_named
+from tests.clock import HandClock
 from tests.polling import until
-from tests.surreal_like.agent.rig import HandClock
 
 SMALL: dict[str, Any] = {
     "env_config.num_envs": 2,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from session.wire.schema import SENDERS_LIMIT
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS, CLIENT_TOTALS
 from tests.surreal_like.agent.rig import LEARNER_INCARNATION, LearnerPeer, Rig, make_rig
+from tests.surreal_like.agent.rig import rig as rig
 
 ACCOUNT = {
     "pushed": 10,
@@ -29,13 +29,6 @@ ACCOUNT = {
     "episodes": 2,
     "final": False,
 }
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with make_rig() as made:
-        made.start("ps", main.ps.build)
-        yield made
 
 
 def client(rig: Rig, wire: Wire | None = None) -> ParameterClient:

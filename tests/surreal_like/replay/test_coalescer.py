@@ -5,21 +5,15 @@ from __future__ import annotations
 import pytest
 
 from surreal_like.replay.coalescer import WakeupCoalescer
-
-
-class SetClock:
-    seconds = 10.0
-
-    def __call__(self) -> float:
-        return self.seconds
+from tests.clock import HandClock
 
 
 def left_after(arrivals: list[tuple[float, int]]) -> list[float]:
     """Milliseconds of rest after each arrival: milliseconds since the one before, and chunks."""
-    now = SetClock()
-    rest, left = WakeupCoalescer(now), []
+    clock = HandClock(10.0)
+    rest, left = WakeupCoalescer(clock.now), []
     for milliseconds, chunks in arrivals:
-        now.seconds += milliseconds / 1000
+        clock.seconds += milliseconds / 1000
         rest.begin(chunks)
         left.append(1000 * rest.left)
     return left
@@ -48,12 +42,12 @@ def test_it_ends_soon_when_they_begin_to_come_fast() -> None:
 
 
 def test_it_ends() -> None:
-    now = SetClock()
-    rest = WakeupCoalescer(now)
+    clock = HandClock(10.0)
+    rest = WakeupCoalescer(clock.now)
     assert rest.left <= 0.0
-    now.seconds += 1.0
+    clock.seconds += 1.0
     rest.begin(8)
-    now.seconds += 0.029
+    clock.seconds += 0.029
     assert 0.0 < rest.left < 0.002
-    now.seconds += 0.002
+    clock.seconds += 0.002
     assert rest.left < 0.0
