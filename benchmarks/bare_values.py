@@ -13,8 +13,6 @@ from torch import nn
 from session.config import Config
 from surreal_like.data.batch import Batch
 
-# Observations of a batch -> outputs `[B, A, K]`.
-Outputs = Callable[[torch.Tensor], torch.Tensor]
 OBS, ACTIONS = 4, 2
 
 

@@ -22,7 +22,6 @@ from torch import nn
 ENVS, STEPS, BUDGET = 4, 128, 500_000
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, NORM = 0.99, 0.95, 0.2, 0.01, 0.5, 0.5
 RATE, PASSES, PARTS = 2.5e-4, 4, 4
-Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def layer(width: int, out: int, gain: float = 2**0.5) -> nn.Linear:

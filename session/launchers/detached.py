@@ -15,7 +15,7 @@ from setproctitle import setproctitle
 from session.config import Config
 from session.errors import SurrealError
 from session.folder import RunFolder
-from session.launchers.fork_server import Preload
+from session.launchers.fork_client import Preload
 from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
 from session.launchers.registry import launcher_of, load

@@ -12,7 +12,7 @@ import psutil
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.backend import Backend
-from session.launchers.fork_server import ForkServers, Preload
+from session.launchers.fork_client import ForkServers, Preload
 from session.launchers.handle import RunHandle
 from session.launchers.processes import Processes
 from session.launchers.starting import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from session.launchers.fork_server import ONE_THREAD
+from session.launchers.fork_client import ONE_THREAD
 from session.loggerplex.terminal import TERMINAL
 from session.process.component import Component
 

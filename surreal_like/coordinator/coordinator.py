@@ -8,9 +8,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from session.config import Config
 from session.errors import describe
 from session.folder import RunFolder, write_atomically
 from session.launchers.registry import launcher_of
@@ -27,6 +26,7 @@ from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.shutdown import Shutdown, ended_before
 from surreal_like.coordinator.standstill import Standstill, explain, reported, shortest
 from surreal_like.coordinator.stop_rule import Verdict
+from surreal_like.coordinator.worker import Worker
 from surreal_like.ps.schemas import ANSWERS
 from surreal_like.run.resume import begins_anew
 
@@ -35,65 +35,6 @@ _ACCOUNTS_SECONDS = 0.25
 _ENDING_SHARE = 0.6
 # A trial reports at multiples of environment steps, so it counts them often.
 _TRIAL_COUNTS_SECONDS = 0.01
-
-
-class Worker(Protocol):
-    """Interface of the side that learns, for the coordinator.
-
-    Attributes:
-        iteration: number of updates of the current weights.
-        version: newest publication.
-        env_steps: environment steps of the whole run, as the coordinator counts them.
-        best_return: of the best stored parameters, None if there are none.
-        flat_bytes: size of all parameters, in bytes.
-        shards: number of replay shards.
-        own_metrics: newest value of each of the learner's own metrics.
-    """
-
-    env_steps: int
-
-    @property
-    def iteration(self) -> int: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def best_return(self) -> float | None: ...
-    @property
-    def flat_bytes(self) -> int: ...
-    @property
-    def shards(self) -> int: ...
-    @property
-    def own_metrics(self) -> Mapping[str, float]: ...
-
-    def counts(self) -> Mapping[str, Mapping[str, Any]]:
-        """Returns the newest counts of every replay shard."""
-
-    def plan_counts(self) -> dict[str, Any]:
-        """Returns the counts of the plan since the learner was built."""
-
-    def pop_finished(self) -> list[dict[str, Any]]:
-        """Returns summaries of the episodes that have ended since the last call."""
-
-    def status(self) -> dict[str, float]:
-        """Returns rates and queue lengths."""
-
-    def publish(self, reason: str, *, final: bool = False) -> None:
-        """Publishes the current weights."""
-
-    def ask_counts(self) -> None:
-        """Requests the counts of every replay shard; :meth:`counts` returns them later."""
-
-    def drain(self) -> None:
-        """Asks every replay shard to accept all experience from now on."""
-
-    def load(self, config: Config) -> Mapping[str, Any]:
-        """Goes on with other settings from a donor's checkpoint; returns the state of that."""
-
-    def save(self, run_id: str, state: Mapping[str, Any]) -> Path | None:
-        """Writes a checkpoint with the coordinator's state; None if the disk failed."""
-
-    def save_best(self, flat: Flat, score: Mapping[str, Any]) -> None:
-        """Stores the best parameters."""
 
 
 class RunCoordinator:

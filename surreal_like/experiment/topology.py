@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from session.config import Config
 from session.errors import ConfigError
-from session.launchers.fork_server import Preload
+from session.launchers.fork_client import Preload
 from session.process.component import Component, Resources, Restart, Topology
 
 _TELEMETRY = ("tensorplex.records", "loggerplex.records")

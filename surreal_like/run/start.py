@@ -19,7 +19,7 @@ from surreal_like.experiment.resolve import read_answer, resolve_elsewhere, writ
 from surreal_like.experiment.topology import PRELOAD
 
 if TYPE_CHECKING:
-    from session.launchers.fork_server import ForkServers
+    from session.launchers.fork_client import ForkServers
     from session.launchers.local import LocalLauncher
     from session.launchers.serial import SerialLauncher
 
@@ -49,7 +49,7 @@ def fork_servers(algorithm: str, *modules: str) -> ForkServers:
         algorithm: of the experiment; a registered one is imported only once for all processes.
         modules: further ones of the heavy server.
     """
-    from session.launchers.fork_server import ForkServers
+    from session.launchers.fork_client import ForkServers
 
     module = list_algorithms().get(algorithm, "").partition(":")[0]
     return ForkServers(replace(PRELOAD, heavy=(*PRELOAD.heavy, module, *modules)))

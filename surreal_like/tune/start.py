@@ -11,7 +11,7 @@ from session.config import Config
 from session.config.merge import paths
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
-from session.launchers.fork_server import ForkServers
+from session.launchers.fork_client import ForkServers
 from surreal_like.run.folder import TUNING, held, newest_path
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import guarded

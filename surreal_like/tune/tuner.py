@@ -15,7 +15,7 @@ from session.client import Client
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.backend import Exit
-from session.launchers.fork_server import ForkServers
+from session.launchers.fork_client import ForkServers
 from session.launchers.processes import Processes
 from session.loggerplex.append_file import AppendFile
 from session.process.component import Component

@@ -10,7 +10,7 @@ import pytest
 
 from main import supervisor
 from session.folder import RunFolder
-from session.launchers.fork_server import ForkServers
+from session.launchers.fork_client import ForkServers
 from session.launchers.launcher import write_topology
 from surreal_like.experiment.resolve import read_experiment, resolve_elsewhere
 from surreal_like.experiment.topology import PRELOAD, make_topology

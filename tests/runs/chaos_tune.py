@@ -44,7 +44,6 @@ tune:
   stop: {{env_steps: 16_000}}
 """
 PBT = ("tune.scheduler=pbt", "tune.pbt.perturbation_interval=4000")
-DEAD = ("terminated", "error")
 
 
 class Tuning:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from session.launchers.detached import run_supervisor
-from session.launchers.fork_server import Preload
+from session.launchers.fork_client import Preload
 from tests.session.launchers.parts import MODULE
 
 SUPERVISOR = "tests.session.launchers.parts_supervisor"

@@ -22,7 +22,7 @@ import sys
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.detached import supervise
-from session.launchers.fork_server import Preload
+from session.launchers.fork_client import Preload
 from session.launchers.local import LocalLauncher
 from tests.session.launchers.parts import make_topology
 folder = RunFolder(sys.argv[1])

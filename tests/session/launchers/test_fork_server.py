@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from session.errors import DeadlineError, RunError
-from session.launchers.fork_server import ForkServer, ForkServers, Preload
+from session.launchers.fork_client import ForkServer, ForkServers, Preload
 from session.launchers.subreaper import group_lives, kill_group, reap
 from tests.contracts.launcher import lives
 from tests.polling import until
@@ -219,7 +219,7 @@ def test_closing_leaves_no_child(said: str) -> None:
 
 SUPERVISOR = f"""
 import os, signal, sys, time
-from session.launchers.fork_server import ForkServers, Preload
+from session.launchers.fork_client import ForkServers, Preload
 servers = ForkServers(Preload(shared=[{ACTS!r}]))
 servers.remove_at_end(sys.argv[1])
 pids = []

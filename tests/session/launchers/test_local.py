@@ -18,7 +18,7 @@ import pytest
 from session.errors import HOPELESS, DeadlineError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers import asking
-from session.launchers.fork_server import ForkServers, Preload
+from session.launchers.fork_client import ForkServers, Preload
 from session.launchers.handle import open_run
 from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
@@ -456,7 +456,7 @@ SUPERVISOR = f"""
 import sys, time
 from session.config import Config
 from session.folder import RunFolder
-from session.launchers.fork_server import Preload
+from session.launchers.fork_client import Preload
 from session.launchers.local import LocalLauncher
 from tests.session.launchers.parts import make_topology
 folder = RunFolder(sys.argv[1])

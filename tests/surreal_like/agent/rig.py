@@ -26,7 +26,7 @@ from session.folder import RunFolder
 from session.process.component import Component
 from session.process.context import Context, Launch
 from session.process.service import Build, Frame
-from session.wire import Address, AddressBook, Identity, Message, Wire
+from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.data.parameters import Parameters, parameter_hash
@@ -406,9 +406,3 @@ class LearnerPeer:
         )
         self._socket.publish(self._newest.to_message())
         return self._newest
-
-
-def proxied(book: AddressBook, endpoint: str, connect: str) -> AddressBook:
-    """The same book, but everyone connects to one endpoint over another address."""
-    changed = Address(book[endpoint].bind, connect)
-    return AddressBook({**book, endpoint: changed})

@@ -31,6 +31,7 @@ from tests.surreal_like.agent.rig import (
     make_config,
     make_rig,
 )
+from tests.surreal_like.agent.rig import rig as rig
 from tests.surreal_like.ps.test_server import served
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -198,7 +199,6 @@ import numpy as np
 from session import Config
 from surreal_like import AgentMode, ExpSenderWrapper, TrainingTensorplexMonitor, to_float_tensor
 from tests.surreal_like.agent.rig import Count, LineAgent
-from tests.surreal_like.agent.rig import rig as rig
 
 config = Config.load_file(sys.argv[1] + "/config.yaml")
 config.session_config.folder = sys.argv[1]

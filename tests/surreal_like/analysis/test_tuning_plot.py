@@ -20,7 +20,6 @@ from surreal_like.tune.state import Trial, TrialState
 from surreal_like.tune.tune_file import read_tune_file
 
 RATE, MINIBATCHES = "learner_config.algo.learning_rate.start", "learner_config.algo.minibatches"
-METRIC = "train.mean_return_100"
 
 
 def make(path: Path, trials: int, *, exploits: bool = True) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from surreal_like.dataflow import NOT_READY, PASSED, STALLED, Flow
@@ -45,7 +44,3 @@ def pulled(flow: Flow, most: int = 1000) -> str:
         except StopIteration:
             return " ".join([*words, _END])
     return " ".join(words)
-
-
-def script_of(words: Sequence[str]) -> Callable[[], Script]:
-    return lambda: Script(" ".join(words))
