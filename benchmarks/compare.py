@@ -6,18 +6,14 @@ every second round, so that all see the same state of the machine. Ratios are ta
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from machine import machine, spread
+from machine import machine, spread, write_result
 from tables import tables
-
-RESULTS = Path(__file__).resolve().parent / "results"
 
 Found = dict[str, Any]
 
@@ -152,7 +148,4 @@ def keep(
         "groups": list(groups),
     }
     print(tables(found), file=sys.stderr)
-    text = json.dumps(found, indent=2)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(text + "\n")
-    print(text)
+    print(write_result(name, found))

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from learned import LEARNED_CRITERION, learned_table
-from machine import machine, spread
+from machine import machine, spread, write_result
 from run import seeds_of
 
 from session.config import Config
@@ -237,7 +237,7 @@ def main() -> int:
         if given.keep is None:
             shutil.rmtree(keep)
     kept = {"machine": machine(), "criterion": LEARNED_CRITERION, "learned": found}
-    (HERE / "results" / f"{given.name}.json").write_text(json.dumps(kept, indent=2) + "\n")
+    write_result(given.name, kept)
     print(learned_table(kept))
     return 0 if all(each["passed"] for each in found) else 1
 

@@ -1,13 +1,26 @@
-"""Header of every benchmark result: machine, date, versions, command."""
+"""Header of every benchmark result, with machine, date, versions, command; and its file."""
 
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def write_result(name: str, found: Mapping[str, Any]) -> str:
+    """Writes ``results/<name>.json``; returns its text."""
+    text = json.dumps(found, indent=2)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(text + "\n")
+    return text
 
 
 def machine() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from machine import machine, spread
+from machine import machine, spread, write_result
 
 from session.config import Config
 from session.folder import RunFolder
@@ -249,12 +249,8 @@ def main() -> None:
         "summary": summary(runs),
         "runs": runs,
     }
-    text = json.dumps(found, indent=2)
     name = given.name or f"run-{config.stem}{'-seeds' if given.seeds else ''}"
-    results = HERE / "results"
-    results.mkdir(exist_ok=True)
-    (results / f"{name}.json").write_text(text + "\n")
-    print(text)
+    print(write_result(name, found))
 
 
 if __name__ == "__main__":

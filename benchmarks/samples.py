@@ -23,7 +23,7 @@ from typing import Any
 
 from learn import CONFIGS, GRACE_SECONDS, outcome_of
 from learned import LEARNED_CRITERION, samples_table
-from machine import machine, spread
+from machine import machine, spread, write_result
 from run import seeds_of
 
 from session.folder import RunFolder
@@ -177,7 +177,7 @@ def main() -> int:
     for wanted in (each for each in ROWS if each.name in given.rows):
         kept["samples"].append(measured(python, wanted, seeds_of(given.seeds)))
         # Written after each row: a row takes minutes, and a later failure must not lose it.
-        (HERE / "results" / f"{given.name}.json").write_text(json.dumps(kept, indent=2) + "\n")
+        write_result(given.name, kept)
     print(samples_table(kept))
     return 0 if all(each["passed"] for each in kept["samples"]) else 1
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ import numpy as np
 import zmq
 from machine import machine, spread
 
+from session.launchers.launcher import free_ports
 from session.wire import Address, AddressBook, Identity, Message, Wire
+from session.wire.security import Security
 from session.wire.sockets import poll
 
 ENDPOINT = "bench.experience"
@@ -46,16 +48,18 @@ def arrays_of(payload: str) -> dict[str, np.ndarray[Any, Any]]:
     return {name: np.zeros(shape, np.float32) for name, shape in PAYLOADS[payload][0].items()}
 
 
-def make_wire(address: str) -> tuple[zmq.Context[Any], Wire]:
-    """Returns a context and a wire whose only endpoint has that address."""
+def make_wire(address: str, keys: str) -> tuple[zmq.Context[Any], Wire]:
+    """Returns a context and a wire whose only endpoint has that address; no folder: no keys."""
     context: zmq.Context[Any] = zmq.Context()
     book = AddressBook({ENDPOINT: Address.same(address)})
-    return context, Wire(context, book, Identity("bench", 1))
+    security = Security.load(Path(keys)) if keys else None
+    return context, Wire(context, book, Identity("bench", 1), security=security)
 
 
-def receive(kind: str, address: str, count: int) -> float:
-    """Receives ``count`` messages; returns the seconds between the first and the last."""
-    context, wire = make_wire(address)
+def receive(kind: str, address: str, payload: str, keys: str) -> float:
+    """Receives the messages of a round; returns the seconds between the first and the last."""
+    context, wire = make_wire(address, keys)
+    count = PAYLOADS[payload][1]
     if kind == "ours":
         socket = wire.pull(ENDPOINT, high_water_mark=64)
         seconds = _receive_ours(socket, count)
@@ -86,15 +90,15 @@ def _receive_ours(socket: Any, count: int) -> float:
     return time.perf_counter() - begin
 
 
-def send(kind: str, address: str, payload: str, count: int) -> Callable[[], None]:
-    """Sends ``count`` messages at the highest rate.
+def send(kind: str, address: str, payload: str, keys: str) -> Callable[[], None]:
+    """Sends the messages of a round at the highest rate.
 
     Returns:
         A function that closes the socket. Call it after the receiver is done: a slower receiver
         loses the messages in the kernel's buffers when its peer closes.
     """
-    context, wire = make_wire(address)
-    arrays = arrays_of(payload)
+    context, wire = make_wire(address, keys)
+    arrays, count = arrays_of(payload), PAYLOADS[payload][1]
     if kind == "ours":
         socket = wire.push(ENDPOINT, high_water_mark=64)
         for sequence in range(count):
@@ -111,40 +115,49 @@ def send(kind: str, address: str, payload: str, count: int) -> Callable[[], None
     return lambda: context.destroy(0)
 
 
-def one_round(kind: str, transport: str, payload: str, folder: Path) -> float:
-    """Returns the seconds of one round, measured by the receiving process."""
-    count = PAYLOADS[payload][1]
-    address = f"ipc://{folder}/wire" if transport == "ipc" else "tcp://127.0.0.1:47613"
-    command = [sys.executable, __file__, "--receive", kind, address, str(count)]
+def one_round(kind: str, payload: str, *, folder: str = "", keys: str = "") -> float:
+    """Returns the seconds of one round, measured by the receiving process.
+
+    Args:
+        kind: ``plain`` for plain pyzmq, else ours.
+        payload: of each message.
+        folder: for an ipc socket; empty: TCP.
+        keys: folder with keys; empty: none are used.
+    """
+    address = f"ipc://{folder}/wire" if folder else f"tcp://127.0.0.1:{free_ports(['x'])['x']}"
+    command = [sys.executable, __file__, "--receive", kind, address, payload, keys]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
-        close = send(kind, address, payload, count)
+        close = send(kind, address, payload, keys)
         out, _ = receiver.communicate()
     close()
     return float(out)
 
 
+def rates(payload: str, seconds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Returns messages and bytes per second of each kind, from the seconds of its rounds."""
+    count = PAYLOADS[payload][1]
+    size = sum(array.nbytes for array in arrays_of(payload).values())
+    found: dict[str, Any] = {"size_bytes": size}
+    for kind, row in seconds.items():
+        found[kind] = {
+            "messages_per_second": spread([count / s for s in row]),
+            "megabytes_per_second": spread([count * size / s / 1e6 for s in row]),
+        }
+    return found
+
+
 def measure(transport: str, rounds: int) -> dict[str, Any]:
     """Measures all payloads, ours and plain in turn."""
     table = {}
-    for payload, (_, count) in PAYLOADS.items():
-        size = sum(array.nbytes for array in arrays_of(payload).values())
+    for payload in PAYLOADS:
         seconds: dict[str, list[float]] = {"ours": [], "plain": []}
         with tempfile.TemporaryDirectory(prefix="sl-bench-") as folder:
             for _ in range(rounds):
                 for kind, row in seconds.items():
-                    row.append(one_round(kind, transport, payload, Path(folder)))
+                    place = folder if transport == "ipc" else ""
+                    row.append(one_round(kind, payload, folder=place))
         ratios = [p / o for o, p in zip(seconds["ours"], seconds["plain"], strict=True)]
-        table[payload] = {
-            "size_bytes": size,
-            **{
-                kind: {
-                    "messages_per_second": spread([count / s for s in row]),
-                    "megabytes_per_second": spread([count * size / s / 1e6 for s in row]),
-                }
-                for kind, row in seconds.items()
-            },
-            "ratio": spread(ratios),
-        }
+        table[payload] = rates(payload, seconds) | {"ratio": spread(ratios)}
     return table
 
 
@@ -153,11 +166,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--transport", choices=("ipc", "tcp"), default="ipc")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--receive", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--receive", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.receive:
-        kind, address, count = given.receive
-        print(receive(kind, address, int(count)))
+        print(receive(*given.receive))
         return
     table = measure(given.transport, given.rounds)
     print(json.dumps({"machine": machine(), "transport": given.transport, "wire": table}, indent=2))

@@ -29,12 +29,12 @@ ROOT = BENCHMARKS.parent
 CONFIG = ROOT / "configs" / "cartpole_dqn.yaml"
 PEERS = ("surreal_like", "plain_dqn", "sb3_dqn", "sb3_ppo")
 TIMEOUT_SECONDS = 600.0
-INSTALL_SECONDS = 900.0
 
 # Scripts import their neighbours; this one lives a folder deeper.
 sys.path.append(str(BENCHMARKS))
 from criterion import WORDS  # noqa: E402
-from machine import machine, spread  # noqa: E402
+from environments import pip_install  # noqa: E402
+from machine import machine, spread, write_result  # noqa: E402
 from run import seeds_of  # noqa: E402
 
 
@@ -86,17 +86,7 @@ def install_sb3(folder: Path) -> str:
     show = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
     site = subprocess.check_output([python, "-c", show], text=True).strip()
     (Path(site) / "beside.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
-    command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*command, "stable-baselines3"],
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["pip left no word"]
-        raise RuntimeError(lines[-1])
+    pip_install(python, ["stable-baselines3"])
     return python
 
 
@@ -152,11 +142,7 @@ def main() -> None:
         "summary": {peer: summary(each) for peer, each in runs.items()},
         "runs": runs,
     }
-    text = json.dumps(found, indent=2)
-    results = BENCHMARKS / "results"
-    results.mkdir(exist_ok=True)
-    (results / f"{given.name}.json").write_text(text + "\n")
-    print(text)
+    print(write_result(given.name, found))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import venv
+from collections.abc import Iterable
 from pathlib import Path
 
 INSTALL_SECONDS = 1200.0
@@ -43,19 +44,24 @@ def install(peer: str, scratch: Path) -> str:
         return str(python)
     print(f"installing {', '.join(PACKAGES[peer])} into {folder}", file=sys.stderr, flush=True)
     venv.create(folder, with_pip=True, clear=True)
-    command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    pip_install(str(python), PACKAGES[peer])
+    done.write_text(wanted)
+    return str(python)
+
+
+def pip_install(python: str, packages: Iterable[str]) -> None:
+    """Installs packages into the environment of an interpreter.
+
+    Raises:
+        RuntimeError: they cannot be installed; says why.
+    """
+    command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages]
     ended = subprocess.run(
-        [*command, *PACKAGES[peer]],
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_SECONDS,
-        check=False,
+        command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
     )
     if ended.returncode:
         lines = ended.stderr.strip().splitlines() or ["pip left no word"]
         raise RuntimeError(lines[-1])
-    done.write_text(wanted)
-    return str(python)
 
 
 def versions(python: str) -> dict[str, str]:

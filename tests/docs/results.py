@@ -25,8 +25,13 @@ def names_with(key: str) -> list[str]:
     )
 
 
+def result(name: str) -> Any:
+    """Returns a kept result."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
 def shown_result(name: str) -> Any:
     """Returns a kept result; fails if no document has its table."""
     mark = f"<!-- generated: benchmarks/results/{name}.json -->"
     assert any(mark in page.read_text() for page in MEASURED)
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    return result(name)

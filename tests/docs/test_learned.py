@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from docs.generate import MEASURED, RESULTS, ROOT, with_tables
-from tests.docs.results import MACHINE, names_with, shown_result
+from docs.generate import MEASURED, ROOT, with_tables
+from tests.docs.results import MACHINE, names_with, result, shown_result
 
 # docs/generate.py has put the folder of benchmarks on the path.
 learn = importlib.import_module("learn")
@@ -99,7 +99,7 @@ def test_the_steps_that_the_advice_names_are_medians_that_were_measured() -> Non
     text = (ROOT / "docs" / "algorithms.md").read_text()
     advice = text.partition("## Which algorithm for my problem?")[2].partition("\n## ")[0]
     named = re.findall(r"\d{1,3}(?:,\d{3})+", advice)
-    rows = json.loads((RESULTS / "learn.json").read_text())["learned"]
+    rows = result("learn")["learned"]
     medians = {f"{round(row['env_steps']['median']):,}" for row in rows if row["env_steps"]}
     assert named
     assert set(named) <= medians

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.docs.results import result
+
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
 ROWS = {
     "this, DQN in eight processes": "surreal_like",
     "a plain script, the same DQN in one process": "plain_dqn",
@@ -24,16 +23,11 @@ def section() -> str:
     return text.split("## Results")[1].split("\n## ")[0]
 
 
-def kept() -> dict[str, Any]:
-    data: dict[str, Any] = json.loads((RESULTS / "cartpole_peers.json").read_text())
-    return data
-
-
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_of_the_table_is_what_was_measured(row: str) -> None:
     line = next(line for line in section().splitlines() if line.startswith(f"| {row} "))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    measured = kept()["summary"][ROWS[row]]
+    measured = result("cartpole_peers")["summary"][ROWS[row]]
     seconds, steps = measured["greedy_seconds"], measured["env_steps"]
     assert cells[1] == f"{measured['solved']} of {measured['runs']}"
     assert cells[2] == f"{seconds['median']:.1f} s"
@@ -42,7 +36,7 @@ def test_a_row_of_the_table_is_what_was_measured(row: str) -> None:
 
 
 def test_machine_date_versions_and_command_stand_beside_it() -> None:
-    machine = kept()["machine"]
+    machine = result("cartpole_peers")["machine"]
     text = re.sub(r"\s+", " ", section())
     assert machine["date"] in text
     assert f"{machine['cores']} cores" in text
@@ -55,7 +49,7 @@ def test_machine_date_versions_and_command_stand_beside_it() -> None:
 
 def ratio(group: str, row: str) -> float:
     """Return the ratio to the better of Reverb's two ways, as the kept JSON has it."""
-    groups = json.loads((RESULTS / "replay.json").read_text())["groups"]
+    groups = result("replay")["groups"]
     lines = next(each["lines"] for each in groups if each["name"] == group)
     line = next(each for each in lines if each["what"] == row)
     return float(min(peer["median"] for peer in line["ratios"].values()))

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import json
 from typing import Any
 
 import pytest
 
-from docs.generate import RESULTS, ROOT
+from docs.generate import ROOT
+from tests.docs.results import result
 
 PAGES = {"gateway": "gateway"}
 PARTS = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
 NAMES = (*PARTS, "gateway")
 # Whole trainings take minutes: a round less.
 LEAST_ROUNDS = {"systems": 2}
-
-
-def kept(name: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
-    return data
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -30,7 +25,7 @@ def test_every_result_is_shown(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_number_names_its_component(name: str) -> None:
-    found = kept(name)
+    found = result(name)
     assert {"processor", "cores", "date", "versions", "command"} <= set(found["machine"])
     for group in found["groups"]:
         assert group["about"]
@@ -47,7 +42,7 @@ def test_every_number_names_its_component(name: str) -> None:
 
 def test_a_ratio_is_of_rounds_and_lies_between_the_extremes() -> None:
     for name in NAMES:
-        for group in kept(name)["groups"]:
+        for group in result(name)["groups"]:
             for line in group["lines"]:
                 ours = group["sides"][line["side"]]["value"]
                 for peer, ratio in line["ratios"].items():
