@@ -40,7 +40,7 @@ from gateway_servers import (  # noqa: E402
 from setting import Given, arguments  # noqa: E402
 from tables import tables  # noqa: E402
 
-from surreal_like.network.encoder import NatureCNN  # noqa: E402
+from surreal_like.network.encoder import CNN  # noqa: E402
 
 COUNTS = (1, 8, 32, 48, 64, 128, 256)
 TRAINED = (32, 128, 256, 512)
@@ -335,7 +335,7 @@ def images(given: Given) -> list[Found]:
     with ExitStack() as stack:
         echoed = stack.enter_context(process_of(echo))
         ours = stack.enter_context(training(given.folder / "images", words))
-        network = torch.nn.Sequential(NatureCNN(IMAGE), torch.nn.Linear(512, 2))
+        network = torch.nn.Sequential(CNN(IMAGE), torch.nn.Linear(512, 2))
         obs = np.zeros(IMAGE, np.uint8)
         servers = floored(
             {

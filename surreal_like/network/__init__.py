@@ -7,7 +7,7 @@ from surreal_like.network.distribution import (
     MultiCategorical,
     SquashedGaussian,
 )
-from surreal_like.network.encoder import NatureCNN, make_encoder
+from surreal_like.network.encoder import CNN, make_encoder
 from surreal_like.network.flat import (
     check_manifest,
     flatten_parameters,
@@ -22,6 +22,7 @@ from surreal_like.network.recurrent import GRUCore, LSTMCore, make_core
 from surreal_like.network.torso import MLP, Torso, make_torso
 
 __all__ = [
+    "CNN",
     "MLP",
     "Categorical",
     "Distribution",
@@ -31,7 +32,6 @@ __all__ = [
     "LSTMCore",
     "Module",
     "MultiCategorical",
-    "NatureCNN",
     "ScaledValueHead",
     "SquashedGaussian",
     "Torso",

@@ -120,4 +120,5 @@ def _uniform(bound: float, *shape: int) -> nn.Parameter:
 def _encoder(obs_spec: Mapping[str, Any], model: Mapping[str, Any]) -> nn.Module:
     if model["torso"]:
         return make_torso(obs_spec, model)
-    return make_encoder(obs_spec, image_features=model["image_features"])
+    keys = ("image_features", "convolutions")
+    return make_encoder(obs_spec, **{key: model[key] for key in keys})

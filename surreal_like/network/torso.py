@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from session.errors import ConfigError
-from surreal_like.network.encoder import make_encoder
+from surreal_like.network.encoder import NATURE, make_encoder
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyType(
     {
@@ -39,7 +39,10 @@ TORSO_CONFIG: Mapping[str, Any] = MappingProxyType(
         "hidden_sizes": [64, 64],
         # elu, gelu, relu, silu or tanh.
         "activation": "relu",
-        # Number of features that the Nature CNN computes for each image.
+        # Of each image: [channels, side of the kernel, stride] of each convolution [pixels]; the
+        # default is the Nature CNN.
+        "convolutions": [[32, 8, 4], [64, 4, 2], [64, 3, 1]],
+        # Number of features of each image, from the fully connected layer behind convolutions.
         "image_features": 512,
         # Normalize observations to mean 0 and deviation 1, by the moments of all learned rows.
         "normalize_obs": False,
@@ -120,10 +123,13 @@ class Torso(AnyTorso):
         hidden_sizes: Sequence[int] = (64, 64),
         activation: str = "relu",
         image_features: int = 512,
+        convolutions: Sequence[Sequence[int]] = NATURE,
         linear: LinearFactory = Linear,
     ) -> None:
         super().__init__()
-        self.encoder = make_encoder(obs_spec, image_features=image_features)
+        self.encoder = make_encoder(
+            obs_spec, image_features=image_features, convolutions=convolutions
+        )
         self.mlp = MLP(
             self.encoder.out_features, hidden_sizes, activation=activation, linear=linear
         )
@@ -158,7 +164,7 @@ def make_torso(
     """
     path = model["torso"]
     if not path:
-        names = ("hidden_sizes", "activation", "image_features")
+        names = ("hidden_sizes", "activation", "image_features", "convolutions")
         return Torso(obs_spec, linear=linear, **{name: model[name] for name in names})
     where = f"learner_config.model.torso '{path}'"
     torso = _load(path, where)

@@ -1,12 +1,14 @@
 """Observations of every shape become one flat tensor, in the order of the spec."""
 
+import re
 from typing import Any
 
 import pytest
 import torch
 
+from session.errors import ConfigError
 from surreal_like.errors import SpecError
-from surreal_like.network.encoder import NatureCNN, make_encoder
+from surreal_like.network.encoder import CNN, make_encoder
 from surreal_like.network.torso import Torso
 
 VECTOR = {"type": "float32", "dim": [4]}
@@ -79,7 +81,7 @@ def test_bytes_are_scaled_and_nothing_else_is() -> None:
 
 
 def test_channels_first_and_channels_last_are_the_same_image() -> None:
-    last, first = NatureCNN([40, 36, 3]), NatureCNN([3, 40, 36])
+    last, first = CNN([40, 36, 3]), CNN([3, 40, 36])
     first.load_state_dict(last.state_dict())
     image = torch.randint(0, 256, (2, 40, 36, 3), dtype=torch.uint8)
     assert torch.allclose(last(image), first(image.permute(0, 3, 1, 2)), atol=1e-6)
@@ -88,34 +90,51 @@ def test_channels_first_and_channels_last_are_the_same_image() -> None:
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_the_frames_of_a_stack_are_channels(channels_last: bool) -> None:
     image = torch.randint(0, 256, (2, 4, 3, 40, 36), dtype=torch.uint8)
-    flat = NatureCNN([12, 40, 36])
+    flat = CNN([12, 40, 36])
     stack = image.movedim(2, -1) if channels_last else image
-    stacked = NatureCNN(stack.shape[1:])
+    stacked = CNN(stack.shape[1:])
     stacked.load_state_dict(flat.state_dict())
     assert torch.allclose(stacked(stack), flat(image.reshape(2, 12, 40, 36)), atol=1e-6)
 
 
 def test_an_image_without_channels_has_one() -> None:
-    one, none = NatureCNN([1, 40, 36]), NatureCNN([40, 36])
+    one, none = CNN([1, 40, 36]), CNN([40, 36])
     none.load_state_dict(one.state_dict())
     image = torch.randint(0, 256, (2, 40, 36), dtype=torch.uint8)
     assert torch.allclose(none(image), one(image[:, None]), atol=1e-6)
 
 
 def test_the_nature_cnn_sees_a_float_image_as_it_is_and_bytes_scaled() -> None:
-    network = NatureCNN([1, 36, 36], out_features=8)
+    network = CNN([1, 36, 36], out_features=8)
     image = torch.randint(0, 256, (2, 1, 36, 36), dtype=torch.uint8)
     assert torch.allclose(network(image), network(image.float() / 255.0), atol=1e-5)
 
 
 def test_the_nature_cnn_of_84_pixels_has_the_layers_of_the_paper() -> None:
-    shapes = [list(each.shape) for each in NatureCNN([4, 84, 84]).parameters() if each.dim() > 1]
+    shapes = [list(each.shape) for each in CNN([4, 84, 84]).parameters() if each.dim() > 1]
     assert shapes == [[32, 4, 8, 8], [64, 32, 4, 4], [64, 64, 3, 3], [512, 3136]]
 
 
 def test_an_image_that_the_nature_cnn_cannot_take_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"\[3, 20, 20\] is too small .* 36 x 36"):
-        NatureCNN([3, 20, 20])
+    with pytest.raises(SpecError, match=r"\[3, 20, 20\] is too small .*\[64, 3, 1\]\]"):
+        CNN([3, 20, 20])
+
+
+def test_convolutions_of_ones_own() -> None:
+    small = make_encoder(
+        {"type": "uint8", "dim": [4, 84, 84]},
+        image_features=256,
+        convolutions=[[16, 8, 4], [32, 4, 2]],
+    )
+    shapes = [list(each.shape) for each in small.parameters() if each.dim() > 1]
+    assert shapes == [[16, 4, 8, 8], [32, 16, 4, 4], [256, 32 * 9 * 9]]
+
+
+@pytest.mark.parametrize("convolution", [[16, 8], [16, 0, 4], [16, 8, 4.0], [16, 8, 4, 1]])
+def test_a_malformed_convolution_is_named(convolution: Any) -> None:
+    message = re.escape(f"model.convolutions has {convolution}, expected three whole numbers")
+    with pytest.raises(ConfigError, match=message):
+        CNN([4, 84, 84], convolutions=[convolution])
 
 
 def test_a_malformed_spec_is_refused() -> None:
@@ -135,12 +154,12 @@ def test_offsets_of_one_hot_parts_do_not_travel() -> None:
 
 
 def test_learning_and_acting_see_the_same_features() -> None:
-    network, image = NatureCNN((4, 84, 84)), torch.randint(0, 256, (3, 4, 84, 84)).byte()
+    network, image = CNN((4, 84, 84)), torch.randint(0, 256, (3, 4, 84, 84)).byte()
     learned = network(image)
     with torch.no_grad():
         torch.testing.assert_close(network(image), learned)
     learned.square().mean().backward()
-    slow = NatureCNN((4, 84, 84))
+    slow = CNN((4, 84, 84))
     slow.load_state_dict(network.state_dict())
     slow.layers(image / 255.0).square().mean().backward()
     for mine, theirs in zip(network.parameters(), slow.parameters(), strict=True):
@@ -149,5 +168,5 @@ def test_learning_and_acting_see_the_same_features() -> None:
 
 def test_the_bytes_of_an_image_stay_as_they_are() -> None:
     image = torch.full((1, 36, 36), 255, dtype=torch.uint8)
-    NatureCNN((36, 36))(image)
+    CNN((36, 36))(image)
     assert (image == 255).all()
