@@ -33,6 +33,8 @@ _SETTLED_SECONDS = 20.0
 _LEAST_FREE_BYTES = 100_000
 _EXIT_CODES = {"interrupted": 130, "failed": 1}
 _BUDGET_BEFORE_GOAL = 3
+# So many interrupts end a run without saving.
+_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,13 +303,14 @@ def _follow(
             keep_package_list(folder)
             listed = True
     show(watch, [], launched.components())
-    if not listed:
+    # A run that ends at once leaves the list out, which takes a tenth of a second.
+    if not listed and interrupts.count < _AT_ONCE:
         keep_package_list(folder)
     return outcome
 
 
 def _interrupt(launched: Launched, watch: RunObserver, times: int) -> None:
-    if times == 1:
+    if times < _AT_ONCE:
         watch.on_message(
             "stopping cleanly, with a checkpoint; Ctrl-C again ends everything at once"
         )

@@ -57,7 +57,7 @@ def without_score(line: Mapping[str, Any], tune: Mapping[str, Any]) -> str:
     metric: str = tune["metric"]
     if (value := number_at(line, metric)) is not None:
         return (
-            f"has no score: {metric} is {value:.6g} after {line.get('episodes', 0)} episodes, "
+            f"has no score: {metric} is {value:.6g} after {_episodes(line)} episodes, "
             f"fewer than tune.min_episodes, {tune['min_episodes']}"
         )
     section = metric.partition(".")[0]
@@ -76,7 +76,12 @@ def score_of(line: Mapping[str, Any], tune: Mapping[str, Any]) -> float | None:
         tune: section ``tune``.
     """
     metric: str = tune["metric"]
-    young = line.get("episodes_since_load", line.get("episodes", 0)) < tune["min_episodes"]
-    if young and metric.partition(".")[0] in ("train", "metrics"):
+    if _episodes(line) < tune["min_episodes"] and metric.partition(".")[0] in ("train", "metrics"):
         return None
     return number_at(line, metric)
+
+
+def _episodes(line: Mapping[str, Any]) -> int:
+    """Returns the number of episodes since the start, or since the newest exploit."""
+    episodes: int = line.get("episodes_since_load", line.get("episodes", 0))
+    return episodes

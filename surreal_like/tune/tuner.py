@@ -170,7 +170,8 @@ class Tuner:
             now = time.monotonic()
             out += tuning.on_report(reported.trial, reported.report, reported.time, score, now)
             if reported.report[2] == 0:
-                if score is None and not self._said_no_score:
+                never = tuning.trials[reported.trial].score is None
+                if score is None and never and not self._said_no_score:
                     self._said_no_score = True
                     self._say_no_score(reported.trial, reported.line)
                 self._report(reported.trial, score)

@@ -271,6 +271,19 @@ def test_an_interrupted_run_ends_with_130_and_goes_on(number: signal.Signals, ti
     assert again.ok
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_run_that_ends_at_once_does_not_list_packages(times: int) -> None:
+    class Interrupting(RunObserver):
+        def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+            while left:
+                signal.raise_signal(left.pop())
+
+    left = [signal.SIGINT] * times
+    run = small(watch=Interrupting(), changed={"session_config.stop": {"env_steps": 10**9}})
+    assert run.exit_code == 130
+    assert Path("r/code/packages.txt").is_file() == (times == 1)
+
+
 def test_an_interrupt_while_it_is_prepared_leaves_nothing() -> None:
     class Early(RunObserver):
         def prepare(self, path: Path) -> None:

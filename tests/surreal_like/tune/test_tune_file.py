@@ -155,6 +155,8 @@ def test_a_trial_without_a_score_says_why() -> None:
         "has no score: train.mean_return_100 is 2.5 after 4 episodes, fewer than "
         "tune.min_episodes, 20"
     )
+    after_load = {**line, "episodes": 291, "episodes_since_load": 4}
+    assert " after 4 episodes, " in without_score(after_load, tune)
     tune["metric"] = "metrics.speed"
     assert without_score({"metrics": {"wear": {"mean": 1.0}}}, tune).endswith(
         "which has under metrics: wear"

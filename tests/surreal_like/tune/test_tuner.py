@@ -90,9 +90,13 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
         yield Rig(tmp_path, stack)
 
 
-def test_the_first_report_without_a_score_is_shown(rig: Rig) -> None:
+@pytest.mark.parametrize("scored", [False, True])
+def test_the_first_report_without_a_score_is_shown(rig: Rig, scored: bool) -> None:
     rig.begin()
     reports = [Reported(number, (1, 1, 0), 10.0, LINE) for number in (1, 0)]
+    if scored:
+        # After an exploit, a trial has no new score for a while.
+        rig.tuning.trials[1].score = 9.0
 
     class Control:
         receive: Callable[[], Any] = staticmethod(lambda: reports.pop(0) if reports else None)
@@ -101,8 +105,8 @@ def test_the_first_report_without_a_score_is_shown(rig: Rig) -> None:
     rig.tuner._control = cast(Any, Control())
     rig.tuner._read_reports()
     assert rig.watch.texts == [
-        "trial-001 has no score: train.mean_return_100 is 1 after 3 episodes, fewer than "
-        "tune.min_episodes, 20"
+        f"trial-00{'0' if scored else '1'} has no score: train.mean_return_100 is 1 after 3 "
+        "episodes, fewer than tune.min_episodes, 20"
     ]
 
 
