@@ -21,7 +21,7 @@ from session.wire.requests import Call
 from session.wire.sockets import poll
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.tune import tuner as tuner_module
-from surreal_like.tune.schemas import ANSWERS, CONTROL
+from surreal_like.tune.control import ANSWERS, CONTROL
 from surreal_like.tune.state import Trial
 from surreal_like.tune.trial import trial_name
 from surreal_like.tune.tune_file import TuneFile

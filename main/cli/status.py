@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from functools import partial
 from typing import Any
 
 from main.cli.parser import Parser
-from main.cli.runs import add_run, find_folder, is_tuning
-from main.cli.tune_status import show_tuning
-from session.launchers.handle import open_run
+from main.cli.runs import add_run, find_folder, is_tuning, open_found
+from main.cli.tune_pages import tuning_page
+from session.launchers.handle import RunHandle
 from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus
 from session.process.state import State
@@ -33,18 +34,20 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="everything as JSON, on one line")
     given = parser.parse_args(argv)
     folder = find_folder(given.run)
-    if is_tuning(folder):
-        return show_tuning(folder, as_json=given.json, watch=given.watch)
-    with open_run(folder) as handle:
-        view = RunView(folder)
+    look = tuning_page if is_tuning(folder) else partial(_run_page, RunView(folder))
+    with open_found(folder) as handle:
         while True:
-            view.refresh(handle, telemetry=not given.json)
-            _show(
-                _as_json(view) if given.json else _page(view), over=given.watch and not given.json
-            )
-            if not (given.watch and view.running):
+            text, running = look(handle, as_json=given.json)
+            _show(text, over=given.watch and not given.json)
+            if not (given.watch and running):
                 return 0
             time.sleep(_WATCH_SECONDS)
+
+
+def _run_page(view: RunView, handle: RunHandle, *, as_json: bool) -> tuple[str, bool]:
+    """Returns what is shown of a run, and whether it runs."""
+    view.refresh(handle, telemetry=not as_json)
+    return _as_json(view) if as_json else _page(view), view.running
 
 
 def _show(text: str, *, over: bool) -> None:

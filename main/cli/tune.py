@@ -15,7 +15,7 @@ from main.cli.arguments import add_allow_change
 from main.cli.parser import Parser
 from main.cli.train import process_start
 from main.cli.tune_live import LiveTune
-from main.cli.tune_summary import summary
+from main.cli.tune_pages import summary
 from session.errors import UsageError
 from session.show.text import decimal
 from surreal_like.tune.exploit import exploit_text

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from main.cli.tune_status import states_text
+from main.cli.tune_pages import states_text
 from main.cli.tune_table import trial_table
 from session.process.periodic import Every
 from session.program import path_from_here

@@ -18,7 +18,7 @@ from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.sockets import poll
 from surreal_like.tune.beat import TrialBeat
-from surreal_like.tune.schemas import ANSWERS, CONTROL
+from surreal_like.tune.control import ANSWERS, CONTROL
 
 # Reason of a run that its tuning has asked to end, to be continued later.
 LEFT = "saved, to be continued by its tuning"

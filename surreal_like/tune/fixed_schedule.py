@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from session.config.merge import shown
-from surreal_like.tune.scheduler import Decision, Decisions, Fifo, Load
+from surreal_like.tune.scheduler import Decision, Decisions, Load, Scheduler
 
 Settings = Mapping[str, Any]
 
 
-class FixedSchedule(Fifo):
+class FixedSchedule(Scheduler):
     """Lets each trial save, and go on from that with other settings, once a time is reached.
 
     Args:
@@ -32,15 +32,7 @@ class FixedSchedule(Fifo):
         # Trial -> index of its present settings.
         self._places: dict[int, int] = {}
 
-    def report(
-        self,
-        trial: int,
-        time: float,
-        score: float | None,
-        *,
-        now: float | None = None,
-        others_wait: bool = False,
-    ) -> Decisions:
+    def report(self, trial: int, time: float, score: float | None, **others: Any) -> Decisions:
         """Returns the newest change that is due."""
         due = sum(time >= at for at, _ in self.changes) - 1
         if due <= self._places.get(trial, 0):

@@ -6,10 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from surreal_like.tune.scheduler import STOP, Decision, Decisions, Fifo, check_mode, valid_score
+from surreal_like.tune.scheduler import (
+    STOP,
+    Decision,
+    Decisions,
+    Scheduler,
+    check_mode,
+    valid_score,
+)
 
 
-class SuccessiveHalving(Fifo):
+class SuccessiveHalving(Scheduler):
     """ASHA (Li et al. 2020, A System for Massively Parallel Hyperparameter Tuning, algorithm 2).
 
     Args:
@@ -44,15 +51,7 @@ class SuccessiveHalving(Fifo):
         # Trial -> number of rungs that it has passed.
         self._passed: dict[int, int] = {}
 
-    def report(
-        self,
-        trial: int,
-        time: float,
-        score: float | None,
-        *,
-        now: float | None = None,
-        others_wait: bool = False,
-    ) -> Decisions:
+    def report(self, trial: int, time: float, score: float | None, **others: Any) -> Decisions:
         """Returns that the trial continues, or stops at a rung."""
         reason = ""
         for number in range(self._passed.get(trial, 0), len(self.rungs)):

@@ -6,10 +6,17 @@ from collections.abc import Mapping
 from statistics import fmean, median
 from typing import Any
 
-from surreal_like.tune.scheduler import STOP, Decision, Decisions, Fifo, check_mode, valid_score
+from surreal_like.tune.scheduler import (
+    STOP,
+    Decision,
+    Decisions,
+    Scheduler,
+    check_mode,
+    valid_score,
+)
 
 
-class MedianStopping(Fifo):
+class MedianStopping(Scheduler):
     """Stops a trial that is worse than the median of the others (Golovin et al. 2017, Vizier).
 
     A trial is stopped if its best score is worse than the median of the other trials' mean scores
@@ -27,15 +34,7 @@ class MedianStopping(Fifo):
         # Trial -> its reports, time and score; more is better.
         self._reports: dict[int, list[tuple[float, float]]] = {}
 
-    def report(
-        self,
-        trial: int,
-        time: float,
-        score: float | None,
-        *,
-        now: float | None = None,
-        others_wait: bool = False,
-    ) -> Decisions:
+    def report(self, trial: int, time: float, score: float | None, **others: Any) -> Decisions:
         """Returns that the trial continues or stops."""
         if score is None or not valid_score(score):
             return {trial: Decision()}

@@ -12,6 +12,7 @@ from surreal_like.tune.scheduler import (
     Decision,
     Decisions,
     Load,
+    Scheduler,
     check_mode,
     valid_score,
 )
@@ -54,7 +55,7 @@ class Member:
     held: bool = False
 
 
-class PopulationBased:
+class PopulationBased(Scheduler):
     """Population based training (Jaderberg et al. 2017, arXiv 1711.09846).
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 CONTINUE, PAUSE, STOP = "continue", "pause", "stop"
 
@@ -45,8 +45,8 @@ class Decision:
 Decisions = dict[int, Decision]
 
 
-class Scheduler(Protocol):
-    """Decides about trials; it has no clock, and trials are numbers."""
+class Scheduler:
+    """Decides about trials, which are numbers; has no clock. This one lets all of them continue."""
 
     def report(
         self,
@@ -66,9 +66,11 @@ class Scheduler(Protocol):
             now: wall clock [s]; None: the ages of checkpoints do not matter.
             others_wait: True if other trials wait for a slot.
         """
+        return {trial: Decision()}
 
     def finished(self, trial: int) -> Decisions:
         """Returns decisions that follow from the end of a trial."""
+        return {}
 
     def on_load(self, trial: int, settings: Mapping[str, Any] | None) -> None:
         """Records whether the newest load of a trial was carried out.
@@ -80,39 +82,14 @@ class Scheduler(Protocol):
 
     def state(self) -> dict[str, Any]:
         """Returns plain data for :meth:`restore`."""
+        return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores a result of :meth:`state`."""
 
 
-class Fifo:
+class Fifo(Scheduler):
     """Lets every trial run to its own end."""
-
-    def report(
-        self,
-        trial: int,
-        time: float,
-        score: float | None,
-        *,
-        now: float | None = None,
-        others_wait: bool = False,
-    ) -> Decisions:
-        """Returns that the trial continues."""
-        return {trial: Decision()}
-
-    def finished(self, trial: int) -> Decisions:
-        """Returns none."""
-        return {}
-
-    def on_load(self, trial: int, settings: Mapping[str, Any] | None) -> None:
-        """Does nothing: no trial loads."""
-
-    def state(self) -> dict[str, Any]:
-        """Returns an empty state."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Does nothing."""
 
 
 def valid_score(score: float | None) -> bool:

@@ -41,14 +41,7 @@ def number_at(line: Mapping[str, Any], metric: str) -> float | None:
         line: of progress.
         metric: dotted name; after ``metrics.`` the whole name of one.
     """
-    section, _, name = metric.partition(".")
-    if section == "metrics":
-        summary = (line.get("metrics") or {}).get(name) or {}
-        value = summary.get("mean")
-    else:
-        value = line
-        for key in metric.split("."):
-            value = value.get(key) if isinstance(value, Mapping) else None
+    value = leaves(line).get(f"{metric}.mean" if metric.startswith("metrics.") else metric)
     return float(value) if isinstance(value, int | float) else None
 
 

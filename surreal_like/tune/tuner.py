@@ -29,13 +29,12 @@ from surreal_like.run.folder import TUNING
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import guarded
 from surreal_like.tune.beat import CPU_SECONDS, MEMORY_BYTES
-from surreal_like.tune.control import Control
+from surreal_like.tune.control import CONTROL, REPORTS, Control
 from surreal_like.tune.exploit import copy_checkpoint, exploit_text, in_place, write_settings
 from surreal_like.tune.hparams import write_experiment, write_session
 from surreal_like.tune.lineage import LINEAGE, PBT_LOG, donors, read_exploits
 from surreal_like.tune.optuna_search import OptunaSearch
 from surreal_like.tune.result import INTERRUPTED, result_of
-from surreal_like.tune.schemas import CONTROL, REPORTS
 from surreal_like.tune.score import score_of, without_score
 from surreal_like.tune.slots import Slots
 from surreal_like.tune.state import (

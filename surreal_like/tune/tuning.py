@@ -325,6 +325,8 @@ class Tuning:
 
     def _next(self, now: float) -> int | None:
         """Returns the trial to work next: pending by number, then paused by time and number."""
+        # A donor goes on only after its checkpoint is copied.
+        busy = {*self._exploits, *(each.donor for each in self._exploits.values())}
         waiting = [
             (
                 trial.state is TrialState.paused,
@@ -332,7 +334,7 @@ class Tuning:
                 number,
             )
             for number, (trial, life) in enumerate(zip(self.trials, self._lives, strict=True))
-            if number not in self._exploits
+            if number not in busy
             and (
                 (trial.state is TrialState.paused and not life.held and not life.asked)
                 or (trial.state is TrialState.pending and not life.alive and now >= life.retry_at)
@@ -364,11 +366,16 @@ class Tuning:
         self._exploit()
 
     def _exploit(self) -> None:
-        """Begins the exploits whose donor has saved."""
+        """Begins the exploits whose donor has saved, in the order in which they were decided.
+
+        So `pbt.jsonl` does not depend on which of two donors saves first.
+        """
         for number, exploit in list(self._exploits.items()):
             if self.trials[number].state in OVER:
                 del self._exploits[number]
-            elif not self._lives[exploit.donor].saving and exploit not in self._out:
+            elif self._lives[exploit.donor].saving:
+                break
+            elif exploit not in self._out:
                 self._out.append(exploit)
 
     def _answer(self, number: int) -> None:

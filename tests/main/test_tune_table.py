@@ -11,7 +11,7 @@ import pytest
 
 from main.cli import plan
 from main.cli.tune_live import LiveTune, head_lines
-from main.cli.tune_summary import summary
+from main.cli.tune_pages import summary
 from main.cli.tune_table import trial_table
 from session.errors import ConfigError, UsageError
 from surreal_like.tune.scheduler import Fifo

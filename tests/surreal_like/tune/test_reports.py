@@ -19,8 +19,7 @@ from session.wire.sockets import poll
 from surreal_like.coordinator import reporter as module
 from surreal_like.coordinator.reporter import Reporter
 from surreal_like.tune.beat import MEMORY_BYTES, TrialBeat
-from surreal_like.tune.control import Control, Reported
-from surreal_like.tune.schemas import CONTROL, REPORTS
+from surreal_like.tune.control import CONTROL, REPORTS, Control, Reported
 from surreal_like.tune.state import Answer
 from tests.session.wire.rig import until
 

@@ -131,6 +131,28 @@ def test_an_exploit_waits_until_its_donor_has_saved() -> None:
     assert (trial.generation, trial.parent) == (1, "trial-001")
 
 
+def test_exploits_of_a_sync_point_come_in_the_order_of_their_recipients() -> None:
+    scheduler = PopulationBased(
+        Space.of({"x": {"uniform": [0, 9]}}),
+        [{"x": float(number)} for number in range(4)],
+        perturbation_interval=10,
+        quantile_fraction=0.5,
+        synch=True,
+        seed=18,
+    )
+    tuning = make(4, scheduler, slots=3)
+    tuning.choose(0.0)
+    for number in (0, 1, 2):
+        report(tuning, number, 1, 0, float(number))
+        report(tuning, number, 1, 1, float(number))
+    tuning.choose(0.0)
+    assert report(tuning, 3, 1, 0, 3.0) == [Answer(3, (1, 1, 0), "save")]
+    # The donor of the first recipient still saves; that of the second one has to wait, too.
+    assert tuning.choose(0.0) == []
+    first, second, *_ = report(tuning, 3, 1, 1, 3.0)
+    assert [(each.trial, each.donor) for each in (first, second)] == [(0, 3), (1, 2)]
+
+
 def test_an_exploit_goes_on_if_its_donor_dies_while_it_saves() -> None:
     tuning = population(2)
     tuning.choose(0.0)

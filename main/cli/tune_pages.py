@@ -1,17 +1,21 @@
-"""The end of a tuning: the table of trials, the cost, and commands that use the best trial."""
+"""Pages about a tuning: its state, and its end with the cost and commands for the best trial."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from main.cli.tune_table import trial_table
 from session.show.text import count, decimal, duration
 from surreal_like.tune.setting_text import settings_text
 from surreal_like.tune.state import TrialState
-from surreal_like.tune.tune_file import TuneFile
+
+if TYPE_CHECKING:
+    from session.launchers.handle import RunHandle
+    from surreal_like.tune.tune_file import TuneFile
 
 
 def summary(path: Path, result: Mapping[str, Any], file: TuneFile, width: int = 0) -> list[str]:
@@ -54,3 +58,24 @@ def summary(path: Path, result: Mapping[str, Any], file: TuneFile, width: int = 
             commands.append(["tune", "--replay", str(path / best["path"])])
         lines += [shlex.join(["surreal-like", *words]) for words in commands]
     return lines
+
+
+def tuning_page(handle: RunHandle, *, as_json: bool) -> tuple[str, bool]:
+    """Returns the state of a tuning and of its trials, and whether it runs."""
+    # Not at the top: the end of a tuning does not need it.
+    from surreal_like.tune.handle import TuningHandle
+
+    found = TuningHandle(handle.folder).summary()
+    if as_json:
+        return json.dumps(found), handle.running
+    trials, best = found["trials"].values(), found["best"]
+    lines = [f"tuning {found['tuning']}: {found['state']}, {states_text(found['states'])}"]
+    if best is not None:
+        lines.append(f"best: {best['trial']}, score {decimal(best['score'])}")
+    rows = [{**each, "doing": each["reason"]} for each in trials]
+    return "\n".join([*lines, "", *trial_table(rows)]), handle.running
+
+
+def states_text(states: Mapping[str, int]) -> str:
+    """Returns numbers of trials by state, as ``3 terminated, 1 running``."""
+    return ", ".join(f"{num} {state}" for state, num in states.items())
