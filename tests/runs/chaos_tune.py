@@ -21,10 +21,13 @@ from typing import Any
 
 import psutil
 
+# Of a program that is started by its path, only its own folder is there.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from session.folder import RunFolder
 from session.show.text import columns
 from tests.polling import until
-from tests.runs.command import COMMAND, ROOT, Process
+from tests.runs.command import COMMAND, ROOT, Process, gone
 from tests.runs.small_disk import fill, small_disk
 
 EXPERIMENT = ROOT / "configs" / "cartpole_ppo.yaml"
@@ -165,11 +168,12 @@ def tuner_killed(tuning: Tuning) -> Row:
     os.kill(tuning.process.pid, signal.SIGKILL)
     began = time.monotonic()
     tuning.process.wait(10)
-    _, alive = psutil.wait_procs(processes[1:], timeout=10)
+    # A zombie has ended: the process that inherits it may be slow to wait for it.
+    gone(processes[1:])
     seconds = time.monotonic() - began
     fast = "within 1 s" if seconds < 1.0 else f"after {seconds:.1f} s"
-    seen = f"{len(alive)} left, {fast}, {len(tuning.left())} files or processes"
-    expected = "0 left, within 1 s, 0 files or processes"
+    seen = f"{fast}, {len(tuning.left())} files or processes"
+    expected = "within 1 s, 0 files or processes"
     return Row("the tuner is killed", expected, seen)
 
 
