@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.show.charts import COLOURS, FAINT, INK, label, legend, make_figure, title
+from session.show.progress import Curve, Progress
 from session.show.text import decimal
+from session.tail import Tail
 from surreal_like.analysis.run_curves import RunCurves, check_metric
 from surreal_like.tune.dimension import LISTS
 from surreal_like.tune.lineage import Arrow, Part, lineage, read_exploits
+from surreal_like.tune.score import number_name, score_of
 from surreal_like.tune.setting_text import setting_text, settings_text, short_names
 from surreal_like.tune.state import Trial, best_of, restored_trials
 from surreal_like.tune.trial import TUNE_FILE, read_state
@@ -72,13 +75,15 @@ def draw_scores(tuning: TuningData, metric: str | None = None, x: str | None = N
         UsageError: no trial has the metric.
         MissingExtra: matplotlib is not installed.
     """
-    wanted, axis = metric or str(tuning.file.tune.metric), x or str(tuning.file.tune.time)
+    tune = tuning.file.tune
+    wanted, axis = metric or number_name(str(tune.metric)), x or str(tune.time)
     runs = {each.name: RunCurves(RunFolder(tuning.path / each.name)) for each in tuning.trials}
     check_metric(wanted, runs.values())
     figure, [axes] = make_figure(8.0, 4.6)
     several = len(tuning.trials) <= _MOST_COLOURS
     for number, trial in enumerate(tuning.trials):
-        curve = runs[trial.name].curve(wanted, axis)
+        run = runs[trial.name]
+        curve = run.curve(wanted, axis) if metric else _scores(run.folder, tune, wanted, axis)
         if not curve.x:
             continue
         best = trial is tuning.best
@@ -99,6 +104,15 @@ def draw_scores(tuning: TuningData, metric: str | None = None, x: str | None = N
     title(axes, tuning.path.resolve().name, _below(tuning))
     legend(axes, loc="upper left", bbox_to_anchor=(0, -0.16))
     return figure
+
+
+def _scores(run: RunFolder, tune: Mapping[str, Any], name: str, axis: str) -> Curve:
+    """Returns the scores of a trial: lines of progress with enough episodes since an exploit."""
+    scores = Progress(run.progress, [name])
+    for line in Tail(run.progress, catch_up_bytes=None).objects():
+        if score_of(line, tune) is not None:
+            scores.add(line)
+    return scores.curve(name, axis)
 
 
 def draw_lineage(tuning: TuningData) -> Figure:

@@ -34,6 +34,11 @@ def check_metric(metric: str, config: Config) -> None:
         raise ConfigError(f"tune.metric is {metric}: no line of progress has it{hint}")
 
 
+def number_name(metric: str) -> str:
+    """Returns the dotted name of the number of a line of progress that a metric means."""
+    return f"{metric}.mean" if metric.startswith("metrics.") else metric
+
+
 def number_at(line: Mapping[str, Any], metric: str) -> float | None:
     """Returns a number of a line of progress; of the experiment's own metrics the mean.
 
@@ -41,7 +46,7 @@ def number_at(line: Mapping[str, Any], metric: str) -> float | None:
         line: of progress.
         metric: dotted name; after ``metrics.`` the whole name of one.
     """
-    value = leaves(line).get(f"{metric}.mean" if metric.startswith("metrics.") else metric)
+    value = leaves(line).get(number_name(metric))
     return float(value) if isinstance(value, int | float) else None
 
 

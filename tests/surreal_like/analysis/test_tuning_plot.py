@@ -52,7 +52,8 @@ tune:
             member.score = 10 * step + draws.uniform(0, 40)
             run = RunFolder(path / member.name)
             run.path.mkdir(exist_ok=True)
-            line = {"env_steps": own, "train": {"mean_return_100": member.score}}
+            train = {"mean_return_100": member.score}
+            line = {"env_steps": own, "episodes": 20 * step, "train": train}
             with run.progress.open("a") as file:
                 file.write(json.dumps(line) + "\n")
         worst, *_, best = sorted(members, key=lambda each: each.score or 0.0)
@@ -121,6 +122,21 @@ def test_the_best_trial_stands_out(tmp_path: Path) -> None:
     [thick] = [line for line in lines if line.get_linewidth() > 2]
     assert str(thick.get_label()).startswith(f"{tuning.best.name}@learning_rate=")
     assert thick.get_ydata()[-1] == tuning.best.score  # type: ignore[index]
+
+
+def test_numbers_that_are_no_scores_are_not_drawn(tmp_path: Path) -> None:
+    folder = make(tmp_path / "eight", 8)
+    tuning = TuningData.read(folder)
+    number, trial = next(pair for pair in enumerate(tuning.trials) if pair[1] is not tuning.best)
+    train = {"mean_return_100": 0.0}
+    line = {"env_steps": 1050, "episodes": 210, "episodes_since_load": 3, "train": train}
+    with RunFolder(folder / trial.name).progress.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    ends = {
+        metric: list(draw_scores(tuning, metric).axes[0].lines)[2 * number].get_xdata()
+        for metric in (None, "train.mean_return_100")
+    }
+    assert [np.max(xs) for xs in ends.values()] == [1000, 1050]
 
 
 def test_many_trials_are_grey_beside_the_best(tmp_path: Path) -> None:
