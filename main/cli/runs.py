@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from session.did_you_mean import did_you_mean
 from session.errors import UsageError
 from session.folder import RunFolder
+from surreal_like.run.checkpoints import default_checkpoint
 from surreal_like.run.folder import RUNS, TUNING
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ def find_run(text: str) -> RunFolder:
 def find_policy(given: argparse.Namespace) -> RunFolder:
     """Returns the run of the arguments ``run`` and ``checkpoint``.
 
-    Of a tuning that is the run of its best trial, with a message. Trials are often trained without
-    an evaluator: one without a best checkpoint has ``latest`` in its place.
+    Of a tuning that is the run of its best trial, with a message. In place of ``best`` is the
+    default checkpoint of the run.
 
     Raises:
         UsageError: there is none, or no trial has a score.
@@ -88,9 +89,8 @@ def find_policy(given: argparse.Namespace) -> RunFolder:
 
         tuning, folder = folder, TuningHandle(folder).best_run()
         sys.stderr.write(f"best trial of tuning {tuning}: {folder.path.name}\n")
-    is_trial = "trial" in folder.read_run()
-    if is_trial and given.checkpoint == "best" and not (folder.checkpoints / "best").exists():
-        given.checkpoint = "latest"
+    if given.checkpoint == "best":
+        given.checkpoint = default_checkpoint(folder)
     return folder
 
 

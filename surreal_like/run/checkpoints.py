@@ -67,12 +67,19 @@ def _first_whole(paths: list[Path], there: str) -> Path:
     raise CheckpointError(f"{first}; {there}")
 
 
+def default_checkpoint(run: RunFolder) -> str:
+    """Returns ``best``; ``latest`` for a trial without one, as trials often have no evaluator."""
+    is_trial = "trial" in run.read_run()
+    return "latest" if is_trial and not (run.checkpoints / "best").exists() else "best"
+
+
 def checkpoint_of(text: str) -> Path:
     """Returns the folder of a checkpoint, after verification of every file.
 
     Args:
         text: ``RUN``, ``RUN:best``, ``RUN:latest`` or ``RUN:12000``, where RUN is a run folder or
-            its name below ``runs/``; or the folder of the checkpoint itself.
+            its name below ``runs/``; or the folder of the checkpoint itself. ``RUN`` alone means
+            :func:`default_checkpoint`.
 
     Raises:
         UsageError: the run or the checkpoint does not exist.
@@ -82,10 +89,11 @@ def checkpoint_of(text: str) -> Path:
         read_state(Path(text))
         return Path(text)
     named = _NAMED.fullmatch(text)
-    name, checkpoint = named.groups() if named else (text, "best")
+    name, checkpoint = named.groups() if named else (text, "")
     for path in (Path(name), RUNS / name):
         if (path / "config.yaml").is_file():
-            return whole_checkpoint(RunFolder(path), checkpoint)
+            run = RunFolder(path)
+            return whole_checkpoint(run, checkpoint or default_checkpoint(run))
     raise UsageError(
         f"no run '{name}' to start from: neither {name} nor {RUNS / name} has a config.yaml; "
         "write RUN, RUN:best, RUN:latest or RUN:STEP"

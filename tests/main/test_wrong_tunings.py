@@ -133,6 +133,7 @@ CASES = (
         "tpe that is not installed", "pip install", {GAMMA: {"choice": [0.5]}}, {"search": "tpe"}
     ),
     Wrong("a folder in use", "taken is not empty", words=("--folder", "taken")),
+    Wrong("two files", "give one tune file", words=("small.yaml",)),
     Wrong("replay with a file", "leave FILE and --resume out", words=("--replay", "x/trial-000")),
     Wrong("resume of none", "there is none in runs/tuning-*", words=("--resume",)),
     Wrong("changes of a new one", "belongs to --resume", words=("--allow-change", "tune.seed")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import pytest
 import surreal_like
 from session.errors import ConfigError, SurrealError, UsageError
 from surreal_like import tune
-from surreal_like.tune.result import TuningResult
-from surreal_like.tune.state import Trial
+from surreal_like.tune.result import INTERRUPTED, TuningResult, result_of
+from surreal_like.tune.scheduler import Fifo
+from surreal_like.tune.state import Trial, TrialState
+from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 
 TUNING = """
@@ -80,6 +82,68 @@ def test_the_result(status: str, code: int) -> None:
     found = TuningResult(Path("x"), {"status": status, "best": best, "trials": trials})
     assert (found.folder, found.best, found.trials) == (Path("x"), best, trials)
     assert found.exit_code == code
+
+
+def of_trials(*trials: Trial, ending: str = "") -> dict[str, Any]:
+    tuning = Tuning(trials, Fifo(), slots=1)
+    tuning.ending, tuning.skipped = ending, 3
+    return result_of(Path("nowhere"), tuning, 2.0)
+
+
+def ended(number: int, score: float | None, **own: Any) -> Trial:
+    given = {"state": TrialState.terminated, "score": score, **own}
+    return Trial(f"trial-{number:03}", {"a.b": number}, **given)
+
+
+@pytest.mark.parametrize(
+    ("trials", "ending", "status", "reason"),
+    [
+        ([ended(0, 1.0)], "", "stopped", "all trials have ended"),
+        ([ended(0, 1.0)], INTERRUPTED, "interrupted", INTERRUPTED),
+        ([ended(0, None)], INTERRUPTED, "interrupted", INTERRUPTED),
+        ([ended(0, 1.0)], "trial-001 was given up: x", "failed", "trial-001 was given up: x"),
+        ([ended(0, None)], "", "failed", "no trial had a score: too few episodes"),
+        (
+            [ended(0, None), ended(1, 5.0, state=TrialState.error, reason="no env")],
+            "",
+            "failed",
+            "1 of 2 trials were given up; the first: trial-001: no env",
+        ),
+    ],
+)
+def test_how_a_tuning_has_ended(
+    trials: Sequence[Trial], ending: str, status: str, reason: str
+) -> None:
+    found = of_trials(*trials, ending=ending)
+    assert found["status"] == status
+    assert found["reason"].startswith(reason)
+
+
+def test_what_a_result_adds_up() -> None:
+    trials = (
+        ended(0, 1.0, generation=2, parent="trial-001", cpu_seconds=1.5),
+        ended(1, 4.0, generation=1, failures=1, time=60.0, best_score=7.0, cpu_seconds=2.0),
+    )
+    found = of_trials(*trials)
+    settings = {"a.b": 1}
+    best = {"trial": "trial-001", "score": 4.0, "settings": settings, "path": "trial-001"}
+    assert found["best"] == best
+    sums = {name: found[name] for name in ("exploits", "skipped", "cpu_seconds", "seconds")}
+    assert sums == {"exploits": 3, "skipped": 3, "cpu_seconds": 3.5, "seconds": 2.0}
+    own = {
+        "state": "terminated",
+        "settings": settings,
+        "score": 4.0,
+        "best_score": 7.0,
+        "time": 60.0,
+        "generation": 1,
+        "parent": "",
+        "failures": 1,
+        "reason": "",
+        "cpu_seconds": 2.0,
+    }
+    without_run = dict.fromkeys(("env_steps", "iterations", "wall_seconds", "real_seconds"))
+    assert found["trials"]["trial-001"] == own | without_run
 
 
 class Broken(TuneWatch):
