@@ -121,7 +121,7 @@ def test_how_a_tuning_has_ended(
 
 def test_what_a_result_adds_up() -> None:
     trials = (
-        ended(0, 1.0, generation=2, parent="trial-001", cpu_seconds=1.5),
+        ended(0, 1.0, generation=4, parent="trial-001", cpu_seconds=1.5),
         ended(1, 4.0, generation=1, failures=1, time=60.0, best_score=7.0, cpu_seconds=2.0),
     )
     found = of_trials(*trials)
@@ -129,7 +129,7 @@ def test_what_a_result_adds_up() -> None:
     best = {"trial": "trial-001", "score": 4.0, "settings": settings, "path": "trial-001"}
     assert found["best"] == best
     sums = {name: found[name] for name in ("exploits", "skipped", "cpu_seconds", "seconds")}
-    assert sums == {"exploits": 3, "skipped": 3, "cpu_seconds": 3.5, "seconds": 2.0}
+    assert sums == {"exploits": 5, "skipped": 3, "cpu_seconds": 3.5, "seconds": 2.0}
     own = {
         "state": "terminated",
         "settings": settings,
