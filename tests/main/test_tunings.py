@@ -12,6 +12,10 @@ import pytest
 from main.cli.runs import find_run, find_runs
 from session.config import Config
 from session.errors import UsageError
+from session.folder import RunFolder
+from session.wire import AddressBook
+from surreal_like.tune import handle
+from surreal_like.tune.control import CONTROL
 from tests.main.conftest import Command
 
 FOLDER = Path("runs/mine")
@@ -91,6 +95,20 @@ def test_a_tuning_that_does_not_run_cannot_be_stopped(command: Command, tuning: 
     said = command("stop", "mine")
     assert said.code == 2
     assert "to go on with it: surreal-like tune --resume --folder runs/mine" in said.err
+
+
+def test_a_tuning_that_does_not_answer(
+    command: Command, tuning: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tuning)
+    folder.addresses.write_text(AddressBook.ipc([CONTROL], folder.sockets).dump())
+    monkeypatch.setattr(handle, "_ANSWER_SECONDS", 0.05)
+    folder.lock()
+    try:
+        said = command("stop", "mine")
+    finally:
+        folder.unlock()
+    assert (said.code, "tuning runs/mine takes no commands" in said.err) == (2, True)
 
 
 def test_the_policy_of_a_tuning_is_that_of_its_best_trial(
