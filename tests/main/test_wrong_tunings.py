@@ -38,7 +38,12 @@ def space(name: str, key: str, entry: Any, said: str) -> Wrong:
 CASES = (
     Wrong("unknown key", "did you mean tune.trials", tune={"trails": 4}),
     Wrong("unknown key of a section", "perturbation_interval", tune={"pbt": {"interval": 4}}),
-    space("no such key", "learner_config.algo.gama", {"uniform": [0.5, 0.9]}, "did you mean"),
+    space(
+        "no such key",
+        "learner_config.algo.gama",
+        {"uniform": [0.5, 0.9]},
+        "space.learner_config.algo.gama: there is no such key; did you mean",
+    ),
     space("a section", "learner_config.algo", {"choice": [1]}, "learner_config.algo"),
     space("nested", "learner_config", {"algo": {"gamma": {"uniform": [0, 1]}}}, "whole dotted key"),
     space("misspelt kind", GAMMA, {"log_uniform": [0.5, 0.9]}, "did you mean loguniform"),

@@ -263,3 +263,9 @@ def test_keys_that_the_experiment_has() -> None:
         }
     ).check(EXPERIMENT)
     Space.of({f"{ALGO}.learning_rate.start": {"randint": [1, 2]}}).check(EXPERIMENT)
+
+
+def test_settings_that_lack_a_key_are_not_explored() -> None:
+    space = Space.of({"a.b": {"uniform": [0, 1]}, "a.c": {"uniform": [0, 1]}})
+    with pytest.raises(ConfigError, match=r"the settings .* lack a\.c"):
+        space.explore({"a.b": 0.5}, uniforms(0))
