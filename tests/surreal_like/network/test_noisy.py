@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 import torch
 
-from surreal_like.network.noisy import Noise, NoisyLinear, factors
+from surreal_like.network.noisy import Noise, NoisyLinear, factor_quantiles, factors
 
 X = torch.tensor([[1.0, -2.0]])
 
@@ -36,14 +36,12 @@ def test_each_row_has_a_weight_matrix_of_its_own(leading: tuple[int, ...]) -> No
     noise.generator = torch.Generator().manual_seed(3)
     first, second = (NoisyLinear(*sizes, noise=noise) for sizes in ((4, 3), (3, 2)))
     noise.draw(leading)
-    drawn = torch.empty(*leading, 12).normal_(generator=torch.Generator().manual_seed(3))
-    f = drawn.sign() * drawn.abs().sqrt()
     x = torch.randn(*leading, 4)
     expected = x
-    for layer, (f_in, f_out) in (
-        (first, (f[..., :4], f[..., 4:7])),
-        (second, (f[..., 7:10], f[..., 10:])),
-    ):
+    for layer, place in ((first, 0), (second, 2)):
+        f_in, f_out = noise.of(place)
+        assert f_in.shape == (*leading, layer.in_features)
+        assert f_out.shape == (*leading, layer.out_features)
         weights = layer.weight + layer.weight_sigma * f_out.unsqueeze(-1) * f_in.unsqueeze(-2)
         biases = layer.bias + layer.bias_sigma * f_out
         expected = (weights @ expected.unsqueeze(-1)).squeeze(-1) + biases
@@ -107,7 +105,31 @@ def test_a_copy_shares_the_source_and_not_the_noise() -> None:
     assert not torch.equal(layers(X), found)
 
 
-def test_factors_have_the_variance_of_their_definition() -> None:
-    drawn = factors(torch.randn(100_000, generator=torch.Generator().manual_seed(0)))
-    assert float(drawn.mean()) == pytest.approx(0.0, abs=0.01)
-    assert float(drawn.square().mean()) == pytest.approx(math.sqrt(2 / math.pi), abs=0.01)
+def drawn_factors(rows: int) -> torch.Tensor:
+    noise = Noise()
+    noise.generator = torch.Generator().manual_seed(0)
+    NoisyLinear(4, 3, noise=noise)
+    noise.draw((rows,))
+    return torch.cat(noise.of(0), -1)
+
+
+def test_factors_are_those_of_normal_numbers() -> None:
+    drawn = drawn_factors(50_000)
+    assert float(drawn.mean()) == pytest.approx(0.0, abs=0.005)
+    assert float(drawn.square().mean()) == pytest.approx(math.sqrt(2 / math.pi), abs=0.005)
+    for column in drawn.T:
+        found = torch.special.ndtr(column * column.abs()).histc(20, 0.0, 1.0)
+        expected = len(column) / 20
+        # 0.999 quantile of chi-square with 19 degrees of freedom.
+        assert float(((found - expected) ** 2 / expected).sum()) < 43.82
+    table = factor_quantiles()
+    assert torch.equal(table, -table.flip(0))
+    assert set(drawn.reshape(-1).tolist()) <= set(table.tolist())
+
+
+def test_factors_of_rows_and_places_are_independent() -> None:
+    drawn = drawn_factors(50_000)
+    # Odd places of the same 64 random bits, and rows that follow one another.
+    for values in (drawn, torch.cat((drawn[1:], drawn[:-1]), -1)):
+        together = torch.corrcoef(values.T) - torch.eye(values.shape[-1])
+        assert float(together.abs().max()) < 0.03
