@@ -91,9 +91,14 @@ def _span(value: Mapping[str, float] | None, form: str) -> str:
 def _measured_on(found: Mapping[str, Any]) -> str:
     rows = found["learned"]
     seeds = [run["seed"] for run in rows[0]["runs"]]
-    loads = [run["load_before"] for row in rows for run in row["runs"]]
-    load = f"Load of the machine before a run: {min(loads):g} to {max(loads):g}."
-    return f"{provenance(found['machine'], seeds)} {load}"
+    runs = [run for row in rows for run in row["runs"]]
+    return f"{provenance(found['machine'], seeds)} {loads(runs)}"
+
+
+def loads(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Formats the least and the largest load that the machine had before runs, as a sentence."""
+    found = [run["load_before"] for run in runs]
+    return f"Load of the machine before a run: {min(found):g} to {max(found):g}."
 
 
 def provenance(machine: Mapping[str, Any], seeds: Sequence[int]) -> str:

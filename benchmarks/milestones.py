@@ -33,7 +33,7 @@ from types import MappingProxyType
 from typing import Any
 
 from learn import CONFIGS, Row, holds, one_run
-from learned import LEARNED_CRITERION, milestones_table, provenance
+from learned import LEARNED_CRITERION, loads, milestones_table, provenance
 from machine import machine
 from run import seeds_of
 
@@ -257,7 +257,7 @@ def document(found: Mapping[str, Any]) -> str:
     prints = {run["row"]: run["fingerprint"] for run in kept}
     table = milestones_table(table_rows([*ROWS, *peers_of(ROWS)], kept, prints))
     seeds = sorted({run["seed"] for run in kept})
-    return f"{table}\n\n{provenance(kept[-1]['machine'], seeds)}"
+    return f"{table}\n\n{provenance(kept[-1]['machine'], seeds)} {loads(kept)}"
 
 
 def main() -> int:

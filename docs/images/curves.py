@@ -33,6 +33,7 @@ NAMES = (
     "pendulum_td3",
     "pendulum_ddpg",
     "bitflip_dqn",
+    "fetchreach_sac",
 )
 COLOURS = 64
 
