@@ -93,15 +93,17 @@ class Config(dict[str, Any]):
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all settings that affect learning.
 
-        Covers algorithm, learner_config and env_config, without specs, ``gradient_columns`` and
-        ``workers``; the order of keys does not matter.
+        Covers algorithm, learner_config and env_config, without specs, ``gradient_columns``,
+        ``workers``, and ``obs_keys`` where it is empty: experiments keep the fingerprint that they
+        had before there was this key. The order of keys does not matter.
         """
         _refuse_objects(self)
         plain = self.to_dict()
         covered = {"algorithm": plain.get("algorithm")}
         for name in ("learner_config", "env_config"):
             section = plain.get(name, {})
-            covered[name] = {k: v for k, v in section.items() if k not in _UNCOVERED}
+            left_out = _UNCOVERED if section.get("obs_keys") else (*_UNCOVERED, "obs_keys")
+            covered[name] = {k: v for k, v in section.items() if k not in left_out}
         text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

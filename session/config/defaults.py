@@ -184,7 +184,9 @@ BASE_ENV_CONFIG = Config(
         "vector": "native",
         # For process: worker processes of one agent, at most num_envs; 0: one per core, or two.
         "workers": 0,
-        # Keys of a dict observation that are removed.
+        # Keys of a dict observation that are used; empty: all.
+        "obs_keys": [],
+        # Keys of a dict observation that are removed, instead.
         "drop_keys": [],
         # Wrappers of each environment, the innermost first: dotted paths, or {wrapper, args}.
         "wrappers": [],

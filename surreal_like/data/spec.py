@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from session import nest
 from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from surreal_like.errors import DataError, SpecError
 
 OBS_TYPES = ("float32", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "bool")
@@ -116,6 +117,37 @@ class ActionSpec:
 def is_leaf(spec: Mapping[str, Any]) -> bool:
     """Returns True if a mapping is the spec of one array; else it is a nest of specs."""
     return isinstance(spec.get("type"), str) or isinstance(spec.get("dim"), list | tuple)
+
+
+def parts_chosen(env_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments of `kept_parts` for the parts of observations that stay; empty: all do."""
+    keep, drop = env_config.get("obs_keys") or (), env_config.get("drop_keys") or ()
+    names = ("env_config.obs_keys", "env_config.drop_keys")
+    return {"keep": keep, "drop": drop, "names": names} if keep or drop else {}
+
+
+def kept_parts(
+    parts: Sequence[str],
+    *,
+    keep: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    names: tuple[str, str] = ("keep", "drop"),
+) -> list[str]:
+    """Returns the parts of observations that stay, in their order.
+
+    keep: those that stay; drop: those that go; one of the two is given; names: in the error.
+    Raises ConfigError for parts that are not there, or if none would be left.
+    """
+    kept = [key for key in parts if (key in keep if keep else key not in drop)]
+    unknown = [key for key in (*keep, *drop) if key not in parts]
+    if kept and not unknown and bool(keep) != bool(drop):
+        return kept
+    has = ", ".join(map(str, parts)) or "no parts with names"
+    near = did_you_mean(str(unknown[0]), map(str, parts), lead="; ") if unknown else ""
+    raise ConfigError(
+        f"{names[0]} is {list(keep)}, {names[1]} is {list(drop)}, but the observations have {has}"
+        f"{near}: name parts that are there, in one of the two, and leave at least one"
+    )
 
 
 def is_bounded(spec: ArraySpec) -> bool:

@@ -9,12 +9,12 @@
 
 Of `env_config` these keys are read here: `env_name`, `env_args` (constructor arguments),
 `eval_mode` (entries that replace arguments when evaluating), `clip_action`, `action_repeat`,
-`drop_keys` (parts of a Dict of observations), `wrappers`, `limit_episode_length`, `metric_keys`
-(numbers of `info` that become metrics of their episode), `frame_stack`
-(only its effect on specs), `obs_spec`, `action_spec`. An entry of `wrappers` is a dotted path
-`package.module:Class`, or a mapping `{wrapper: path, args: {...}, training_only: true}`; the first
-entry is the innermost. Classes that extend `gymnasium.Wrapper` come first: they change spaces
-before these are checked.
+`obs_keys` and `drop_keys` (parts of a Dict of observations that stay, or go), `wrappers`,
+`limit_episode_length`, `metric_keys` (numbers of `info` that become metrics of their episode),
+`frame_stack` (only its effect on specs), `obs_spec`, `action_spec`. An entry of `wrappers` is a
+dotted path `package.module:Class`, or a mapping `{wrapper: path, args: {...}, training_only:
+true}`; the first entry is the innermost. Classes that extend `gymnasium.Wrapper` come first: they
+change spaces before these are checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
-from surreal_like.data.spec import compare
+from surreal_like.data.spec import compare, parts_chosen
 from surreal_like.env.base import Env
 from surreal_like.env.wrappers import (
     ActionRepeat,
@@ -87,7 +87,7 @@ def wrapper_entries(env_config: Config, evaluation: bool = False) -> list[tuple[
 def is_wrapped(env_config: Config, evaluation: bool = False) -> bool:
     """True if a single environment has wrappers that native vector code would leave out."""
     repeats = (env_config.get("action_repeat") or 1) != 1
-    changed = bool(env_config.get("drop_keys") or env_config.get("metric_keys"))
+    changed = bool(parts_chosen(env_config) or env_config.get("metric_keys"))
     return repeats or changed or bool(wrapper_entries(env_config, evaluation))
 
 
@@ -260,9 +260,9 @@ def _wrap(env: Env, env_config: Config, evaluation: bool) -> Env:
     if repeat != 1:
         env = ActionRepeat(env, repeat)
     is_gym = hasattr(env, "gym_env")
-    dropped = env_config.get("drop_keys")
-    if dropped and not is_gym:
-        env = FilterObservation(env, drop=dropped)
+    chosen = parts_chosen(env_config)
+    if chosen and not is_gym:
+        env = FilterObservation(env, **chosen)
     for path, wrapper, arguments in _wrappers(env_config, evaluation):
         if is_gym_wrapper(wrapper):
             if not is_gym:

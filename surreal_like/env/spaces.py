@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from session.errors import ConfigError
 from session.nest import Nest
+from surreal_like.data.spec import kept_parts
 from surreal_like.errors import DataError, SpecError
 
 
@@ -24,19 +24,12 @@ def specs_from_spaces(
     return _obs_spec(obs_space), _action_spec(action_space)
 
 
-def without_keys(space: spaces.Space[Any], keys: Sequence[str]) -> spaces.Space[Any]:
-    """Returns the space without these parts of a Dict. Raises ConfigError for an unknown part."""
-    if not keys:
+def chosen_parts(space: spaces.Space[Any], chosen: Mapping[str, Any]) -> spaces.Space[Any]:
+    """Returns a Dict of the parts that stay; `chosen` are arguments of `kept_parts`, or nothing."""
+    if not chosen:
         return space
     parts = dict(space.items()) if isinstance(space, spaces.Dict) else {}
-    kept = {key: child for key, child in parts.items() if key not in keys}
-    if len(kept) + len(set(keys)) != len(parts) or not kept:
-        has = ", ".join(map(str, parts)) or "no parts with names"
-        raise ConfigError(
-            f"env_config.drop_keys is {list(keys)}, but the observations have {has}: name parts "
-            "that are there, and leave at least one"
-        )
-    return spaces.Dict(kept)
+    return spaces.Dict({key: parts[key] for key in kept_parts(list(parts), **chosen)})
 
 
 def observation_reader(space: spaces.Space[Any]) -> Callable[[Any], Nest]:
@@ -96,7 +89,8 @@ def _obs_spec(space: spaces.Space[Any], key: str = "") -> dict[str, Any]:
         kind = "float32" if dtype.kind == "f" else dtype.name
         return {"type": kind, "dim": list(space.shape)}
     place = f" of the part {key!r}" if key else ""
-    drop = f"leave the part out (env_config.drop_keys=[{key}]), or " if key else ""
+    drop = f"leave the part out (env_config.drop_keys=[{key}], or " if key else ""
+    drop += "env_config.obs_keys with those that are used), or " if key else ""
     raise SpecError(
         f"observation space {space}{place} is not supported, but Box, Discrete, MultiDiscrete, "
         f"MultiBinary, Dict and Tuple are: {drop}make it one of these in a wrapper"

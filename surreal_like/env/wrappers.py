@@ -12,7 +12,7 @@ from session import nest
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.nest import Nest
-from surreal_like.data.spec import is_leaf
+from surreal_like.data.spec import is_leaf, kept_parts
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, ObservationWrapper, Step, Wrapper
 from surreal_like.errors import DataError
@@ -95,22 +95,22 @@ class ClipAction(Wrapper):
 class FilterObservation(ObservationWrapper):
     """Removes parts of a dict of observations.
 
-    keep: the parts to keep; drop: those to remove. One of the two is given.
+    keep: the parts to keep; drop: those to remove. One of the two is given. names: in errors.
     Raises ConfigError for parts that the observations lack, or if none would be left.
     """
 
-    def __init__(self, env: Env, *, keep: Sequence[str] = (), drop: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        env: Env,
+        *,
+        keep: Sequence[str] = (),
+        drop: Sequence[str] = (),
+        names: tuple[str, str] = ("keep", "drop"),
+    ) -> None:
         super().__init__(env)
         spec = env.obs_spec
         parts = [] if is_leaf(spec) else list(spec)
-        unknown = [key for key in (*keep, *drop) if key not in parts]
-        self._keys = [key for key in parts if key in keep or (drop and key not in drop)]
-        if unknown or not self._keys or bool(keep) == bool(drop):
-            has = ", ".join(parts) or "no parts with names"
-            raise ConfigError(
-                f"observations are to keep {list(keep)} or to drop {list(drop)}, but they have "
-                f"{has}: name parts that stay, or parts that go, and leave at least one"
-            )
+        self._keys = kept_parts(parts, keep=keep, drop=drop, names=names)
         self.obs_spec = {key: spec[key] for key in self._keys}
 
     def change_obs(self, obs: Any) -> Nest:

@@ -695,6 +695,15 @@ RESOLVED = (
     ),
     setting("odd bins", "session_config.tensorplex.bins=some", "'some'", "expected auto"),
     setting("odd metric", "env_config.metric_keys=[3]", "metric_keys is [3]", "names in info"),
+    Wrong(
+        "an observation's part that is not there",
+        (
+            *("train", "--on", "serial", "--algorithm", "dqn", "--env", "toy:bitflip"),
+            "env_config.obs_keys=[observatoin]",
+        ),
+        "env_config.obs_keys is ['observatoin']",
+        "did you mean observation?",
+    ),
     setting("no environments", "env_config.num_envs=0", "num_envs is 0", "1 or more"),
     setting("odd stack", "env_config.frame_stack=-1", "frame_stack is -1", "expected 0 or more"),
     Wrong(

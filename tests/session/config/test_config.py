@@ -320,7 +320,13 @@ def test_fingerprint_covers_what_is_learned_and_nothing_else() -> None:
         "session_config.seed=1",
         "env_config.obs_spec={dim: [4]}",
         "env_config.action_spec={}",
+        "env_config.obs_keys=[]",
     ):
         assert apply_overrides(Config(EXPERIMENT), [same]).fingerprint() == fingerprint
-    for other in ("algorithm=ppo", "learner_config.algo.gamma=0.9", "env_config.env_name=gym:X"):
+    for other in (
+        "algorithm=ppo",
+        "learner_config.algo.gamma=0.9",
+        "env_config.env_name=gym:X",
+        "env_config.obs_keys=[image]",
+    ):
         assert apply_overrides(Config(EXPERIMENT), [other]).fingerprint() != fingerprint

@@ -185,22 +185,40 @@ ONLY_STATE = "tests.surreal_like.env.gym_samples:OnlyState"
 
 
 def test_a_part_without_a_spec_is_named_with_the_setting_that_drops_it() -> None:
-    with pytest.raises(SpecError, match=r"of the part 'mission'.*env_config.drop_keys=\[mission\]"):
+    """E1."""
+    words = r"of the part 'mission'.*env_config.drop_keys=\[mission\], or env_config.obs_keys with"
+    with pytest.raises(SpecError, match=words):
         make_env(WORDED)
 
 
-def test_parts_of_observations_are_dropped_on_request() -> None:
-    env = make_env({**WORDED, "drop_keys": ["mission", "pair"]})
+@pytest.mark.parametrize(
+    "chosen", [{"drop_keys": ["mission", "pair"]}, {"obs_keys": ["state", "many", "image"]}]
+)
+def test_parts_of_observations_are_used_on_request(chosen: dict[str, list[str]]) -> None:
+    """E1: those that cannot be numbers may stand beside them."""
+    env = make_env({**WORDED, **chosen})
     assert set(env.obs_spec) == {"image", "state", "many"}
     obs, _ = env.reset()
     assert set(obs) == set(env.obs_spec)
     assert set(env.step(0)[0]) == set(env.obs_spec)
 
 
-@pytest.mark.parametrize("keys", [["misson"], ["image", "pair", "state", "many", "mission"]])
-def test_parts_that_are_not_there_cannot_be_dropped(keys: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"drop_keys is .* the observations have .*mission"):
-        make_env({**WORDED, "drop_keys": keys})
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ({"drop_keys": ["misson"]}, r"drop_keys is \['misson'\].*did you mean mission\?"),
+        ({"drop_keys": ["image", "pair", "state", "many", "mission"]}, "leave at least one"),
+        ({"obs_keys": ["imag"]}, r"env_config.obs_keys is \['imag'\].*did you mean image\?"),
+        ({"obs_keys": ["image"], "drop_keys": ["state"]}, "in one of the two"),
+    ],
+)
+def test_parts_that_are_not_there_cannot_be_chosen(
+    chosen: dict[str, list[str]], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){words}") as caught:
+        make_env({**WORDED, **chosen})
+    assert "but the observations have " in str(caught.value)
+    assert "mission" in str(caught.value)
 
 
 def test_wrappers_of_gymnasium_are_applied_before_spaces_are_checked() -> None:

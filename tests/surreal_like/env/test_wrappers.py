@@ -239,14 +239,17 @@ def test_observations_are_filtered(choice: dict[str, Any]) -> None:
     [{"keep": ["numbr"]}, {"drop": ["arm", "number"]}, {}, {"keep": ["arm"], "drop": ["arm"]}],
 )
 def test_a_filter_leaves_something(choice: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="they have arm, number"):
+    with pytest.raises(ConfigError, match="the observations have arm, number"):
         FilterObservation(Camera(np.zeros((2, 4, 3))), **choice)
 
 
-def test_parts_of_an_environment_of_ours_are_dropped_by_a_setting() -> None:
+@pytest.mark.parametrize("chosen", [{"drop_keys": ["arm"]}, {"obs_keys": ["number"]}])
+def test_parts_of_an_environment_of_ours_are_chosen_by_a_setting(
+    chosen: dict[str, list[str]],
+) -> None:
     name = "tests.surreal_like.env.test_wrappers:Camera"
     image = np.zeros((2, 4, 3), np.uint8)
-    env = make_env({"env_name": name, "env_args": {"image": image}, "drop_keys": ["arm"]})
+    env = make_env({"env_name": name, "env_args": {"image": image}, **chosen})
     assert set(env.reset()[0]) == {"number"}
 
 

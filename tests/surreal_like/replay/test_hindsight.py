@@ -20,6 +20,7 @@ from surreal_like.replay.hindsight import HindsightView, Relabelling
 from surreal_like.replay.prioritized_replay import PrioritizedReplay
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.table import Table
+from surreal_like.replay.tuple_replay import TupleReplay
 from surreal_like.replay.uniform_replay import UniformReplay
 from surreal_like.transform.reward import RewardTransform
 from tests.examples import examples
@@ -409,6 +410,7 @@ def test_a_restored_table_draws_the_same_goals() -> None:
 
 WRONG: list[tuple[type[Any], Any, dict[str, Any], dict[str, Any], str]] = [
     (FIFOReplay, None, {}, {}, "FIFOReplay relabels no goals"),
+    (TupleReplay, None, {}, {}, "TupleReplay relabels no goals"),
     (UniformReplay, None, {"frame_stack": 2}, {}, "frame_stack is 2: goals are not stacked"),
     (UniformReplay, {"type": "float32", "dim": [3]}, {}, {}, "no parts"),
     (UniformReplay, {"a": GOALS["observation"]}, {}, {}, "'achieved_goal', .* the parts a:"),
