@@ -100,7 +100,7 @@ def add_rnd_bonus(
     hidden_sizes: Sequence[int] = (64,),
     learning_rate: float = 1e-3,
 ) -> Operator:
-    """Returns an operator that adds a bonus to the rewards of rows and unrolls.
+    """Returns an operator that adds a bonus to the rewards of rows, unrolls and sequences.
 
     Its networks are in checkpoints; they are not published. Works behind a source of a plan.
 

@@ -14,10 +14,11 @@ from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.dqn import DQN, DQNLearner
 from surreal_like.algorithm.impala import Impala
 from surreal_like.algorithm.ppo import PPO
+from surreal_like.algorithm.r2d2 import R2D2Learner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Operator, add_rnd_bonus, experience
 from surreal_like.learner.base import Learner
-from tests.surreal_like.algorithm import transitions, unrolls
+from tests.surreal_like.algorithm import test_r2d2, transitions, unrolls
 from tests.surreal_like.algorithm.unrolls import DISCRETE, PAIR, spoil_masked_rows
 
 HERE = "tests.surreal_like.dataflow.test_parts"
@@ -127,6 +128,22 @@ def test_unrolls_get_the_bonus_of_the_next_row_where_an_action_was_taken() -> No
     assert not added[~here].any()
     other.learn(spoiled)
     assert torch.equal(spoiled.rewards[here], batch.rewards[here])
+
+
+def test_sequences_get_the_bonus_at_the_transitions_that_are_learned() -> None:
+    """C1."""
+    agent, _ = test_r2d2.pair()
+    batch, _ = test_r2d2.sequences(test_r2d2.acted(agent)[0])
+    given = test_r2d2.options()
+    given["learner_config"]["parts"] = [RND]
+    learner = R2D2Learner(**given)
+    learner.flow.counts()
+    before, here = batch.rewards.clone(), batch.mask != 0
+    expected = slow_bonus(novelty_of(learner), batch.obs[1:][here], 1.0)
+    learner.learn(batch)
+    added = batch.rewards - before
+    assert added[here].tolist() == pytest.approx([0.5 * x for x in expected], rel=1e-3, abs=1e-6)
+    assert not added[~here].any()
 
 
 def test_the_bonus_falls_where_it_was_given() -> None:
