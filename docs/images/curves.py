@@ -26,6 +26,7 @@ from surreal_like.analysis.plot import plot  # noqa: E402
 NAMES = (
     "doorkey_ppo",
     "cartpole_dqn",
+    "memory_r2d2",
     "cartpole_ppo",
     "lunarlander_ppo",
     "cartpole_impala",
