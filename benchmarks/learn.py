@@ -34,7 +34,8 @@ HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs"
 GRACE_SECONDS = 60.0
 WITHOUT_HINDSIGHT = ("learner_config.replay.hindsight.proportion=0",)
-WITHOUT_BONUS = ("learner_config.parts=[]",)
+# Judged by drawn actions: without preferences, the best one may be right everywhere by chance.
+WITHOUT_BONUS = ("learner_config.parts=[]", "session_config.evaluator.mode=[eval_stochastic]")
 WITHOUT_MEMORY = ("learner_config.model.memory=''",)
 
 

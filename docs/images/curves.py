@@ -33,6 +33,7 @@ NAMES = (
     "pendulum_sac",
     "pendulum_td3",
     "pendulum_ddpg",
+    "chain_rnd",
     "bitflip_dqn",
     "fetchreach_sac",
 )
