@@ -64,7 +64,7 @@ SHOWN = {
     "algorithms.md": [
         "trains for ten minutes to half an hour",
         "draws what was trained above",
-        "trains for minutes to hours; needs the extra minigrid",
+        "trains for minutes to hours; needs the extras minigrid and robotics",
         "trains for a quarter of an hour to half an hour, and installs a peer",
     ],
     "gateway.md": ["tests/runs/test_gateway.py runs it, beside a run"],
