@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import select
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from session.errors import DecodeError, OversizeError
-from session.stream.door import Door, Encoding
+from session.stream.door import Door, Encoding, FrameDoor
 from session.stream.doorway import Doorway
 from session.stream.tls import TlsLayer
 
@@ -51,6 +52,7 @@ class Connection:
         "_received",
         "_tls",
         "_way",
+        "_whole",
         "closed",
         "deadline",
         "encoding",
@@ -76,6 +78,8 @@ class Connection:
         self._first: bytes | None = b""
         self.out = bytearray()
         self._received = 0
+        # Of frames in the clear, see :meth:`FrameReader.whole`.
+        self._whole: Callable[[bytes], bytes | None] = lambda data: None
         self._admitted = self.ending = False
         self.moved_at, self.deadline = now, now + listener.limits.greeting_seconds
         self.mask = select.EPOLLIN
@@ -95,6 +99,8 @@ class Connection:
         if not self._admitted:
             self._admitted = True
             self._listener.on_admitted(self)
+            if self._tls is None and isinstance(self._door, FrameDoor):
+                self._whole = self._door.whole
 
     def send(self, payload: bytes) -> None:
         """Sends a payload without waiting."""
@@ -136,6 +142,10 @@ class Connection:
             DecodeError: they are no valid protocol.
             OversizeError: a message, or the greeting, is too long.
         """
+        payload = self._whole(data)
+        if payload is not None:
+            events.append(Event(self, payload))
+            return False
         if not self._admitted:
             self._received += len(data)
             most = self._listener.limits.greeting_bytes

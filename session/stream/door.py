@@ -85,6 +85,7 @@ class FrameDoor:
         self.encoding: Encoding | None = None
         self._reader = FrameReader(settings.limit_bytes)
         self.feed, self.next = self._reader.feed, self._reader.next
+        self.whole = self._reader.whole
 
     wrapped = staticmethod(framed)
 

@@ -44,6 +44,17 @@ class FrameReader:
             self._held = bytearray(self._held)
         self._held += data
 
+    def whole(self, data: bytes) -> bytes | None:
+        """Returns the payload of received bytes that are one frame: most are, and need no copy.
+
+        Otherwise returns None: they have to be added.
+        """
+        if self._held or len(data) < LENGTH_BYTES:
+            return None
+        size = len(data) - LENGTH_BYTES
+        fits = size == _LENGTH.unpack_from(data)[0] <= self.limit_bytes
+        return data[LENGTH_BYTES:] if fits else None
+
     def next(self) -> bytes | None:
         """Returns the next payload, None if it is not complete.
 

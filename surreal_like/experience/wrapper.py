@@ -17,7 +17,7 @@ from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrappe
 from surreal_like.env.vector import as_vector
 from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.experience.sender import ExpSender, SenderLink
-from surreal_like.experience.writer import ChunkWriter
+from surreal_like.experience.writer import ChunkWriter, extra_columns
 from surreal_like.replay.base import load_replay_class
 
 _PUMP_SECONDS = 0.01
@@ -129,7 +129,14 @@ class ExpSenderWrapper(VectorWrapper):
             actions, extras = actions
         actions = writer.convert(actions)
         now, acting = link.now(), link.acting
-        cut = writer.act(actions, extras, version=acting.version, now=now, metrics=acting.metrics)
+        # Rows are kept until they are cut, and the agent may reuse its arrays.
+        cut = writer.act(
+            actions.copy(),
+            extra_columns(extras),
+            version=acting.version,
+            now=now,
+            metrics=acting.metrics,
+        )
         if not cut and now >= self._pump_at:
             self._pump_at = now + _PUMP_SECONDS
             if self._in_script or writer.flush_due(now) or not link.sender.window.empty:

@@ -10,8 +10,6 @@ from session.errors import OversizeError
 from session.stream.connection import Connection, Event
 from surreal_like.gateway import replies
 from surreal_like.gateway.admission import Admission, Seeds, send_welcome
-from surreal_like.gateway.answering import Answering
-from surreal_like.gateway.batcher import Batcher
 from surreal_like.gateway.client_curves import ClientCurves
 from surreal_like.gateway.counters import Counters
 from surreal_like.gateway.evaluations import Evaluations
@@ -30,7 +28,7 @@ from surreal_like.gateway.port import make_gate, make_listener
 from surreal_like.gateway.protocol import Protocol
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.refusal_log import DelayedRefusals, RefusalLog
-from surreal_like.gateway.session_requests import SessionRequests
+from surreal_like.gateway.requests import Requests
 from surreal_like.gateway.sessions import Due, Member, Sessions, Timing
 
 _FAILURES = 20
@@ -63,7 +61,6 @@ class Frontend:
         config, log, clock = host.config, host.log, host.clock
         gateway = config.session_config.gateway
         self._config, self._log, self._now = config, log, clock.now
-        self._evaluations = evaluations
         self._rows, self._policies = rows, policies
         self._protocol = Protocol(rows.frame_spec, config.env_config.action_spec, rows.num_envs)
         self.sessions = Sessions(
@@ -76,18 +73,16 @@ class Frontend:
         self._refusals = RefusalLog(log, clock.now)
         self._delayed = DelayedRefusals(clock.now)
         self.curves = ClientCurves()
-        self._batcher = Batcher(gateway.max_batch, gateway.batch_wait_seconds)
         self._seeds = Seeds(host.seed, gateway.max_clients)
-        shared: dict[str, Any] = {"batcher": self._batcher, "counters": self.counters}
-        self._requests = SessionRequests(rows, seeds=self._seeds, evaluations=evaluations, **shared)
-        self._answering = Answering(
+        self._requests = Requests(
             policies,
             rows,
-            waits=gateway.when_full == "wait",
-            numbers=self._protocol.is_discrete,
+            gateway,
             sessions=self.sessions,
+            counters=self.counters,
+            seeds=self._seeds,
+            evaluations=evaluations,
             now=clock.now,
-            **shared,
         )
         self.listener = make_listener(
             config,
@@ -124,12 +119,7 @@ class Frontend:
 
     def answer(self) -> bool:
         """Answers the next batch of requests; returns True if there was one."""
-        if self._evaluations is not None:
-            self._evaluations.tick()
-            for member, request in self._evaluations.pop_ready().items():
-                member.asked_at = self._now()
-                self._batcher.add(member, request)
-        answered = self._answering.answer()
+        answered = self._requests.answer()
         if self._rows.num_envs > 1:
             for member in answered:
                 self._on_episodes(member, member.rows.ended())
@@ -222,9 +212,7 @@ class Frontend:
 
     def leave(self, member: Member, reason: str, *, reconnect: bool = False) -> None:
         """Ends a session: cuts its episode, and frees its slot."""
-        self._batcher.discard(member)
-        if self._evaluations is not None:
-            self._evaluations.leave(member)
+        self._requests.leave(member)
         self.counters.cut += member.rows.cut()
         self.sessions.leave(member)
         if member.connection is not None:

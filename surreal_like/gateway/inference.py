@@ -17,7 +17,7 @@ from surreal_like.data.frames import stack_size
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.env.frame_stack import pushed
 from surreal_like.experience.chunk_episodes import Flags
-from surreal_like.experience.writer import converted
+from surreal_like.experience.writer import converted, extra_columns
 from surreal_like.gateway.slots import Advice
 from surreal_like.network.tensors import to_tensor
 
@@ -56,7 +56,9 @@ class Inference:
             answer = agent.act(to_tensor(self._frames.push(streams, obs, first)))
             self._scatter(streams)
         actions, extras = answer if type(answer) is tuple else (answer, None)
-        return Advice(converted(actions, self._action_dtype), extras or None, agent.version)
+        # The agent may reuse its arrays before the rows are written.
+        actions = converted(actions, self._action_dtype).copy()
+        return Advice(actions, extra_columns(extras), agent.version)
 
     def _gather(self, streams: Indices) -> None:
         if self._state is None:

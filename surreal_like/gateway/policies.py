@@ -39,6 +39,7 @@ class Policies:
 
     Attributes:
         newest: parameters; None before the first.
+        gives_numbers: True: the action of one stream is one number.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Policies:
         spec = parse_action_spec(env_config.action_spec)
         bounded = spec.array.low is not None or spec.array.high is not None
         self._clips = bool(env_config.clip_action) and spec.type == "continuous" and bounded
+        self.gives_numbers = spec.type == "discrete" and not spec.array.dim
         self._bounds = spec.array.low, spec.array.high
 
     @property

@@ -47,6 +47,9 @@ _TOKEN_CHARACTERS = 256
 _BASE_BYTES = 1 << 16
 _JSON_ELEMENT_BYTES = 32
 _NUMBERS = (float, int)
+# Errors in all other fields of a request are `bad_observation`.
+_FIELD = re.compile(r"\w+")
+_CODES = {"reward": "bad_reward", "action": "bad_action"}
 # Of a step without action and metrics.
 _STEP_FIELDS = 4
 
@@ -69,7 +72,6 @@ class Protocol:
         self._obs = client_field(obs, "observation", num_envs)
         action = parse_action_spec(action_spec)
         self._action = ClientArray(action.array, "action", num_envs)
-        self.is_discrete = action.type == "discrete" and not action.array.dim
         self._rewards = ClientArray(ArraySpec("float32", ()), "reward", num_envs)
         self._flags = {
             name: ClientArray(ArraySpec("bool", ()), name, num_envs)
@@ -80,10 +82,12 @@ class Protocol:
         self._no_reward = np.zeros(num_envs, np.float32)
         for constant in (self._no, self._yes, self._no_reward):
             constant.flags.writeable = False
-        self._parsers: dict[str, Callable[[Fields], Incoming]] = {
+        self._requests: dict[str, Callable[[Fields, int], Request]] = {
             "reset": self._reset,
             "step": self._step,
             "end": self._end,
+        }
+        self._others: dict[str, Callable[[Fields], Incoming]] = {
             "metrics": self._metrics_message,
             "ping": self._ping,
             "bye": lambda fields: Bye(),
@@ -105,13 +109,21 @@ class Protocol:
             Refusal: a field is missing or wrong.
         """
         kind = fields.get("kind")
-        parser = self._parsers.get(kind) if type(kind) is str else None
-        if parser is None:
-            raise Refusal(
-                "unknown_kind",
-                f"kind is {short(kind)}, expected one of {', '.join(self._parsers)}",
-            )
-        return parser(fields)
+        if type(kind) is not str or kind not in self._requests:
+            return self._other(kind, fields)
+        seq = fields.get("seq")
+        if type(seq) is not int or not 0 < seq < _SEQUENCES:
+            raise Refusal("bad_seq", f"seq is {short(seq)}, expected a whole number from 1")
+        try:
+            return self._requests[kind](fields, seq)
+        except DataError as error:
+            raise refusal_of(error, seq) from None
+
+    def _other(self, kind: Any, fields: Fields) -> Incoming:
+        if type(kind) is str and kind in self._others:
+            return self._others[kind](fields)
+        kinds = ", ".join((*self._requests, *self._others))
+        raise Refusal("unknown_kind", f"kind is {short(kind)}, expected one of {kinds}")
 
     # -- each kind
 
@@ -142,36 +154,33 @@ class Protocol:
             version, token, mode, name, num_envs, client, _text(fields, "resume", _TOKEN_CHARACTERS)
         )
 
-    def _reset(self, fields: Fields) -> Request:
-        seq = _seq(fields)
-        obs = self._observation(fields, seq)
+    def _reset(self, fields: Fields, seq: int) -> Request:
+        obs = self._obs.of(fields.get("observation"))
         return Request("reset", seq, obs, self._no_reward, self._no, self._no)
 
-    def _step(self, fields: Fields) -> Request:
-        seq = _seq(fields)
-        reward = self._reward(fields, seq)
+    def _step(self, fields: Fields, seq: int) -> Request:
+        reward = self._reward(fields)
         terminated = truncated = self._no
         if self.num_envs > 1:
-            terminated, truncated = (self._ends(fields, name, seq) for name in self._flags)
-        obs = self._observation(fields, seq)
+            terminated, truncated = (
+                field.of(fields.get(name)) for name, field in self._flags.items()
+            )
+        obs = self._obs.of(fields.get("observation"))
         if len(fields) == _STEP_FIELDS:
             return Request("step", seq, obs, reward, terminated, truncated)
         further = self._optional(fields, seq)
         return Request("step", seq, obs, reward, terminated, truncated, *further)
 
-    def _end(self, fields: Fields) -> Request:
-        seq = _seq(fields)
+    def _end(self, fields: Fields, seq: int) -> Request:
         if self.num_envs > 1:
             raise Refusal("wrong_state", "sessions of several environments have no end", seq)
-        reward = self._reward(fields, seq)
+        reward = self._reward(fields)
         truncated = fields.get("truncated", False)
         if type(truncated) is not bool:
-            raise Refusal(
-                "bad_observation", f"truncated is {short(truncated)}, expected true or false", seq
-            )
+            raise DataError(f"truncated is {short(truncated)}, expected true or false")
         obs = None
         if truncated or fields.get("observation") is not None:
-            obs = self._observation(fields, seq)
+            obs = self._obs.of(fields.get("observation"))
         flags = (self._no, self._yes) if truncated else (self._yes, self._no)
         return Request("end", seq, obs, reward, *flags, *self._optional(fields, seq))
 
@@ -191,46 +200,28 @@ class Protocol:
 
     # -- fields
 
-    def _observation(self, fields: Fields, seq: int) -> Nest:
-        try:
-            return self._obs.of(fields.get("observation"))
-        except DataError as error:
-            raise Refusal("bad_observation", str(error), seq) from None
-
-    def _reward(self, fields: Fields, seq: int) -> npt.NDArray[np.float32]:
+    def _reward(self, fields: Fields) -> npt.NDArray[np.float32]:
         value: Any = fields.get("reward")
-        if self.num_envs == 1:
-            if type(value) in _NUMBERS and -FLOAT32_MOST <= value <= FLOAT32_MOST:
-                return np.array([value], np.float32)
-            raise Refusal("bad_reward", f"reward is {short(value)}, expected a number", seq)
-        try:
+        if self.num_envs > 1:
             return self._rewards.of(value)
-        except DataError as error:
-            raise Refusal("bad_reward", str(error), seq) from None
-
-    def _ends(self, fields: Fields, name: str, seq: int) -> npt.NDArray[np.bool_]:
-        try:
-            return self._flags[name].of(fields.get(name))
-        except DataError as error:
-            raise Refusal("bad_observation", str(error), seq) from None
+        if type(value) in _NUMBERS and -FLOAT32_MOST <= value <= FLOAT32_MOST:
+            return np.array([value], np.float32)
+        raise DataError(f"reward is {short(value)}, expected a number")
 
     def _optional(self, fields: Fields, seq: int) -> tuple[Array | None, Info]:
         action, info = None, {}
         if fields.get("action") is not None:
-            try:
-                action = self._action.of(fields["action"])
-            except DataError as error:
-                raise Refusal("bad_action", str(error), seq) from None
+            action = self._action.of(fields["action"])
         if fields.get("metrics") is not None:
             info = {"metrics": [_metrics(fields["metrics"], "metrics", seq)]}
         return action, info
 
 
-def _seq(fields: Fields) -> int:
-    seq = fields.get("seq")
-    if type(seq) is not int or not 0 < seq < _SEQUENCES:
-        raise Refusal("bad_seq", f"seq is {short(seq)}, expected a whole number from 1")
-    return seq
+def refusal_of(error: DataError, seq: int) -> Refusal:
+    """Returns the refusal of a request; the text of the error begins with the field."""
+    field = _FIELD.match(str(error))
+    code = _CODES.get(field[0], "bad_observation") if field else "bad_observation"
+    return Refusal(code, str(error), seq)
 
 
 def _text(fields: Fields, key: str, most: int) -> str:

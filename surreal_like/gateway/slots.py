@@ -7,14 +7,12 @@ next one follow in the same stream and chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import itemgetter
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from session import nest
-from session.nest import Array, Nest
+from session.nest import Array
 from surreal_like.agent.actor_state import ActorState
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.errors import DataError
@@ -31,12 +29,12 @@ class Advice(NamedTuple):
 
     Args:
         action: ``[n, ...]``, of the dtype of the spec.
-        extras: nest of arrays ``[n, ...]``, or None.
+        extras: column -> ``[n, ...]``.
         version: of the parameters.
     """
 
     action: Array
-    extras: Nest
+    extras: Mapping[str, Array]
     version: int
 
 
@@ -197,19 +195,36 @@ class Slot:
         return True
 
     def _write_row(self, request: Request) -> Request:
-        before, advice = self._request, self._advice
+        before, advice, writer = self._request, self._advice, self.writer
         assert before is not None  # an episode is open
         assert advice is not None  # the session has answered
-        if self.writer is not None and not self.muted:
-            self._observe(self.writer, before)
-            rows, extras = self._rows, advice.extras
-            self.writer.act(
-                advice.action[rows] if request.action is None else request.action,
-                extras and nest.map(itemgetter(rows), extras),
-                version=advice.version,
-                now=self._now(),
-                metrics=self._acting.metrics,
-            )
+        if writer is None or self.muted:
+            return before
+        rows, extras = self._rows, advice.extras
+        # Copied, because a view would keep the arrays of the whole batch.
+        action = advice.action[rows].copy() if request.action is None else request.action
+        if extras:
+            extras = {name: leaf[rows].copy() for name, leaf in extras.items()}
+        _, _, obs, reward, terminated, truncated, _, info = before
+        if self._num_envs == 1 and not info and before.kind == "step" and type(obs) is np.ndarray:
+            row = {
+                "obs": obs,
+                "reward": reward,
+                "terminated": terminated,
+                "truncated": truncated,
+                "action": action,
+                **extras,
+            }
+            if writer.write(row, advice.version):
+                return before
+        self._observe(writer, before)
+        writer.act(
+            action,
+            extras,
+            version=advice.version,
+            now=self._now(),
+            metrics=self._acting.metrics,
+        )
         return before
 
     def _close(self, request: Request, *, counted: bool = True) -> None:

@@ -92,7 +92,7 @@ class Player:
     def _advised(self) -> None:
         self.steps += 1
         self.action = self.steps % 3
-        extras = {"values": np.full((1, 3), self.steps, np.float32)}
+        extras = {"extras/values": np.full((1, 3), self.steps, np.float32)}
         self.slot.advise(Advice(np.array([self.action]), extras, self.steps // 2 + 1))
 
     def reset(self) -> None:
@@ -403,9 +403,9 @@ def test_the_return_of_a_long_episode(steps: int) -> None:
 
     made.begin(parsed("reset", 1))
     for seq in range(2, steps + 1):
-        made.advise(Advice(np.array([1]), None, 1))
+        made.advise(Advice(np.array([1]), {}, 1))
         made.step(parsed("step", seq))
-    made.advise(Advice(np.array([1]), None, 1))
+    made.advise(Advice(np.array([1]), {}, 1))
     assert made.end(parsed("end", steps + 1)) == {"return": 0.5 * steps, "length": steps}
 
 
@@ -415,7 +415,7 @@ def test_P8_streams_of_one_session_end_on_their_own() -> None:
     no = [False, False]
 
     def advised() -> None:
-        made.advise(Advice(np.array([1, 2]), None, 1))
+        made.advise(Advice(np.array([1, 2]), {}, 1))
 
     made.begin(many(1, "reset", [[0, 0], [1, 0]]))
     advised()
