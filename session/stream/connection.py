@@ -8,12 +8,49 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from session.errors import DecodeError, OversizeError
-from session.stream.door import Door, Encoding, FrameDoor
-from session.stream.doorway import Doorway
+from session.stream.door import Door, DoorSettings, Encoding, FrameDoor
+from session.stream.http_door import HttpDoor
 from session.stream.tls import TlsLayer
 
 if TYPE_CHECKING:
     from session.stream.listener import Listener
+
+
+_CHOICE_BYTES = 4
+# As the length of a frame, each of these is above 1 GB.
+_METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"TRAC")
+
+
+class Doorway:
+    """Chooses the protocol of a connection by its first bytes, then is that protocol.
+
+    Args:
+        settings: of the port.
+    """
+
+    def __init__(self, settings: DoorSettings) -> None:
+        self.door: Door | None = None
+        self._settings = settings
+        self._first = b""
+
+    def feed(self, data: bytes) -> None:
+        """Adds received bytes."""
+        if self.door is not None:
+            self.door.feed(data)
+            return
+        self._first += data
+        if len(self._first) < _CHOICE_BYTES:
+            return
+        is_http = self._first[:_CHOICE_BYTES] in _METHODS
+        self.door = HttpDoor(self._settings) if is_http else FrameDoor(self._settings)
+        self.door.feed(self._first)
+        self._first = b""
+
+    @property
+    def begun(self) -> bool:
+        """True while the rest of a message is missing."""
+        return bool(self._first) if self.door is None else self.door.begun
+
 
 _TLS_BYTES = 3
 
@@ -88,11 +125,6 @@ class Connection:
     def begun(self) -> bool:
         """True while the rest of a message is missing."""
         return self._way.begun
-
-    @property
-    def idle(self) -> bool:
-        """True if everything was written."""
-        return not self.out
 
     def admit(self) -> None:
         """Lifts the bounds of a connection that has not introduced itself."""

@@ -15,8 +15,8 @@ from session.version import VERSION as RELEASE
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import plain
 from surreal_like.experiment.machine import find_available_bytes
-from surreal_like.gateway.host import EventLog
 from surreal_like.gateway.messages import VERSION, Hello, Refusal, short
+from surreal_like.gateway.port import EventLog
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.replies import send, send_busy, send_goodbye
 from surreal_like.gateway.sessions import Busy, Member, Sessions

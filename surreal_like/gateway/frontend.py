@@ -10,10 +10,8 @@ from session.errors import OversizeError
 from session.stream.connection import Connection, Event
 from surreal_like.gateway import replies
 from surreal_like.gateway.admission import Admission, Seeds, send_welcome
-from surreal_like.gateway.client_curves import ClientCurves
-from surreal_like.gateway.counters import Counters
+from surreal_like.gateway.counters import ClientCurves, Counters
 from surreal_like.gateway.evaluations import Evaluations
-from surreal_like.gateway.host import Host
 from surreal_like.gateway.messages import (
     Bye,
     Incoming,
@@ -24,7 +22,7 @@ from surreal_like.gateway.messages import (
 )
 from surreal_like.gateway.payloads import decode
 from surreal_like.gateway.policies import Policies
-from surreal_like.gateway.port import make_gate, make_listener
+from surreal_like.gateway.port import Host, make_gate, make_listener
 from surreal_like.gateway.protocol import Protocol
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.refusal_log import DelayedRefusals, RefusalLog

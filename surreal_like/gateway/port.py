@@ -1,8 +1,9 @@
-"""Port of a gateway, its page, and the check of its clients' tokens, from a run's settings."""
+"""The process of sessions, its port, its page, and the check of clients' tokens, from settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from session.config import Config
 from session.errors import ConfigError
@@ -15,6 +16,40 @@ from session.stream.tls import server_context
 from session.stream.tokens import TokenGate
 from session.wire.endpoint import expanded
 from surreal_like.gateway.page import read_pages
+
+
+class EventLog(Protocol):
+    """Gets the events and warnings of sessions."""
+
+    def event(self, kind: str, detail: str = "") -> None:
+        """Records an event."""
+
+    def warning(self, msg: object, /) -> None:
+        """Records a warning."""
+
+
+class Host(Protocol):
+    """Process of a frontend; a :class:`~session.process.context.Context` is one."""
+
+    @property
+    def config(self) -> Config:
+        """Config of the run."""
+
+    @property
+    def folder(self) -> RunFolder | None:
+        """Folder of the run, which has the tokens."""
+
+    @property
+    def clock(self) -> Clock:
+        """Clock for all times."""
+
+    @property
+    def log(self) -> EventLog:
+        """Log for sessions."""
+
+    @property
+    def seed(self) -> int:
+        """Seed from which those of episodes follow."""
 
 
 def make_gate(config: Config, folder: RunFolder | None) -> TokenGate | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from session.stream.connection import Connection
-from surreal_like.gateway.host import EventLog
 from surreal_like.gateway.messages import Refusal
+from surreal_like.gateway.port import EventLog
 from surreal_like.gateway.replies import send_refusal
 
 _SECONDS = 60.0

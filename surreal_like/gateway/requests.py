@@ -13,9 +13,8 @@ from surreal_like.gateway.admission import Seeds
 from surreal_like.gateway.batcher import Batch, Batcher
 from surreal_like.gateway.counters import Counters
 from surreal_like.gateway.evaluations import Evaluations
-from surreal_like.gateway.inference import joined
 from surreal_like.gateway.messages import Refusal, Request
-from surreal_like.gateway.policies import Policies
+from surreal_like.gateway.policies import Policies, joined
 from surreal_like.gateway.protocol import refusal_of
 from surreal_like.gateway.recorder import Rows
 from surreal_like.gateway.replies import send_to

@@ -52,7 +52,7 @@ class ServeLog:
 
 @dataclass(frozen=True)
 class ServeHost:
-    """Process of ``serve``, see :class:`~surreal_like.gateway.host.Host`."""
+    """Process of ``serve``, see :class:`~surreal_like.gateway.port.Host`."""
 
     config: Config
     folder: RunFolder

@@ -73,11 +73,6 @@ class Slot:
         self.returns = np.zeros(num_envs)
         self.lengths = np.zeros(num_envs, np.int64)
 
-    @property
-    def open(self) -> bool:
-        """True while an observation waits for the next request."""
-        return self._request is not None
-
     def ended(self) -> list[dict[str, Any]]:
         """Returns ``stream``, ``return`` and ``length`` of the episodes that ended just now."""
         request = self._request

@@ -217,7 +217,7 @@ def test_A4_a_client_may_send_little_before_the_welcome(port: Port) -> None:
 def test_A4_nothing_is_read_from_a_client_that_does_not_read(port: Port) -> None:
     client, connection = port.admitted()
     big = b"a" * (1 << 20)
-    while connection.idle:
+    while not connection.out:
         connection.send(big)
     client.sendall(framed(b"{}"))
     port.events.clear()

@@ -19,8 +19,7 @@ from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import SyncVector
 from surreal_like.experiment.resolve import defaults
-from surreal_like.gateway.inference import Inference, joined
-from surreal_like.gateway.policies import Policies
+from surreal_like.gateway.policies import Inference, Policies, joined
 from tests.surreal_like.agent.rig import Count
 
 OBS = {"type": "float32", "dim": [3]}

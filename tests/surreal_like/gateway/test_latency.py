@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from surreal_like.gateway.latency import Mean, Quantiles, Times
+from surreal_like.gateway.counters import Mean, Quantiles, Times
 
 
 @pytest.mark.parametrize(
