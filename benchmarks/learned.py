@@ -62,6 +62,8 @@ def milestones_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _of(values: list[float], form: str) -> str:
+    if len(values) == 1:
+        return format(values[0], form)
     return _span(spread(values) if values else None, form)
 
 
@@ -97,14 +99,15 @@ def _measured_on(found: Mapping[str, Any]) -> str:
 
 def loads(runs: Sequence[Mapping[str, Any]]) -> str:
     """Formats the least and the largest load that the machine had before runs, as a sentence."""
-    found = [run["load_before"] for run in runs]
-    return f"Load of the machine before a run: {min(found):g} to {max(found):g}."
+    found = sorted({run["load_before"] for run in runs})
+    span = " to ".join(f"{load:g}" for load in dict.fromkeys((found[0], found[-1])))
+    return f"Load of the machine before a run: {span}."
 
 
 def provenance(machine: Mapping[str, Any], seeds: Sequence[int]) -> str:
     """Formats command, date, machine, versions and seeds in a few sentences."""
     versions = {name: machine["versions"][name] for name in ("torch", "gymnasium")}
-    return (
-        f"{tables.provenance(machine, versions)} Seeds {', '.join(map(str, seeds))}: medians, "
-        "and from the least to the most."
-    )
+    text = f"Seeds {', '.join(map(str, seeds))}: medians, and from the least to the most."
+    if len(seeds) == 1:
+        text = f"Seed {seeds[0]}."
+    return f"{tables.provenance(machine, versions)} {text}"

@@ -252,12 +252,16 @@ def _scores(row: Mapping[str, Any]) -> list[list[float]]:
 
 
 def document(found: Mapping[str, Any]) -> str:
-    """Formats all rows that have runs, of their newest settings, for documents."""
+    """Formats all rows that have runs, of their newest settings, and how each was measured."""
     kept: Kept = found["milestones"]
     prints = {run["row"]: run["fingerprint"] for run in kept}
-    table = milestones_table(table_rows([*ROWS, *peers_of(ROWS)], kept, prints))
-    seeds = sorted({run["seed"] for run in kept})
-    return f"{table}\n\n{provenance(kept[-1]['machine'], seeds)} {loads(kept)}"
+    rows = table_rows([*ROWS, *peers_of(ROWS)], kept, prints)
+    lines = [milestones_table(rows), ""]
+    for row in rows:
+        runs = row["runs"]
+        measured_by = provenance(runs[-1]["machine"], sorted(run["seed"] for run in runs))
+        lines.append(f"* {measured_by} {loads(runs)}")
+    return "\n".join(lines)
 
 
 def main() -> int:

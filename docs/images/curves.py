@@ -25,6 +25,7 @@ from surreal_like.analysis.plot import plot  # noqa: E402
 # One for each algorithm, and what takes minutes; in the order of algorithms.md and goals.md.
 NAMES = (
     "doorkey_ppo",
+    "pong_ppo",
     "cartpole_dqn",
     "memory_r2d2",
     "cartpole_ppo",

@@ -58,7 +58,7 @@ def test_the_table_has_a_line_for_each_row() -> None:
         "| `c.yaml`, no LSTM | stays below 0.6 | at best 0.31 |  |  |  | holds |",
         "",
         "`python x`, today: P, 2 cores, 8.0 GiB. Python 3.11, torch 2, gymnasium 1. Seeds 1, 2, 3: "
-        "medians, and from the least to the most. Load of the machine before a run: 0.5 to 0.5.",
+        "medians, and from the least to the most. Load of the machine before a run: 0.5.",
     ]
 
 

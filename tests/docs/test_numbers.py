@@ -47,6 +47,17 @@ def test_machine_date_versions_and_command_stand_beside_it() -> None:
     assert "again over 100" in text
 
 
+def test_what_is_said_of_pong_is_what_was_measured() -> None:
+    text = re.sub(r"\s+", " ", section().split("**Pong**")[1])
+    (run,) = [each for each in result("milestones")["milestones"] if each["row"] == "pong_ppo"]
+    first, second = run["confirmed"]
+    assert f"mean return of {first:.1f} over 10 greedy games, and {second:.1f} over 10" in text
+    assert f"after {run['greedy_seconds'] / 60:.0f} minutes and {run['greedy_env_steps']:,}" in text
+    machine = run["machine"]
+    assert f"Seed {run['seed']} alone" in text
+    assert f"{machine['processor']}, {machine['cores']} cores, no GPU; {machine['date']}" in text
+
+
 def ratio(group: str, row: str) -> float:
     """Return the ratio to the better of Reverb's two ways, as the kept JSON has it."""
     groups = result("replay")["groups"]
