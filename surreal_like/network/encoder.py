@@ -199,9 +199,10 @@ def _to_float(x: torch.Tensor) -> torch.Tensor:
 
 def _checked(convolutions: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
     for each in convolutions:
-        if len(each) != 3 or not all(isinstance(x, int) and x > 0 for x in each):
+        whole = isinstance(each, Sequence) and all(isinstance(x, int) and x > 0 for x in each)
+        if not whole or len(each) != 3:
             raise ConfigError(
-                f"model.convolutions has {each}, expected three whole numbers of 1 or more:"
-                " [channels, kernel, stride]"
+                f"learner_config.model.convolutions has {each}, expected three whole numbers of 1"
+                " or more: [channels, kernel, stride]"
             )
     return convolutions

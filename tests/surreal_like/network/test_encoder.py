@@ -130,7 +130,7 @@ def test_convolutions_of_ones_own() -> None:
     assert shapes == [[16, 4, 8, 8], [32, 16, 4, 4], [256, 32 * 9 * 9]]
 
 
-@pytest.mark.parametrize("convolution", [[16, 8], [16, 0, 4], [16, 8, 4.0], [16, 8, 4, 1]])
+@pytest.mark.parametrize("convolution", [4, [16, 8], [16, 0, 4], [16, 8, 4.0], [16, 8, 4, 1]])
 def test_a_malformed_convolution_is_named(convolution: Any) -> None:
     message = re.escape(f"model.convolutions has {convolution}, expected three whole numbers")
     with pytest.raises(ConfigError, match=message):
