@@ -4,6 +4,10 @@ Each server has a process of its own; the clients are one process, this one. Pri
 and writes benchmarks/results/gateway.json; about eight minutes.
 
     python benchmarks/gateway.py [--rounds 7] [--seconds 0.4] [--only answers cost doors ...]
+    python benchmarks/gateway.py --soak MINUTES [--clients 256]
+
+A soak looks at memory, descriptors and latency while sessions come and go, and writes
+benchmarks/results/gateway_soak.json.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from gateway_servers import (  # noqa: E402
     process_of,
     training,
 )
+from gateway_soak import soak  # noqa: E402
 from setting import Given, arguments  # noqa: E402
 from tables import tables  # noqa: E402
 
@@ -373,7 +378,10 @@ GROUPS: Mapping[str, Callable[[Given], list[Found]]] = {
 def main() -> None:
     """Measures, prints the tables and writes the results."""
     torch.set_num_threads(1)
-    with arguments(__doc__, seconds=0.4, rounds=7, parts=tuple(GROUPS)) as given:
+    with arguments(__doc__, seconds=0.4, rounds=7, parts=tuple(GROUPS), soaks=True) as given:
+        if given.soak is not None:
+            soak(given.folder, given.soak, given.clients)
+            return
         try:
             given.versions["grpcio"] = metadata.version("grpcio")
         except metadata.PackageNotFoundError:

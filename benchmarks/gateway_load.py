@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import math
 import os
 import select
 import socket
 import ssl
 import struct
 import time
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,15 +93,16 @@ class Connection:
     Args:
         port: of the server.
         way: of its requests.
+        waits: False: the answers to hello and reset are left to :meth:`answered`.
     """
 
-    def __init__(self, port: int, way: Way = _WAY) -> None:
+    def __init__(self, port: int, way: Way = _WAY, *, waits: bool = True) -> None:
         door, streams = way.door, way.streams
         observation = np.zeros(4, np.float32) if way.observation is None else way.observation
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.seq = 1
-        self.asked_at = 0.0
+        self.asked_at = time.perf_counter()
         self._held = b""
         self._door = door
         self._encoding = Encoding.json if door == "json" else Encoding.msgpack
@@ -112,8 +114,10 @@ class Connection:
         if door == "websocket":
             self._upgrade()
         if way.greets:
-            self._ask({"kind": "hello", "v": 1, "num_envs": streams})
-            self._ask({"kind": "reset", "seq": 1, "observation": observation})
+            self._send({"kind": "hello", "v": 1, "num_envs": streams})
+            self._send({"kind": "reset", "seq": 1, "observation": observation})
+            while waits and not self.answered():
+                pass
 
     def _upgrade(self) -> None:
         key = base64.b64encode(os.urandom(16)).decode()
@@ -136,13 +140,8 @@ class Connection:
         head = bytes([0x82, 0x80 | size]) if size < 126 else b"\x82\xfe" + struct.pack(">H", size)
         return head + bytes(4) + payload
 
-    def _ask(self, fields: dict[str, Any]) -> None:
+    def _send(self, fields: dict[str, Any]) -> None:
         self.socket.sendall(self._wrapped(encode(fields, self._encoding)))
-        while not (payload := self._next()):
-            self._held += self.socket.recv(1 << 16)
-        answer = decode(payload, None)[0]
-        if answer["kind"] not in ("welcome", "action"):
-            raise SystemExit(f"the gateway says {answer}")
 
     def _next(self) -> bytes:
         """Returns the next payload, empty if it is not complete."""
@@ -173,15 +172,29 @@ class Connection:
         self.socket.sendall(self._wrapped(payload))
 
     def answered(self) -> bool:
-        """Reads; returns True once the answer is complete. Messages `wait` are left out."""
-        self._held += self.socket.recv(1 << 16)
-        payload = self._next()
-        return bool(payload) and b"wait" not in payload
+        """Reads; returns True once there is an action. Messages `welcome` and `wait` are skipped.
+
+        Raises:
+            SystemExit: the server says anything else, or closes the connection.
+        """
+        data = self.socket.recv(1 << 16)
+        if not data:
+            raise SystemExit("the server has closed a connection")
+        self._held += data
+        while payload := self._next():
+            if b"welcome" in payload or b"wait" in payload:
+                continue
+            if b"action" not in payload:
+                raise SystemExit(f"the gateway says {decode(payload, None)[0]}")
+            return True
+        return False
 
     def leave(self, *, says_bye: bool) -> None:
         """Closes the connection; the place at the gateway is free again."""
         if says_bye:
-            self.socket.sendall(self._wrapped(encode({"kind": "bye"}, self._encoding)))
+            # A server that is gone has been reported before.
+            with suppress(OSError):
+                self._send({"kind": "bye"})
         self.socket.close()
 
 
@@ -197,44 +210,87 @@ def request_head(observation: Any, streams: int, encoding: Encoding) -> bytes:
     return bytes([body[0] + 1]) + body[1:] + b"\xa3seq\xce"
 
 
-def measure(port: int, pid: int, clients: int, seconds: float, way: Way = _WAY) -> Sample:
-    """Lets clients step, each as soon as it is answered.
+class Crowd:
+    """Clients, each of which steps as soon as it is answered; all are served by one epoll loop.
 
     Args:
         port, pid: of the server.
         clients: number of connections.
-        seconds: of the measurement.
         way: of their requests.
+        renewals: sessions per second that end, the oldest first, each replaced by a new one.
+
+    Attributes:
+        begun: sessions that have begun so far.
     """
-    pause = way.pause
-    with ExitStack() as stack:
-        poll = stack.enter_context(select.epoll())
-        connections: dict[int, Connection] = {}
+
+    def __init__(
+        self, port: int, pid: int, clients: int, way: Way = _WAY, *, renewals: float = 0.0
+    ) -> None:
+        self._port, self._pid, self._way = port, pid, way
+        self._interval = 1 / renewals if renewals else math.inf
+        self._poll = select.epoll()
+        self._connections: dict[int, Connection] = {}
+        self.begun = 0
         for _ in range(clients):
-            each = Connection(port, way)
-            stack.callback(each.leave, says_bye=way.greets)
-            connections[each.socket.fileno()] = each
-            poll.register(each.socket, select.EPOLLIN)
+            self._begin(waits=True)
         now = time.perf_counter()
+        self._renewal = now + self._interval
         # With pauses, the first requests come one after the other.
-        due = {each: now + pause * at / clients for at, each in enumerate(connections.values())}
+        self._due = {
+            each: now + way.pause * at / clients
+            for at, each in enumerate(self._connections.values())
+        }
+
+    def __enter__(self) -> Crowd:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for each in self._connections.values():
+            each.leave(says_bye=self._way.greets)
+        self._poll.close()
+
+    def _begin(self, *, waits: bool) -> None:
+        each = Connection(self._port, self._way, waits=waits)
+        self._connections[each.socket.fileno()] = each
+        self._poll.register(each.socket, select.EPOLLIN)
+        self.begun += 1
+
+    def _renew(self) -> None:
+        number, oldest = next(iter(self._connections.items()))
+        del self._connections[number]
+        self._due.pop(oldest, None)
+        # Whether or not it has its answer.
+        oldest.leave(says_bye=True)
+        self._begin(waits=False)
+        self._renewal += self._interval
+
+    def drive(self, seconds: float) -> Sample:
+        """Lets the clients step for some seconds."""
+        pause, due, connections = self._way.pause, self._due, self._connections
         latencies: list[float] = []
-        for part in (FILL * seconds, seconds):
-            latencies.clear()
-            cpu, began = cpu_of(pid), time.perf_counter()
-            while (now := time.perf_counter()) < began + part:
-                while due and (each := next(iter(due))) and due[each] <= now:
-                    asked_at = due.pop(each)
-                    each.step(asked_at if pause else time.perf_counter())
-                wait = next(iter(due.values())) - now if pause and due else WAIT
-                for number, _ in poll.poll(max(0.0, min(wait, WAIT))):
-                    each = connections[number]
-                    if each.answered():
-                        now = time.perf_counter()
-                        latencies.append(now - each.asked_at)
-                        if pause:
-                            due[each] = each.asked_at + pause
-                        else:
-                            each.step(now)
-            passed, used = time.perf_counter() - began, cpu_of(pid) - cpu
-        return sample_of(latencies, passed, used, way.streams)
+        cpu, began = cpu_of(self._pid), time.perf_counter()
+        while (now := time.perf_counter()) < began + seconds:
+            while self._renewal <= now:
+                self._renew()
+            while due and (each := next(iter(due))) and due[each] <= now:
+                asked_at = due.pop(each)
+                each.step(asked_at if pause else time.perf_counter())
+            wait = next(iter(due.values())) - now if pause and due else WAIT
+            for number, _ in self._poll.poll(max(0.0, min(wait, WAIT))):
+                each = connections[number]
+                if each.answered():
+                    now = time.perf_counter()
+                    latencies.append(now - each.asked_at)
+                    if pause:
+                        due[each] = each.asked_at + pause
+                    else:
+                        each.step(now)
+        passed, used = time.perf_counter() - began, cpu_of(self._pid) - cpu
+        return sample_of(latencies, passed, used, self._way.streams)
+
+
+def measure(port: int, pid: int, clients: int, seconds: float, way: Way = _WAY) -> Sample:
+    """Measures a server: its port and process, number of clients, seconds, their requests."""
+    with Crowd(port, pid, clients, way) as crowd:
+        crowd.drive(FILL * seconds)
+        return crowd.drive(seconds)

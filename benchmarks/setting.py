@@ -31,6 +31,8 @@ class Given:
         left_out: peer -> reason.
         parts: parts to measure.
         before: another checkout to compare with; None: there is none.
+        soak: minutes of a soak, instead of all groups; None: there is none.
+        clients: of the soak.
     """
 
     rounds: int
@@ -41,6 +43,8 @@ class Given:
     left_out: dict[str, str] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
     before: Path | None = None
+    soak: float | None = None
+    clients: int = 256
 
 
 @contextmanager
@@ -51,6 +55,7 @@ def arguments(
     rounds: int = 15,
     parts: tuple[str, ...] = (),
     compares: bool = False,
+    soaks: bool = False,
 ) -> Iterator[Given]:
     """Parses the command line and installs the peers, which takes minutes the first time.
 
@@ -61,6 +66,7 @@ def arguments(
         rounds: default number.
         parts: parts that may be measured alone.
         compares: True if it can compare with another checkout.
+        soaks: True if it has a soak.
     """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=rounds)
@@ -76,6 +82,9 @@ def arguments(
         parser.add_argument("--only", nargs="+", choices=parts, help="parts; the rest is not kept")
     if compares:
         parser.add_argument("--before", type=Path, help="another checkout to compare with")
+    if soaks:
+        parser.add_argument("--soak", type=float, metavar="MINUTES", help="only that, and kept")
+        parser.add_argument("--clients", type=int, default=256, help="of the soak; default: 256")
     given = parser.parse_args()
     only = getattr(given, "only", None)
     # On SIGTERM, exit handlers end all started processes.
@@ -84,6 +93,8 @@ def arguments(
         found = Given(given.rounds, given.seconds, Path(folder))
         found.parts = tuple(only or parts)
         found.before = getattr(given, "before", None)
+        if soaks:
+            found.soak, found.clients = given.soak, given.clients
         for peer in () if given.no_peers else peers:
             try:
                 python = install(peer, given.scratch)

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # As a script, this file has only its own folder on the path; benchmarks are scripts themselves.
 sys.path += [path for path in (str(ROOT), str(ROOT / "benchmarks")) if path not in sys.path]
 
+from gateway_soak import soak_table  # noqa: E402
 from learned import learned_table, samples_table  # noqa: E402
 from milestones import document  # noqa: E402
 from tables import measured  # noqa: E402
@@ -275,10 +276,14 @@ def with_tables(text: str) -> str:
         "samples": samples_table,
         "milestones": document,
         "targets": targets_table,
+        "gateway_soak": soak_table,
     }
 
     def newest(found: re.Match[str]) -> str:
-        kept = json.loads((RESULTS / f"{found[2]}.json").read_text())
+        path = RESULTS / f"{found[2]}.json"
+        if not path.exists():
+            return f"{found[1]}\nNot recorded yet.\n\n{found[3]}"
+        kept = json.loads(path.read_text())
         kind = next((key for key in tables if key in kept), "")
         return f"{found[1]}\n{tables.get(kind, measured)(kept)}\n\n{found[3]}"
 
