@@ -71,7 +71,8 @@ def drive(
     except Refused as error:
         raise UsageError(f"{address}: {error}") from None
     except Unavailable as error:
-        raise SurrealError(f"{address} cannot be reached: {error}") from None
+        reason = str(error).removeprefix(f"{address}: ")
+        raise SurrealError(f"{address} cannot be reached: {reason}") from None
     return played
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from main.cli import client
+from main.cli import client, main
 from session.errors import ConfigError, SurrealError, UsageError
 from surreal_like.env.registry import make_env
 from surreal_like.gateway import driving
 from surreal_like.gateway.clients import surreal_client
 from surreal_like.gateway.driving import drive, sendable
+from tests.surreal_like.agent.rig import Count
 from tests.surreal_like.gateway.rig import Stage, make_stage
 from tests.surreal_like.gateway.test_surreal_client import Playing
 
@@ -54,6 +56,94 @@ def test_C2_the_end_of_the_run_is_the_end_of_the_client(stage: Stage) -> None:
     stage.rig.until(lambda: stage.service._recorder.sender.episodes > 3)
     stage.learner.publish(final=True)
     assert playing.result() > 3
+
+
+class Clock:
+    """The time of a client, which passes only while it waits for the next attempt."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(surreal_client, "time", made)
+    return made
+
+
+class Held(Count):
+    """Does its first step when the test allows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.allowed = threading.Event(), threading.Event()
+
+    def step(self, action: int) -> Any:
+        self.reached.set()
+        assert self.allowed.wait(20.0)
+        return super().step(action)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    made = Held()
+    monkeypatch.setattr(driving, "make_env", lambda env_config: made)
+    return made
+
+
+def play(address: str) -> int:
+    return main(["client", address, "--env", ENV])
+
+
+def assert_gave_up(said: str, clock: Clock, address: str) -> None:
+    error = f"surreal-like: error: {address} cannot be reached: [Errno "
+    assert said.startswith(error)
+    assert said.count(address) == said.count("\n") == 1
+    # Its patience is 60 seconds; the last wait, of at most 10, would not have fitted.
+    assert 50.0 <= clock.now <= 60.0
+
+
+def test_C2_who_comes_too_late_gives_up(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    assert play("127.0.0.1:1") == 1
+    assert_gave_up(capsys.readouterr().err, clock, "127.0.0.1:1")
+
+
+def test_C2_a_gateway_that_is_gone_without_goodbye_is_given_up(
+    stage: Stage, held: Held, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"127.0.0.1:{stage.port}"
+    playing = Playing(stage, play)
+    stage.rig.until(held.reached.is_set)
+    stage.listener.close()
+    held.allowed.set()
+    playing.join(20.0)
+    assert playing.result() == 1
+    assert_gave_up(capsys.readouterr().err, clock, address)
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("closed", [False, True])
+def test_C2_a_goodbye_that_crosses_a_step_is_a_good_end(
+    stage: Stage, held: Held, capsys: pytest.CaptureFixture[str], *, closed: bool
+) -> None:
+    playing = Playing(stage, play)
+    stage.rig.until(held.reached.is_set)
+    stage.finish()
+    if closed:
+        # As at the end of the process: the step arrives where nothing listens.
+        stage.listener.close()
+    held.allowed.set()
+    playing.join(20.0)
+    assert playing.result() == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("0 episodes played\n", "")
 
 
 def test_C2_errors_are_those_of_a_command(stage: Stage) -> None:
@@ -101,7 +191,8 @@ def test_C2_ctrl_c_says_goodbye(stage: Stage) -> None:
     child = subprocess.Popen(
         [*COMMAND, *words], stderr=subprocess.PIPE, start_new_session=True, env=ENVIRONMENT
     )
-    stage.rig.until(lambda: len(stage.sessions) == 2, seconds=60.0)
+    # A client that has not read its welcome yet has no session to say goodbye to.
+    stage.rig.until(lambda: sum(each.steps > 0 for each in stage.sessions) == 2, seconds=60.0)
     os.killpg(child.pid, signal.SIGINT)
     stage.rig.until(lambda: child.poll() is not None, seconds=60.0)
     assert child.returncode == 130

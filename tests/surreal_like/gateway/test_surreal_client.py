@@ -285,6 +285,28 @@ def test_S8_the_end_of_the_run_ends_the_loop(stage: Stage) -> None:
     assert len(set(played)) == len(played)
 
 
+def test_S8_a_goodbye_is_read_though_nothing_can_be_sent_any_more(stage: Stage) -> None:
+    reached, allowed = threading.Event(), threading.Event()
+
+    def program(address: str) -> Any:
+        session = connect(address, patience_seconds=0.1)
+        session.reset([0.0, 0.0])
+        reached.set()
+        assert allowed.wait(20.0)
+        # The first message to a closed port is answered by a reset, and the second one fails.
+        session.metrics(speed=1.0)
+        with pytest.raises(Finished, match="finished"):
+            session.step(1.0, [0.0, 1.0])
+
+    client = Playing(stage, program)
+    stage.rig.until(reached.is_set)
+    stage.finish()
+    stage.listener.close()
+    allowed.set()
+    client.join(20.0)
+    client.result()
+
+
 def test_a_run_that_is_over_is_reported_at_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
