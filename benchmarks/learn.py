@@ -81,6 +81,7 @@ ROWS = (
     row("cartpole_ppo", 475.0, 15.0),
     row("cartpole_dqn", 475.0, 20.0),
     row("cartpole_qrdqn", 475.0, 60.0),
+    row("cartpole_rainbow", 475.0, 60.0),
     row("cartpole_apex", 475.0, 60.0),
     row("cartpole_impala", 475.0, 40.0),
     row("cartpole_a3c", 475.0, 60.0),

@@ -110,7 +110,9 @@ def assert_gave_up(said: str, clock: Clock, address: str) -> None:
     assert 50.0 <= clock.now <= 60.0
 
 
-def test_C2_a_client_that_comes_too_late_gives_up(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_C2_a_client_that_comes_too_late_gives_up(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert play("127.0.0.1:1") == 1
     assert_gave_up(capsys.readouterr().err, clock, "127.0.0.1:1")
 
