@@ -115,6 +115,9 @@ class Connection:
             self._upgrade()
         if way.greets:
             self._send({"kind": "hello", "v": 1, "num_envs": streams})
+            # Nothing large is taken before the welcome.
+            while waits and not self._next():
+                self._receive()
             self._send({"kind": "reset", "seq": 1, "observation": observation})
             while waits and not self.answered():
                 pass
@@ -142,6 +145,12 @@ class Connection:
 
     def _send(self, fields: dict[str, Any]) -> None:
         self.socket.sendall(self._wrapped(encode(fields, self._encoding)))
+
+    def _receive(self) -> None:
+        data = self.socket.recv(1 << 16)
+        if not data:
+            raise SystemExit("the server has closed a connection")
+        self._held += data
 
     def _next(self) -> bytes:
         """Returns the next payload, empty if it is not complete."""
@@ -177,10 +186,7 @@ class Connection:
         Raises:
             SystemExit: the server says anything else, or closes the connection.
         """
-        data = self.socket.recv(1 << 16)
-        if not data:
-            raise SystemExit("the server has closed a connection")
-        self._held += data
+        self._receive()
         while payload := self._next():
             if b"welcome" in payload or b"wait" in payload:
                 continue

@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(f"cannot write {given.json}: its name must end in .json")
     folders = [folder.path for word in given.runs for folder in find_runs(word)]
 
-    from surreal_like.analysis.scores import compare
+    from surreal_like.analysis.comparison import compare
 
     found = compare(folders, metric=given.metric, normalize=given.normalize)
     if given.json is not None:

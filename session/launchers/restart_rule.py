@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from session.errors import HOPELESS, UsageError
-from session.launchers.component_process import ComponentProcess, Loss
+from session.launchers.supervised_component import Loss, SupervisedComponent
 
 _BACK_OFF_SECONDS = 0.25
 _BACK_OFF_LIMIT_SECONDS = 5.0
 
 
-def restart_time(child: ComponentProcess, loss: Loss, *, allowed: bool) -> float | None:
+def restart_time(child: SupervisedComponent, loss: Loss, *, allowed: bool) -> float | None:
     """Records a death; returns the time of the next start, None if there must be none.
 
     A component is given up after `max_restarts` deaths within the window of its restart rule, and

@@ -19,9 +19,10 @@ from typing import Any
 
 from session.config.string_enum import StringEnum
 from session.errors import UsageError
-from session.launchers.component_process import ComponentProcess, Limits, Loss
-from session.launchers.component_processes import ComponentProcesses
+from session.launchers.deadlines import Deadlines
 from session.launchers.instruction import Event, Failure, Instruction, Signal, Stop
+from session.launchers.supervised_component import Loss, SupervisedComponent
+from session.launchers.supervised_components import SupervisedComponents
 from session.process.component import Topology
 from session.process.heartbeat import Beat
 from session.process.service import START_AGAIN
@@ -49,21 +50,22 @@ class Supervision:
 
     Args:
         topology: the components.
-        limits: deadlines of their processes.
+        deadlines: of their processes.
+        restarts: False fails at the first death, whatever the restart rule of the component.
     """
 
-    def __init__(self, topology: Topology, limits: Limits) -> None:
+    def __init__(self, topology: Topology, deadlines: Deadlines, *, restarts: bool = True) -> None:
         self.phase = Phase.running
         self.failure: Failure | None = None
         self.interrupted = False
-        self._processes = ComponentProcesses(topology, limits)
+        self._processes = SupervisedComponents(topology, deadlines, restarts=restarts)
         self._topology = topology
-        self._limits = limits
+        self._deadlines = deadlines
         self._deadline = math.inf
         self._ticked_at = math.inf
 
     @property
-    def children(self) -> dict[str, ComponentProcess]:
+    def children(self) -> dict[str, SupervisedComponent]:
         """Component name -> state of its process."""
         return self._processes.children
 
@@ -131,7 +133,7 @@ class Supervision:
             return [Event(name, "ended"), *self._advance(now)]
         return self._on_death(child, Loss(now, child.cause or error, details))
 
-    def _on_death(self, child: ComponentProcess, loss: Loss) -> list[Instruction]:
+    def _on_death(self, child: SupervisedComponent, loss: Loss) -> list[Instruction]:
         lost = Event(child.name, "lost", loss.error)
         if self._processes.record_death(child, loss):
             return [lost, *self._processes.start_due(loss.time)]
@@ -248,14 +250,14 @@ class Supervision:
         # Only the service of a running learner can save and write the result.
         if learner is None or learner.state not in (State.running, State.draining):
             return [*self._terminate(now), *self._advance(now)]
-        self._enter(Phase.ending, now + self._limits.patience_seconds)
+        self._enter(Phase.ending, now + self._deadlines.patience_seconds)
         if learner.state == State.draining:
             # It is ending the run already.
             return []
         return [Stop(reason, self.interrupted)]
 
     def _terminate(self, now: float) -> list[Instruction]:
-        self._enter(Phase.terminating, now + self._limits.patience_seconds)
+        self._enter(Phase.terminating, now + self._deadlines.patience_seconds)
         return [self._processes.terminate(child) for child in self._processes.alive()]
 
     def _advance(self, now: float) -> list[Instruction]:
@@ -266,7 +268,7 @@ class Supervision:
         learner = self._processes.learner
         if learner is not None and learner.state == State.gone:
             if self.phase in (Phase.running, Phase.ending) and learner.exit_code == 0:
-                self._enter(Phase.leaving, now + self._limits.patience_seconds)
+                self._enter(Phase.leaving, now + self._deadlines.patience_seconds)
             elif self.phase is Phase.ending:
                 return self._terminate(now)
         return self._leave_next() if self.phase is Phase.leaving else []

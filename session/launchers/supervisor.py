@@ -16,8 +16,8 @@ from session.config import Config
 from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.launchers.backend import Backend, Exit
-from session.launchers.component_process import Limits
 from session.launchers.control import NAME, ControlSockets
+from session.launchers.deadlines import Deadlines
 from session.launchers.instruction import Event, Instruction, Signal, Start, Stop
 from session.launchers.launcher import (
     ComponentStatus,
@@ -88,13 +88,12 @@ class Supervisor(ABC):
         self._folder = folder
         self._resources: _Resources | None = None
         session = config.session_config
-        limits = Limits(
+        deadlines = Deadlines(
             session.heartbeat.starting_seconds,
             session.heartbeat.timeout,
             session.launcher.grace_seconds,
-            restarts,
         )
-        self._supervision = Supervision(topology, limits)
+        self._supervision = Supervision(topology, deadlines, restarts=restarts)
         self._clock = clock or WallClock()
         self._listen_due = Every(seconds=_LISTEN_SECONDS, clock=self._clock.now)
         self._events: list[Event] = []

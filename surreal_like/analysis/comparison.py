@@ -1,188 +1,220 @@
-"""Compares runs: groups the seeds of one experiment and aggregates their curves."""
+"""Compares methods by the scores of their runs: a method is one or more tasks with some seeds."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import combinations
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from session.config import Config
-from session.config.merge import leaves
-from session.errors import UsageError
-from session.folder import RunFolder
-from session.show.progress import Curve
-from surreal_like.statistics import iqm, stratified_interval
+from session.config.file import read_file
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError, UsageError
+from surreal_like.analysis.learning_curves import GREEDY
+from surreal_like.analysis.run_curves import RunCurves, check_metric
+from surreal_like.analysis.run_groups import (
+    Array,
+    Experiment,
+    Runs,
+    check_seeds,
+    group,
+    labels,
+    run_folders,
+)
+from surreal_like.analysis.run_groups import settings as settings_of
+from surreal_like.statistics import (
+    iqm,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+    stratified_interval,
+)
 
-Array = npt.NDArray[np.float64]
-Runs = str | Path | Sequence[str | Path]
-
-_DATED = re.compile(r"-\d{8}-\d{6}(-\d+)?(-seed\d+)?$")
-_SEED = re.compile(r"seed-?\d+")
-_GRID_POINTS = 400
-_SHOWN_SETTINGS = 3
-_MIN_SEEDS = 3
+THRESHOLDS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
+# Settings that belong to a task: a method may have others for each.
+_ENV_OF_TASK = ("env_name", "env_args", "obs_spec", "action_spec")
 
 
 @dataclass(frozen=True, slots=True)
-class Experiment:
-    """Runs whose configs differ only in the seed.
+class Method:
+    """Experiments that differ only in the task.
 
     Args:
-        label: name that distinguishes it from the other experiments.
-        runs: the folders, sorted by seed.
-        seeds: their seeds, in the same order.
-        config: of the first run.
+        label: name that distinguishes it from the other methods.
+        tasks: names of environments.
+        seeds: number of runs per task.
+        scores: ``[seeds, tasks]``.
     """
 
     label: str
-    runs: list[RunFolder]
-    seeds: list[int]
-    config: Config
+    tasks: list[str]
+    seeds: int
+    scores: Array
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
-    """Aggregate of several curves on one grid; arrays ``[points]``.
+def compare(
+    runs: Runs, *, metric: str | None = None, normalize: str | Path | None = None
+) -> dict[str, Any]:
+    """Computes statistics of the last value of a metric, for each method and each pair of them.
 
-    Args:
-        x: the grid.
-        middle, low, high: of the curves at each of its points.
-    """
-
-    x: Array
-    middle: Array
-    low: Array
-    high: Array
-
-
-def run_folders(runs: Runs) -> list[RunFolder]:
-    """Returns run folders by their paths.
-
-    Raises:
-        UsageError: no run is given, or a folder is none of a run.
-    """
-    paths = [Path(runs)] if isinstance(runs, str | Path) else [Path(run) for run in runs]
-    if not paths:
-        raise UsageError("no run was named: name at least one")
-    for path in paths:
-        if not (path / "config.yaml").is_file():
-            raise UsageError(f"{path} is not a run folder: it has no config.yaml")
-    return [RunFolder(path) for path in paths]
-
-
-def group(runs: Sequence[RunFolder]) -> list[Experiment]:
-    """Groups runs into experiments by their configs without seed, in the order of first mention."""
-    found: dict[str, list[tuple[int, RunFolder, Config]]] = {}
-    for run in {run.path.resolve(): run for run in runs}.values():
-        config = run.read_config()
-        seed = int(config.session_config.seed)
-        found.setdefault(_identity(config), []).append((seed, run, config))
-    groups = [sorted(each, key=lambda one: one[0]) for each in found.values()]
-    configs = [each[0][2] for each in groups]
-    names = [_name([run for _, run, _ in each], each[0][2]) for each in groups]
-    return [
-        Experiment(text, [run for _, run, _ in each], [seed for seed, _, _ in each], each[0][2])
-        for text, each in zip(labels(names, configs), groups, strict=True)
-    ]
-
-
-def check_seeds(label: str, number: int) -> None:
-    """Checks that an experiment has seeds enough for an interval.
-
-    Raises:
-        UsageError: it has fewer than 3.
-    """
-    if number < _MIN_SEEDS:
-        raise UsageError(
-            f"{label} has {number} seed{'s' if number > 1 else ''}, an interval needs "
-            f"{_MIN_SEEDS} or more: name more runs, or train them with --seeds 1..5"
-        )
-
-
-def labels(names: Sequence[str], configs: Sequence[Config]) -> list[str]:
-    """Returns the names; equal ones are followed by the settings in which their configs differ."""
-    shown = []
-    for name, config in zip(names, configs, strict=True):
-        alike = [other for text, other in zip(names, configs, strict=True) if text == name]
-        shown.append(f"{name} ({_difference(config, alike)})" if len(alike) > 1 else name)
-    return shown
-
-
-def band(curves: Sequence[Curve], held: Sequence[bool], *, interval: bool = False) -> Band | None:
-    """Returns mean, minimum and maximum of several curves, interpolated linearly.
-
-    The band begins at the latest first point, and ends with the first curve that ends. A held curve
-    continues with its last value instead.
+    Experiments that differ only in the environment are tasks of one method.
 
     Args:
-        curves: one per run, with points in the order of ``x``.
-        held: True for runs that ended because they reached the goal.
-        interval: interquartile mean and its 95 % interval instead.
+        runs: a run folder, or several.
+        metric: as for :func:`surreal_like.plot`; None: return of greedy evaluations.
+        normalize: YAML or JSON file ``task: {low: , high: }``; a score becomes
+            (score - low) / (high - low). Needed for an interquartile mean over several tasks.
 
     Returns:
-        None if the curves have no common range.
+        ``metric``, ``normalized``, ``methods`` and ``improvement``; all plain values.
+
+    Raises:
+        UsageError: a method has fewer than 3 seeds, or not equally many on each task; a run or a
+            metric is missing.
+        ConfigError: the file is wrong.
     """
-    known = [(curve, stays) for curve, stays in zip(curves, held, strict=True) if curve.x]
-    if not known:
-        return None
-    begin = max(curve.x[0] for curve, _ in known)
-    cut = [curve.x[-1] for curve, stays in known if not stays]
-    end = min(cut) if cut else max(curve.x[-1] for curve, _ in known)
-    if end < begin:
-        return None
-    grid = np.linspace(begin, end, _GRID_POINTS)
-    rows = np.stack([np.interp(grid, curve.x, curve.y) for curve, _ in known])
-    if interval:
-        ends = np.array([stratified_interval(column[:, None]) for column in rows.T])
-        return Band(grid, iqm(rows.T[..., None]), ends[:, 0], ends[:, 1])
-    return Band(grid, rows.mean(0), rows.min(0), rows.max(0))
+    name = metric or GREEDY
+    scales = None if normalize is None else _scales(normalize)
+    found = _methods(group(run_folders(runs)), name)
+    if scales is not None:
+        found = [_normalized(method, scales, normalize) for method in found]
+    thresholds = _thresholds(found, normalized=scales is not None)
+    return {
+        "metric": name,
+        "normalized": scales is not None,
+        "methods": [_statistics(each, thresholds, scales is not None) for each in found],
+        "improvement": [
+            _improvement(one, other)
+            for one, other in combinations(found, 2)
+            if one.tasks == other.tasks
+        ],
+    }
 
 
-def _identity(config: Config) -> str:
-    """Returns a text that is equal for configs that differ only in the seed."""
-    return json.dumps(settings(config), sort_keys=True, default=str)
+def _methods(experiments: Sequence[Experiment], metric: str) -> list[Method]:
+    """Joins experiments that differ only in the task, and reads their scores."""
+    joined: dict[tuple[str, int], list[Experiment]] = {}
+    for experiment in experiments:
+        key, number = _identity(experiment), 0
+        # A method has each task once: further experiments of the same task are another method.
+        while _task(experiment) in map(_task, joined.get((key, number), ())):
+            number += 1
+        joined.setdefault((key, number), []).append(experiment)
+    curves = {run: RunCurves(run) for each in experiments for run in each.runs}
+    check_metric(metric, list(curves.values()))
+    groups = [sorted(each, key=_task) for each in joined.values()]
+    names = labels([_name(each) for each in groups], [each[0].config for each in groups])
+    return [_method(label, each, metric, curves) for label, each in zip(names, groups, strict=True)]
 
 
-def settings(config: Config) -> dict[str, Any]:
-    """Returns what makes an experiment: the config without seed and folder."""
-    what = {key: config[key] for key in ("algorithm", "learner_config", "env_config")}
-    session = {k: v for k, v in config.session_config.items() if k not in ("seed", "folder")}
-    return {**what, "session_config": session}
+def _identity(experiment: Experiment) -> str:
+    """Returns a text that is equal for experiments that differ only in the task."""
+    settings = settings_of(experiment.config)
+    env, session = settings["env_config"], settings["session_config"]
+    settings["env_config"] = {key: env[key] for key in env if key not in _ENV_OF_TASK}
+    settings["session_config"] = {key: session[key] for key in session if key != "stop"}
+    return json.dumps(settings, sort_keys=True, default=str)
 
 
-def _name(runs: list[RunFolder], config: Config) -> str:
-    """Returns the common name of the run folders without date and seed, else algorithm and env."""
-    names = {_stem(run.path.resolve()) for run in runs}
-    if len(names) == 1:
-        return names.pop()
-    return f"{Path(str(config.algorithm)).name} on {config.env_config.env_name}"
+def _task(experiment: Experiment) -> str:
+    return str(experiment.config.env_config.env_name)
 
 
-def _stem(path: Path) -> str:
-    if _SEED.fullmatch(path.name):
-        return _stem(path.parent)
-    return _DATED.sub("", path.name)
+def _name(experiments: Sequence[Experiment]) -> str:
+    if len(experiments) == 1:
+        return experiments[0].label
+    return f"{Path(str(experiments[0].config.algorithm)).name} on {len(experiments)} tasks"
 
 
-def _difference(config: Config, alike: Sequence[Config]) -> str:
-    """Lists the settings in which an experiment differs from others of its name."""
-    flat = [leaves(settings(each)) for each in alike]
-    own = leaves(settings(config))
-    different = [key for key in dict.fromkeys(chain(*flat)) if _differ(key, flat)]
-    # Runs of an older release may lack a setting: the least informative difference.
-    different.sort(key=lambda key: any(key not in each for each in flat))
-    words = [f"{key.rpartition('.')[2]} {own[key]}" for key in different if key in own]
-    del words[_SHOWN_SETTINGS:]
-    more = len(different) - len(words)
-    return ", ".join([*words, *([f"{more} more"] if more else [])])
+def _method(
+    label: str, experiments: Sequence[Experiment], metric: str, curves: Mapping[Any, RunCurves]
+) -> Method:
+    columns = []
+    for experiment in experiments:
+        check_seeds(experiment.label, len(experiment.seeds))
+        columns.append([_last(curves[run], metric) for run in experiment.runs])
+    sizes = sorted({len(column) for column in columns})
+    if len(sizes) > 1:
+        raise UsageError(
+            f"{label} has {sizes[0]} to {sizes[-1]} seeds per task, expected equally many: "
+            "name as many runs of each task"
+        )
+    return Method(label, [_task(each) for each in experiments], sizes[0], np.array(columns).T)
 
 
-def _differ(key: str, flat: Sequence[dict[str, Any]]) -> bool:
-    return len({json.dumps(each.get(key), default=str) for each in flat}) > 1
+def _last(curves: RunCurves, metric: str) -> float:
+    points = curves.curve(metric, "env_steps").y
+    if not points:
+        raise UsageError(f"{curves.folder} has no {metric} yet: leave it out, or wait for one")
+    return points[-1]
+
+
+def _scales(path: str | Path) -> dict[str, tuple[float, float]]:
+    """Reads ``task: {low: , high: }``."""
+    found = {}
+    for task, given in read_file(path).items():
+        if not isinstance(given, dict) or set(given) != {"low", "high"}:
+            raise ConfigError(f"{path}: {task} is {given}, expected {{low: NUMBER, high: NUMBER}}")
+        if not all(isinstance(each, int | float) and isfinite(each) for each in given.values()):
+            raise ConfigError(f"{path}: {task} is {given}, expected finite numbers")
+        if not given["low"] < given["high"]:
+            raise ConfigError(f"{path}: {task} has low {given['low']}, not below {given['high']}")
+        found[str(task)] = (float(given["low"]), float(given["high"]))
+    return found
+
+
+def _normalized(
+    method: Method, scales: Mapping[str, tuple[float, float]], path: str | Path | None
+) -> Method:
+    for task in method.tasks:
+        if task not in scales:
+            hint = did_you_mean(task, scales, otherwise=f"add '{task}: {{low: , high: }}'")
+            raise ConfigError(f"{path} has no {task}; {hint}")
+    low, high = np.array([scales[task] for task in method.tasks]).T
+    return Method(method.label, method.tasks, method.seeds, (method.scores - low) / (high - low))
+
+
+def _thresholds(found: Sequence[Method], *, normalized: bool) -> list[float]:
+    """Returns the thresholds of profiles; for scores in units of the task its range."""
+    if normalized:
+        return list(THRESHOLDS)
+    every = np.concatenate([method.scores.ravel() for method in found])
+    steps: list[float] = np.linspace(every.min(), every.max(), len(THRESHOLDS)).tolist()
+    return steps[:-1]
+
+
+def _statistics(method: Method, thresholds: list[float], normalized: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "label": method.label,
+        "tasks": method.tasks,
+        "seeds": method.seeds,
+        "scores": method.scores.tolist(),
+    }
+    # Scores of several tasks have no common unit before they are normalized.
+    if not normalized and len(method.tasks) > 1:
+        return shown
+    low, high = stratified_interval(method.scores)
+    shown |= {
+        "iqm": float(iqm(method.scores)),
+        "interval": [float(low), float(high)],
+        "profile": {
+            "thresholds": thresholds,
+            "above": performance_profile(method.scores, thresholds).tolist(),
+        },
+    }
+    return shown | ({"gap": float(optimality_gap(method.scores))} if normalized else {})
+
+
+def _improvement(one: Method, other: Method) -> dict[str, Any]:
+    low, high = stratified_interval(one.scores, probability_of_improvement, other.scores)
+    return {
+        "of": one.label,
+        "over": other.label,
+        "probability": float(probability_of_improvement(one.scores, other.scores)),
+        "interval": [float(low), float(high)],
+    }

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from session.folder import RunFolder
 from session.show.charts import COLOURS, FAINT, INK, label, legend, title
 from session.show.progress import MODES, Curve, mode_name
-from surreal_like.analysis.comparison import Experiment, band, check_seeds
 from surreal_like.analysis.run_curves import RunCurves
+from surreal_like.analysis.run_groups import Experiment, band, check_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

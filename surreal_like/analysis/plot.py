@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from session.errors import UsageError
 from session.show.charts import COLOURS, make_figure
 from session.show.progress import AXES
-from surreal_like.analysis.comparison import Experiment, Runs, group, run_folders
 from surreal_like.analysis.learning_curves import LASTING, RETURNS, SHOWN, Kind, Picture
 from surreal_like.analysis.run_curves import RunCurves, check_metric
+from surreal_like.analysis.run_groups import Experiment, Runs, group, run_folders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

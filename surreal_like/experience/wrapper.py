@@ -17,7 +17,7 @@ from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrappe
 from surreal_like.env.vector import as_vector
 from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.experience.sender import ExpSender, SenderLink
-from surreal_like.experience.writer import ChunkWriter, extra_columns
+from surreal_like.experience.writer import ChunkWriter
 from surreal_like.replay.base import load_replay_class
 
 _PUMP_SECONDS = 0.01
@@ -124,15 +124,11 @@ class ExpSenderWrapper(VectorWrapper):
             raise UsageError("step() without reset(): an episode begins with reset()")
         if self._in_script:
             self._wait_until_ready()
-        extras: Any = None
-        if type(actions) is tuple:
-            actions, extras = actions
-        actions = writer.convert(actions)
+        actions, extras = writer.unpack(actions)
         now, acting = link.now(), link.acting
-        # Rows are kept until they are cut, and the agent may reuse its arrays.
         cut = writer.act(
-            actions.copy(),
-            extra_columns(extras),
+            actions,
+            extras,
             version=acting.version,
             now=now,
             metrics=acting.metrics,

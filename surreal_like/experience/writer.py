@@ -172,13 +172,9 @@ class ChunkWriter:
         else:
             self._episodes.discard()
 
-    def convert(self, actions: Any) -> Array:
-        """Returns actions as an array of the dtype that the spec demands.
-
-        Raises:
-            DataError: their own dtype is of another kind.
-        """
-        return converted(actions, self._action_dtype)
+    def unpack(self, answer: Any) -> tuple[Array, dict[str, Array]]:
+        """Takes apart what an agent's ``act`` returned, see :func:`unpack`."""
+        return unpack(answer, self._action_dtype)
 
     def act(
         self,
@@ -192,8 +188,8 @@ class ChunkWriter:
         """Completes the newest row and cuts a chunk if it is full.
 
         Args:
-            actions: ``[N, ...]``, as :meth:`convert` gives them; must not change afterwards.
-            extras: column -> ``[N, ...]``, of :func:`extra_columns`.
+            actions: ``[N, ...]``, as :meth:`unpack` gives them; copied: an agent may reuse them.
+            extras: column -> ``[N, ...]``, as :meth:`unpack` gives them.
             version: of the parameters that chose the actions.
             now: seconds; the age of a chunk counts from its first row.
             metrics: the agent's own numbers, added to each episode that ended at this row.
@@ -205,7 +201,7 @@ class ChunkWriter:
             DataError: a field is NaN or has a wrong dtype, shape or value; the message names it.
         """
         row, self._row = self._row, {}
-        row["action"] = actions
+        row["action"] = actions.copy()
         row.update(extras)
         buffer = self._buffer
         if buffer.version != version:
@@ -330,18 +326,30 @@ class ChunkWriter:
         )
 
 
-def converted(actions: Any, wanted: np.dtype[Any]) -> Array:
-    """Returns actions as an array of a dtype.
+def unpack(answer: Any, dtype: np.dtype[Any]) -> tuple[Array, dict[str, Array]]:
+    """Takes apart what an agent's ``act`` returned: ``actions``, or ``(actions, extras)``.
+
+    Args:
+        answer: extras are a nest of arrays ``[N, ...]``.
+        dtype: of the action spec.
+
+    Returns:
+        The actions, and the extras as columns; the columns are copies, since the agent may reuse
+        its arrays, the actions may not be.
 
     Raises:
-        DataError: their own dtype is of another kind.
+        DataError: the dtype of the actions is of another kind.
     """
-    if type(actions) is np.ndarray and actions.dtype is wanted:
-        return actions
-    array = _array(actions)
-    if not np.can_cast(array.dtype, wanted, "same_kind"):
-        raise DataError(f"action: {array.dtype} given, expected {wanted}")
-    return array.astype(wanted)
+    actions, extras = answer if type(answer) is tuple else (answer, None)
+    columns = {}
+    if extras:
+        columns = nest.flatten(nest.map(lambda leaf: np.array(_array(leaf)), extras), "extras")
+    if type(actions) is np.ndarray and actions.dtype is dtype:
+        return actions, columns
+    actions = _array(actions)
+    if not np.can_cast(actions.dtype, dtype, "same_kind"):
+        raise DataError(f"action: {actions.dtype} given, expected {dtype}")
+    return actions.astype(dtype), columns
 
 
 def flush_seconds(settings: Config, overlap: int) -> float:
@@ -384,13 +392,6 @@ def check_sender(settings: Config, num_envs: int, overlap: int) -> None:
             f"session_config.sender.cut is episodes, but there are {num_envs} streams, whose "
             "episodes end at different times: write steps, or env_config.num_envs: 1"
         )
-
-
-def extra_columns(extras: Nest) -> dict[str, Array]:
-    """Returns an agent's nest of extras as columns, copied: the agent may reuse its arrays."""
-    if not extras:
-        return {}
-    return nest.flatten(nest.map(lambda leaf: np.array(_array(leaf)), extras), "extras")
 
 
 def _array(value: Any) -> Array:

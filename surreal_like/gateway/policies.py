@@ -19,7 +19,7 @@ from surreal_like.data.parameters import Parameters
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.env.frame_stack import pushed
 from surreal_like.experience.chunk_episodes import Flags
-from surreal_like.experience.writer import converted, extra_columns
+from surreal_like.experience.writer import unpack
 from surreal_like.gateway.slots import Advice
 from surreal_like.network.tensors import to_tensor
 
@@ -57,10 +57,9 @@ class Inference:
             self._gather(streams)
             answer = agent.act(to_tensor(self._frames.push(streams, obs, first)))
             self._scatter(streams)
-        actions, extras = answer if type(answer) is tuple else (answer, None)
+        actions, extras = unpack(answer, self._action_dtype)
         # The agent may reuse its arrays before the rows are written.
-        actions = converted(actions, self._action_dtype).copy()
-        return Advice(actions, extra_columns(extras), agent.version)
+        return Advice(actions.copy(), extras, agent.version)
 
     def _gather(self, streams: Indices) -> None:
         if self._state is None:

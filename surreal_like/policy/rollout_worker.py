@@ -23,7 +23,7 @@ from surreal_like.env.base import Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.writer import ChunkWriter, extra_columns
+from surreal_like.experience.writer import ChunkWriter
 from surreal_like.network.tensors import to_tensor
 from surreal_like.policy.policy import Policy
 from surreal_like.replay.base import load_replay_class
@@ -153,10 +153,8 @@ class _Recorder(VectorWrapper):
 
     def step(self, actions: Any) -> VectorStep:
         """Writes the row at which the actions were taken, and steps."""
-        actions, extras = actions if isinstance(actions, tuple) else (actions, None)
-        actions = self.writer.convert(actions)
-        columns = extra_columns(extras)
-        self.writer.act(actions.copy(), columns, version=self.version, now=0.0, metrics={})
+        actions, extras = self.writer.unpack(actions)
+        self.writer.act(actions, extras, version=self.version, now=0.0, metrics={})
         step = self.env.step(actions)
         self.writer.observe(*step)
         return step

@@ -20,7 +20,7 @@ from surreal_like.env.base import Env, Step, VectorEnv, VectorStep, VectorWrappe
 from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import SyncVector
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.writer import ChunkWriter, extra_columns
+from surreal_like.experience.writer import ChunkWriter
 from surreal_like.replay.base import Replay
 from surreal_like.transform.normalizer import Normalizer
 
@@ -174,9 +174,8 @@ class Writing(VectorWrapper):
         return obs, info
 
     def step(self, actions: Any) -> VectorStep:
-        actions, extras = actions
-        columns = extra_columns(extras)
-        self._writer.act(actions.copy(), columns, version=1, now=0.0, metrics={})
+        actions, extras = self._writer.unpack(actions)
+        self._writer.act(actions, extras, version=1, now=0.0, metrics={})
         step = self.env.step(actions)
         self._writer.observe(*step)
         return step

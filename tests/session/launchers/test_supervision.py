@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from session.errors import HOPELESS, ConfigError, UsageError
-from session.launchers.component_process import Limits
+from session.launchers.deadlines import Deadlines
 from session.launchers.instruction import (
     Event,
     Failure,
@@ -26,7 +26,7 @@ from session.process.service import START_AGAIN
 from session.process.state import State
 from tests.examples import examples
 
-LIMITS = Limits(starting_seconds=120.0, silent_seconds=30.0, grace_seconds=10.0)
+DEADLINES = Deadlines(starting_seconds=120.0, silent_seconds=30.0, grace_seconds=10.0)
 NAMES = ["loggerplex", "tensorplex", "ps", "replay-0", "learner", "agent-0", "agent-1", "eval-0"]
 SERVERS = {"ps", "replay-0"}
 TELEMETRY = {"tensorplex", "loggerplex"}
@@ -49,7 +49,7 @@ class Run:
     """A supervision whose clock the test moves, with what it wanted last."""
 
     def __init__(self, names: Sequence[str] = NAMES, restart: Restart | None = None) -> None:
-        self.supervision = Supervision(make_topology(names, restart), LIMITS)
+        self.supervision = Supervision(make_topology(names, restart), DEADLINES)
         self.now = 0.0
         self.did: list[Instruction] = self.supervision.launch(self.now)
 
@@ -650,7 +650,7 @@ TestAnyHistory.settings = settings(max_examples=examples(60), stateful_step_coun
 def take_over(**starts: int) -> Run:
     """A supervision that finds these components, by names with underscores."""
     run = Run()
-    run.supervision = Supervision(make_topology(), LIMITS)
+    run.supervision = Supervision(make_topology(), DEADLINES)
     found = {name.replace("_", "-"): number for name, number in starts.items()}
     run.did = run.supervision.adopt(found, run.now)
     return run

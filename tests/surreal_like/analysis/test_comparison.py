@@ -1,156 +1,142 @@
-"""Runs side by side: seeds of one experiment belong together, and what their mean and band are."""
+"""Methods side by side: which runs belong together, what is computed, and what is refused."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from session.folder import RunFolder
-from session.show.progress import Curve
-from surreal_like.analysis.comparison import band, group
-from tests.session.made_run import made_config, made_run
+from session.errors import ConfigError, UsageError
+from surreal_like.analysis.comparison import compare
+from tests.session.made_run import made_config, made_line, made_run
 
-
-def make(path: Path, seed: int = 0, **settings: object) -> RunFolder:
-    return made_run(path, config=made_config(seed, **settings))  # type: ignore[arg-type]
-
-
-def test_runs_that_differ_in_the_seed_only_are_one_experiment(tmp_path: Path) -> None:
-    runs = [make(tmp_path / f"chain-20250101-120000-seed{seed}", seed) for seed in (3, 1, 2)]
-    runs.append(make(tmp_path / "other-20250101-120000", 1, session_config__agent__num=7))
-    first, second = group(runs)
-    assert (first.label, first.seeds) == ("chain", [1, 2, 3])
-    assert [run.path.name[-1] for run in first.runs] == ["1", "2", "3"]
-    assert (second.label, second.seeds) == ("other", [1])
-    assert first.config.session_config.seed == 1
+# Scores of the golden numbers of `test_statistics.py`: rows are seeds, columns are tasks.
+RAINBOW = ((0.1, 0.9), (0.4, 1.2), (0.6, 1.0), (0.2, 0.8), (0.5, 1.5))
+DQN = ((0.1, 0.7), (0.3, 1.0), (0.5, 1.1), (0.2, 0.6), (0.4, 0.9))
+TASKS = ("gym:CartPole-v1", "gym:Acrobot-v1")
+UNITS = "gym:CartPole-v1: {low: 0, high: 1}\ngym:Acrobot-v1: {low: 0, high: 1}\n"
 
 
-def test_folder_and_launcher_of_a_run_make_no_other_experiment(tmp_path: Path) -> None:
-    runs = [
-        make(tmp_path / "a", 1, session_config__folder="a", launcher="tmux"),
-        make(tmp_path / "b", 2, session_config__folder="b", launcher="serial"),
-    ]
-    [experiment] = group(runs)
-    # Two names: what they have in common is the algorithm and the environment.
-    assert experiment.label == "dqn on toy:chain"
+def make(folder: Path, scores: tuple[tuple[float, ...], ...], **settings: object) -> list[Path]:
+    """Runs of one method: one for each seed and task; an earlier score counts nothing."""
+    paths = []
+    for task, column in zip(TASKS, zip(*scores, strict=True), strict=False):
+        for seed, score in enumerate(column):
+            # Each task has a goal of its own.
+            of_task = {"env_config__env_name": task, "session_config__stop__eval_return": len(task)}
+            config = made_config(seed, **{**of_task, **settings})  # type: ignore[arg-type]
+            path = folder / f"{task[4:8]}-20250101-120000-seed{seed}"
+            made_run(
+                path, [made_line(100, greedy=9.0), made_line(200, greedy=score)], config=config
+            )
+            paths.append(path)
+    return paths
 
 
-def test_a_run_that_is_named_twice_counts_once(tmp_path: Path) -> None:
-    run = make(tmp_path / "chain-20250101-120000-2")
-    [experiment] = group([run, RunFolder(tmp_path / "." / run.path.name)])
-    assert (experiment.label, len(experiment.runs)) == ("chain", 1)
+@pytest.fixture
+def both(tmp_path: Path) -> list[Path]:
+    rainbow = make(tmp_path / "rainbow", RAINBOW, learner_config__model__noisy=0.5)
+    return [*rainbow, *make(tmp_path / "dqn", DQN, session_config__stop__eval_return=3)]
 
 
-def test_seeds_below_one_folder_bear_its_name(tmp_path: Path) -> None:
-    runs = [make(tmp_path / "study" / f"seed-{seed}", seed) for seed in (1, 2)]
-    [experiment] = group(runs)
-    assert experiment.label == "study"
+@pytest.fixture
+def units(tmp_path: Path) -> Path:
+    path = tmp_path / "units.yaml"
+    path.write_text(UNITS)
+    return path
 
 
-def test_experiments_of_one_name_say_in_what_they_differ(tmp_path: Path) -> None:
-    runs = [
-        make(tmp_path / "chain-20250101-120000", session_config__agent__num=2),
-        make(
-            tmp_path / "chain-20250101-120001",
-            session_config__agent__num=4,
-            learner_config__replay__batch_size=7,
-            learner_config__replay__capacity=8,
-            learner_config__replay__min_size=9,
-        ),
-    ]
-    first, second = group(runs)
-    assert second.label == "chain (batch_size 7, capacity 8, min_size 9, 1 more)"
-    assert first.label.startswith("chain (batch_size ")
+def test_tasks_of_one_method_are_joined(both: list[Path], units: Path) -> None:
+    found = compare(both, normalize=units)
+    first, second = found["methods"]
+    assert first["label"].startswith("dqn on 2 tasks (")
+    assert "noisy 0.5" in first["label"]
+    assert (first["tasks"], first["seeds"]) == (sorted(TASKS), 5)
+    assert first["scores"] == [[b, a] for a, b in RAINBOW]
+    assert (first["iqm"], first["gap"]) == (pytest.approx(0.7), pytest.approx(0.35))
+    assert first["interval"] == pytest.approx([0.567, 0.85], abs=0.02)
+    assert first["profile"]["above"] == pytest.approx([1, 0.8, 0.6, 0.5, 0.2, 0.1])
+    assert second["scores"] == [[b, a] for a, b in DQN]
+    [pair] = found["improvement"]
+    assert (pair["of"], pair["over"]) == (first["label"], second["label"])
+    assert pair["probability"] == pytest.approx(0.66)
+    assert pair["interval"][0] < 0.66 < pair["interval"][1]
 
 
-def test_a_setting_that_an_older_run_lacks_says_least(tmp_path: Path) -> None:
-    old = made_config(session_config__agent__num=2)
-    del old["learner_config"]["replay"]["batch_size"]
-    runs = [
-        made_run(tmp_path / "chain-20250101-120000", config=old),
-        make(
-            tmp_path / "chain-20250101-120001",
-            session_config__agent__num=4,
-            learner_config__replay__batch_size=32,
-        ),
-    ]
-    assert [each.label for each in group(runs)] == [
-        "chain (num 2, 1 more)",
-        "chain (num 4, batch_size 32)",
-    ]
+def test_several_tasks_have_no_mean_before_they_are_normalized(both: list[Path]) -> None:
+    found = compare(both)
+    assert all("iqm" not in each and "profile" not in each for each in found["methods"])
+    assert found["improvement"][0]["probability"] == pytest.approx(0.66)
 
 
-# -- mean and band --------------------------------------------------------------------------------
+def test_one_task_is_compared_in_its_own_units(tmp_path: Path) -> None:
+    runs = make(tmp_path, tuple((row[0] * 100,) for row in RAINBOW))
+    [method] = compare(runs)["methods"]
+    assert method["label"] == "Cart"
+    assert method["iqm"] == pytest.approx(110 / 3)
+    assert method["profile"]["thresholds"] == pytest.approx([10, 20, 30, 40, 50])
+    assert "gap" not in method
+    assert compare(runs)["improvement"] == []
 
 
-def test_mean_lowest_and_highest_between_the_points() -> None:
-    found = band([Curve([0, 10], [0, 10]), Curve([0, 5, 10], [2, 2, 4])], [False, False])
-    assert found is not None
-    middle = int(np.argmin(abs(found.x - 7.5)))
-    x = found.x[middle]
-    one, other = x, 2 + (x - 5) * 0.4
-    assert found.middle[middle] == pytest.approx((one + other) / 2)
-    assert (found.low[middle], found.high[middle]) == pytest.approx((other, one))
+def test_low_and_high_are_those_of_the_file(tmp_path: Path) -> None:
+    runs = make(tmp_path / "runs", tuple((10 + row[0],) for row in RAINBOW))
+    path = tmp_path / "units.json"
+    path.write_text('{"gym:CartPole-v1": {"low": 10, "high": 10.5}}')
+    [method] = compare(runs, normalize=path)["methods"]
+    assert method["iqm"] == pytest.approx(2 * 1.1 / 3)
 
 
-def test_it_ends_with_the_first_run_that_ends() -> None:
-    found = band([Curve([1, 10], [0, 0]), Curve([2, 20], [2, 2])], [False, False])
-    assert found is not None
-    assert (found.x[0], found.x[-1]) == (2, 10)
+def test_experiments_of_the_same_task_are_two_methods(tmp_path: Path) -> None:
+    runs = make(tmp_path / "a", RAINBOW)
+    runs += make(tmp_path / "b", DQN, session_config__stop__eval_return=3)
+    assert [each["tasks"] for each in compare(runs)["methods"]] == [sorted(TASKS)] * 2
 
 
-def test_a_run_that_reached_the_goal_keeps_its_last_value() -> None:
-    found = band([Curve([0, 10], [0, 8]), Curve([0, 20], [2, 2])], [True, False])
-    assert found is not None
-    assert (found.x[-1], found.middle[-1], found.high[-1]) == (20, 5, 8)
-    found = band([Curve([0, 10], [0, 8]), Curve([0, 20], [2, 2])], [False, True])
-    assert found is not None
-    assert found.x[-1] == 10
+def test_other_metrics_are_compared(tmp_path: Path) -> None:
+    runs = make(tmp_path, tuple((row[0],) for row in RAINBOW))
+    [method] = compare(runs, metric="best_eval.iteration")["methods"]
+    assert method["scores"] == [[20]] * 5
 
 
-def test_nothing_in_common_is_no_band() -> None:
-    assert band([Curve([0, 1], [0, 0]), Curve([5, 9], [2, 2])], [False, False]) is None
-    assert band([Curve([], [])], [False]) is None
-
-
-curves = st.lists(
-    st.lists(st.tuples(st.integers(0, 50), st.integers(-9, 9)), min_size=1, max_size=6).map(
-        lambda points: Curve(*map(list, zip(*sorted(dict(points).items()), strict=True)))
-    ),
-    min_size=1,
-    max_size=4,
+@pytest.mark.parametrize(
+    ("number", "options", "words"),
+    [
+        (2, {}, "Cart has 2 seeds, an interval needs 3 or more: .* --seeds 1..5"),
+        (0, {}, "name at least one"),
+        (3, {"metric": "eval.mean_retrun"}, r"did you mean eval\.mean_return"),
+        (8, {}, "dqn on 2 tasks has 3 to 5 seeds per task, expected equally many"),
+    ],
 )
+def test_too_little_is_refused(
+    tmp_path: Path, number: int, options: dict[str, str], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        compare(make(tmp_path, RAINBOW)[:number], **options)
 
 
-@given(curves, st.lists(st.booleans(), min_size=4, max_size=4))
-def test_band_is_what_a_slow_twin_says(some: list[Curve], flags: list[bool]) -> None:
-    held = flags[: len(some)]
-    found = band(some, held)
-    begin = max(curve.x[0] for curve in some)
-    ends = [curve.x[-1] for curve, stays in zip(some, held, strict=True) if not stays]
-    end = min(ends) if ends else max(curve.x[-1] for curve in some)
-    if end < begin:
-        assert found is None
-        return
-    assert found is not None
-    for index in (0, 117, 399):
-        values = [value_at(curve, float(found.x[index])) for curve in some]
-        assert found.middle[index] == pytest.approx(sum(values) / len(values))
-        assert found.low[index] == pytest.approx(min(values))
-        assert found.high[index] == pytest.approx(max(values))
+def test_a_run_without_the_metric_is_named(tmp_path: Path) -> None:
+    runs = make(tmp_path, tuple((row[0],) for row in RAINBOW))
+    (runs[1] / "progress.jsonl").write_text("")
+    with pytest.raises(UsageError, match=r"seed1 has no eval\.mean_return yet"):
+        compare(runs)
 
 
-def value_at(curve: Curve, x: float) -> float:
-    """Walk along the curve to x."""
-    for (x0, y0), (x1, y1) in zip(
-        zip(curve.x, curve.y, strict=True),
-        zip(curve.x[1:], curve.y[1:], strict=True),
-        strict=False,
-    ):
-        if x0 <= x <= x1:
-            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-    return curve.y[-1]
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gym:CartPole-v1: 3", "is 3, expected {low: NUMBER, high: NUMBER}"),
+        ("gym:CartPole-v1: {low: 0, hihg: 1}", "expected {low: NUMBER, high: NUMBER}"),
+        ("gym:CartPole-v1: {low: a, high: 1}", "expected finite numbers"),
+        ("gym:CartPole-v1: {low: 0, high: .nan}", "expected finite numbers"),
+        ("gym:CartPole-v1: {low: 1, high: 1}", "low 1, not below 1"),
+        ("gym:CartPole-v0: {low: 0, high: 1}", "has no gym:CartPole-v1; did you mean gym:Cart"),
+        ("", "has no gym:CartPole-v1; add 'gym:CartPole-v1: {low: , high: }'"),
+    ],
+)
+def test_a_wrong_file_of_scales_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    runs = make(tmp_path / "runs", tuple((row[0],) for row in RAINBOW))
+    path = tmp_path / "units.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        compare(runs, normalize=path)

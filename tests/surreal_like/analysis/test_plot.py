@@ -16,8 +16,8 @@ from PIL import Image
 from session.errors import MissingExtra, UsageError
 from session.folder import RunFolder
 from session.program import install_line
-from surreal_like.analysis.comparison import group
 from surreal_like.analysis.plot import draw, metrics, plot
+from surreal_like.analysis.run_groups import group
 from tests.session.made_run import made_config, made_events, made_line, made_run
 
 

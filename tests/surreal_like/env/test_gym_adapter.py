@@ -199,7 +199,9 @@ def test_a_name_that_gymnasium_retired_is_the_same_under_its_new_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for taxi in ("Taxi-v3", "Taxi-v4"):
-        monkeypatch.delitem(gymnasium.registry, taxi, raising=False)
+        # Set first: what is only deleted would not be removed again after the test.
+        monkeypatch.setitem(gymnasium.registry, taxi, gymnasium.registry["CartPole-v1"])
+        del gymnasium.registry[taxi]
     gymnasium.register("Taxi-v4", entry_point="gymnasium.envs.toy_text.taxi:TaxiEnv")
     with caplog.at_level(logging.WARNING):
         env = GymAdapter("gym:Taxi-v3")

@@ -1,38 +1,14 @@
-"""State of one component's process, as supervision sees it."""
+"""One component and the state of its process, as supervision sees it."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
+from session.launchers.deadlines import Deadlines
 from session.process.component import Component
 from session.process.heartbeat import Beat
 from session.process.state import ALIVE, State
-
-# Components enforce their own deadlines; the supervisor waits a little longer.
-MARGIN_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Deadlines of a process.
-
-    Args:
-        starting_seconds: from its start until its service runs.
-        silent_seconds: between two heartbeats of a running component.
-        grace_seconds: from a request to end until the process has ended.
-        restarts: False fails at the first death, whatever the restart rule of the component.
-    """
-
-    starting_seconds: float
-    silent_seconds: float
-    grace_seconds: float
-    restarts: bool = True
-
-    @property
-    def patience_seconds(self) -> float:
-        """Seconds from a request to end until the process is killed."""
-        return self.grace_seconds + min(MARGIN_SECONDS, self.grace_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +27,7 @@ class Loss:
 
 
 @dataclass(slots=True)
-class ComponentProcess:
+class SupervisedComponent:
     """One component and its process, over all its starts.
 
     Args:
@@ -144,16 +120,12 @@ class ComponentProcess:
             return None
         return last.error, now - last.time
 
-    def silent_seconds(self, limits: Limits, now: float) -> float:
+    def silent_seconds(self, deadlines: Deadlines, now: float) -> float:
         """Returns the seconds since its last heartbeat or state change if too many, else 0."""
-        allowed = {
-            State.starting: limits.starting_seconds + MARGIN_SECONDS,
-            State.running: limits.silent_seconds,
-            State.draining: limits.patience_seconds,
-        }[self.state]
+        allowed = deadlines.of(self.state) + self._busy_seconds
         # Heartbeats do not extend starting and draining: both must come to an end.
         since = self._last_beat_at if self.state == State.running else self._state_since
-        return now - since if now - since > allowed + self._busy_seconds else 0.0
+        return now - since if now - since > allowed else 0.0
 
     def alive_seconds(self, now: float) -> float:
         """Returns the total lifetime of its processes, in seconds."""

@@ -7,29 +7,31 @@ import signal
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from session.launchers.component_process import ComponentProcess, Limits, Loss
+from session.launchers.deadlines import Deadlines
 from session.launchers.instruction import Event, Instruction, Signal, Start
 from session.launchers.restart_rule import restart_time
+from session.launchers.supervised_component import Loss, SupervisedComponent
 from session.process.component import Topology
 from session.process.heartbeat import Beat
 from session.process.state import State
 
 
-class ComponentProcesses:
+class SupervisedComponents:
     """The components of one run and their processes; independent of the run's phases.
 
     Args:
         topology: the components.
-        limits: deadlines of their processes.
+        deadlines: of their processes.
+        restarts: False fails at the first death, whatever the restart rule of the component.
     """
 
-    def __init__(self, topology: Topology, limits: Limits) -> None:
-        self.children = {component.name: ComponentProcess(component) for component in topology}
+    def __init__(self, topology: Topology, deadlines: Deadlines, *, restarts: bool) -> None:
+        self.children = {component.name: SupervisedComponent(component) for component in topology}
         self._topology = topology
-        self._limits = limits
+        self._deadlines, self._restarts = deadlines, restarts
 
     @property
-    def learner(self) -> ComponentProcess | None:
+    def learner(self) -> SupervisedComponent | None:
         """The learner, which owns the run; None in a run without one."""
         return next((c for c in self.children.values() if c.component.kind == "learner"), None)
 
@@ -38,11 +40,11 @@ class ComponentProcesses:
         """True if no process is left and none will be started."""
         return all(child.state == State.gone for child in self.children.values())
 
-    def alive(self) -> Iterator[ComponentProcess]:
+    def alive(self) -> Iterator[SupervisedComponent]:
         """Yields the components that have a process."""
         return (child for child in self.children.values() if child.alive)
 
-    def start(self, child: ComponentProcess, now: float) -> Start:
+    def start(self, child: SupervisedComponent, now: float) -> Start:
         """Records a start and returns the instruction to carry it out."""
         child.start(now)
         return Start(child.name)
@@ -60,7 +62,7 @@ class ComponentProcesses:
         instructions: list[Instruction] = []
         for name in starts:
             if name not in self.children:
-                self.children[name] = ComponentProcess(self._topology.component(name))
+                self.children[name] = SupervisedComponent(self._topology.component(name))
         for child in self.children.values():
             if child.name in starts:
                 child.start(now)
@@ -83,20 +85,20 @@ class ComponentProcesses:
         for child in self.children.values():
             child.state = State.gone if child.state == State.waiting else child.state
 
-    def terminate(self, child: ComponentProcess, *, returns: bool = False) -> Signal:
+    def terminate(self, child: SupervisedComponent, *, returns: bool = False) -> Signal:
         """Asks a component to end; a learner that does not return ends the run."""
         child.terminating = True
         # SIGINT makes the learner end the run, SIGTERM save and leave, to be started again.
         ends_run = child is self.learner and not returns
         return Signal(child.name, signal.SIGINT if ends_run else signal.SIGTERM)
 
-    def end_by(self, child: ComponentProcess, now: float) -> None:
+    def end_by(self, child: SupervisedComponent, now: float) -> None:
         """Sets the time at which a component that was asked to end is killed."""
-        child.kill_at = now + self._limits.patience_seconds
+        child.kill_at = now + self._deadlines.patience_seconds
 
-    def record_death(self, child: ComponentProcess, loss: Loss) -> bool:
+    def record_death(self, child: SupervisedComponent, loss: Loss) -> bool:
         """Records a death; returns False if the component must not be started again."""
-        due = restart_time(child, loss, allowed=self._limits.restarts)
+        due = restart_time(child, loss, allowed=self._restarts)
         if due is None:
             return False
         child.state = State.waiting
@@ -110,7 +112,7 @@ class ComponentProcesses:
     def check_heartbeats(self, now: float) -> None:
         """Marks components for a kill whose heartbeats have been missing for too long."""
         for child in self.alive():
-            silent = child.silent_seconds(self._limits, now)
+            silent = child.silent_seconds(self._deadlines, now)
             # Once: the reported silence is that at which the kill was decided.
             if silent and not child.cause:
                 child.cause = f"gave no sign of life for {silent:.0f} s while {child.state}"
@@ -131,14 +133,16 @@ class ComponentProcesses:
     def want(self, name: str, now: float) -> list[Instruction]:
         """Adds the component of this name, a copy of the first of its kind, and starts it."""
         if name not in self.children:
-            self.children[name] = ComponentProcess(self._topology.component(name), state=State.gone)
+            self.children[name] = SupervisedComponent(
+                self._topology.component(name), state=State.gone
+            )
         child = self.children[name]
         # It is still leaving: two processes of one name would supersede each other.
         child.comes_back |= child.alive and not child.wanted
         child.wanted = True
         return [self.start(child, now)] if child.state == State.gone else []
 
-    def scale_down(self, child: ComponentProcess, now: float) -> list[Instruction]:
+    def scale_down(self, child: SupervisedComponent, now: float) -> list[Instruction]:
         """Ends a component for good."""
         if not child.wanted:
             return []
