@@ -334,8 +334,8 @@ def unpack(answer: Any, dtype: np.dtype[Any]) -> tuple[Array, dict[str, Array]]:
         dtype: of the action spec.
 
     Returns:
-        The actions, and the extras as columns; the columns are copies, since the agent may reuse
-        its arrays, the actions may not be.
+        The actions, and the extras as columns. The columns are copies, because the agent may reuse
+        its arrays; the actions can be the agent's own array.
 
     Raises:
         DataError: the dtype of the actions is of another kind.
