@@ -26,6 +26,9 @@ from surreal_like.analysis.plot import plot  # noqa: E402
 NAMES = (
     "doorkey_ppo",
     "pong_ppo",
+    "cartpole_rainbow",
+    "cartpole_qrdqn",
+    "cartpole_apex",
     "cartpole_dqn",
     "memory_r2d2",
     "cartpole_ppo",

@@ -335,6 +335,7 @@ class Schema:
         self._arrays = arrays
         self._others = others
         self._needed = _needed(fields)
+        self._needed_names = frozenset(name for name, _ in self._needed)
 
     def complaint(self, message: Message) -> str | None:
         """Returns the first fault of a message of this kind, None if it is valid.
@@ -356,6 +357,8 @@ class Schema:
 
     def _complaint_of_others(self, fields: Mapping[Any, Any]) -> str | None:
         for name, value in fields.items():
+            if name in self._needed_names:
+                continue
             known = self._types.get(name, self._others) if type(name) is str else None
             if known is None:
                 return f"field {shown(name)} is unknown"

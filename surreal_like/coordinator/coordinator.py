@@ -21,11 +21,11 @@ from session.wire.requests import Call, refusal
 from session.wire.sockets import Socket
 from surreal_like.coordinator.control import Control, Flat, requests
 from surreal_like.coordinator.progress_log import ProgressLog
-from surreal_like.coordinator.reporter import LEFT, WAITS, Reporter
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.shutdown import Shutdown, ended_before
 from surreal_like.coordinator.standstill import Standstill, explain, reported, shortest
 from surreal_like.coordinator.stop_rule import Verdict
+from surreal_like.coordinator.trial_reporter import LEFT, WAITS, TrialReporter
 from surreal_like.coordinator.worker import Worker
 from surreal_like.ps.schemas import ANSWERS
 from surreal_like.run.resume import begins_anew
@@ -79,7 +79,7 @@ class RunCoordinator:
         self._disk_failing = False
         self._ending: Shutdown | None = None
         self._waits = False
-        self._reporter = Reporter.of(context, folder, self.record.times())
+        self._reporter = TrialReporter.of(context, folder, self.record.times())
         self._trial_counts_due = Every(seconds=_TRIAL_COUNTS_SECONDS, clock=clock.now)
 
     def _restore(self, state: Mapping[str, Any] | None) -> None:
@@ -222,7 +222,7 @@ class RunCoordinator:
         if learned["updates"] and self._reporter is not None:
             self._report_to_tuning(self._reporter)
 
-    def _report_to_tuning(self, reporter: Reporter) -> None:
+    def _report_to_tuning(self, reporter: TrialReporter) -> None:
         """Reports if it is time, and obeys the answer; a goal or budget of the run goes first."""
         self._count()
         if self._ending is not None or not reporter.due(self.record.times()):
@@ -244,7 +244,7 @@ class RunCoordinator:
         elif answer.kind == "leave":
             self.end(Verdict("interrupted", None, LEFT))
 
-    def _ask(self, reporter: Reporter) -> Message | None:
+    def _ask(self, reporter: TrialReporter) -> Message | None:
         """Waits for the next answer of the tuning; None if this learner ends before it."""
         began, clock = time.monotonic(), self._context.clock
         held = clock.time()
@@ -269,7 +269,7 @@ class RunCoordinator:
         """Present wait, for the heartbeat; empty: none."""
         return WAITS if self._waits else ""
 
-    def _load(self, reporter: Reporter) -> None:
+    def _load(self, reporter: TrialReporter) -> None:
         """Takes over the donor's checkpoint and the settings that the tuning has written."""
         config, worker = self._folder.read_config(), self._worker
         self._context.busy(60.0, "taking over another trial")

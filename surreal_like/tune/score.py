@@ -46,7 +46,9 @@ def number_at(line: Mapping[str, Any], metric: str) -> float | None:
         line: of progress.
         metric: dotted name; after ``metrics.`` the whole name of one.
     """
-    value = leaves(line).get(number_name(metric))
+    name = number_name(metric)
+    section = name.partition(".")[0]
+    value = leaves({section: line.get(section)}).get(name)
     return float(value) if isinstance(value, int | float) else None
 
 

@@ -20,7 +20,7 @@ from session.launchers.registry import launcher_of
 from session.process.lifeline import Lifeline
 from session.process.service import START_AGAIN
 from session.process.state import State
-from surreal_like.coordinator.reporter import LEFT
+from surreal_like.coordinator.trial_reporter import LEFT
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.folder import TUNING
 from surreal_like.run.observer import RunObserver

@@ -136,16 +136,17 @@ def test_V1_a_run_without_evaluators_reaches_an_eval_return(run_folder: Path) ->
     port, words = gateway(stop, "session_config.evaluator.interval_seconds=0.1")
     words = tuple(word for word in words if "agent.num" not in word)
     argv = ["-m", "main.cli", "client", f"127.0.0.1:{port}", "--env", "gym:CartPole-v1"]
+    evaluate = [sys.executable, "-P", *argv, "--num", "2", "--mode", "evaluate"]
     with (
         Train(run_folder, REMOTE, "--quiet", *words) as train,
         clients(3, port, run_folder.parent) as players,
-        Process(
-            [sys.executable, "-P", *argv, "--num", "2", "--mode", "evaluate"],
-            run_folder.parent / "evaluating.txt",
-        ) as judges,
     ):
-        assert train.wait(200) == 0, train.words
-        assert [each.wait(20) for each in (*players, judges)] == [0] * 4, judges.words
+        # Only judges reach the goal: before that, a run over in two seconds would leave a player
+        # behind that is still starting.
+        train.until(lambda: len(train.events_of("client_joined")) == len(players))
+        with Process(evaluate, run_folder.parent / "evaluating.txt") as judges:
+            assert train.wait(200) == 0, train.words
+            assert [each.wait(20) for each in (*players, judges)] == [0] * 4, judges.words
     result = train.result
     assert result["goal_met"] is True
     assert len(result["eval"]["confirmed"]) == 2

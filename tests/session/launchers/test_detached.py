@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from session.folder import RunFolder
-from session.process.heartbeat import read_beats
+from session.launchers.handle import open_run
 from tests.polling import until
 from tests.session.launchers.parts import MODULE, make_config, make_run
 
@@ -21,6 +21,7 @@ SUPERVISOR = f"""
 import sys
 from session.config import Config
 from session.folder import RunFolder
+from session.launchers.handle import open_run
 from session.launchers.detached import supervise
 from session.launchers.fork_client import Preload
 from session.launchers.local import LocalLauncher
@@ -43,8 +44,11 @@ def start(folder: RunFolder) -> "subprocess.Popen[str]":
 
 
 def all_run(folder: RunFolder, acts: dict[str, str]) -> bool:
-    beats = read_beats(folder.alive)
-    return len(beats) == len(acts) and {beat.state for beat in beats.values()} == {"running"}
+    """Whether the supervisor knows that all run: before, it ends a learner by a signal."""
+    if not folder.addresses.is_file():
+        return False
+    with open_run(folder) as run:
+        return [row.state for row in run.status()] == ["running"] * len(acts)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

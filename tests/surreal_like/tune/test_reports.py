@@ -16,8 +16,8 @@ from session.folder import RunFolder
 from session.process.heartbeat import read_beat
 from session.wire import AddressBook, Message
 from session.wire.sockets import poll
-from surreal_like.coordinator import reporter as module
-from surreal_like.coordinator.reporter import Reporter
+from surreal_like.coordinator import trial_reporter as module
+from surreal_like.coordinator.trial_reporter import TrialReporter
 from surreal_like.tune.beat import MEMORY_BYTES, TrialBeat
 from surreal_like.tune.control import CONTROL, REPORTS, Control, Reported
 from surreal_like.tune.state import Answer
@@ -44,7 +44,7 @@ def tuner(folder: RunFolder) -> Iterator[Control]:
 class Asking(threading.Thread):
     """Asks in another thread."""
 
-    def __init__(self, reporter: Reporter) -> None:
+    def __init__(self, reporter: TrialReporter) -> None:
         super().__init__()
         self._reporter = reporter
         self.found: Any = None
@@ -81,8 +81,8 @@ def receive(control: Control) -> Reported:
     return found[0]
 
 
-def make(folder: RunFolder, steps: int = 0, **config: Any) -> Reporter:
-    return Reporter(folder, "trial-000", CONFIG | config, at(steps))
+def make(folder: RunFolder, steps: int = 0, **config: Any) -> TrialReporter:
+    return TrialReporter(folder, "trial-000", CONFIG | config, at(steps))
 
 
 def at(steps: float) -> dict[str, float]:
@@ -94,7 +94,7 @@ def test_due_at_multiples(folder: RunFolder, by: str) -> None:
     def at(time: int) -> dict[str, float]:
         return {"env_steps": 0, "iterations": 0, "seconds": 0.0, by: time}
 
-    reporter = Reporter(folder, "trial-000", CONFIG | {"report_by": by}, at(250))
+    reporter = TrialReporter(folder, "trial-000", CONFIG | {"report_by": by}, at(250))
     assert not reporter.due(at(299))
     assert reporter.due(at(300))
     assert reporter.begin(at(555)) == 5
@@ -181,7 +181,7 @@ def test_it_beats_while_it_waits(folder: RunFolder, monkeypatch: pytest.MonkeyPa
     for name in ("_SECONDS", "_MEMORY_SECONDS"):
         monkeypatch.setattr(f"surreal_like.tune.beat.{name}", 0.01)
     beat = TrialBeat(folder.path, "trial-000")
-    reporter = Reporter(folder, "trial-000", CONFIG, at(0), beat)
+    reporter = TrialReporter(folder, "trial-000", CONFIG, at(0), beat)
     reporter.begin(at(100))
 
     def waits() -> bool:
@@ -212,7 +212,7 @@ def test_a_learner_that_ends_does_not_wait(folder: RunFolder) -> None:
 
 
 def test_an_unknown_trial_is_refused(folder: RunFolder) -> None:
-    reporter = Reporter(folder, "trial-009", CONFIG, at(0))
+    reporter = TrialReporter(folder, "trial-009", CONFIG, at(0))
     reporter.begin(at(100))
     with tuner(folder) as control:
         assert "no trial trial-009" in str(Asking(reporter).result(control))

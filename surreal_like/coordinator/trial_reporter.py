@@ -30,7 +30,7 @@ _LOOK_SECONDS = 0.25
 Times = Mapping[str, float]
 
 
-class Reporter:
+class TrialReporter:
     """Reports when a multiple of ``session_config.learner.report_every`` is reached, and waits.
 
     While it waits, the learner learns and publishes nothing. A serial run stands still as a whole:
@@ -66,7 +66,7 @@ class Reporter:
         self._beat = beat
 
     @classmethod
-    def of(cls, context: Context, folder: RunFolder, times: Times) -> Reporter | None:
+    def of(cls, context: Context, folder: RunFolder, times: Times) -> TrialReporter | None:
         """Makes the reporter of a run; None if the run is no trial, or never reports."""
         run = context.config.get("run") or {}
         trial = run.get("trial")
