@@ -9,6 +9,7 @@ from pathlib import Path
 from session.checkpoint import Checkpoints, Note, earlier_ones, read_state
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
+from session.tail import last_object
 from surreal_like.run.folder import RUNS
 
 _NAMED = re.compile(r"(.+):(best(?:-\d+)?|latest|\d+)")
@@ -68,9 +69,16 @@ def _first_whole(paths: list[Path], there: str) -> Path:
 
 
 def default_checkpoint(run: RunFolder) -> str:
-    """Returns ``best``; ``latest`` for a trial without one, as trials often have no evaluator."""
-    is_trial = "trial" in run.read_run()
-    return "latest" if is_trial and not (run.checkpoints / "best").exists() else "best"
+    """Returns ``best``, or ``latest`` where that is not the policy that was learned.
+
+    So it is if only the policy of the start was evaluated, as in short runs, and for a trial
+    without ``best``, as trials often have no evaluator.
+    """
+    if not (run.checkpoints / "best").exists():
+        return "latest" if "trial" in run.read_run() else "best"
+    newest = (last_object(run.progress) or {}).get("eval")
+    learned = newest is None or newest["iteration"] > 0
+    return "best" if learned or not checkpoints_named(run, "latest") else "latest"
 
 
 def checkpoint_of(text: str) -> Path:

@@ -90,6 +90,11 @@ class RunRequest:
             )
         if self.start_from is not None and self.resume:
             raise UsageError("--from begins a new run; with --resume choose with --checkpoint")
+        if self.experiment is not None and Path(self.experiment).is_dir():
+            raise UsageError(
+                f"{self.experiment} is a folder, not an experiment; a run is resumed by "
+                "--resume --folder RUN"
+            )
         if self.host and launcher_of(self.launcher).one_thread:
             raise UsageError(
                 "--on serial is one thread, which no machine can join: leave --host out"

@@ -61,6 +61,8 @@ def without_score(line: Mapping[str, Any], tune: Mapping[str, Any]) -> str:
             f"fewer than tune.min_episodes, {tune['min_episodes']}"
         )
     section = metric.partition(".")[0]
+    if not _episodes(line) and section in ("train", "metrics"):
+        return "has no score: none of its episodes has ended"
     names = sorted(line.get(section) or {}) if isinstance(line.get(section), Mapping) else []
     return (
         f"has no score: {metric} is no number in its last line of progress, which has under "

@@ -92,6 +92,12 @@ WORDS = (
         "--snapshot belongs to --resume",
         "a new run has the installed code",
     ),
+    Wrong(
+        "a run in the place of an experiment",
+        ("train", "--resume", "runs"),
+        "runs is a folder, not an experiment",
+        "--resume --folder RUN",
+    ),
     Wrong("export as a picture", ("export", "ended", "--format", "png"), "'png'", "onnx or pt2"),
     Wrong(
         "export to nowhere",

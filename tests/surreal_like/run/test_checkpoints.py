@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,6 +93,15 @@ def test_a_trial_without_a_best_checkpoint_has_the_latest(run: RunFolder) -> Non
     assert checkpoint_of(str(run)).name == "15"
     with pytest.raises(UsageError, match="has no checkpoint 'best'"):
         checkpoint_of(f"{run}:best")
+
+
+@pytest.mark.parametrize(("evaluated", "name"), [(0, "15"), (5, "best")])
+def test_a_run_of_which_only_the_start_was_evaluated_has_the_latest(
+    run: RunFolder, evaluated: int, name: str
+) -> None:
+    run.progress.write_text(json.dumps({"eval": {"iteration": evaluated}}) + "\n")
+    assert checkpoint_of(str(run)).name == name
+    assert checkpoint_of(f"{run}:best").name == "best"
 
 
 @pytest.mark.parametrize(

@@ -157,11 +157,12 @@ def test_a_trial_without_a_score_says_why() -> None:
     )
     after_load = {**line, "episodes": 291, "episodes_since_load": 4}
     assert " after 4 episodes, " in without_score(after_load, tune)
+    begun = {"episodes": 0, "train": {"mean_return_100": None}}
+    assert without_score(begun, tune) == "has no score: none of its episodes has ended"
     tune["metric"] = "metrics.speed"
-    assert without_score({"metrics": {"wear": {"mean": 1.0}}}, tune).endswith(
-        "which has under metrics: wear"
-    )
-    assert without_score({}, tune).endswith("which has under metrics: nothing")
+    line = {"episodes": 30, "metrics": {"wear": {"mean": 1.0}}}
+    assert without_score(line, tune).endswith("which has under metrics: wear")
+    assert without_score({"episodes": 30}, tune).endswith("which has under metrics: nothing")
 
 
 def test_the_files_of_the_document_are_right(tmp_path: Path) -> None:
