@@ -91,7 +91,12 @@ EARLY = (
     Case("no experiment", ("train",), ("no experiment", "configs/cartpole_dqn.yaml", "--env")),
     Case("two experiments", ("train", "small.yaml", "b.yaml"), ("small.yaml and b.yaml",)),
     Case("no such file", ("train", "nope.yaml"), ("nope.yaml", "No such file")),
-    Case("a folder as file", ("train", "taken"), ("taken", ".yaml"), files=NO_TOUCH),
+    Case(
+        "a folder as file",
+        ("train", "taken"),
+        ("taken is a folder", "--folder RUN"),
+        files=NO_TOUCH,
+    ),
     Case("file of another kind", ("train", "a.txt"), ("a.txt", ".yaml, .yml or .json")),
     Case(
         "broken YAML", ("train", "b.yaml"), ("b.yaml:9", "expected"), files={"b.yaml": BROKEN_YAML}
