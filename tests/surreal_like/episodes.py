@@ -236,7 +236,9 @@ class Played:
             self._see(obs, reward.tolist(), ends.tolist())
 
     def _reset(self) -> None:
-        self._newest = [None] * STREAMS
+        # Where all episodes have just ended, this is what happens without it, too.
+        if not all(row is not None and row.end for row in self._newest):
+            self._newest = [None] * STREAMS
         self._see(self.env.reset()[0], [0.0] * STREAMS, [""] * STREAMS)
 
     def _see(self, obs: Any, rewards: list[float], ends: list[str]) -> None:
