@@ -48,9 +48,9 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that select a checkpoint and find its modules."""
     parser.add_argument(
         "--checkpoint",
-        default="best",
         metavar="best|latest|STEP",
-        help="which parameters to use; STEP is an iteration that was saved",
+        help="which parameters to use; STEP is an iteration that was saved; default: best, or "
+        "latest if only the untrained policy was evaluated",
     )
     parser.add_argument(
         "--import-path",

@@ -77,8 +77,8 @@ def find_run(text: str) -> RunFolder:
 def find_policy(given: argparse.Namespace) -> RunFolder:
     """Returns the run of the arguments ``run`` and ``checkpoint``.
 
-    Of a tuning that is the run of its best trial, with a message. In place of ``best`` is the
-    default checkpoint of the run.
+    Of a tuning that is the run of its best trial, with a message. If no checkpoint is named, it is
+    the default one of the run.
 
     Raises:
         UsageError: there is none, or no trial has a score.
@@ -89,7 +89,7 @@ def find_policy(given: argparse.Namespace) -> RunFolder:
 
         tuning, folder = folder, TuningHandle(folder).best_run()
         sys.stderr.write(f"best trial of tuning {tuning}: {folder.path.name}\n")
-    if given.checkpoint == "best":
+    if given.checkpoint is None:
         given.checkpoint = default_checkpoint(folder)
     return folder
 

@@ -21,6 +21,9 @@ The settings of the port are those of the run: session_config.gateway. Ctrl-C en
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_args(argv)
+    if given.follow and given.checkpoint is None:
+        # The policy of the start, too: better ones follow.
+        given.checkpoint = "best"
     folder = find_policy(given)
     settings = [
         f"session_config.gateway.{name}={value}"
@@ -61,9 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--checkpoint",
-        default="best",
         metavar="best|latest|STEP",
-        help="which parameters to serve; STEP is an iteration that was saved; default: best",
+        help="which parameters to serve; STEP is an iteration that was saved; default: best, or "
+        "without --follow latest if only the untrained policy was evaluated",
     )
     parser.add_argument(
         "--follow", action="store_true", help="load newer checkpoints of the same kind"

@@ -21,7 +21,6 @@ SUPERVISOR = f"""
 import sys
 from session.config import Config
 from session.folder import RunFolder
-from session.launchers.handle import open_run
 from session.launchers.detached import supervise
 from session.launchers.fork_client import Preload
 from session.launchers.local import LocalLauncher
