@@ -37,6 +37,9 @@ def test_a_full_disk_is_survived(disk: Path) -> None:
     result = train.result
     assert {part["restarts"] for part in result["components"].values()} == {0}
     assert clean(result)
-    failed = train.events_of("checkpoint_failed")
+    # Each better evaluation tries to save the best parameters: there is no bound on those.
+    failed = [
+        event for event in train.events_of("checkpoint_failed") if ".best" not in event["detail"]
+    ]
     # Updates go on, and would be saved every tenth of a second.
     assert 0 < len(failed) < 20
