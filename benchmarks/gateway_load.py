@@ -24,6 +24,7 @@ from surreal_like.gateway.payloads import decode, encode
 WAIT = 0.1
 # A first part of each measurement fills batches; it is not counted.
 FILL = 0.2
+FILLED_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,10 @@ class Sample:
 
 
 def sample_of(latencies: list[float], passed: float, cpu_seconds: float, streams: int) -> Sample:
-    """Returns the quantiles by nearest rank, and the rates."""
+    """Returns the quantiles by nearest rank, and the rates; without an answer no steps."""
     ordered, count = sorted(latencies), len(latencies)
     if not count:
-        raise SystemExit("no answer came in time")
+        return Sample(0.0, cpu_seconds, math.inf, math.inf)
     half, most = ordered[count // 2], ordered[min(count - 1, int(0.99 * count))]
     return Sample(streams * count / passed, cpu_seconds / count, half, most)
 
@@ -296,7 +297,15 @@ class Crowd:
 
 
 def measure(port: int, pid: int, clients: int, seconds: float, way: Way = _WAY) -> Sample:
-    """Measures a server: its port and process, number of clients, seconds, their requests."""
+    """Measures a server: its port and process, number of clients, seconds, their requests.
+
+    Raises:
+        SystemExit: no answer came in time.
+    """
     with Crowd(port, pid, clients, way) as crowd:
-        crowd.drive(FILL * seconds)
+        deadline = time.perf_counter() + FILLED_SECONDS
+        # A gateway answers once replay has the rows of the clients before.
+        while not crowd.drive(FILL * seconds).steps_per_second:
+            if time.perf_counter() > deadline:
+                raise SystemExit("no answer came in time")
         return crowd.drive(seconds)

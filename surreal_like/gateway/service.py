@@ -105,7 +105,7 @@ class GatewayService(Service):
 
     def tick(self) -> bool:
         """Handles what has arrived, and answers one batch."""
-        fetcher, frontend = self._fetcher, self._frontend
+        fetcher, frontend, recorder = self._fetcher, self._frontend, self._recorder
         received = frontend.receive()
         if self._leaving.begun:
             # No fetch any more: its account would be taken for the last one.
@@ -120,12 +120,15 @@ class GatewayService(Service):
             return True
         if fetcher.idle and (self._evaluations.wants_newer or not self._policies.version):
             fetcher.want()
+        pumps = self._pump_due()
+        if pumps or not recorder.has_room:
+            # Before the answers, which an ack may allow.
+            recorder.sender.pump()
         answered = frontend.answer()
         if answered:
             fetcher.count(0)
         self._count()
-        if self._pump_due():
-            self._recorder.sender.pump()
+        if pumps:
             if self._report.steps and self._report.due():
                 self._report_curves()
             if self._chores_due():
@@ -175,10 +178,17 @@ class GatewayService(Service):
         return self._frontend.open and not self._leaving.begun
 
     def wait_on(self) -> list[Pollable]:
-        """Returns the port for clients, and the sockets of acks, of parameters and of scores."""
-        clients = self._frontend.listener
-        scores = self._evaluations.scores.socket
-        return [clients, self._recorder.sender.socket, self._fetcher.client.socket, scores]
+        """Returns the port for clients, and the sockets of parameters, of scores and of acks.
+
+        The next pump reads the acks; only what waits for them is woken by each.
+        """
+        sockets: list[Pollable] = [
+            self._frontend.listener,
+            self._fetcher.client.socket,
+            self._evaluations.scores.socket,
+        ]
+        awaited = self._leaving.begun or not self._recorder.has_room
+        return [*sockets, self._recorder.sender.socket] if awaited else sockets
 
     def close(self) -> None:
         """Closes the port and all connections."""

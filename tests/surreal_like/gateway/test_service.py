@@ -145,6 +145,29 @@ def test_E5_a_full_window_holds_requests_back(stage: Stage) -> None:
     assert client.next()["kind"] == "action"
 
 
+def test_E5_acks_wake_a_gateway_only_while_the_window_is_full(stage: Stage) -> None:
+    service, client = stage.service, stage.client()
+    acks = service._recorder.sender.socket
+    client.request("reset")
+    for _ in range(8):
+        client.request("step")
+    stage.rig.until(lambda: stage.replay.chunks)
+    # One that has come and is not read would end each sleep at once.
+    assert acks not in service.wait_on()
+    stage.replay.open = False
+    stage.rig.pass_time(0.2)
+    while service._recorder.has_room:
+        client.seq += 1
+        client.send(kind="step", seq=client.seq, reward=1.0, observation=[0, 1])
+        stage.rig.pass_time(0.05)
+    assert acks in service.wait_on()
+    stage.replay.open = True
+    stage.rig.until(lambda: service._recorder.has_room)
+    stage.learner.publish(final=True)
+    stage.rig.until(lambda: service._leaving.begun)
+    assert acks in service.wait_on()
+
+
 def test_E5_the_window_grows_with_the_sessions(stage: Stage) -> None:
     window = stage.service._recorder.sender.window
     for _ in range(3):
