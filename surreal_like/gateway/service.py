@@ -180,7 +180,8 @@ class GatewayService(Service):
     def wait_on(self) -> list[Pollable]:
         """Returns the port for clients, and the sockets of parameters, of scores and of acks.
 
-        The next pump reads the acks; only what waits for them is woken by each.
+        Acks are read by the next pump, and wake the gateway only while it waits for one: an unread
+        ack would end each sleep at once.
         """
         sockets: list[Pollable] = [
             self._frontend.listener,
