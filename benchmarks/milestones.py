@@ -39,6 +39,7 @@ from run import seeds_of
 
 from session.config import Config
 from session.errors import SurrealError
+from session.folder import RunFolder
 from surreal_like.run.request import RunRequest
 from surreal_like.statistics import iqm
 
@@ -144,8 +145,14 @@ def peer_words(row: Row) -> list[str]:
     return [*PEERS[row.config], str(stop.env_steps), str(stop.eval_episodes)]
 
 
-def peer_run(python: str, row: Row, seed: int) -> dict[str, Any]:
+def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
     """Runs the peer once, in its own environment; returns the numbers of the run.
+
+    Args:
+        python: interpreter of that environment.
+        row: of the peer.
+        seed: of the run.
+        folder: gets what `surreal-like plot` and `compare` read of a run.
 
     Raises:
         SystemExit: the run has failed; the message names it.
@@ -162,13 +169,30 @@ def peer_run(python: str, row: Row, seed: int) -> dict[str, Any]:
     )
     if done.returncode:
         raise SystemExit(f"{row.name}, seed {seed}: {done.stderr.strip()}")
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    _write_peer(RunFolder(folder), row, seed, found.pop("curve"))
     return {
         "seed": seed,
         "load_before": round(load, 2),
         "command_seconds": round(time.monotonic() - began, 2),
         "greedy_seconds": None,
-        **json.loads(done.stdout.strip().splitlines()[-1]),
+        **found,
     }
+
+
+def _write_peer(folder: RunFolder, row: Row, seed: int, curve: Kept) -> None:
+    folder.path.mkdir(parents=True)
+    kind, env_name = PEERS[row.config]
+    config = Config(
+        {
+            "algorithm": f"{PEER} {kind}",
+            "learner_config": {},
+            "env_config": {"env_name": f"gym:{env_name}"},
+            "session_config": {"seed": seed},
+        }
+    )
+    config.dump_file(folder.config)
+    folder.progress.write_text("".join(f"{json.dumps(line)}\n" for line in curve))
 
 
 def fingerprint(wanted: Row) -> str:
@@ -215,9 +239,11 @@ def measured(
     def make(row: Row, seed: int) -> dict[str, Any] | None:
         if time.monotonic() >= until:
             return None
-        folder = keep / row.name.replace(" ", "-") / f"seed-{seed}"
+        folder = keep / row.name.replace(",", "").replace(" ", "-") / f"seed-{seed}"
         try:
-            return peer_run(python, row, seed) if is_peer(row) else one_run(row, seed, folder)
+            if is_peer(row):
+                return peer_run(python, row, seed, folder)
+            return one_run(row, seed, folder)
         except SystemExit as error:
             print(error, file=sys.stderr, flush=True)
             return None

@@ -25,6 +25,7 @@ from surreal_like.analysis.plot import plot  # noqa: E402
 # One for each algorithm, and what takes minutes; in the order of algorithms.md and goals.md.
 NAMES = (
     "doorkey_ppo",
+    "bipedalwalker_ppo",
     "pong_ppo",
     "cartpole_rainbow",
     "cartpole_qrdqn",
@@ -45,11 +46,12 @@ COLOURS = 64
 
 
 def draw(runs: Path, name: str, folder: Path = FOLDER) -> Path:
-    """Draws one experiment, beside its controls; returns the file.
+    """Draws one experiment, beside its controls or its peer; returns the file.
 
     Args:
         runs: has a folder for each experiment, in which there is a run folder for each seed. That
-            of a control has the name of the experiment, a hyphen, and what the control lacks.
+            of a control or a peer has the name of the experiment, a hyphen, and what the control
+            lacks or the peer is called.
         name: of the experiment.
         folder: for the picture.
     """

@@ -12,6 +12,9 @@ import pytest
 
 from docs.generate import ROOT
 from session.config import Config
+from session.show.progress import Curve
+from surreal_like.analysis.run_curves import RunCurves
+from surreal_like.analysis.run_groups import group, run_folders
 from surreal_like.run.request import RunRequest
 
 # docs/generate.py has put the folder of benchmarks on the path.
@@ -102,15 +105,24 @@ def test_the_run_of_a_peer_is_what_its_script_prints(tmp_path: Path) -> None:
     [peer] = milestones.peers_of(milestones.chosen(["hopper_sac"]))
     python = tmp_path / "python"
     python.write_text(
-        '#!/bin/sh\nshift\necho noise; echo "{\\"mean_return\\": 7.5, \\"at\\": \\"$*\\"}"\n'
+        "#!/bin/sh\nshift\necho noise\n"
+        'echo "{\\"mean_return\\": 7.5, \\"at\\": \\"$*\\", \\"curve\\": '
+        '[{\\"eval\\": {\\"mean_return\\": 6.5, \\"env_steps\\": 9}}]}"\n'
     )
     python.chmod(0o755)
-    found = milestones.peer_run(str(python), peer, 4)
+    folder = tmp_path / "hopper-peer" / "seed-4"
+    found = milestones.peer_run(str(python), peer, 4, folder)
     assert (found["seed"], found["mean_return"]) == (4, 7.5)
     assert found["at"] == "sac Hopper-v5 4 100000 20"
+    assert "curve" not in found
+    [experiment] = group(run_folders(folder))
+    assert (experiment.label, experiment.seeds) == ("hopper-peer", [4])
+    assert RunCurves(experiment.runs[0]).curve("eval.mean_return", "env_steps") == Curve(
+        [9.0], [6.5]
+    )
     python.write_text("#!/bin/sh\necho why >&2; exit 3\n")
     with pytest.raises(SystemExit, match="hopper_sac, stable-baselines3, seed 4: why"):
-        milestones.peer_run(str(python), peer, 4)
+        milestones.peer_run(str(python), peer, 4, folder)
 
 
 @pytest.fixture
