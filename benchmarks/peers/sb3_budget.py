@@ -57,7 +57,7 @@ def judged(model: Any, env_name: str, seed: int, episodes: int) -> float:
     return float(np.mean(returns))
 
 
-class Curve(BaseCallback):
+class Curve(BaseCallback):  # type: ignore[misc]
     """Adds a line of numbers to a curve at each call.
 
     Args:
