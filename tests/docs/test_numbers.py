@@ -58,6 +58,22 @@ def test_what_is_said_of_pong_is_what_was_measured() -> None:
     assert f"{machine['processor']}, {machine['cores']} cores, no GPU; {machine['date']}" in text
 
 
+def test_what_is_said_of_the_biped_is_what_was_measured() -> None:
+    text = re.sub(r"\s+", " ", section().split("**BipedalWalker**")[1])
+    rows = result("milestones")["milestones"]
+    runs = [each for each in rows if each["row"] == "bipedalwalker_ppo"]
+    assert all(min(run["confirmed"]) >= 285 for run in runs)
+    seeds = [run["seed"] for run in runs]
+    assert f"on {len(runs)} of {len(runs)} seeds ({min(seeds)} to {max(seeds)})" in text
+    seconds = sorted(run["greedy_seconds"] for run in runs)
+    assert f"{seconds[0]:.0f} to {seconds[-1]:.0f} s after the command's start" in text
+    # The machine is said for Pong above.
+    (pong,) = [each for each in rows if each["row"] == "pong_ppo"]
+    for run in runs:
+        for key in ("processor", "cores", "date"):
+            assert run["machine"][key] == pong["machine"][key]
+
+
 def ratio(group: str, row: str) -> float:
     """Return the ratio to the better of Reverb's two ways, as the kept JSON has it."""
     groups = result("replay")["groups"]
