@@ -28,6 +28,7 @@ from surreal_like.learner.device_feed import DeviceFeed
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.learner.optimizers import Optimizers
 from surreal_like.learner.publisher import Publisher
+from surreal_like.learner.summaries import summaries_of, thinned
 from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.replay.base import load_replay_class
@@ -566,6 +567,24 @@ class Learner:
             step = self.env_steps if global_step is None else global_step
             self.tensorplex.add_scalars(self._unreported, step)
             self._unreported = {}
+
+    def summaries(self, update: Trained) -> dict[str, torch.Tensor]:
+        """Returns tensors by tag, whose histograms are reported after an update.
+
+        Here they are the parameters and gradients of all modules among the attributes, and the
+        columns of the batch. An algorithm may add to them. Called every
+        ``session_config.tensorplex.debug_summaries`` updates.
+        """
+        return summaries_of(vars(self), update)
+
+    def report_summaries(self, update: Trained) -> None:
+        """Reports the histograms of :meth:`summaries`.
+
+        Raises:
+            UsageError: a tag or a tensor is invalid.
+        """
+        for tag, tensor in self.summaries(update).items():
+            self.tensorplex.add_histogram(tag, thinned(tensor), self.env_steps)
 
 
 def choose_device(name: str) -> torch.device:

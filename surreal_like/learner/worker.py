@@ -13,7 +13,7 @@ from session.config.sections import sections_of
 from session.errors import CheckpointError, RunError, describe
 from session.folder import RunFolder
 from session.process.context import Context, run_generation
-from session.process.periodic import Rate
+from session.process.periodic import Every, Rate
 from session.process.seeding import component_seed
 from surreal_like.coordinator.control import Flat
 from surreal_like.coordinator.lag import fresh_versions
@@ -49,6 +49,8 @@ class LearnerWorker:
         run = context.config.get("run") or {}
         self._saver = Saver(learner, folder, config, context.clock, self._complain, run)
         self._updates = Rate(clock=context.clock.now)
+        every = context.config.session_config.tensorplex.debug_summaries
+        self._summaries_due = Every(calls=every, clock=context.clock.now)
         bad = context.config.learner_config.max_bad_updates
         self._quarantine = Quarantine(folder.quarantine, bad)
         self._rows_trained = 0
@@ -236,6 +238,8 @@ class LearnerWorker:
         learner.iteration += 1
         self._rows_trained += update.size
         self._updates.add()
+        if self._summaries_due():
+            learner.report_summaries(update)
         origin = update.batch.origin
         stamps = origin.stamps if origin is not None else {}
         columns = origin.columns if origin is not None else {}
