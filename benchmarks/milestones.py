@@ -38,6 +38,7 @@ from machine import machine
 from run import seeds_of
 
 from session.config import Config
+from session.config.defaults import BASE_SESSION_CONFIG
 from session.errors import SurrealError
 from session.folder import RunFolder
 from surreal_like.run.request import RunRequest
@@ -182,15 +183,11 @@ def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
 
 def _write_peer(folder: RunFolder, row: Row, seed: int, curve: Kept) -> None:
     folder.path.mkdir(parents=True)
-    kind, env_name = PEERS[row.config]
-    config = Config(
-        {
-            "algorithm": f"{PEER} {kind}",
-            "learner_config": {},
-            "env_config": {"env_name": f"gym:{env_name}"},
-            "session_config": {"seed": seed},
-        }
-    )
+    config = Config.load_file(CONFIGS / f"{row.config}.yaml")
+    config.algorithm = f"{PEER} {PEERS[row.config][0]}"
+    config.learner_config = {}
+    config.session_config.extend(BASE_SESSION_CONFIG)
+    config.session_config.seed = seed
     config.dump_file(folder.config)
     folder.progress.write_text("".join(f"{json.dumps(line)}\n" for line in curve))
 

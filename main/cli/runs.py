@@ -114,8 +114,9 @@ def find_folder(text: str) -> RunFolder:
     runs = all_runs()
     if text == "latest" and runs:
         return runs[-1]
-    # Text with a slash is a path, not a name.
-    places = [Path(text)] if os.sep in text else [Path(text), RUNS / text]
+    # A path that says from where is no name below runs/.
+    says_where = text.startswith((os.sep, f"{os.curdir}{os.sep}", f"{os.pardir}{os.sep}"))
+    places = [Path(text)] if says_where else [Path(text), RUNS / text]
     found = [path for path in places if _holds(path)]
     if len({path.resolve() for path in found}) > 1:
         raise UsageError(

@@ -20,6 +20,8 @@ AXES: Mapping[str, str] = {
 }
 # Modes of evaluators.
 MODES = CHOICES["session_config.evaluator.mode"]
+# Name of a goal: the mean return of the last 100 training episodes, once there are so many.
+TRAINING_RETURN = "return/train"
 # An evaluation's position is that of the parameters it played, not that of its line.
 _EVALUATIONS = ("eval", "best_eval", *MODES)
 _EVALUATION_AXES = {"env_steps": "env_steps", "seconds": "wall_seconds", "iterations": "iteration"}

@@ -16,7 +16,7 @@ from session.process.component import Topology
 from session.process.heartbeat import Beat, read_beats
 from session.process.state import State
 from session.show.components import ComponentRow, component_row
-from session.show.progress import Progress
+from session.show.progress import TRAINING_RETURN, Progress
 from session.show.run_state import state_of, took
 from session.tail import Tail
 from session.tensorplex.pages import PAGES, Pages
@@ -261,15 +261,23 @@ class RunView:
             best = self.line.get("best_eval") or {}
             return "greedy return", float(stop.eval_return), best.get("mean_return")
         if stop.metric is not None and stop.above is not None:
-            metric = (self.line.get("metrics") or {}).get(stop.metric) or {}
-            return str(stop.metric), float(stop.above), metric.get("mean")
+            return str(stop.metric), float(stop.above), self._mean_of(stop.metric)
         return None
+
+    def _mean_of(self, metric: str) -> float | None:
+        """Returns the mean of a metric over recent episodes; None if it is not known yet."""
+        if metric == TRAINING_RETURN:
+            mean: float | None = (self.line.get("train") or {}).get("mean_return_100")
+            return mean
+        return ((self.line.get("metrics") or {}).get(metric) or {}).get("mean")
 
     def missing_metric(self) -> str:
         """Warns if no episode has reported the metric of the goal, once enough have ended."""
         wanted = self.config.session_config.stop.metric
         known = self.line.get("metrics") or {}
-        if wanted is None or wanted in known or self.line.get("episodes", 0) < _ENOUGH_EPISODES:
+        if wanted in (None, TRAINING_RETURN, *known):
+            return ""
+        if self.line.get("episodes", 0) < _ENOUGH_EPISODES:
             return ""
         there = ", ".join(known) or "none"
         return (

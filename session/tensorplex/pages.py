@@ -8,7 +8,7 @@ from session.folder import RunFolder
 from session.tail import Tail
 
 # Kinds of events whose detail is an address.
-PAGES = ("tensorboard", "prometheus")
+PAGES = ("tensorboard", "prometheus", "page")
 _LOOK_SECONDS = 0.05
 
 
@@ -25,15 +25,15 @@ class Pages:
         self._found: dict[str, str] = {}
 
     def read(self) -> dict[str, str]:
-        """Returns ``tensorboard`` and ``prometheus`` -> address; empty if the run is over.
+        """Returns ``tensorboard``, ``prometheus`` and ``page`` -> address; empty if it is over.
 
-        Only addresses of this part of the run are included.
+        ``page`` is that of a gateway. Only addresses of this part of the run are included.
         """
         if not self._folder.in_use:
             return {}
         for event in self._tail.objects():
             kind, address = str(event.get("event")), str(event.get("detail", ""))
-            if kind in PAGES and address.startswith("http://"):
+            if kind in PAGES and address.startswith(("http://", "https://")):
                 # Addresses of earlier parts of the run are invalid.
                 started = float(self._folder.read_run().get("started", 0.0))
                 if float(event.get("time", 0.0)) >= started:
@@ -42,8 +42,13 @@ class Pages:
 
     def wait(self, timeout_seconds: float) -> dict[str, str]:
         """Waits for all configured pages, at most the timeout; returns those of :meth:`read`."""
-        plex = self._folder.read_config().session_config.tensorplex
-        configured = {"tensorboard": plex.start_tensorboard, "prometheus": plex.prometheus_port}
+        session = self._folder.read_config().session_config
+        plex, gateway = session.tensorplex, session.gateway
+        configured = {
+            "tensorboard": plex.start_tensorboard,
+            "prometheus": plex.prometheus_port,
+            "page": gateway.num and gateway.page,
+        }
         wanted = {name for name, value in configured.items() if value}
         deadline = time.monotonic() + timeout_seconds
         while wanted - set(found := self.read()) and self._folder.in_use:

@@ -176,7 +176,9 @@ def _normalized(
             hint = did_you_mean(task, scales, otherwise=f"add '{task}: {{low: , high: }}'")
             raise ConfigError(f"{path} has no {task}; {hint}")
     low, high = np.array([scales[task] for task in method.tasks]).T
-    return Method(method.label, method.tasks, method.seeds, (method.scores - low) / (high - low))
+    # Returns are sums in float32: the last digits would only be noise.
+    scores = np.round((method.scores - low) / (high - low), 6)
+    return Method(method.label, method.tasks, method.seeds, scores)
 
 
 def _thresholds(found: Sequence[Method], *, normalized: bool) -> list[float]:

@@ -16,14 +16,13 @@ from session.config import Config
 from session.process.clock import Clock
 from session.process.context import run_fingerprint, run_generation, run_part
 from session.process.periodic import Rate
+from session.show.progress import TRAINING_RETURN
 from surreal_like.coordinator.lag import Lag
 from surreal_like.coordinator.row_accounts import RowAccounts
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
 from surreal_like.join.tokens import FIRST_INDEX
 
 _RECENT_EPISODES = 100
-# Metric of the stop rule: mean return of the last 100 training episodes, once there are so many.
-TRAINING_RETURN = "return/train"
 # Counters whose rates a line of progress contains.
 _COUNTED = ("env_steps", "updates")
 # Key in a line of progress -> key in the counts of a shard.

@@ -45,6 +45,7 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
 
     Raises:
         ConfigError: one of them rejects a setting.
+        MissingExtra: one of them needs a package that is not installed here.
     """
     check_device(config.learner_config.device, must_be_here=starts_here)
     parse_mode(config.session_config.agent.fetch_parameter_mode)
@@ -57,7 +58,7 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
     with torch.random.fork_rng(devices=[]):
         agent = _try(lambda: algorithm.agent(**configs, agent_id=0, agent_mode=AgentMode.training))
         synchronous = agent is not None and agent.synchronous
-        check_gateway(config, overlap=replay.overlap, synchronous=synchronous)
+        check_gateway(config, overlap=replay.overlap, synchronous=synchronous, here=starts_here)
         if synchronous:
             check_synchronous(**configs, gives=replay.gives())
         learner = _try(lambda: algorithm.learner(**configs))

@@ -98,8 +98,9 @@ class GatewayService(Service):
             port=context.component.serves["clients"],
         )
         port = self._frontend.listener.port
-        page = f"; the page: {page_address(config, port)}" if gateway.page else ""
-        context.event("listening", f"clients connect to port {port}{page}")
+        context.event("listening", f"clients connect to port {port}")
+        if gateway.page:
+            context.event("page", page_address(config, port))
 
     # -- the frame of a service
 

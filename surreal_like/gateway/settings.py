@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from session.config import Config
-from session.errors import ConfigError
+from session.errors import ConfigError, MissingExtra
 from session.stream.exposure import check_address
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
@@ -15,16 +16,18 @@ from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 REMOTE = "remote"
 
 
-def check_gateway(config: Config, *, overlap: int, synchronous: bool) -> None:
+def check_gateway(config: Config, *, overlap: int, synchronous: bool, here: bool) -> None:
     """Rejects settings that contradict each other where there are gateways.
 
     Args:
         config: the resolved experiment.
         overlap: of the replay's class; 1: it takes whole unrolls.
         synchronous: True if agents wait for a version after each unroll.
+        here: True if gateways start on this machine.
 
     Raises:
         ConfigError: names both settings.
+        MissingExtra: a page needs a package that is not installed here.
     """
     gateway, env = config.session_config.gateway, config.env_config
     if not gateway.num:
@@ -44,6 +47,8 @@ def check_gateway(config: Config, *, overlap: int, synchronous: bool) -> None:
             f"env_config.info_keys is {list(env.info_keys)}, but clients of a gateway send no "
             "info: leave it empty"
         )
+    if here and gateway.page and find_spec("websockets") is None:
+        raise MissingExtra.named("session_config.gateway.page", "gateway")
     check_address(gateway, insecure=config.session_config.security.insecure)
 
 

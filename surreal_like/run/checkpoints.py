@@ -71,14 +71,13 @@ def _first_whole(paths: list[Path], there: str) -> Path:
 def default_checkpoint(run: RunFolder) -> str:
     """Returns ``best``, or ``latest`` where that is not the policy that was learned.
 
-    So it is if only the policy of the start was evaluated, as in short runs, and for a trial
-    without ``best``, as trials often have no evaluator.
+    So it is if nothing was evaluated, or only the policy of the start, as in short runs.
     """
-    if not (run.checkpoints / "best").exists():
-        return "latest" if "trial" in run.read_run() else "best"
     newest = (last_object(run.progress) or {}).get("eval")
     learned = newest is None or newest["iteration"] > 0
-    return "best" if learned or not checkpoints_named(run, "latest") else "latest"
+    if learned and (run.checkpoints / "best").exists():
+        return "best"
+    return "latest" if checkpoints_named(run, "latest") else "best"
 
 
 def checkpoint_of(text: str) -> Path:

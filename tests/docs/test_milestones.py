@@ -13,6 +13,7 @@ import pytest
 from docs.generate import ROOT
 from session.config import Config
 from session.show.progress import Curve
+from surreal_like.analysis.plot import plot
 from surreal_like.analysis.run_curves import RunCurves
 from surreal_like.analysis.run_groups import group, run_folders
 from surreal_like.run.request import RunRequest
@@ -120,6 +121,7 @@ def test_the_run_of_a_peer_is_what_its_script_prints(tmp_path: Path) -> None:
     assert RunCurves(experiment.runs[0]).curve("eval.mean_return", "env_steps") == Curve(
         [9.0], [6.5]
     )
+    assert plot(folder, out=tmp_path / "curve.png").exists()
     python.write_text("#!/bin/sh\necho why >&2; exit 3\n")
     with pytest.raises(SystemExit, match="hopper_sac, stable-baselines3, seed 4: why"):
         milestones.peer_run(str(python), peer, 4, folder)

@@ -141,6 +141,23 @@ def test_a_run_is_found_by_name_by_path_and_as_the_latest(
         find_run("a-2")
 
 
+def test_a_run_of_one_seed_is_found_below_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_runs(tmp_path, "one/seed-1")
+    assert find_run("one/seed-1").path == Path("runs/one/seed-1")
+    assert find_run("./runs/one/seed-1").path == Path("runs/one/seed-1")
+    with pytest.raises(UsageError, match=r"no run '\./one/seed-1'"):
+        find_run("./one/seed-1")
+    # One of this name in the present folder: which is meant has to be said.
+    (tmp_path / "one" / "seed-1").mkdir(parents=True)
+    (tmp_path / "one" / "seed-1" / "config.yaml").write_text("algorithm: dqn\n")
+    with pytest.raises(UsageError, match=r"two runs .* write \./one/seed-1"):
+        find_run("one/seed-1")
+    assert find_run("./one/seed-1").path == Path("one/seed-1")
+
+
 def test_the_state_of_a_run_in_a_word(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "r")
     folder.create()

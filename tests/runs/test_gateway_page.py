@@ -49,8 +49,8 @@ def test_C7_cartpole_is_solved_in_a_page(run_folder: Path, tmp_path: Path) -> No
     stop = f"session_config.stop={{env_steps: {ENV_STEPS}, seconds: null}}"
     words = ("--quiet", f"session_config.gateway.port={port}", stop)
     with Train(run_folder, CONFIG, *words) as train:
-        (event,) = train.until(lambda: train.events_of("listening"))
-        address = event["detail"].partition("; the page: ")[2]
+        (event,) = train.until(lambda: train.events_of("page"))
+        address = event["detail"]
         assert address == f"http://127.0.0.1:{port}/"
         with browser(tmp_path, width=1100, height=1080) as page:
             page.open(address)

@@ -133,6 +133,20 @@ def test_a_metric_of_ones_own_may_be_the_goal(tmp_path: Path) -> None:
     assert made.view.goal() == ("my/score", 3.0, 1.5)
 
 
+def test_the_training_return_may_be_the_goal(tmp_path: Path) -> None:
+    made = Made(tmp_path / "r", eval_return=None, metric="return/train", above=-6)
+    assert made.view.goal() == ("return/train", -6.0, None)
+    made.line(1000, episodes=1000, train={"mean_return_100": -7.5})
+    assert made.view.goal() == ("return/train", -6.0, -7.5)
+    assert made.view.missing_metric() == ""
+
+
+def test_a_goal_that_no_episode_reports_is_said(tmp_path: Path) -> None:
+    made = Made(tmp_path / "r", eval_return=None, metric="my/score", above=3)
+    made.line(1000, episodes=1000, metrics={"other": {"mean": 1.5}})
+    assert "no episode has reported the metric my/score" in made.view.missing_metric()
+
+
 def test_the_overview_has_numbers_conditions_and_components(made: Made) -> None:
     made.line(
         4000,

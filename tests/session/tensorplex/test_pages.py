@@ -31,11 +31,13 @@ def test_the_newest_address_of_each_page(folder: RunFolder) -> None:
     assert pages.read() == {}
     tell(folder, "tensorboard", "http://127.0.0.1:1/")
     tell(folder, "prometheus", "http://127.0.0.1:2/metrics")
+    tell(folder, "page", "https://127.0.0.1:5/")
     tell(folder, "start", "http://127.0.0.1:3/")
     tell(folder, "tensorboard", "no address")
     assert pages.read() == {
         "tensorboard": "http://127.0.0.1:1/",
         "prometheus": "http://127.0.0.1:2/metrics",
+        "page": "https://127.0.0.1:5/",
     }
     tell(folder, "tensorboard", "http://127.0.0.1:4/")
     assert pages.read()["tensorboard"] == "http://127.0.0.1:4/"

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from session.config import Config
-from session.errors import ConfigError, UsageError
+from session.errors import ConfigError, MissingExtra, UsageError
 from surreal_like.experiment.machine import check_ports
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.experiment.topology import make_topology
+from surreal_like.gateway import settings
 from surreal_like.gateway.settings import check_gateway, remote_specs
 from surreal_like.run.start import SerialStarter
 
@@ -109,7 +110,17 @@ def test_clients_send_no_info() -> None:
     config = remote()
     config.env_config.info_keys = ["clock"]
     with pytest.raises(ConfigError, match=r"info_keys is \['clock'\]"):
-        check_gateway(config, overlap=0, synchronous=False)
+        check_gateway(config, overlap=0, synchronous=False, here=True)
+
+
+def test_a_page_needs_its_extra_where_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = remote()
+    config.session_config.gateway.page = True
+    check_gateway(config, overlap=0, synchronous=False, here=True)
+    monkeypatch.setattr(settings, "find_spec", lambda name: None)
+    check_gateway(config, overlap=0, synchronous=False, here=False)
+    with pytest.raises(MissingExtra, match=r"session_config\.gateway\.page needs .*gateway"):
+        check_gateway(config, overlap=0, synchronous=False, here=True)
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::", "example.org", ""])
