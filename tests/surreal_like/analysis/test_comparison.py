@@ -87,6 +87,14 @@ def test_low_and_high_are_those_of_the_file(tmp_path: Path) -> None:
     assert method["iqm"] == pytest.approx(2 * 1.1 / 3)
 
 
+def test_the_last_digits_of_sums_in_float32_do_not_count(tmp_path: Path) -> None:
+    runs = make(tmp_path / "runs", tuple((-2 - 3e-8 * seed,) for seed in range(3)))
+    path = tmp_path / "units.json"
+    path.write_text('{"gym:CartPole-v1": {"low": -2, "high": 0.65}}')
+    [method] = compare(runs, normalize=path)["methods"]
+    assert method["scores"] == [[0.0]] * 3
+
+
 def test_experiments_of_the_same_task_are_two_methods(tmp_path: Path) -> None:
     runs = make(tmp_path / "a", RAINBOW)
     runs += make(tmp_path / "b", DQN, session_config__stop__eval_return=3)
