@@ -26,6 +26,7 @@ from surreal_like.analysis.plot import plot  # noqa: E402
 NAMES = (
     "doorkey_ppo",
     "bipedalwalker_ppo",
+    "halfcheetah_sac",
     "pong_ppo",
     "cartpole_rainbow",
     "cartpole_qrdqn",
@@ -42,6 +43,8 @@ NAMES = (
     "bitflip_dqn",
     "fetchreach_sac",
 )
+# Those beside a peer: with the interval of the mean, which `compare` prints.
+INTERVALS = ("halfcheetah_sac",)
 COLOURS = 64
 
 
@@ -57,7 +60,8 @@ def draw(runs: Path, name: str, folder: Path = FOLDER) -> Path:
     """
     folders = [runs / name, *sorted(runs.glob(f"{name}-*"))]
     seeds = [seed for each in folders for seed in sorted(each.iterdir())]
-    path = plot(seeds, out=folder / f"{name}.png")
+    band = "interval" if name in INTERVALS else "range"
+    path = plot(seeds, out=folder / f"{name}.png", band=band)
     with Image.open(path) as picture:
         few = picture.convert("RGB").quantize(COLOURS)
     few.save(path, optimize=True)

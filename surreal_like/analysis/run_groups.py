@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.config import Config
+from session.config.defaults import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
 from session.config.merge import leaves
 from session.errors import UsageError
 from session.folder import RunFolder
@@ -28,6 +29,13 @@ _SEED = re.compile(r"seed-?\d+")
 _GRID_POINTS = 400
 _SHOWN_SETTINGS = 3
 _MIN_SEEDS = 3
+_DEFAULTS = leaves(
+    {
+        "learner_config": BASE_LEARNER_CONFIG,
+        "env_config": BASE_ENV_CONFIG,
+        "session_config": BASE_SESSION_CONFIG,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +154,11 @@ def band(curves: Sequence[Curve], held: Sequence[bool], *, interval: bool = Fals
 
 
 def _identity(config: Config) -> str:
-    """Returns a text that is equal for configs that differ only in the seed."""
-    return json.dumps(settings(config), sort_keys=True, default=str)
+    """Returns a text that is equal for configs that differ only in the seed.
+
+    A setting that a run of an older release lacks counts as its default.
+    """
+    return json.dumps({**_DEFAULTS, **leaves(settings(config))}, sort_keys=True, default=str)
 
 
 def settings(config: Config) -> dict[str, Any]:

@@ -62,11 +62,12 @@ SHOWN = {
         "fetches packages",
         "trains for half an hour; needs the extra atari",
         "trains for some minutes; needs the extra box2d",
+        "trains for an hour, and installs a peer",
     ],
     "algorithms.md": [
         "trains for ten minutes to half an hour",
         "draws what was trained above",
-        "trains for minutes to hours; needs the extras minigrid, robotics, box2d and atari",
+        "trains for minutes to hours; needs the extras minigrid, robotics, box2d, mujoco and atari",
         "trains for a quarter of an hour to half an hour, and installs a peer",
     ],
     "gateway.md": ["tests/runs/test_gateway.py runs it, beside a run"],

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from surreal_like.statistics import iqm, stratified_interval
 from tests.docs.results import result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,6 +73,22 @@ def test_what_is_said_of_the_biped_is_what_was_measured() -> None:
     for run in runs:
         for key in ("processor", "cores", "date"):
             assert run["machine"][key] == pong["machine"][key]
+
+
+def test_what_is_said_of_the_cheetah_is_what_was_measured() -> None:
+    text = section().split("**HalfCheetah**")[1]
+    rows = result("milestones")["milestones"]
+    for name, row in (
+        ("this", "halfcheetah_sac"),
+        ("stable-baselines3 2.9.2", "halfcheetah_sac, stable-baselines3"),
+    ):
+        runs = [each for each in rows if each["row"] == row]
+        assert sorted(run["seed"] for run in runs) == [101, 102, 103]
+        assert {run["jobs"] for run in runs} == {2}
+        scores = [[run["mean_return"]] for run in runs]
+        low, high = stratified_interval(scores)
+        assert f"| {name} | {iqm(scores):,.0f} | {low:,.0f} to {high:,.0f} |" in text
+    assert "stable-baselines3==2.9.2" in runs[0]["fingerprint"]
 
 
 def ratio(group: str, row: str) -> float:

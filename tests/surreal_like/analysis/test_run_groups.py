@@ -84,6 +84,18 @@ def test_a_setting_that_an_older_run_lacks_says_least(tmp_path: Path) -> None:
     ]
 
 
+def test_a_setting_that_an_older_run_lacks_is_its_default(tmp_path: Path) -> None:
+    old = made_config(1)
+    del old["session_config"]["tensorplex"]["debug_summaries"]
+    runs = [
+        made_run(tmp_path / "chain-20250101-120000", config=old),
+        make(tmp_path / "chain-20250101-120001", 2),
+        make(tmp_path / "chain-20250101-120002", 3, session_config__tensorplex__debug_summaries=7),
+    ]
+    first, second = group(runs)
+    assert (first.seeds, second.seeds) == ([1, 2], [3])
+
+
 # -- mean and band --------------------------------------------------------------------------------
 
 
