@@ -91,7 +91,7 @@ class Dashboard:
         return ": ".join(filter(None, [self.view.state, self.view.reason]))
 
     def pages(self) -> dict[str, str]:
-        """``tensorboard`` and ``prometheus`` -> address, for those that run."""
+        """Addresses of web pages, see :meth:`session.tensorplex.pages.Pages.read`."""
         return self.view.pages.read()
 
     def table(self) -> str:
