@@ -127,11 +127,7 @@ def test_the_policy_of_a_tuning_is_that_of_its_best_trial(
     assert re.search(r"checkpoint \d+ of runs/mine/trial-001", said.out)
     # A trial without evaluations has no best checkpoint.
     shutil.rmtree(run / "checkpoints" / "best")
-    assert command(*words).code == 2
-    config = Config.load_file(run / "config.yaml")
-    config["run"]["trial"] = "trial-001"
-    config.dump_file(run / "config.yaml")
-    assert "of runs/mine/trial-001" in command(*words).out
+    assert re.search(r"checkpoint \d+ of runs/mine/trial-001", command(*words).out)
 
 
 def test_without_a_score_there_is_no_best_trial(command: Command, tuning: Path) -> None:
