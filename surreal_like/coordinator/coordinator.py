@@ -207,12 +207,13 @@ class RunCoordinator:
         """Adds one attempt of the worker to learn.
 
         Args:
-            learned: ``batch``: whether there was something to learn from. ``updates``: of each its
-                ``metrics``, ``versions`` of the parameters that acted (an array or None),
-                ``stamps`` of a traced batch (empty for others), and ``published``: whether the new
-                weights were. ``error``: None, or the error with which the run cannot go on.
+            learned: ``batch``: whether there was something to learn from. ``asked``: when it was
+                needed, by the clock [s]. ``updates``: of each its ``metrics``, ``versions`` of the
+                parameters that acted (an array or None), ``stamps`` of a traced batch (empty for
+                others), and ``published``: whether the new weights were. ``error``: None, or the
+                error with which the run cannot go on.
         """
-        self._report.add_batch(learned["batch"])
+        self._report.add_batch(learned["batch"], learned["asked"])
         for update in learned["updates"]:
             self._on_update(update)
         if learned["error"] is not None:

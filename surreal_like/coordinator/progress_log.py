@@ -48,12 +48,16 @@ class ProgressLog:
         # Time since which there is no batch; None while there is one.
         self._empty_since: float | None = self._began
 
-    def add_batch(self, there: bool) -> None:
-        """Records if a batch was available when the learner needed one."""
-        now = self._clock.now()
+    def add_batch(self, there: bool, asked: float) -> None:
+        """Records if a batch was available when the learner needed one.
+
+        Args:
+            there: True if it was; it may have been learned from meanwhile.
+            asked: when it was needed, by the clock [s].
+        """
         if self._empty_since is not None:
-            self._waited += now - self._empty_since
-        self._empty_since = None if there else now
+            self._waited += asked - self._empty_since
+        self._empty_since = None if there else asked
 
     def add_update(self, metrics: Mapping[str, Any]) -> None:
         """Adds the result of one ``learn``."""

@@ -212,23 +212,26 @@ class LearnerWorker:
         except StopIteration:
             return {
                 "batch": False,
+                "asked": now,
                 "updates": [],
                 "error": RunError("the execution plan has ended"),
             }
         except Exception as error:  # noqa: BLE001 - the author's code, and some rows of a replay
             learner.pop_updates()
             learner.publish_owed(failed=True)
-            return {"batch": True, "updates": [], "error": self._set_aside(error)}
+            wrong = self._set_aside(error)
+            return {"batch": True, "asked": now, "updates": [], "error": wrong}
         updates = learner.pop_updates()
         counted = [self._count(update, now) for update in updates]
         learner.publish_owed()
-        wrong: Exception | None = learner.flow.standstill() if item is STALLED else None
+        wrong = learner.flow.standstill() if item is STALLED else None
         for update in updates:
             if update.metrics.get("skipped"):
                 wrong = self._set_aside(NotFinite("a loss or gradient is not finite")) or wrong
             else:
                 self._quarantine.clear()
-        return {"batch": item is not NOT_READY, "updates": counted, "error": wrong}
+        there = item is not NOT_READY
+        return {"batch": there, "asked": now, "updates": counted, "error": wrong}
 
     def _count(self, update: Trained, now: float) -> dict[str, Any]:
         """Counts an iteration, and publishes the new weights when it is time."""

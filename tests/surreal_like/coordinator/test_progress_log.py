@@ -66,13 +66,15 @@ def test_the_share_of_waiting_is_that_since_the_line_before(
     report: ProgressLog, context: Context
 ) -> None:
     shares = []
-    report.add_batch(True)
+    report.add_batch(True, context.clock.now())
     for waited in (0.5, 0.25, 0.0):
-        report.add_batch(waited == 0.0)
+        report.add_batch(waited == 0.0, context.clock.now())
         wait(context, waited)
-        report.add_batch(True)
-        # Whatever is done now, it is no waiting.
-        wait(context, 1.0 - waited)
+        asked = context.clock.now()
+        # Learning from the batch is no waiting, nor is what is done after it.
+        wait(context, 0.25)
+        report.add_batch(True, asked)
+        wait(context, 0.75 - waited)
         report.write(0, 1, [])
         shares.append(report.line["waiting_share"])
     assert shares == pytest.approx([0.5, 0.25, 0.0])
