@@ -363,8 +363,8 @@ BASE_SESSION_CONFIG = Config(
             "prometheus_port": 0,
             # Buffer of a client while the server is unreachable [records]; drops are counted.
             "buffer": 10_000,
-            # Updates from one to the next histograms of the learner's parameters, gradients and
-            # batches; 0: none.
+            # Number of updates between two histograms of the learner's parameters, gradients and
+            # batches; 0: no histograms.
             "debug_summaries": 0,
             # Start TensorBoard as a component of the run.
             "start_tensorboard": False,

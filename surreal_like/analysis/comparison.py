@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -23,10 +22,10 @@ from surreal_like.analysis.run_groups import (
     Runs,
     check_seeds,
     group,
+    identity,
     labels,
     run_folders,
 )
-from surreal_like.analysis.run_groups import settings as settings_of
 from surreal_like.statistics import (
     iqm,
     optimality_gap,
@@ -37,7 +36,10 @@ from surreal_like.statistics import (
 
 THRESHOLDS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
 # Settings that belong to a task: a method may have others for each.
-_ENV_OF_TASK = ("env_name", "env_args", "obs_spec", "action_spec")
+_OF_TASK = (
+    *(f"env_config.{key}" for key in ("env_name", "env_args", "obs_spec", "action_spec")),
+    "session_config.stop",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +116,7 @@ def _methods(experiments: Sequence[Experiment], metric: str) -> list[Method]:
 
 def _identity(experiment: Experiment) -> str:
     """Returns a text that is equal for experiments that differ only in the task."""
-    settings = settings_of(experiment.config)
-    env, session = settings["env_config"], settings["session_config"]
-    settings["env_config"] = {key: env[key] for key in env if key not in _ENV_OF_TASK}
-    settings["session_config"] = {key: session[key] for key in session if key != "stop"}
-    return json.dumps(settings, sort_keys=True, default=str)
+    return identity(experiment.config, _OF_TASK)
 
 
 def _task(experiment: Experiment) -> str:

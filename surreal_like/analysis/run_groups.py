@@ -91,7 +91,7 @@ def group(runs: Sequence[RunFolder]) -> list[Experiment]:
     for run in {run.path.resolve(): run for run in runs}.values():
         config = run.read_config()
         seed = int(config.session_config.seed)
-        found.setdefault(_identity(config), []).append((seed, run, config))
+        found.setdefault(identity(config), []).append((seed, run, config))
     groups = [sorted(each, key=lambda one: one[0]) for each in found.values()]
     configs = [each[0][2] for each in groups]
     names = [_name([run for _, run, _ in each], each[0][2]) for each in groups]
@@ -153,15 +153,25 @@ def band(curves: Sequence[Curve], held: Sequence[bool], *, interval: bool = Fals
     return Band(grid, rows.mean(0), rows.min(0), rows.max(0))
 
 
-def _identity(config: Config) -> str:
+def identity(config: Config, without: Sequence[str] = ()) -> str:
     """Returns a text that is equal for configs that differ only in the seed.
 
     A setting that a run of an older release lacks counts as its default.
+
+    Args:
+        config: of a run.
+        without: dotted keys and sections that may differ, too.
     """
-    return json.dumps({**_DEFAULTS, **leaves(settings(config))}, sort_keys=True, default=str)
+    flat = {**_DEFAULTS, **leaves(_settings(config))}
+    kept = {key: value for key, value in flat.items() if not _is_below(key, without)}
+    return json.dumps(kept, sort_keys=True, default=str)
 
 
-def settings(config: Config) -> dict[str, Any]:
+def _is_below(key: str, places: Sequence[str]) -> bool:
+    return any(f"{key}.".startswith(f"{place}.") for place in places)
+
+
+def _settings(config: Config) -> dict[str, Any]:
     """Returns what makes an experiment: the config without seed and folder."""
     what = {key: config[key] for key in ("algorithm", "learner_config", "env_config")}
     session = {k: v for k, v in config.session_config.items() if k not in ("seed", "folder")}
@@ -184,8 +194,8 @@ def _stem(path: Path) -> str:
 
 def _difference(config: Config, alike: Sequence[Config]) -> str:
     """Lists the settings in which an experiment differs from others of its name."""
-    flat = [leaves(settings(each)) for each in alike]
-    own = leaves(settings(config))
+    flat = [leaves(_settings(each)) for each in alike]
+    own = leaves(_settings(config))
     different = [key for key in dict.fromkeys(chain(*flat)) if _differ(key, flat)]
     # Runs of an older release may lack a setting: the least informative difference.
     different.sort(key=lambda key: any(key not in each for each in flat))

@@ -101,6 +101,15 @@ def test_experiments_of_the_same_task_are_two_methods(tmp_path: Path) -> None:
     assert [each["tasks"] for each in compare(runs)["methods"]] == [sorted(TASKS)] * 2
 
 
+def test_a_setting_that_older_runs_of_a_task_lack_makes_no_other_method(tmp_path: Path) -> None:
+    runs = make(tmp_path, RAINBOW)
+    for path in runs[:5]:
+        config = Config.load_file(path / "config.yaml")
+        del config["session_config"]["tensorplex"]["debug_summaries"]
+        config.dump_file(path / "config.yaml")
+    assert [each["tasks"] for each in compare(runs)["methods"]] == [sorted(TASKS)]
+
+
 def test_other_metrics_are_compared(tmp_path: Path) -> None:
     runs = make(tmp_path, tuple((row[0],) for row in RAINBOW))
     [method] = compare(runs, metric="best_eval.iteration")["methods"]
