@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from session.config import Config
 from session.errors import ConfigError, UsageError
 from surreal_like.analysis.comparison import compare
 from tests.session.made_run import made_config, made_line, made_run
