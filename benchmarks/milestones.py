@@ -9,10 +9,10 @@ if a row that was asked for is missed or a run has failed.
     python benchmarks/milestones.py --rows minatar_rainbow minatar_dqn --seeds 101..105 --jobs 2
     python benchmarks/milestones.py --rows halfcheetah_sac --peer
 
---peer adds runs of stable-baselines3 with its published settings, as many steps and seeds, and the
-same greedy judge; a row then holds if its interquartile mean is not below the peer's. Rows without
-a goal use up their environment steps: `surreal-like compare` compares their folders, which --keep
-keeps.
+--peer adds runs of stable-baselines3 with the settings of the same config, as many steps and seeds,
+and the same greedy judge; a row then holds if its interquartile mean is not below the peer's. Rows
+without a goal use up their environment steps: `surreal-like compare` compares their folders, which
+--keep keeps.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ ROWS = (
     Row("doorkey_ppo", "doorkey_ppo", 0.95, 300.0),
     Row("minigridmemory_ppo", "minigridmemory_ppo", 0.9, 1500.0, may_miss=1),
     Row("bipedalwalker_ppo", "bipedalwalker_ppo", 285.0, 2400.0, may_miss=1),
-    Row("halfcheetah_sac", "halfcheetah_sac", None, 3000.0),
-    Row("hopper_sac", "hopper_sac", None, 3000.0),
-    Row("walker2d_sac", "walker2d_sac", None, 3000.0),
+    Row("halfcheetah_sac", "halfcheetah_sac", None, 10_800.0),
+    Row("hopper_sac", "hopper_sac", None, 10_800.0),
+    Row("walker2d_sac", "walker2d_sac", None, 10_800.0),
     Row("halfcheetah_td3", "halfcheetah_td3", None, 3000.0),
     Row("halfcheetah_ppo", "halfcheetah_ppo", None, 900.0),
     *games("minatar_dqn", 900.0),
@@ -96,16 +96,7 @@ ROWS = (
 )
 
 PEER = "stable-baselines3"
-# Row -> algorithm and environment of the peer.
-PEERS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "halfcheetah_sac": ("sac", "HalfCheetah-v5"),
-        "hopper_sac": ("sac", "Hopper-v5"),
-        "walker2d_sac": ("sac", "Walker2d-v5"),
-        "halfcheetah_td3": ("td3", "HalfCheetah-v5"),
-        "halfcheetah_ppo": ("ppo", "HalfCheetah-v5"),
-    }
-)
+PEERS = ("halfcheetah_sac", "hopper_sac", "walker2d_sac")
 
 Kept = list[dict[str, Any]]
 
@@ -140,10 +131,32 @@ def is_peer(row: Row) -> bool:
     return row.name.endswith(f", {PEER}")
 
 
-def peer_words(row: Row) -> list[str]:
-    """Returns algorithm, environment, steps and episodes of the peer's run."""
-    stop = Config.load_file(CONFIGS / f"{row.config}.yaml").session_config.stop
-    return [*PEERS[row.config], str(stop.env_steps), str(stop.eval_episodes)]
+def peer_experiment(row: Row) -> dict[str, Any]:
+    """Returns what the peer's script gets: every value stands in the config of our own run."""
+    config = Config.load_file(CONFIGS / f"{row.config}.yaml")
+    algo, model = config.learner_config.algo, config.learner_config.model
+    rows, stop = config.learner_config.replay, config.session_config.stop
+    # The peer has one step size for policy, critics and temperature; its temperature starts at 1.
+    (step_size,) = {algo.learning_rate, algo.critic_learning_rate, algo.temperature.learning_rate}
+    # Its first steps are random, and are not learned from before they are over.
+    (first_steps,) = {algo.random_steps, rows.min_size}
+    # One update for each step.
+    (batch_size,) = {rows.batch_size, rows.samples_per_insert}
+    return {
+        "env_name": config.env_config.env_name.removeprefix("gym:"),
+        "steps": stop.env_steps,
+        "episodes": stop.eval_episodes,
+        "arguments": {
+            "gamma": algo.gamma,
+            "learning_rate": step_size,
+            "ent_coef": f"auto_{algo.temperature.start}",
+            "tau": algo.tau,
+            "learning_starts": first_steps,
+            "policy_kwargs": {"net_arch": list(model.hidden_sizes)},
+            "batch_size": batch_size,
+            "buffer_size": rows.capacity,
+        },
+    }
 
 
 def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
@@ -158,11 +171,10 @@ def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
     Raises:
         SystemExit: the run has failed; the message names it.
     """
-    kind, env_name, steps, episodes = peer_words(row)
-    command = [python, str(HERE / "peers" / "sb3_budget.py"), kind, env_name, str(seed)]
+    experiment = json.dumps(peer_experiment(row))
     load, began = os.getloadavg()[0], time.monotonic()
     done = subprocess.run(
-        [*command, steps, episodes],
+        [python, str(HERE / "peers" / "sb3_budget.py"), experiment, str(seed)],
         capture_output=True,
         text=True,
         timeout=4 * row.at_most_seconds,
@@ -184,7 +196,7 @@ def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
 def _write_peer(folder: RunFolder, row: Row, seed: int, curve: Kept) -> None:
     folder.path.mkdir(parents=True)
     config = Config.load_file(CONFIGS / f"{row.config}.yaml")
-    config.algorithm = f"{PEER} {PEERS[row.config][0]}"
+    config.algorithm = f"{PEER} sac"
     config.learner_config = {}
     config.session_config.extend(BASE_SESSION_CONFIG)
     config.session_config.seed = seed
@@ -199,7 +211,7 @@ def fingerprint(wanted: Row) -> str:
         SystemExit: it cannot be resolved here, such as for an environment that is not installed.
     """
     if is_peer(wanted):
-        return " ".join([*PACKAGES["sb3_mujoco"], *peer_words(wanted)])
+        return " ".join([*PACKAGES["sb3_mujoco"], "sac", json.dumps(peer_experiment(wanted))])
     request = RunRequest(CONFIGS / f"{wanted.config}.yaml", overrides=wanted.overrides)
     try:
         return str(request.resolve().config.recorded["fingerprint"])

@@ -1,10 +1,10 @@
-"""stable-baselines3 on MuJoCo for a number of environment steps, judged greedily.
+"""stable-baselines3's SAC on MuJoCo for a number of environment steps, judged greedily.
 
-With the settings that rl-baselines3-zoo publishes for SAC and TD3, and PPO's defaults, which are
-those of its paper. Prints one line of JSON; its `curve` has a line of numbers, named as in
+Its settings are those of an experiment of ours, read from the same file: the caller gives the
+experiment's values as JSON. Prints one line of JSON; its `curve` has a line of numbers, named as in
 progress.jsonl, for every tenth of the steps.
 
-python sb3_budget.py sac|td3|ppo ENVIRONMENT SEED STEPS EPISODES
+python sb3_budget.py EXPERIMENT SEED
 """
 
 from __future__ import annotations
@@ -12,35 +12,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
-from stable_baselines3 import PPO, SAC, TD3
+from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
-from stable_baselines3.common.noise import NormalActionNoise
-
-KINDS = {"sac": SAC, "td3": TD3, "ppo": PPO}
-
-
-def settings(kind: str, actions: int) -> dict[str, Any]:
-    """Returns the arguments of the peer's class that differ from its defaults."""
-    if kind == "ppo":
-        return {}
-    found: dict[str, Any] = {"learning_starts": 10_000}
-    if kind == "td3":
-        found |= {
-            "learning_rate": 1e-3,
-            "batch_size": 256,
-            "train_freq": 1,
-            "gradient_steps": 1,
-            "policy_kwargs": {"net_arch": [400, 300]},
-            "action_noise": NormalActionNoise(np.zeros(actions), 0.1 * np.ones(actions)),
-        }
-    return found
 
 
 def judged(model: Any, env_name: str, seed: int, episodes: int) -> float:
@@ -82,13 +62,18 @@ class Curve(BaseCallback):  # type: ignore[misc]
         return True
 
 
-def main(kind: str, env_name: str, seed: int, steps: int, episodes: int) -> None:
-    """Trains, judges, prints."""
+def main(experiment: Mapping[str, Any], seed: int) -> None:
+    """Trains, judges, prints.
+
+    Args:
+        experiment: `env_name`, `steps`, `episodes`, and the `arguments` of the peer's class.
+        seed: of everything.
+    """
     torch.set_num_threads(1)
     began = time.monotonic()
+    env_name, steps, episodes = (experiment[key] for key in ("env_name", "steps", "episodes"))
     env = gymnasium.make(env_name)
-    actions: int = env.action_space.shape[0]  # type: ignore[index]
-    model = KINDS[kind]("MlpPolicy", env, seed=seed, device="cpu", **settings(kind, actions))
+    model = SAC("MlpPolicy", env, seed=seed, device="cpu", **experiment["arguments"])
     curve = Curve(partial(judged, env_name=env_name, seed=seed, episodes=episodes), began)
     model.learn(steps, EveryNTimesteps(steps // 10, curve))
     trained = time.monotonic() - began
@@ -102,4 +87,4 @@ def main(kind: str, env_name: str, seed: int, steps: int, episodes: int) -> None
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *(int(word) for word in sys.argv[3:]))
+    main(json.loads(sys.argv[1]), int(sys.argv[2]))

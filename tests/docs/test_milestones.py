@@ -90,8 +90,7 @@ def test_a_row_with_a_peer_holds_if_its_mean_is_not_lower() -> None:
     [cheetah] = milestones.chosen(["halfcheetah_sac"])
     [peer] = milestones.peers_of([cheetah, LONG])
     assert (peer.name, milestones.is_peer(cheetah)) == ("halfcheetah_sac, stable-baselines3", False)
-    assert milestones.peer_words(peer) == ["sac", "HalfCheetah-v5", "100000", "20"]
-    assert milestones.fingerprint(peer).endswith("mujoco==3.10.0 sac HalfCheetah-v5 100000 20")
+    assert "mujoco==3.10.0 sac {" in milestones.fingerprint(peer)
     prints = {cheetah.name: "f", peer.name: "p"}
     ours = [ran(cheetah.name, seed, None, "f") for seed in (1, 2, 3)]
     for seed, passed in ((1, True), (2, True), (3, False)):
@@ -102,19 +101,52 @@ def test_a_row_with_a_peer_holds_if_its_mean_is_not_lower() -> None:
         milestones.peers_of([LONG])
 
 
+def test_a_peer_has_the_settings_of_our_config(tmp_path: Path, monkeypatch: Any) -> None:
+    """Each value that the peer gets comes from our file, and both have the same ones."""
+    for name in milestones.PEERS:
+        [row] = milestones.chosen([name])
+        given = milestones.peer_experiment(row)
+        config = Config.load_file(ROOT / "configs" / f"{name}.yaml")
+        algo, rows = config.learner_config.algo, config.learner_config.replay
+        assert given["arguments"] == {
+            "gamma": algo.gamma,
+            "learning_rate": algo.learning_rate,
+            "ent_coef": "auto_1.0",
+            "tau": algo.tau,
+            "learning_starts": algo.random_steps,
+            "policy_kwargs": {"net_arch": config.learner_config.model.hidden_sizes},
+            "batch_size": rows.batch_size,
+            "buffer_size": rows.capacity,
+        }
+        assert (given["steps"], given["episodes"]) == (100_000, 20)
+    # A value that the peer cannot have is no comparison.
+    text = (ROOT / "configs" / "hopper_sac.yaml").read_text()
+    monkeypatch.setattr(milestones, "CONFIGS", tmp_path)
+    [row] = milestones.chosen(["hopper_sac"])
+    for old, new in (
+        ("critic_learning_rate: 3e-4", "critic_learning_rate: 1e-3"),
+        ("random_steps: 10_000", "random_steps: 1000"),
+        ("samples_per_insert: 256", "samples_per_insert: 128"),
+    ):
+        assert old in text
+        (tmp_path / "hopper_sac.yaml").write_text(text.replace(old, new))
+        with pytest.raises(ValueError, match="unpack"):
+            milestones.peer_experiment(row)
+
+
 def test_the_run_of_a_peer_is_what_its_script_prints(tmp_path: Path) -> None:
     [peer] = milestones.peers_of(milestones.chosen(["hopper_sac"]))
     python = tmp_path / "python"
     python.write_text(
         "#!/bin/sh\nshift\necho noise\n"
-        'echo "{\\"mean_return\\": 7.5, \\"at\\": \\"$*\\", \\"curve\\": '
+        'echo "{\\"mean_return\\": 7.5, \\"seed_word\\": \\"$2\\", \\"curve\\": '
         '[{\\"eval\\": {\\"mean_return\\": 6.5, \\"env_steps\\": 9}}]}"\n'
     )
     python.chmod(0o755)
     folder = tmp_path / "hopper-peer" / "seed-4"
     found = milestones.peer_run(str(python), peer, 4, folder)
     assert (found["seed"], found["mean_return"]) == (4, 7.5)
-    assert found["at"] == "sac Hopper-v5 4 100000 20"
+    assert found["seed_word"] == "4"
     assert "curve" not in found
     [experiment] = group(run_folders(folder))
     assert (experiment.label, experiment.seeds) == ("hopper-peer", [4])
