@@ -17,12 +17,11 @@ from surreal_like.run.own_code import with_kept_plan
 
 
 def build(context: Context) -> Service:
-    """Builds the learner of the run's algorithm, with seeded random numbers."""
+    """Builds the learner of the run's algorithm."""
     if context.folder is None:
         raise UsageError("the learner writes the run folder: start it with --folder")
     config = with_kept_plan(context.config, context.folder)
     torch.set_num_threads(config.session_config.learner.threads)
-    torch.manual_seed(context.seed)
     context.busy(60.0, "building the learner")
     learner = algorithm_of(config, context.folder).learner(**sections_of(config))
     return LearnerService(context, learner, context.folder)

@@ -31,7 +31,7 @@ from session.process.component import Component, Topology
 from session.process.context import Launch, run_part
 from session.process.heartbeat import read_beats
 from session.process.periodic import Every
-from session.process.service import Frame
+from session.process.service import Frame, seeded
 from session.process.state import State
 from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import Socket
@@ -198,7 +198,7 @@ class Frames:
         launch = Launch(component, self._config, self._topology, self._addresses, self._folder)
         frame = Frame(
             launch,
-            importlib.import_module(component.module).build,
+            seeded(importlib.import_module(component.module).build),
             self._zmq_context,
             clock=self._clock,
             incarnation=max(run_part(self._config), self._incarnations.get(name, 0) + 1),

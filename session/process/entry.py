@@ -24,7 +24,7 @@ from session.process.context import Context, Launch
 from session.process.lifeline import Lifeline
 from session.process.malloc import keep_freed_memory
 from session.process.periodic import Every
-from session.process.service import Build, Frame
+from session.process.service import Build, Frame, seeded
 from session.wire import AddressBook
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -59,7 +59,7 @@ def run_service(
     try:
         frame = Frame(
             launch,
-            build,
+            seeded(build),
             zmq_context,
             clock=WallClock(),
             incarnation=time.time_ns() // 1_000_000,

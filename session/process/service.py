@@ -21,6 +21,7 @@ from session.process.clock import Clock
 from session.process.context import Context, Launch, Pause
 from session.process.handshake import ANSWERS, Handshake
 from session.process.periodic import Every
+from session.process.seeding import build_seeded
 from session.process.state import State
 from session.wire.sockets import Pollable, poll
 
@@ -87,6 +88,14 @@ class Service:
 
 
 Build = Callable[[Context], Service]
+
+
+def seeded(build: Build) -> Build:
+    """Returns a `build` that seeds the global generators of its process with the context's seed.
+
+    For launchers; a script, which is the process of its author, seeds its own generators.
+    """
+    return lambda context: build_seeded(context.seed, lambda: build(context))
 
 
 class Frame:

@@ -285,7 +285,7 @@ class Report:
 def make_agent(
     context: Context, agent: type[Agent], mode: AgentMode | str, agent_id: int | None = None
 ) -> Agent:
-    """Seeds torch and builds the agent of a component.
+    """Builds the agent of a component.
 
     Args:
         context: of the process.
@@ -294,8 +294,6 @@ def make_agent(
         agent_id: its number; None: that of the component.
     """
     config = context.config
-    # Forked processes inherit identical generators.
-    torch.manual_seed(context.seed)
     return agent(
         **sections_of(config),
         agent_id=context.component.index if agent_id is None else agent_id,

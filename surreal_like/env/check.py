@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from session import nest
 from session.errors import ConfigError, describe
+from session.process.seeding import seeded_globals
 from surreal_like.data.frames import stack_size, stack_spec
 from surreal_like.data.spec import ArraySpec, is_bounded, parse_action_spec, parse_obs_spec
 from surreal_like.env.base import Env
@@ -120,7 +121,8 @@ def tried_specs(env_config: Mapping[str, Any]) -> Specs:
     Raises what `make_env` and `specs_of` raise, and ConfigError for mistakes in the steps.
     """
     name = env_config.get("env_name")
-    with contextlib.closing(make_env(env_config)) as env:
+    # Environments may draw from the global generators: a run with the same seed is the same.
+    with seeded_globals(0), contextlib.closing(make_env(env_config)) as env:
         obs_spec, action_spec = specs_of(env, env_config)
         try:
             _try(env, obs_spec, action_spec, tuple(env_config.get("info_keys") or ()))
@@ -334,11 +336,13 @@ class _Check:
     def _compare(self, stack: contextlib.ExitStack) -> None:
         """Compares copies with one seed: alone, then with another copy stepped in between."""
         self.until = max(self.until, time.monotonic() + 1.0)
-        alone = self._trace(self._built(stack), None)
+        env = self._built(stack)
+        alone = self._trace(env, None)
         again = self._trace(self._built(stack), None)
         count = min(len(alone), len(again))
         if not _equal(alone[:count], again[:count]):
-            text = "two copies with one seed differ: take all randomness from self.rng"
+            source = "self.np_random" if hasattr(env, "gym_env") else "self.rng"
+            text = f"two copies with one seed differ: take all randomness from {source}"
             self.report.add("advice", "seed", text)
             return
         self.report.add("ok", "seed", f"two copies with one seed gave the same {count} steps")

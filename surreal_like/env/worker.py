@@ -18,6 +18,7 @@ import numpy as np
 
 from session import nest
 from session.errors import describe, may_pass
+from session.process.seeding import build_seeded
 from surreal_like.env.base import Info
 from surreal_like.env.vector import SyncVector, make_sync
 from surreal_like.env.worker_link import (
@@ -74,8 +75,10 @@ class Worker:
         start = json.loads(payload)
         sys.path.extend(path for path in start["path"] if path not in sys.path)
         self._first, self._num_envs = start["first"], start["num_envs"]
-        self._vector = make_sync(
-            start["env_config"], start["seeds"], evaluation=start["evaluation"]
+        seeds = start["seeds"]
+        self._vector = build_seeded(
+            seeds[0],
+            lambda: make_sync(start["env_config"], seeds, evaluation=start["evaluation"]),
         )
         specs = {"obs_spec": self._vector.obs_spec, "action_spec": self._vector.action_spec}
         return json.dumps(specs).encode()

@@ -10,6 +10,7 @@ from typing import Any
 
 from session.config.defaults import BASE_ENV_CONFIG
 from session.errors import SurrealError, UsageError
+from session.process.seeding import seed_globals
 from surreal_like.env.base import Env
 from surreal_like.env.registry import make_env
 from surreal_like.gateway.clients.surreal_client import (
@@ -60,6 +61,7 @@ def drive(
                 if 0 < episodes <= played:
                     break
                 env.seed(episode.seed)
+                seed_globals(episode.seed)
                 total, length = _play(env, session)
                 played += 1
                 say(f"episode {played}: return {total:g} in {length} steps")

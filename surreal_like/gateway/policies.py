@@ -183,9 +183,7 @@ class Policies:
     def _inference(self, mode: str) -> Inference:
         found = self._inferences.get(mode)
         if found is None:
-            # Making an agent seeds torch: the noise of the others must not be repeated.
-            with torch.random.fork_rng(devices=[]):
-                agent = self._make(self.modes[mode])
+            agent = self._make(self.modes[mode])
             parameters = self._frozen.get(mode, self.newest)
             if parameters is not None:
                 agent.load(parameters)

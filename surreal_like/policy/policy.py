@@ -15,6 +15,7 @@ from session.config import Config
 from session.config.sections import sections_of
 from session.errors import UsageError
 from session.folder import RunFolder
+from session.process.seeding import seed_globals
 from surreal_like.agent.base import Agent, Progress
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
@@ -275,6 +276,8 @@ def make_policy(
 ) -> Policy:
     """Returns a new policy that acts and learns in this process; it starts nothing.
 
+    Seeds ``random``, ``numpy.random`` and torch with ``session_config.seed``.
+
     Args:
         algorithm: name, ``package.module:Class`` or file; or the class.
         env: environment, such as ``gym:CartPole-v1``.
@@ -287,7 +290,7 @@ def make_policy(
         algorithm = f"{algorithm.__module__}:{algorithm.__name__}"
     user = read_experiment(None, list(overrides), algorithm=algorithm, env_name=env)
     config = resolve(user)
-    torch.manual_seed(config.session_config.seed)
+    seed_globals(config.session_config.seed)
     learner = _learner(config, None)
     agents = _agents(config, None, AgentMode.training)
     return Policy(agents, config, learner=learner)

@@ -24,6 +24,7 @@ from session.process.component import Component, Restart, Topology
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import START_AGAIN, Service
+from tests.drawing import draw
 
 MODULE = "tests.session.launchers.parts"
 # Forked like components that need torch; the others are started by their command line.
@@ -80,6 +81,12 @@ def starts(context: Context) -> int:
     with marks.open("a") as file:
         file.write("x")
     return len(marks.read_text())
+
+
+def drawn(folder: Path, name: str) -> list[float]:
+    """The numbers of the global generators that a component with the act `draw` got."""
+    numbers: list[float] = json.loads((folder / f"{name}.drawn").read_text())
+    return numbers
 
 
 class Worker(Service):
@@ -215,6 +222,9 @@ def build(context: Context) -> Service:
     if act == "environment" and context.folder is not None:
         path = context.folder.path / f"{context.name}.environment"
         write_atomically(path, json.dumps({**os.environ, "pid": str(os.getpid())}))
+    if act == "draw" and context.folder is not None:
+        path = context.folder.path / f"{context.name}.drawn"
+        write_atomically(path, json.dumps(draw()))
     if act == "vanish":
         os._exit(7)
     if act == "hang" or (act == "hang later" and starts(context) > 1):

@@ -26,7 +26,7 @@ from session.launchers.local import LocalLauncher
 from session.process.heartbeat import read_beats
 from tests.contracts.launcher import lives
 from tests.polling import until
-from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
+from tests.session.launchers.parts import MODULE, drawn, make_config, make_run, make_topology
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_SECONDS = 20.0
@@ -497,3 +497,12 @@ def test_a_run_can_be_launched_again_after_a_kill(run_folder: Path) -> None:
         run.started()
         run.launcher.stop()
         assert run.outcome().status == "stopped"
+
+
+def test_no_two_processes_draw_the_same_numbers(run_folder: Path) -> None:
+    """Neither those that are forked from one server nor those with an interpreter of their own."""
+    drawing = ("agent-0", "agent-1", "agent-2", "eval-0", "replay-0", "replay-1")
+    with Run(run_folder, {"learner": "solve", **dict.fromkeys(drawing, "draw")}) as run:
+        assert run.outcome().status == "stopped"
+    numbers = [number for name in drawing for number in drawn(run_folder, name)]
+    assert len(set(numbers)) == len(numbers) == 2 * len(drawing)

@@ -17,7 +17,7 @@ from session.launchers.handle import open_run
 from session.launchers.launcher import Outcome
 from session.launchers.serial import SerialLauncher
 from session.process.heartbeat import read_beats
-from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
+from tests.session.launchers.parts import MODULE, drawn, make_config, make_run, make_topology
 
 ACTS = {"loggerplex": "work", "replay-0": "work", "learner": "solve", "agent-0": "work"}
 ROUNDS = 30_000
@@ -120,6 +120,17 @@ def test_two_runs_do_the_same(tmp_path: Path) -> None:
     answers = json.loads(notes[0][0])
     assert len(answers) > 10
     assert answers == sorted(answers)
+
+
+def test_numbers_of_the_global_generators_are_those_of_the_seed(tmp_path: Path) -> None:
+    names = ("replay-0", "agent-0", "agent-1")
+    acts = {"learner": "solve", **dict.fromkeys(names, "draw")}
+    numbers = []
+    for run in ("one", "two"):
+        make_and_run(tmp_path / run, acts)
+        numbers.append([number for name in names for number in drawn(tmp_path / run, name)])
+    assert numbers[0] == numbers[1]
+    assert len(set(numbers[0])) == 2 * len(names)
 
 
 def test_stopping_asks_the_learner(run_folder: Path) -> None:

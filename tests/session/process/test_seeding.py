@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+import torch
 
 from session import ConfigError
-from session.process.seeding import component_seed
+from session.process.seeding import build_seeded, component_seed, seed_globals, seeded_globals
+from tests.drawing import draw
 
 
 def test_golden_values_hold_on_every_machine() -> None:
@@ -49,3 +52,54 @@ def test_a_resumed_run_repeats_no_seed() -> None:
     }
     assert len(seeds) == 27
     assert component_seed(3, "eval-0", 2, part=1) == component_seed(3, "eval-0", 2)
+
+
+def draw_all() -> list[float]:
+    """Draw from each global generator."""
+    return [*draw(), torch.rand(1).item()]
+
+
+@pytest.fixture
+def kept() -> Iterator[None]:
+    """Give the generators back to the other tests as they were."""
+    with seeded_globals(0):
+        yield
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("seed", [0, 7, 2**31 - 1, 2**70])
+def test_every_global_generator_gets_the_seed(seed: int) -> None:
+    first = build_seeded(seed, draw_all)
+    assert draw_all() != first
+    seed_globals(seed)
+    assert draw_all() == first
+    assert len(set(first) | set(build_seeded(seed + 1, draw_all))) == 6
+
+
+@pytest.mark.usefixtures("kept")
+def test_after_a_while_with_a_seed_the_numbers_go_on() -> None:
+    seed_globals(3)
+    expected = [draw_all(), draw_all()]
+    seed_globals(3)
+    first = draw_all()
+    with seeded_globals(4):
+        assert draw_all() not in expected
+    assert [first, draw_all()] == expected
+
+
+@pytest.mark.usefixtures("kept")
+def test_torch_is_seeded_also_if_an_author_is_the_first_to_load_it() -> None:
+    """Its generator begins with the same numbers in every process."""
+    code = (
+        "import importlib, sys; from session.process.seeding import build_seeded; "
+        "assert 'torch' not in sys.modules; "
+        "torch = build_seeded(int(sys.argv[1]), lambda: importlib.import_module('torch')); "
+        "print(torch.rand(1).item())"
+    )
+    command = [sys.executable, "-c", code]
+    processes = [
+        subprocess.Popen([*command, seed], stdout=subprocess.PIPE, text=True) for seed in "556"
+    ]
+    first, same, other = (process.communicate()[0] for process in processes)
+    assert first == same != other
+    assert float(first) == build_seeded(5, lambda: torch.rand(1).item())

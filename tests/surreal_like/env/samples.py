@@ -12,6 +12,7 @@ import numpy as np
 from session.errors import RunError
 from surreal_like.env.base import Env, Step, Wrapper
 from surreal_like.env.toy import Bandit, Chain
+from tests.drawing import draw
 
 
 class Counter(Env):
@@ -81,6 +82,25 @@ class Scripted(Counter):
 
     def step(self, action: int) -> Any:
         return self.result
+
+
+class Drawing(Counter):
+    """Draws its observations from the global generators, not from `rng`."""
+
+    obs_spec = {"type": "float32", "dim": [2]}  # noqa: RUF012
+
+    def reset(self) -> tuple[Any, dict[str, Any]]:
+        _, info = super().reset()
+        return self._draw(), info
+
+    def step(self, action: int) -> Step:
+        _, _, last, truncated, info = super().step(action)
+        obs = self._draw()
+        return obs, float(obs.sum()), last, truncated, info
+
+    @staticmethod
+    def _draw() -> Any:
+        return np.array(draw(), np.float32)
 
 
 def build_chain(length: int = 5) -> Env:

@@ -20,6 +20,7 @@ from surreal_like.env.registry import make_env
 from surreal_like.gateway import driving
 from surreal_like.gateway.clients import surreal_client
 from surreal_like.gateway.driving import drive, sendable
+from tests.drawing import draw
 from tests.surreal_like.agent.rig import Count
 from tests.surreal_like.gateway.rig import Stage, make_stage
 from tests.surreal_like.gateway.test_surreal_client import Playing
@@ -56,6 +57,32 @@ def test_C2_the_end_of_the_run_is_the_end_of_the_client(stage: Stage) -> None:
     stage.rig.until(lambda: stage.service._recorder.sender.episodes > 3)
     stage.learner.publish(final=True)
     assert playing.result() > 3
+
+
+class Noting(Count):
+    """Notes what the global generators give at the begin of each episode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[float] = []
+
+    def reset(self) -> Any:
+        self.drawn += draw()
+        return super().reset()
+
+
+def test_each_episode_of_one_seed_draws_the_same_from_the_global_generators(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn = []
+    for _ in range(2):
+        env = Noting()
+        monkeypatch.setattr(driving, "make_env", lambda env_config, env=env: env)
+        with make_stage() as stage:
+            assert Playing(stage, lambda a: drive(a, "Noting", episodes=3)).result() == 3
+        drawn.append(env.drawn[:6])
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) == 6
 
 
 class Clock:
