@@ -14,6 +14,7 @@ from surreal_like.env.actions import ActionValidator
 from surreal_like.env.atari import AtariSettings, atari_settings
 from surreal_like.env.atari_emulator import PREFIX, Frame, import_ale, rom_of
 from surreal_like.env.base import Info, VectorEnv, VectorStep
+from surreal_like.env.batching import step_rewards
 from surreal_like.env.registry import given_frame_spec, is_wrapped
 from surreal_like.env.wrappers import horizon
 
@@ -107,7 +108,7 @@ class AtariVector(VectorEnv):
         """Steps every game."""
         first = self._ended
         obs, reward, terminated, truncated, info = self._games.step(self._door(actions, first))
-        raw = np.array(reward, np.float32)
+        raw = step_rewards(reward)
         given = self._named(info)
         lives = info["lives"]
         lost = terminated & (lives > 0) & (lives < self._lives) & self._episodic

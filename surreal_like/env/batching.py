@@ -1,4 +1,4 @@
-"""Batching of the results of N environments to arrays [N, ...]: observations and info."""
+"""Checks of the results of environments, and their batching to arrays [N, ...]."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from session import nest
+from surreal_like.data.casts import cast
 from surreal_like.data.spec import ArraySpec, parse_obs_spec
 from surreal_like.env.base import Info
 from surreal_like.errors import DataError
 
 _log = logging.getLogger(__name__)
+
+_REWARD = ArraySpec("float32", ())
 
 
 class ObservationBatch:
@@ -47,13 +50,21 @@ class ObservationBatch:
                 f"its spec has {sorted(self._specs)}"
             )
         for path, spec, rows in self._rows:
-            given = np.asarray(flat[path])
-            rows[stream] = _converted(path, given, spec, stream)
-            if given.dtype != spec.dtype and path not in self._warned:
-                self._warned.add(path)
-                _log.warning(
-                    "%s: %s given, converted to %s as its spec says", path, given.dtype, spec.type
-                )
+            rows[stream] = self._converted(path, flat[path], spec, stream)
+
+    def _converted(self, path: str, value: Any, spec: ArraySpec, stream: int) -> npt.NDArray[Any]:
+        """Returns the part of one stream as its spec says; warns once of another dtype."""
+        given = cast(f"{path} in stream {stream}", value, spec.dtype)
+        if given.shape != spec.dim:
+            raise DataError(
+                f"{path}: shape {list(given.shape)} given in stream {stream}, "
+                f"its spec says {list(spec.dim)}"
+            )
+        dtype = np.asarray(value).dtype
+        if dtype != spec.dtype and path not in self._warned:
+            self._warned.add(path)
+            _log.warning("%s: %s given, converted to %s as its spec says", path, dtype, spec.type)
+        return given
 
     def take(self) -> nest.Nest:
         """Returns the nest of arrays [N, ...]. Raises DataError for a NaN or an infinity."""
@@ -83,11 +94,12 @@ class InfoBatch:
         info: Info = {key: self._column(key, infos) for key in self._keys}
         if any("raw_reward" in one for one in infos):
             raw = [one.get("raw_reward", rewards[i]) for i, one in enumerate(infos)]
-            info["raw_reward"] = np.array(raw, np.float32)
+            info["raw_reward"] = cast("info['raw_reward']", raw, np.float32)
         if any("metrics" in one for one in infos):
             info["metrics"] = [one.get("metrics") for one in infos]
         if any("life_lost" in one for one in infos):
-            info["life_lost"] = np.array([one.get("life_lost", False) for one in infos], np.bool_)
+            lost = [one.get("life_lost", False) for one in infos]
+            info["life_lost"] = cast("info['life_lost']", lost, np.bool_)
         return info
 
     def _column(self, key: str, infos: Sequence[Info]) -> npt.NDArray[Any]:
@@ -100,7 +112,7 @@ class InfoBatch:
         for stream, value in enumerate(values):
             if value is not None:
                 self._check(key, value, stream)
-                column[stream] = value
+                column[stream] = cast(f"info[{key!r}] in stream {stream}", value, zero.dtype)
         return column
 
     def _check(self, key: str, value: npt.NDArray[Any], stream: int) -> None:
@@ -116,31 +128,48 @@ def _number_array(key: str, value: Any) -> npt.NDArray[Any]:
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise DataError(f"info[{key!r}]: {type(value).__name__} cannot be a column of numbers")
-    return array.astype(np.float32) if array.dtype == np.float64 else array
+    return cast(f"info[{key!r}]", array, np.float32) if array.dtype == np.float64 else array
 
 
-def _converted(
-    path: str, given: npt.NDArray[Any], spec: ArraySpec, stream: int
-) -> npt.NDArray[Any]:
-    if given.shape != spec.dim:
+def step_values(result: Any) -> tuple[Any, float, bool, bool, Info]:
+    """Converts a result of `step` of an author's Env. Raises DataError for a wrong one."""
+    if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
         raise DataError(
-            f"{path}: shape {list(given.shape)} given in stream {stream}, "
-            f"its spec says {list(spec.dim)}"
+            f"step() gave {kinds(result)}, "
+            "expected (observation, reward, terminated, truncated, info)"
         )
-    # float64 may become float32 and int32 int64; a float that should be a byte is a mistake.
-    if not np.can_cast(given.dtype, spec.dtype, "same_kind"):
-        raise DataError(
-            f"{path}: {given.dtype} given in stream {stream}, its spec says {spec.type}"
-        )
-    if given.dtype == spec.dtype or spec.dtype.kind == "f":
-        return given
-    converted = given.astype(spec.dtype)
-    if not np.array_equal(converted, given):
-        raise DataError(
-            f"{path}: numbers of type {given.dtype} given in stream {stream} that do not fit "
-            f"into {spec.type}, which its spec says"
-        )
-    return converted
+    obs, reward, terminated, truncated, info = result
+    try:
+        number = float(reward)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"reward: {reward!r} given, expected a number") from error
+    return obs, number, flag("terminated", terminated), flag("truncated", truncated), info
+
+
+def flag(name: str, value: Any) -> bool:
+    """Returns a flag of `step` as a bool: True, False, 0 or 1. Raises DataError for another."""
+    if value is True or value is False:
+        return bool(value)
+    given = cast(name, value, np.bool_)
+    if given.size != 1:
+        raise DataError(f"{name}: shape {list(given.shape)} given, expected True or False")
+    return bool(given.item())
+
+
+def step_rewards(
+    rewards: Any, ignored: npt.NDArray[np.bool_] | None = None
+) -> npt.NDArray[np.float32]:
+    """Returns rewards of N streams as a private array, float32 [N].
+
+    ignored: [N], streams whose reward is none; it becomes 0.
+    Raises DataError for a NaN, an infinity, or a number too large for float32.
+    """
+    checked = cast("reward", rewards, np.float32, copy=True)
+    if ignored is not None:
+        checked[ignored] = 0.0
+    if np.count_nonzero(np.isfinite(checked)) < checked.size:
+        _REWARD.validate("reward", checked)
+    return checked
 
 
 def kinds(result: Any) -> str:

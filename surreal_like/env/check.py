@@ -19,10 +19,11 @@ import numpy.typing as npt
 from session import nest
 from session.errors import ConfigError, describe
 from session.process.seeding import seeded_globals
+from surreal_like.data.casts import cast
 from surreal_like.data.frames import stack_size, stack_spec
 from surreal_like.data.spec import ArraySpec, is_bounded, parse_action_spec, parse_obs_spec
 from surreal_like.env.base import Env
-from surreal_like.env.batching import kinds
+from surreal_like.env.batching import flag, kinds
 from surreal_like.env.registry import make_env, specs_of
 from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
@@ -265,15 +266,13 @@ class _Check:
         obs, reward, terminated, truncated, info = result
         self._observed(obs)
         self._rewarded(reward)
-        for name, flag in (("terminated", terminated), ("truncated", truncated)):
-            if not isinstance(flag, bool | np.bool_):
-                self.report.add("advice", name, f"is {flag!r}, taken as {bool(flag)}")
+        ended = [self._flag("terminated", terminated), self._flag("truncated", truncated)]
         for key, value in (info.get("metrics") or {}).items():
             if not isinstance(value, int | float | np.number | np.bool_):
                 self.report.add(
                     "error", "metrics", f"info['metrics'][{key!r}] is {value!r}, expected a number"
                 )
-        return bool(terminated) or bool(truncated)
+        return any(ended)
 
     def _rewarded(self, reward: Any) -> None:
         try:
@@ -283,6 +282,21 @@ class _Check:
             return
         if not np.isfinite(number):
             self.report.add("error", "reward", f"is {number}, expected a finite number")
+            return
+        try:
+            cast("reward", number, np.float32)
+        except DataError as error:
+            self.report.add("error", "reward", str(error).removeprefix("reward: "))
+
+    def _flag(self, name: str, value: Any) -> bool:
+        try:
+            taken = flag(name, value)
+        except DataError as error:
+            self.report.add("error", name, str(error).removeprefix(f"{name}: "))
+            raise _StopChecking from error
+        if not isinstance(value, bool | np.bool_):
+            self.report.add("advice", name, f"is {value!r}, taken as {taken}")
+        return taken
 
     def _observed(self, obs: Any) -> None:
         leaves = nest.flatten(obs, "obs")
@@ -294,22 +308,15 @@ class _Check:
                 self._part(path, leaves[path], spec)
 
     def _part(self, path: str, value: Any, spec: ArraySpec) -> None:
-        given = np.asarray(value)
-        if not np.can_cast(given.dtype, spec.dtype, "same_kind"):
-            self.report.add("error", path, f"{given.dtype} given, its spec says {spec.type}")
-            return
-        if given.dtype != spec.dtype:
-            text = f"{given.dtype} given, converted to {spec.type} at each step"
-            self.report.add("advice", path, text)
-        converted = given.astype(spec.dtype)
-        if spec.dtype.kind != "f" and not np.array_equal(converted, given):
-            wrong = given.ravel()[np.argmax((converted != given).ravel())]
-            self.report.add("error", path, f"{wrong} does not fit into {spec.type}")
-            return
         try:
+            converted = cast(path, value, spec.dtype)
+            dtype = np.asarray(value).dtype
+            if dtype != spec.dtype:
+                text = f"{dtype} given, converted to {spec.type} at each step"
+                self.report.add("advice", path, text)
             spec.validate(path, converted)
-            if given.shape != spec.dim:
-                raise DataError(f"{path}: shape {list(given.shape)}, expected {list(spec.dim)}")
+            if converted.shape != spec.dim:
+                raise DataError(f"{path}: shape {list(converted.shape)}, expected {list(spec.dim)}")
         except DataError as error:
             self.report.add("error", path, str(error).removeprefix(f"{path}: "))
 

@@ -14,10 +14,11 @@ from gymnasium.vector import AutoresetMode
 
 from session.errors import ConfigError
 from session.nest import Nest
+from surreal_like.data.casts import cast
 from surreal_like.data.spec import compare
 from surreal_like.env.actions import ActionValidator, Outside
 from surreal_like.env.base import Info, VectorEnv, VectorStep
-from surreal_like.env.batching import InfoBatch
+from surreal_like.env.batching import InfoBatch, step_rewards
 from surreal_like.env.gym_adapter import PREFIX, find_gym_spec, native_vector
 from surreal_like.env.registry import (
     derive_specs,
@@ -110,9 +111,10 @@ class NativeVector(VectorEnv):
         ended = self._ended
         written = self._write(self._door(actions, ended))
         obs, reward, terminated, truncated, info = self.gym_env.step(written)
-        rewards = np.array(reward, np.float32)
-        terminations, truncations = np.array(terminated, bool), np.array(truncated, bool)
-        rewards[ended] = 0.0  # some give the reward of the action that they ignored
+        # Some give the reward of the action that they ignored.
+        rewards = step_rewards(reward, ended)
+        terminations = cast("terminated", terminated, np.bool_, copy=True)
+        truncations = cast("truncated", truncated, np.bool_, copy=True)
         self._ended = terminations | truncations
         return self._read(obs), rewards, terminations, truncations, self._info(info)
 

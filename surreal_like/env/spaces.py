@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from session.nest import Nest
+from surreal_like.data.casts import cast
 from surreal_like.data.spec import kept_parts
 from surreal_like.errors import DataError, SpecError
 
@@ -32,22 +33,25 @@ def chosen_parts(space: spaces.Space[Any], chosen: Mapping[str, Any]) -> spaces.
     return spaces.Dict({key: parts[key] for key in kept_parts(list(parts), **chosen)})
 
 
-def observation_reader(space: spaces.Space[Any]) -> Callable[[Any], Nest]:
+def observation_reader(space: spaces.Space[Any], path: str = "obs") -> Callable[[Any], Nest]:
     """Returns a function that converts an observation, or a batch of them, to a nest of arrays.
 
-    Floats become float32, discrete values int64 counted from 0. The result is a copy.
+    Floats become float32, discrete values int64 counted from 0. The result is a copy. The function
+    raises DataError for a value that the type of its part cannot hold.
+
+    path: of the space, for the errors.
     """
     if isinstance(space, spaces.Dict):
-        readers = {key: observation_reader(child) for key, child in space.items()}
+        readers = {key: observation_reader(part, f"{path}/{key}") for key, part in space.items()}
         return lambda obs: {key: read(_part(obs, key)) for key, read in readers.items()}
     if isinstance(space, spaces.Tuple):
-        parts = [observation_reader(child) for child in space]
+        parts = [observation_reader(part, f"{path}/{i}") for i, part in enumerate(space)]
         return lambda obs: tuple(read(_part(obs, i)) for i, read in enumerate(parts))
     dtype = np.dtype(_obs_spec(space)["type"])
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(space.start):
         start = space.start
-        return lambda obs: np.asarray(obs, dtype) - start
-    return lambda obs: np.array(obs, dtype, order="C")
+        return lambda obs: cast(path, obs, dtype) - start
+    return lambda obs: cast(path, obs, dtype, copy=True)
 
 
 def action_writer(space: spaces.Space[Any]) -> Callable[[npt.NDArray[Any]], Any]:
@@ -68,7 +72,7 @@ def action_writer(space: spaces.Space[Any]) -> Callable[[npt.NDArray[Any]], Any]
 def _part(obs: Any, key: Any) -> Any:
     try:
         return obs[key]
-    except (KeyError, IndexError) as error:
+    except (KeyError, IndexError, TypeError) as error:
         raise DataError(f"obs: the environment gave no part {key!r}") from error
 
 

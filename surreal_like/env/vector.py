@@ -15,10 +15,9 @@ import numpy.typing as npt
 
 from session.errors import ConfigError, UsageError
 from session.nest import Nest
-from surreal_like.data.spec import ArraySpec
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
-from surreal_like.env.batching import InfoBatch, ObservationBatch, kinds
+from surreal_like.env.batching import InfoBatch, ObservationBatch, kinds, step_rewards, step_values
 from surreal_like.env.registry import make_env, specs_of
 from surreal_like.errors import DataError
 
@@ -151,7 +150,7 @@ class SyncVector(VectorEnv):
         checked = self._door(actions, self._ended)
         # Single discrete actions reach an author's Env as an int.
         singles: Any = checked.tolist() if checked.ndim == 1 else checked
-        rewards = np.zeros(self.num_envs, np.float32)
+        rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), np.bool_)
         infos: list[Info] = []
         self._batch.begin()
@@ -160,14 +159,14 @@ class SyncVector(VectorEnv):
                 infos.append(self._reset_one(stream))
                 continue
             result = self.envs[stream].step(singles[stream])
-            obs, rewards[stream], terminated[stream], truncated[stream], info = _five(result)
+            obs, rewards[stream], terminated[stream], truncated[stream], info = step_values(result)
             self._batch.put(stream, obs)
             infos.append(info)
             self._pulse()
         self._ended = terminated | truncated
-        if not np.isfinite(rewards).all():
-            ArraySpec("float32", ()).validate("reward", rewards)
-        return self._batch.take(), rewards, terminated, truncated, self._infos(infos, rewards)
+        checked_rewards = step_rewards(rewards)
+        info = self._infos(infos, checked_rewards)
+        return self._batch.take(), checked_rewards, terminated, truncated, info
 
     def render(self) -> Any:
         return self.envs[0].render()
@@ -184,20 +183,3 @@ class SyncVector(VectorEnv):
         self._batch.put(stream, result[0])
         self._pulse()
         return result[1]
-
-
-def _five(result: Any) -> tuple[Any, float, bool, bool, Info]:
-    """Converts a result of `step` of an author's Env; raises DataError for a wrong one."""
-    if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
-        raise DataError(
-            f"step() gave {kinds(result)}, "
-            "expected (observation, reward, terminated, truncated, info)"
-        )
-    obs, reward, terminated, truncated, info = result
-    try:
-        return obs, float(reward), bool(terminated), bool(truncated), info
-    except (TypeError, ValueError) as error:
-        given = ", ".join(f"{value!r}" for value in result[1:4])
-        raise DataError(
-            f"step() gave {given} for reward, terminated, truncated: expected numbers"
-        ) from error

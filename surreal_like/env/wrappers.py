@@ -12,6 +12,7 @@ from session import nest
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.nest import Nest
+from surreal_like.data.casts import cast
 from surreal_like.data.spec import is_leaf, kept_parts
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, ObservationWrapper, Step, Wrapper
@@ -121,6 +122,8 @@ class FilterObservation(ObservationWrapper):
 class FloatObservation(ObservationWrapper):
     """Makes float32 numbers of all parts of the observations, as they are.
 
+    A whole number that float32 cannot hold, above 16777216, is a DataError.
+
     For small whole numbers in bytes, which networks would otherwise get divided by 255;
     `model.normalize_obs` gives them a scale.
     """
@@ -131,7 +134,7 @@ class FloatObservation(ObservationWrapper):
 
     def change_obs(self, obs: Any) -> Nest:
         """Returns float32 numbers."""
-        return nest.map(_as_float, obs)
+        return nest.map(lambda part: cast("obs", part, np.float32), obs)
 
 
 class NeverTerminate(Wrapper):
@@ -181,7 +184,3 @@ def _float_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     if is_leaf(spec):
         return {"type": "float32", "dim": spec["dim"]}
     return {key: _float_spec(part) for key, part in spec.items()}
-
-
-def _as_float(part: Any) -> Any:
-    return np.asarray(part, np.float32)

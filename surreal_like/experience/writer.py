@@ -12,6 +12,7 @@ from session import nest
 from session.config import Config
 from session.errors import ConfigError
 from session.nest import Array, Nest
+from surreal_like.data.casts import cast
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.env.base import Info
@@ -349,7 +350,7 @@ def unpack(answer: Any, dtype: np.dtype[Any]) -> tuple[Array, dict[str, Array]]:
     actions = _array(actions)
     if not np.can_cast(actions.dtype, dtype, "same_kind"):
         raise DataError(f"action: {actions.dtype} given, expected {dtype}")
-    return actions.astype(dtype), columns
+    return cast("action", actions, dtype), columns
 
 
 def flush_seconds(settings: Config, overlap: int) -> float:

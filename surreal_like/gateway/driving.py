@@ -12,6 +12,7 @@ from session.config.defaults import BASE_ENV_CONFIG
 from session.errors import SurrealError, UsageError
 from session.process.seeding import seed_globals
 from surreal_like.env.base import Env
+from surreal_like.env.batching import step_values
 from surreal_like.env.registry import make_env
 from surreal_like.gateway.clients.surreal_client import (
     Finished,
@@ -98,17 +99,17 @@ def _play(env: Env, session: Session) -> tuple[float, int]:
     obs, _ = env.reset()
     action = session.reset(sendable(obs))
     while True:
-        obs, reward, terminated, truncated, info = env.step(action)
+        obs, reward, terminated, truncated, info = step_values(env.step(action))
         metrics = info.get("metrics")
         if terminated or truncated:
             result = session.end(
-                float(reward),
+                reward,
                 sendable(obs),
-                truncated=bool(truncated and not terminated),
+                truncated=truncated and not terminated,
                 metrics=metrics,
             )
             return result.total, result.length
-        action = session.step(float(reward), sendable(obs), metrics=metrics)
+        action = session.step(reward, sendable(obs), metrics=metrics)
 
 
 def sendable(obs: Any) -> Any:

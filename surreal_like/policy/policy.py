@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from surreal_like.agent.base import Agent, Progress
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
+from surreal_like.data.casts import cast
 from surreal_like.data.spec import parse_obs_spec
 from surreal_like.dataflow import Gradients, apply_gradients, compute_gradients
 from surreal_like.errors import DataError
@@ -58,6 +60,13 @@ class Policy:
         self._agents = agents
         self._learner = learner
         self._spec = parse_obs_spec(config.env_config.obs_spec)
+        self._read = nest.unflatten(
+            {
+                path: partial(cast, path, dtype=spec.dtype)
+                for path, spec in nest.flatten(self._spec, "obs").items()
+            },
+            "obs",
+        )
         # True while the agents have older weights than the learner.
         self._behind = learner is not None
 
@@ -164,7 +173,7 @@ class Policy:
 
     def _batch(self, obs: Any) -> tuple[Any, bool]:
         """Returns the observation with a leading axis, and True if it already had one."""
-        arrays = nest.map(lambda spec, x: np.asarray(x, spec.dtype), self._spec, obs)
+        arrays = nest.map(lambda read, part: read(part), self._read, obs)
         pairs = list(zip(nest.leaves(self._spec), nest.leaves(arrays), strict=True))
         extra = {array.ndim - len(spec.dim) for spec, array in pairs}
         fits = all(array.shape[array.ndim - len(spec.dim) :] == spec.dim for spec, array in pairs)

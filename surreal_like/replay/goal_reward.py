@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from session.errors import ConfigError
 from session.nest import Array
+from surreal_like.data.casts import cast
 from surreal_like.env.registry import load_callable, make_env
 from surreal_like.errors import DataError
 from surreal_like.replay.n_step_view import Flags, Floats
@@ -51,11 +52,11 @@ class GoalReward:
         Raises:
             DataError: the function fails, or gives no finite number for each row.
         """
-        return self._reward(achieved, desired, info).astype(np.float32)
+        return cast("compute_reward", self._reward(achieved, desired, info), np.float32)
 
     def terminated(self, achieved: Array, desired: Array, info: Info) -> Flags:
         """Returns whether M steps end their episodes by their goals, ``[M]``; raises as above."""
-        return self._terminated(achieved, desired, info).astype(np.bool_)
+        return cast("compute_terminated", self._terminated(achieved, desired, info), np.bool_)
 
 
 class _OverRows:

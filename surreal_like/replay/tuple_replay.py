@@ -12,6 +12,7 @@ import numpy.typing as npt
 from session import nest
 from session.config import Config
 from session.nest import Array
+from surreal_like.data.casts import cast
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
@@ -72,10 +73,10 @@ class TupleReplay(Replay):
             "obs": nest.stack([one.obs[0] for one in sample]),
             "obs_next": nest.stack([one.obs[1] for one in sample]),
             "actions": nest.stack([one.action for one in sample]),
-            "rewards": np.array([one.reward for one in sample], np.float32),
-            "dones": np.array([one.done for one in sample], np.float32),
-            "discounts": np.array([info["discount"] for info in infos], np.float32),
-            "version": np.array([info["version"] for info in infos], np.int64),
+            "rewards": cast("rewards", [one.reward for one in sample], np.float32),
+            "dones": cast("dones", [one.done for one in sample], np.float32),
+            "discounts": _of_infos("discount", infos, np.float32),
+            "version": _of_infos("version", infos, np.int64),
             "extras": nest.stack([info["extras"] for info in infos]),
         }
 
@@ -119,19 +120,23 @@ class TupleReplay(Replay):
             columns.setdefault("version", np.full(rows, self.newest_version, np.int64))
             return
         if "version" not in roots:
-            columns["version"] = np.array([info["version"] for info in infos], np.int64)
+            columns["version"] = _of_infos("version", infos, np.int64)
         if "extras" not in roots:
             columns |= to_columns({"extras": nest.stack([info["extras"] for info in infos])})
 
     def _discounts(self, dones: Array, infos: list[dict[str, Any]] | None) -> Array:
         if infos is not None:
-            return np.array([info["discount"] for info in infos], np.float32)
+            return _of_infos("discount", infos, np.float32)
         if self._cutter.view.n > 1:
             raise DataError(
                 f"{type(self).__name__}.aggregate_batch() left 'discounts' out: with n_step > 1 "
                 "they differ from row to row; take them from info['discount']"
             )
         return (self._gamma * (1.0 - dones)).astype(np.float32)
+
+
+def _of_infos(key: str, infos: Sequence[Mapping[str, Any]], dtype: type[np.generic]) -> Array:
+    return cast(key, [info[key] for info in infos], dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,9 @@ WRONG = [
     (
         {"type": "uint8", "dim": [2]},
         np.array([0.5, 1.0]),
-        "obs: float64 given in stream 0, its spec says uint8",
+        r"obs in stream 0: 0\.5 at \[0\] of \[2\] does not fit into uint8",
     ),
-    (FLAT, ["a", "b"], "obs: <U1 given"),
+    (FLAT, ["a", "b"], "obs in stream 0: <U1 given"),
 ]
 
 
@@ -103,7 +103,7 @@ def test_a_nan_is_named_before_a_network_sees_it() -> None:
 def test_what_a_narrower_type_cannot_hold_is_refused() -> None:
     spec = {"type": "int8", "dim": []}
     assert collect(spec, 7, -100).tolist() == [7, -100]
-    with pytest.raises(DataError, match=r"int64 given in stream 1 that do not fit into int8"):
+    with pytest.raises(DataError, match=r"^obs in stream 1: 300 does not fit into int8"):
         collect(spec, 7, 300)
 
 

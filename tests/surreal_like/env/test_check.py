@@ -47,7 +47,7 @@ WRONG = [
     ("nan", "obs/temps", "NaN at [1] of [3]"),
     ("bounds", "obs/temps", "7.0 at [1]"),
     ("shape", "obs/temps", "shape [2] given"),
-    ("float", "obs/door", "float64 given, its spec says int8"),
+    ("float", "obs/door", "0.5 does not fit into int8"),
     ("large", "obs/door", "300 does not fit into int8"),
     ("missing", "obs/door", "not given"),
     ("shared", "copies", "share state"),

@@ -116,7 +116,7 @@ def test_discrete_actions_arrive_as_int() -> None:
         ),
         (np.zeros(1), r"step\(\) gave a ndarray"),
         ((np.zeros(1), 0.0, False, False, None), r"NoneType\), expected"),
-        ((np.zeros(1), "x", False, False, {}), r"gave 'x', False, False for reward"),
+        ((np.zeros(1), "x", False, False, {}), r"reward: 'x' given, expected a number"),
         ((np.zeros(2), 0.0, False, False, {}), r"obs: shape \[2\] given in stream 0"),
     ],
 )

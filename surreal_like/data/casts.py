@@ -1,0 +1,86 @@
+"""Conversion of values from outside to a dtype: exact, or refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from surreal_like.errors import DataError
+
+_FLOAT32_MOST = float(np.finfo(np.float32).max)
+
+
+def cast(name: str, value: Any, dtype: npt.DTypeLike, *, copy: bool = False) -> npt.NDArray[Any]:
+    """Returns values as an array of a dtype, the array itself if it has the dtype already.
+
+    A float may be rounded to another float type. Every other number must be the same afterwards.
+
+    Args:
+        name: begins the error.
+        value: array, number, or nested lists of numbers.
+        copy: True: the result is a private array, contiguous in C order.
+
+    Raises:
+        DataError: the value is no array of numbers, or holds a number that the dtype cannot hold;
+            the message has the number, its place, and the remedy.
+    """
+    wanted = np.dtype(dtype)
+    given = value if isinstance(value, np.ndarray) else _as_array(name, value, wanted)
+    if given.dtype == wanted:
+        return np.array(given, order="C") if copy else given
+    if wanted.char + given.dtype.char == "fd" and _small(given):
+        # The usual case, without the cost of the general one.
+        return given.astype(wanted, order="C")
+    if given.dtype.kind not in "biuf":
+        raise DataError(f"{name}: {given.dtype} given, expected numbers of {wanted}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = given.astype(wanted, order="C")
+        wrong = _changed(given, converted)
+    if wrong is not None and np.count_nonzero(wrong):
+        raise _misfit(name, given, wrong, wanted)
+    return converted
+
+
+def _small(given: npt.NDArray[Any]) -> bool:
+    return bool(np.count_nonzero(np.abs(given) <= _FLOAT32_MOST) == given.size)
+
+
+def _as_array(name: str, value: Any, wanted: np.dtype[Any]) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        kind = type(value).__name__
+        raise DataError(f"{name}: a {kind} given, expected numbers of {wanted}: {error}") from error
+
+
+def _changed(
+    given: npt.NDArray[Any], converted: npt.NDArray[Any]
+) -> npt.NDArray[np.bool_] | np.bool_ | None:
+    """Returns where the conversion changed a number; None where it cannot have."""
+    if converted.dtype.kind != "f":
+        return np.not_equal(converted, given)
+    if given.dtype.kind == "f":
+        # A NaN or an infinity stays one; the checks of values name it.
+        return np.isfinite(given) & ~np.isfinite(converted)
+    if np.can_cast(given.dtype, converted.dtype, "safe"):
+        return None
+    return np.not_equal(converted.astype(given.dtype), given)
+
+
+def _misfit(name: str, given: npt.NDArray[Any], wrong: Any, wanted: np.dtype[Any]) -> DataError:
+    where = tuple(np.argwhere(wrong)[0].tolist()) if given.ndim else ()
+    value = given[where].item()
+    shown = "NaN" if value != value else f"{value}"
+    place = f" at {list(where)} of {list(given.shape)}" if where else ""
+    if wanted.kind == "b":
+        remedy = "give True, False, 0 or 1"
+    elif wanted.kind != "f":
+        limits = np.iinfo(wanted)
+        remedy = f"give whole numbers from {limits.min} to {limits.max}, or declare another type"
+    elif given.dtype.kind == "f":
+        remedy = f"give numbers up to {np.finfo(wanted).max:.2g}"
+    else:
+        remedy = "it would lose digits; give a float if it may be rounded, or a smaller number"
+    return DataError(f"{name}: {shown}{place} does not fit into {wanted}: {remedy}")
