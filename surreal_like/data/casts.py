@@ -38,7 +38,7 @@ def cast(name: str, value: Any, dtype: npt.DTypeLike, *, copy: bool = False) -> 
     with np.errstate(over="ignore", invalid="ignore"):
         converted = given.astype(wanted, order="C")
         wrong = _changed(given, converted)
-    if wrong is not None and np.count_nonzero(wrong):
+    if np.count_nonzero(wrong):
         raise _misfit(name, given, wrong, wanted)
     return converted
 
@@ -57,16 +57,22 @@ def _as_array(name: str, value: Any, wanted: np.dtype[Any]) -> npt.NDArray[Any]:
 
 def _changed(
     given: npt.NDArray[Any], converted: npt.NDArray[Any]
-) -> npt.NDArray[np.bool_] | np.bool_ | None:
-    """Returns where the conversion changed a number; None where it cannot have."""
-    if converted.dtype.kind != "f":
-        return np.not_equal(converted, given)
-    if given.dtype.kind == "f":
+) -> npt.NDArray[np.bool_] | np.bool_:
+    """Returns where the conversion changed a number."""
+    was_float, is_float = given.dtype.kind == "f", converted.dtype.kind == "f"
+    if was_float and is_float:
         # A NaN or an infinity stays one; the checks of values name it.
         return np.isfinite(given) & ~np.isfinite(converted)
-    if np.can_cast(given.dtype, converted.dtype, "safe"):
-        return None
-    return np.not_equal(converted.astype(given.dtype), given)
+    if is_float:
+        return np.not_equal(converted.astype(given.dtype), given) | _beyond(converted, given.dtype)
+    changed = np.not_equal(converted, given)
+    return changed | _beyond(given, converted.dtype) if was_float else changed
+
+
+def _beyond(floats: npt.NDArray[Any], whole: np.dtype[Any]) -> npt.NDArray[np.bool_] | np.bool_:
+    """Returns where floats are above an integer type; their conversion to it is undefined."""
+    above = 2.0 if whole.kind == "b" else float(np.iinfo(whole).max) + 1.0
+    return np.greater_equal(floats.astype(np.float64), above)
 
 
 def _misfit(name: str, given: npt.NDArray[Any], wrong: Any, wanted: np.dtype[Any]) -> DataError:

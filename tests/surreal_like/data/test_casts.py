@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from surreal_like.data.casts import cast
 from surreal_like.errors import DataError
-from tests.examples import examples
 
 TYPES = ["bool", "int8", "uint8", "int16", "uint32", "int64", "uint64", "float32", "float64"]
 EDGES = [0, 1, -1, 2, 0.5, 127, 128, 255, 256, -129, 2**24, 2**24 + 1, 2**31, 2**53 + 1, 2**63 - 1]
@@ -34,26 +31,23 @@ def holds(dtype: np.dtype[Any], number: Any, source: np.dtype[Any]) -> bool:
     return exact.denominator == 1 and low <= exact <= high
 
 
-@given(st.sampled_from(TYPES), st.sampled_from(TYPES), st.data())
-@settings(max_examples=examples(300))
-def test_every_number_stays_what_it_is_or_is_refused(
-    source: str, target: str, data: st.DataObject
-) -> None:
+@pytest.mark.parametrize("target", TYPES)
+@pytest.mark.parametrize("source", TYPES)
+def test_every_number_stays_what_it_is_or_is_refused(source: str, target: str) -> None:
     before, after = np.dtype(source), np.dtype(target)
-    fitting = [edge for edge in EDGES if holds(before, edge, np.dtype("float64"))]
-    numbers = np.array(data.draw(st.lists(st.sampled_from(fitting), max_size=4)), before)
-    legal = all(holds(after, number, before) for number in numbers.tolist())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # numpy's would reach the terminal
-        if not legal:
-            with pytest.raises(DataError, match=rf"^obs/x: .* does not fit into {target}: "):
-                cast("obs/x", numbers, target)
-            return
-        found = cast("obs/x", numbers, target)
-    assert found.dtype == after
-    for number, kept in zip(numbers.tolist(), found.tolist(), strict=True):
-        rounded = source.startswith("float") and target == "float32"
-        assert kept == (float(np.float32(number)) if rounded else number) or kept != kept
+    for edge in (edge for edge in EDGES if holds(before, edge, np.dtype("float64"))):
+        # Numpy converts long arrays with other instructions.
+        for numbers in (np.array(edge, before), np.full((2, 33), edge, before)):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # numpy's would reach the terminal
+                if holds(after, numbers.ravel()[0].item(), before):
+                    found = cast("obs/x", numbers, target)
+                    assert found.dtype == after
+                    rounded = numbers.astype(target) if after.kind == before.kind else numbers
+                    assert np.array_equal(found, rounded, equal_nan=after.kind == "f")
+                elif source != target:
+                    with pytest.raises(DataError, match=rf"^obs/x: .* does not fit into {target}:"):
+                        cast("obs/x", numbers, target)
 
 
 @pytest.mark.parametrize(
