@@ -19,7 +19,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,9 @@ from surreal_like.errors import DataError, SpecError
 
 OBS_TYPES = ("float32", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "bool")
 ACTION_TYPES = ("discrete", "multi_discrete", "continuous")
+
+# Lowest and highest values; None where there are none.
+Bounds: TypeAlias = tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,11 +110,37 @@ class ActionSpec:
     """Spec of an action: `type` is discrete, multi_discrete or continuous, `dim` as configured.
 
     array: the ArraySpec of one action: int64 of shape [] or [choices], or float32 of shape `dim`.
+    low, high: bounds as configured, float64 of shape `dim`; None where there are none. Those of
+        `array` are the nearest float32 numbers, which may lie outside, see `inner_bounds`.
     """
 
     type: str
     dim: tuple[int, ...]
     array: ArraySpec
+    low: npt.NDArray[np.float64] | None = None
+    high: npt.NDArray[np.float64] | None = None
+
+    @property
+    def inner_bounds(self) -> Bounds:
+        """The bounds of actions that are made, float32: no action lies outside of `low`, `high`."""
+        return inner_bounds(self.low, self.high)
+
+
+def inner_bounds(low: npt.NDArray[Any] | None, high: npt.NDArray[Any] | None) -> Bounds:
+    """Returns the outermost float32 numbers that do not lie outside of bounds of any float type."""
+    return _rounded(low, np.less, np.inf), _rounded(high, np.greater, -np.inf)
+
+
+def _rounded(
+    bound: npt.NDArray[Any] | None, outside: np.ufunc, inwards: float
+) -> npt.NDArray[np.float32] | None:
+    if bound is None:
+        return None
+    with np.errstate(over="ignore"):
+        nearest = bound.astype(np.float32)
+    # One that is too large for float32 is no bound for it.
+    moved = outside(nearest, bound) & np.isfinite(nearest)
+    return np.where(moved, np.nextafter(nearest, np.float32(inwards)), nearest)
 
 
 def is_leaf(spec: Mapping[str, Any]) -> bool:
@@ -181,8 +210,10 @@ def parse_action_spec(spec: Mapping[str, Any], where: str = "env_config.action_s
     _refuse_unknown(spec, known, where)
     dim = _dim(spec, where)
     if kind == "continuous":
-        low, high = (_bound(spec, key, dim, np.dtype(np.float32), where) for key in ("low", "high"))
-        return ActionSpec(kind, dim, ArraySpec("float32", dim, low, high))
+        exact = [_bound(spec, key, dim, np.dtype(np.float64), where) for key in ("low", "high")]
+        with np.errstate(over="ignore"):
+            nearest = [None if end is None else end.astype(np.float32) for end in exact]
+        return ActionSpec(kind, dim, ArraySpec("float32", dim, *nearest), *exact)
     if not dim or min(dim) < 1 or (kind == "discrete" and len(dim) != 1):
         raise SpecError(f"{where}.dim is {list(dim)}: expected the count of actions, as in [2]")
     if kind == "discrete":

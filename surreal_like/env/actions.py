@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from surreal_like.data.spec import parse_action_spec
+from surreal_like.data.casts import cast
+from surreal_like.data.spec import Bounds, inner_bounds, parse_action_spec
 from surreal_like.errors import DataError
 
 Outside: TypeAlias = Literal["clip", "refuse", "pass"]
@@ -18,7 +19,9 @@ class ActionValidator:
     """Checks actions and returns a private array of them.
 
     leading: the shape in front of one action: () for an Env, (N,) for a VectorEnv.
-    outside: treatment of a continuous action outside its bounds.
+    outside: treatment of a continuous action outside its bounds. Clipped and accepted actions are
+        float32 numbers that lie inside, also if float32 cannot hold the bounds.
+    bounds: of the environment, in its own dtype; None: those of the spec.
     """
 
     def __init__(
@@ -27,6 +30,7 @@ class ActionValidator:
         leading: tuple[int, ...] = (),
         *,
         outside: Outside = "pass",
+        bounds: Bounds | None = None,
     ) -> None:
         spec = parse_action_spec(action_spec)
         self._spec = spec.array
@@ -34,10 +38,13 @@ class ActionValidator:
         self._continuous = spec.type == "continuous"
         self._kinds = "fiu" if self._continuous else "iu"
         self._counts = np.array(0 if self._continuous else spec.array.num, np.uint64)
-        bounded = spec.array.low is not None or spec.array.high is not None
+        exact = (spec.low, spec.high) if bounds is None else bounds
+        self._exact = [None if end is None else end.astype(np.float64) for end in exact]
+        self._inner = inner_bounds(*exact)
+        bounded = any(end is not None and np.isfinite(end).any() for end in exact)
         self._outside = outside if bounded else "pass"
         zeros = spec.array.zeros()
-        self._idle = np.clip(zeros, spec.array.low, spec.array.high) if bounded else zeros
+        self._idle = np.clip(zeros, *self._inner) if bounded else zeros
 
     def __call__(
         self, actions: Any, ignored: npt.NDArray[np.bool_] | None = None
@@ -54,7 +61,9 @@ class ActionValidator:
             )
         if given.dtype.kind not in self._kinds:
             raise DataError(f"action: {given.dtype} given, expected {self._spec.type}")
-        checked = given.astype(self._spec.dtype)
+        if self._outside == "refuse":
+            self._check_bounds(given, ignored)
+        checked = cast("action", given, self._spec.dtype, copy=True)
         if ignored is not None:
             checked[ignored] = self._idle
         if self._continuous:
@@ -67,17 +76,23 @@ class ActionValidator:
         return checked
 
     def _check_continuous(self, actions: npt.NDArray[Any]) -> None:
-        """Refuses NaN; clips, refuses or passes values outside the bounds, in place."""
+        """Refuses NaN; clips or passes values outside the bounds, in place."""
         wrong = np.isnan(actions)
         if np.count_nonzero(wrong):
             self._refuse(actions, wrong, "a number")
-        if self._outside == "clip":
-            np.clip(actions, self._spec.low, self._spec.high, out=actions)
-        elif self._outside == "refuse":
-            wrong = actions != np.clip(actions, self._spec.low, self._spec.high)
-            if np.count_nonzero(wrong):
-                low, high = self._spec.low, self._spec.high
-                self._refuse(actions, wrong, f"a value between {low} and {high} (or clip_action)")
+        if self._outside != "pass":
+            np.clip(actions, *self._inner, out=actions)
+
+    def _check_bounds(self, given: npt.NDArray[Any], ignored: npt.NDArray[np.bool_] | None) -> None:
+        """Refuses values outside the bounds; a float32 is compared with bounds of float32."""
+        single = given.dtype.kind == "f" and given.dtype.itemsize <= 4
+        ends = [e if e is None or not single else e.astype(np.float32) for e in self._exact]
+        wrong = ~np.isnan(given) & (given != np.clip(given, *ends))
+        if ignored is not None:
+            wrong[ignored] = False
+        if np.count_nonzero(wrong):
+            low, high = self._exact
+            self._refuse(given, wrong, f"a value between {low} and {high} (or clip_action)")
 
     def _refuse(
         self, actions: npt.NDArray[Any], wrong: npt.NDArray[np.bool_], expected: str

@@ -153,14 +153,16 @@ def _try(
 
 def random_action(action_spec: Mapping[str, Any], rng: np.random.Generator) -> npt.NDArray[Any]:
     """Returns a valid action, uniform within its bounds, or within +-1 where it has none."""
-    spec = parse_action_spec(action_spec).array
+    parsed = parse_action_spec(action_spec)
+    spec, ends = parsed.array, parsed.inner_bounds
     if spec.num is not None:
         return np.asarray(rng.integers(0, spec.num, spec.dim), np.int64)
-    low = np.full(spec.dim, -np.inf) if spec.low is None else spec.low
-    high = np.full(spec.dim, np.inf) if spec.high is None else spec.high
+    low = np.full(spec.dim, -np.inf) if ends[0] is None else ends[0]
+    high = np.full(spec.dim, np.inf) if ends[1] is None else ends[1]
     low = np.where(np.isfinite(low), low, np.minimum(-1.0, high - 1.0))
     high = np.where(np.isfinite(high), high, np.maximum(1.0, low + 1.0))
-    return rng.uniform(low, high).astype(np.float32)
+    # Between bounds that are all but equal float32 may have no number.
+    return rng.uniform(low, np.maximum(low, high)).astype(np.float32)
 
 
 def _builder(env_config: Mapping[str, Any]) -> Callable[[], Env]:

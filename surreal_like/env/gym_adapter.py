@@ -25,6 +25,7 @@ from surreal_like.env.actions import ActionValidator, Outside
 from surreal_like.env.base import Env, Info, Step
 from surreal_like.env.batching import kinds
 from surreal_like.env.spaces import (
+    action_bounds,
     action_writer,
     chosen_parts,
     observation_reader,
@@ -73,7 +74,9 @@ class GymAdapter(Env):
         self._read = observation_reader(space)
         self._write = action_writer(actions)
         outside: Outside = "clip" if config.get("clip_action", True) else "refuse"
-        self._door = ActionValidator(self.action_spec, outside=outside)
+        self._door = ActionValidator(
+            self.action_spec, outside=outside, bounds=action_bounds(actions)
+        )
         self._next_seed: int | None = None
 
     def reset(self) -> tuple[Nest, Info]:

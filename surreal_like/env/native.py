@@ -26,7 +26,12 @@ from surreal_like.env.registry import (
     given_frame_spec,
     is_wrapped,
 )
-from surreal_like.env.spaces import action_writer, observation_reader, specs_from_spaces
+from surreal_like.env.spaces import (
+    action_bounds,
+    action_writer,
+    observation_reader,
+    specs_from_spaces,
+)
 from surreal_like.env.wrappers import horizon
 from surreal_like.errors import SpecError
 
@@ -93,7 +98,9 @@ class NativeVector(VectorEnv):
         self.metadata = gym_env.metadata
         self._read = observation_reader(space)
         self._write = action_writer(actions)
-        self._door = ActionValidator(self.action_spec, (self.num_envs,), outside=outside)
+        self._door = ActionValidator(
+            self.action_spec, (self.num_envs,), outside=outside, bounds=action_bounds(actions)
+        )
         self._info_keys = info_keys
         self._infos = InfoBatch(info_keys, self.num_envs)
         self._seed: int | None = seed

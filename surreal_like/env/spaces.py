@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from session.nest import Nest
 from surreal_like.data.casts import cast
-from surreal_like.data.spec import kept_parts
+from surreal_like.data.spec import Bounds, kept_parts
 from surreal_like.errors import DataError, SpecError
 
 
@@ -63,10 +63,19 @@ def action_writer(space: spaces.Space[Any]) -> Callable[[npt.NDArray[Any]], Any]
             return lambda action: action if action.ndim else action.item()
         return lambda action: action + start if action.ndim else action.item() + start
     dtype, shape = space.dtype, space.shape or ()
+    if isinstance(space, spaces.Box) and dtype == np.float32:
+        return lambda action: action
     if isinstance(space, spaces.Box):
-        return lambda action: action.astype(dtype, copy=False)
+        # Clipped once more: another dtype has other numbers at the bounds.
+        low, high = space.low, space.high
+        return lambda action: np.clip(action.astype(dtype), low, high)
     starts = space.start if isinstance(space, spaces.MultiDiscrete) else np.zeros(shape, dtype)
     return lambda action: action.reshape(*action.shape[:-1], *shape).astype(dtype) + starts
+
+
+def action_bounds(space: spaces.Space[Any]) -> Bounds | None:
+    """Returns the bounds of a Box, in its dtype; None for another space."""
+    return (space.low, space.high) if isinstance(space, spaces.Box) else None
 
 
 def _part(obs: Any, key: Any) -> Any:
@@ -112,7 +121,7 @@ def _action_spec(space: spaces.Space[Any]) -> dict[str, Any]:
         spec: dict[str, Any] = {"type": "continuous", "dim": list(space.shape)}
         for key, bound in (("low", space.low), ("high", space.high)):
             if np.isfinite(bound).any():
-                spec[key] = _short(bound)
+                spec[key] = bound.tolist() if bound.dtype == np.float64 else _short(bound)
         return spec
     raise SpecError(
         f"action space {space} is not supported, but Discrete, MultiDiscrete, MultiBinary and Box "

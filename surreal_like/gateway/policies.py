@@ -154,7 +154,7 @@ class Policies:
         bounded = spec.array.low is not None or spec.array.high is not None
         self._clips = bool(env_config.clip_action) and spec.type == "continuous" and bounded
         self.gives_numbers = spec.type == "discrete" and not spec.array.dim
-        self._bounds = spec.array.low, spec.array.high
+        self._bounds = spec.inner_bounds
 
     @property
     def version(self) -> int:

@@ -39,7 +39,7 @@ class ActionScale(nn.Module):
     ) -> None:
         super().__init__()
         spec = parse_action_spec(action_spec)
-        low, high = spec.array.low, spec.array.high
+        low, high = spec.inner_bounds
         if low is None or high is None or not is_bounded(spec.array):
             raise SpecError(
                 f"actions {list(spec.dim)} need finite bounds, but env_config.action_spec has low "
@@ -51,6 +51,10 @@ class ActionScale(nn.Module):
         self.size = math.prod(spec.dim)
         self._dim = spec.dim
         first, last = (torch.tensor(end.reshape(-1), device=device) for end in (low, high))
+        self._first: torch.Tensor
+        self._last: torch.Tensor
+        self.register_buffer("_first", first, persistent=False)
+        self.register_buffer("_last", last, persistent=False)
         self._offset: torch.Tensor
         self._factor: torch.Tensor
         offset, factor = (first, last - first) if from_zero else _middle_and_half(first, last)
@@ -58,8 +62,11 @@ class ActionScale(nn.Module):
         self.register_buffer("_factor", factor, persistent=False)
 
     def forward(self, unit: torch.Tensor) -> torch.Tensor:
-        """Returns actions of the environment as vectors `[..., size]`, of positions likewise."""
-        return self._offset + self._factor * unit
+        """Returns actions of the environment as vectors `[..., size]`, of positions likewise.
+
+        They lie inside the bounds as configured, which float32 may not hold.
+        """
+        return (self._offset + self._factor * unit).clamp(self._first, self._last)
 
     def inverse(self, actions: torch.Tensor) -> torch.Tensor:
         """Returns the positions `[..., size]` of actions `[..., size]`."""
