@@ -150,8 +150,9 @@ class Agent:
     def pre_action(self, obs: Any) -> None:
         """Called before each :meth:`act`. This and the hooks below do nothing unless overridden.
 
-        The library calls hooks where it steps the environments; a script that calls :meth:`act`
-        itself also calls the hooks that it needs.
+        The library calls hooks where it steps the environments: in agents, evaluators and a
+        RolloutWorker. Who calls :meth:`act` otherwise (a script, a loaded policy, a gateway) also
+        calls the hooks that are needed.
 
         Args:
             obs: argument of :meth:`act`.

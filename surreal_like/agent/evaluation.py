@@ -45,19 +45,20 @@ class Evaluation:
         terminated: npt.NDArray[np.bool_],
         truncated: npt.NDArray[np.bool_],
         info: dict[str, Any],
-    ) -> None:
-        """Counts the results of one step of all streams."""
+    ) -> list[EpisodeSummary]:
+        """Counts the results of one step of all streams; returns the episodes that it ended."""
         self.first, self._ended = self._ended, terminated | truncated
         raw, life_lost = info.get("raw_reward", reward), info.get("life_lost")
         finished = self._counter.update(raw, self._ended, info.get("metrics"), life_lost)
         if not finished:
-            return
+            return finished
         streams = np.flatnonzero(ended(self._ended, info)).tolist()
         for stream, summary in zip(streams, finished, strict=True):
             if self._wanted[stream]:
                 self._wanted[stream] -= 1
                 self._left -= 1
                 self._finished.append(summary)
+        return finished
 
     @property
     def env_steps(self) -> int:

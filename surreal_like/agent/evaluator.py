@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import torch
 
 from session.errors import ConfigError
@@ -18,6 +19,7 @@ from surreal_like.agent.evaluation_reporter import ANSWERS as SCORED
 from surreal_like.agent.evaluation_reporter import EvaluationReporter
 from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.generation import agent_for
+from surreal_like.agent.hooks import Hooks
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.parameters import Parameters
@@ -54,10 +56,12 @@ class EvaluatorService(Service):
         self._context = context
         self._agent = agent
         agent.attach(context)
+        self._hooks = Hooks(agent) if Hooks.any_of(agent) else None
         self._episodes: int = session.stop.eval_episodes
         if self._episodes < 1:
             raise ConfigError(f"session_config.stop.eval_episodes is {self._episodes}, below 1")
         streams = min(session.evaluator.num_envs or _STREAMS, self._episodes)
+        agent.streams = np.arange(streams)
         self._stepping = Stepping(context, streams)
         env = make_vector_env(
             config.env_config,
@@ -117,8 +121,10 @@ class EvaluatorService(Service):
             if self._fetcher.idle:
                 self._fetcher.want()
             return False
-        self._agent = agent_for(self._context, self._agent, parameters)
-        self._agent.load(parameters)
+        agent = agent_for(self._context, self._agent, parameters)
+        if agent is not self._agent:
+            self._agent, self._hooks = agent, Hooks(agent) if Hooks.any_of(agent) else None
+        agent.load(parameters)
         self._played = parameters.order
         self._begin(confirm=False)
         return True
@@ -131,16 +137,21 @@ class EvaluatorService(Service):
         self._evaluation = Evaluation(self._episodes, self._env.num_envs)
 
     def _play(self, evaluation: Evaluation) -> None:
-        agent, env, now = self._agent, self._env, self._context.clock.now
+        agent, env, now, hooks = self._agent, self._env, self._context.clock.now, self._hooks
         until = now() + _TICK_SECONDS
         for _ in range(_STEPS_PER_TICK):
             agent.first = evaluation.first
             with torch.inference_mode():
-                answer = agent.act(to_tensor(self._obs))
+                obs = to_tensor(self._obs)
+                if hooks is not None:
+                    hooks.before(obs)
+                answer = agent.act(obs)
             actions = to_array(answer[0] if type(answer) is tuple else answer)
             self._stepping.begin()
             self._obs, reward, terminated, truncated, info = env.step(actions)
-            evaluation.step(reward, terminated, truncated, info)
+            finished = evaluation.step(reward, terminated, truncated, info)
+            if hooks is not None:
+                hooks.after(obs, answer, finished)
             if evaluation.over:
                 self._end(evaluation)
                 return

@@ -81,6 +81,7 @@ class RolloutWorker:
         self._hooks = Hooks(policy.agent) if Hooks.any_of(policy.agent) else None
         self._obs: Any = None
         self._state: Any = None
+        self._streams = np.arange(num_envs)
 
     def sample(self) -> Batch:
         """Steps until a batch is full, and returns it; its memory is its own.
@@ -103,6 +104,7 @@ class RolloutWorker:
     def _step(self) -> None:
         agent = self._policy.agent
         agent.first, agent.state = self._recorder.writer.first, self._state
+        agent.streams = self._streams
         with torch.inference_mode():
             obs = to_tensor(self._obs)
             if self._hooks is not None:

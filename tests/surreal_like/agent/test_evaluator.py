@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import main.ps
+from session.config.sections import sections_of
 from session.process.context import Context
 from session.process.service import Frame
 from surreal_like.agent.evaluator import EvaluatorService
@@ -153,6 +154,57 @@ def test_S2_environments_are_those_of_evaluation() -> None:
         learner.publish()
         rig.until(lambda: control.reports)
         assert control.reports[0][0]["mean_length"] == 5.0
+
+
+class Hooked(LineAgent):
+    """Notes the calls of its hooks, and of `act`."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.calls: list[tuple[str, Any]] = []
+
+    def act(self, obs: Any) -> Any:
+        self.calls.append(("act", obs.shape[0]))
+        return super().act(obs)
+
+    def pre_action(self, obs: Any) -> None:
+        self.calls.append(("pre_action", obs.shape[0]))
+
+    def post_action(self, obs: Any, actions: Any) -> None:
+        self.calls.append(("post_action", len(actions)))
+
+    def pre_episode(self, streams: Any) -> None:
+        self.calls.append(("pre_episode", streams.tolist()))
+
+    def post_episode(self, episodes: Any) -> None:
+        self.calls.append(("post_episode", [each["length"] for each in episodes]))
+
+
+@pytest.mark.parametrize("mode", ["eval_deterministic", "eval_stochastic"])
+def test_hooks_are_called_around_each_step(mode: str) -> None:
+    with make_rig(evaluator={"num_envs": 2, "mode": [mode]}, stop={"eval_episodes": 3}) as rig:
+        rig.start("ps", main.ps.build)
+        learner, control = LearnerPeer(rig), ControlPeer(rig)
+        made: list[Hooked] = []
+
+        def build_hooked(context: Context) -> EvaluatorService:
+            made.append(Hooked(**sections_of(context.config), agent_id=0, agent_mode=mode))
+            return EvaluatorService(context, made[0])
+
+        rig.start("eval-0", build_hooked, incarnation=5)
+        learner.publish()
+        rig.until(lambda: control.reports)
+    step = [("pre_action", 2), ("act", 2), ("post_action", 2)]
+    episode = [("pre_episode", [0, 1]), *step, *step, *step, ("post_episode", [3, 3])]
+    # The second quota of one stream: the other one plays on, and the reset is a row of its own.
+    assert made[0].calls == [*episode, *step, *episode]
+    assert made[0].streams.tolist() == [0, 1]
+
+
+def test_hooks_that_an_agent_does_not_override_are_not_called(rig: Rig) -> None:
+    frame = started(rig)
+    rig.until(lambda: frame._service)
+    assert service(frame)._hooks is None
 
 
 @pytest.fixture
