@@ -24,7 +24,7 @@ from surreal_like.data.frames import stack_size, stack_spec
 from surreal_like.data.spec import ArraySpec, is_bounded, parse_action_spec, parse_obs_spec
 from surreal_like.env.base import Env
 from surreal_like.env.batching import flag, kinds
-from surreal_like.env.registry import make_env, specs_of
+from surreal_like.env.registry import check_env_config, make_env, specs_of
 from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
 
@@ -89,7 +89,7 @@ class Report:
 
 
 def check_env(
-    env: str | Mapping[str, Any] | Callable[[], Env],
+    env: str | Mapping[str, Any] | Callable[[], Env] | Env,
     *,
     steps: int = 300,
     seconds: float = 10.0,
@@ -98,19 +98,25 @@ def check_env(
     """Plays random steps and reports all mistakes of the environment.
 
     Args:
-        env: a name as in `env_config.env_name`, a whole `env_config`, or a class or function that
-            builds an Env.
+        env: a name as in `env_config.env_name`, a whole `env_config`, a class or function that
+            builds an Env, or an Env. One of Gymnasium will do. Copies of an object cannot be
+            compared, and it is not closed.
         steps: number of random steps, followed by a comparison of copies.
         seconds: no step is begun after this time; one step is taken in any case.
         seed: of the environment and of the random actions.
     """
-    if callable(env):
-        build, config = env, {"env_name": getattr(env, "__name__", "the environment")}
+    given: Any = env
+    single = not isinstance(given, type) and hasattr(given, "reset")
+    if single:
+        build, config = (lambda: given), {"env_name": type(given).__name__}
+    elif callable(given):
+        build, config = given, {"env_name": getattr(given, "__name__", "the environment")}
     else:
-        config = {"env_name": env} if isinstance(env, str) else dict(env)
+        config = {"env_name": given} if isinstance(given, str) else given
+        check_env_config(config)
         build = _builder(config)
     report = Report(str(config["env_name"]))
-    check = _Check(report, build, config, seed, time.monotonic() + seconds)
+    check = _Check(report, build, config, seed, time.monotonic() + seconds, single)
     with contextlib.suppress(_StopChecking):
         check.run(steps)
     return report
@@ -180,6 +186,7 @@ class _Check:
     config: Mapping[str, Any]
     seed: int
     until: float
+    single: bool = False
     obs: dict[str, ArraySpec] = field(default_factory=dict)
     action_spec: dict[str, Any] = field(default_factory=dict)
 
@@ -201,7 +208,9 @@ class _Check:
                 from surreal_like.env.gym_adapter import GymAdapter
 
                 built = GymAdapter(built, self.config)
-            env: Env = stack.enter_context(contextlib.closing(built))
+            env: Env = built
+            if not self.single:
+                stack.enter_context(contextlib.closing(env))
             return env
         raise _StopChecking
 
@@ -344,6 +353,10 @@ class _Check:
 
     def _compare(self, stack: contextlib.ExitStack) -> None:
         """Compares copies with one seed: alone, then with another copy stepped in between."""
+        if self.single:
+            text = "not compared: give the class, or a function that builds it, to compare copies"
+            self.report.add("advice", "copies", text)
+            return
         self.until = max(self.until, time.monotonic() + 1.0)
         env = self._built(stack)
         alone = self._trace(env, None)

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from session.did_you_mean import did_you_mean
-from session.errors import ConfigError
+from session.errors import ConfigError, UsageError
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.spec import compare, parts_chosen
 from surreal_like.env.base import Env
@@ -52,6 +52,7 @@ def make_env(env_config: Config, evaluation: bool = False) -> Env:
     Raises ConfigError for an unknown name (with the nearest ones) or a wrong argument, and
     MissingExtra, which names what to install.
     """
+    check_env_config(env_config)
     if env_config.get("env_name") == "remote":
         raise ConfigError("env_name remote: only clients of its gateway have this environment")
     env = _build(env_config, evaluation)
@@ -60,6 +61,28 @@ def make_env(env_config: Config, evaluation: bool = False) -> Env:
     except BaseException:
         env.close()
         raise
+
+
+def check_env_config(env_config: Any) -> None:
+    """Raises UsageError unless this is a mapping whose `env_name` is a text."""
+    if not isinstance(env_config, Mapping):
+        raise UsageError(
+            f"a {_kind(env_config)} is no env_config, expected a mapping such as "
+            "{'env_name': 'gym:CartPole-v1'}; as_vector(env) makes a VectorEnv of one Env"
+        )
+    name = env_config.get("env_name")
+    if name is not None and not isinstance(name, str):
+        kind: Any = name if isinstance(name, type) else type(name)
+        example = f"{kind.__module__}:{kind.__qualname__}"
+        example = example if hasattr(kind, "reset") else "gym:CartPole-v1"
+        raise UsageError(
+            f"env_config.env_name is a {_kind(name)}, expected a text, because each process builds "
+            f"its own environments: write '{example}', and arguments into env_config.env_args"
+        )
+
+
+def _kind(value: object) -> str:
+    return f"class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def env_args(env_config: Config, evaluation: bool = False) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from session.nest import Nest
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.batching import InfoBatch, ObservationBatch, kinds, step_rewards, step_values
-from surreal_like.env.registry import make_env, specs_of
+from surreal_like.env.registry import check_env_config, make_env, specs_of
 from surreal_like.errors import DataError
 
 
@@ -39,6 +39,7 @@ def make_vector_env(
     Native code, which steps all streams in one call, does not call it.
     Raises what `make_env` raises, with `process` too.
     """
+    check_env_config(env_config)
     mode = env_config.get("vector") or "native"
     if num_envs < 1:
         raise ConfigError(f"env_config.num_envs is {num_envs}: expected 1 or more")

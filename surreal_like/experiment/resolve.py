@@ -58,6 +58,7 @@ def read_experiment(
 
     Raises:
         ConfigError: the file or an override is wrong; names the key and the nearest valid key.
+        UsageError: the environment is given as an object or a class.
     """
     user = _load(path) if path is not None else Config({})
     for key in _RECORDED:
@@ -68,6 +69,10 @@ def read_experiment(
     user = Config({section: {} for section in SECTIONS} | user.to_dict())
     if algorithm is not None:
         user.algorithm = algorithm
+    if env_name is not None and not isinstance(env_name, str):
+        from surreal_like.env.registry import check_env_config
+
+        check_env_config({"env_name": env_name})
     if env_name is not None:
         user.env_config.env_name = env_name
     apply_overrides(user, overrides)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 
 from main.cli import main
-from session.errors import ConfigError
-from surreal_like import check_env
+from session.errors import ConfigError, UsageError
+from surreal_like import check_env, make_policy, make_vector_env, train
 from surreal_like.env.base import Step
 from surreal_like.env.check import Report, tried_specs
+from surreal_like.env.registry import make_env
 from surreal_like.env.toy import Chain
 from tests.surreal_like.env.samples import Spoiled
 
@@ -22,6 +26,19 @@ SPOILED = "tests.surreal_like.env.samples:Spoiled"
 
 def checked(what: str) -> Report:
     return check_env({"env_name": SPOILED, "env_args": {"what": what}})
+
+
+class Unseeded(gymnasium.Env[Any, Any]):
+    """Draws from no generator that a seed reaches."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.random.default_rng().random(1), {}
+
+    def step(self, action: Any) -> Any:
+        return np.random.default_rng().random(1), 0.0, True, False, {}
 
 
 def kinds(report: Report, kind: str) -> dict[str, str]:
@@ -109,3 +126,50 @@ def test_the_command(
 
 def test_a_callable_is_built_for_each_copy() -> None:
     assert check_env(lambda: Spoiled("nan")).name == "<lambda>"
+
+
+@pytest.mark.parametrize("build", [Chain, lambda: gymnasium.make("CartPole-v1")])
+def test_an_object_is_checked_and_stays_open(
+    build: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, closed = build(), []
+    monkeypatch.setattr(type(env), "close", lambda self: closed.append(self))
+    report = check_env(env, steps=30)
+    assert report.ok
+    assert type(env).__name__ == report.name
+    assert set(kinds(report, "ok")) == {"specs", "steps", "step time"}
+    assert "give the class" in kinds(report, "advice")["copies"]
+    assert not closed
+
+
+def test_mistakes_of_an_object_are_found() -> None:
+    assert "is 'much'" in kinds(check_env(Spoiled("reward")), "error")["reward"]
+
+
+@pytest.mark.parametrize("given", [Chain, Chain()])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda env: make_policy("dqn", env=env),
+        lambda env: train(algorithm="dqn", env=env),
+        lambda env: make_vector_env({"env_name": env}, num_envs=1, seed=0),
+        lambda env: make_env({"env_name": env}),
+        lambda env: check_env({"env_name": env}),
+    ],
+)
+def test_who_needs_a_name_says_which(use: Callable[[Any], Any], given: Any) -> None:
+    with pytest.raises(UsageError, match=r"Chain, expected a text.*'surreal_like\.env\.toy:Chain'"):
+        use(given)
+
+
+@pytest.mark.parametrize("given", [Chain, Chain(), 7, None])
+def test_what_is_no_config_of_an_environment_is_named(given: Any) -> None:
+    with pytest.raises(UsageError, match="is no env_config, expected a mapping"):
+        make_vector_env(given, num_envs=1, seed=0)
+    with pytest.raises(UsageError, match=r"env_name is a int, .*'gym:CartPole-v1'"):
+        make_env({"env_name": 7})
+
+
+def test_a_gymnasium_environment_is_told_its_own_generator() -> None:
+    report = check_env(Unseeded)
+    assert "from self.np_random" in kinds(report, "advice")["seed"]
