@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -51,6 +51,7 @@ class Operator:
         waits_for: returns what it waits for while it returns STALLED.
         learner: the learner that it works on.
         trains: True if it makes updates.
+        generators: its random generators, whose states checkpoints have.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Operator:
     waits_for: Callable[[], str] = lambda: "another operator"
     learner: Any = None
     trains: bool = False
+    generators: tuple[Any, ...] = ()
 
     def __call__(self, item: Any) -> Any:
         """Applies the function."""
@@ -228,14 +230,26 @@ class Flow:
         found: dict[str, dict[str, float]] = {}
         for part in self.parts():
             if part.counts_items:
-                same = sum(name.partition(" #")[0] == part.name for name in found)
-                found[f"{part.name} #{same + 1}" if same else part.name] = {
+                found[_unused(part.name, found)] = {
                     "items": part.items,
                     "rows": part.rows,
                     "timed": part._timed,
                     "seconds": part._seconds,
                 }
         return found
+
+    def generators(self) -> dict[str, Any]:
+        """Returns the random generators of all parts, each once, by the name of its operator."""
+        found: dict[str, Any] = {}
+        for part in self.parts():
+            for each in part.own_generators():
+                if not any(each is other for other in found.values()):
+                    found[_unused(part.name, found)] = each
+        return found
+
+    def own_generators(self) -> tuple[Any, ...]:
+        """Returns the random generators of this part alone."""
+        return generators_in((self._given,))
 
     def name_plan(self, owner: str) -> None:
         """Gives each part its number in the plan of `owner`, for messages of errors.
@@ -279,6 +293,18 @@ class Flow:
         except Exception as error:
             error.add_note(f"in {self.name}{self._place}")
             raise
+
+
+def _unused(name: str, found: Mapping[str, Any]) -> str:
+    """Returns a name, with a number from the second of that name on."""
+    same = sum(each.partition(" #")[0] == name for each in found)
+    return f"{name} #{same + 1}" if same else name
+
+
+def generators_in(functions: Iterable[Any]) -> tuple[Any, ...]:
+    """Returns the random generators of those of some functions that are operators."""
+    operators = (each for each in functions if isinstance(each, Operator))
+    return tuple(each for operator in operators for each in operator.generators)
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -11,7 +11,7 @@ import torch
 from session import nest
 from session.errors import ConfigError
 from surreal_like.data.batch import Batch
-from surreal_like.dataflow.flow import Operator, name_of
+from surreal_like.dataflow.flow import Operator, generators_in, name_of
 from surreal_like.dataflow.items import Loss, Trained, axis_of, batch_of
 from surreal_like.dataflow.rows import (
     flat_actions,
@@ -350,4 +350,5 @@ def every(
                 item = operator(item)
         return item
 
-    return Operator(names if updates == 1 else f"every({updates}, {names})", apply, learner=counted)
+    name = names if updates == 1 else f"every({updates}, {names})"
+    return Operator(name, apply, learner=counted, generators=generators_in(operators))
