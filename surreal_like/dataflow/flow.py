@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any, ClassVar, Protocol, Self
 
 from session.errors import RunError
+from surreal_like.data.batch import Batch
 from surreal_like.dataflow.items import Trained, copied, size_of
 
 # A clone of a flow is at most so many items ahead of the others.
@@ -317,6 +318,13 @@ def name_of(function: Callable[..., Any]) -> str:
 _NOTHING = object()
 
 
+def _with_origin(result: Any, item: Any) -> Any:
+    """Gives a new batch the origin of the batch that a function made it of; returns it."""
+    if result is not item and isinstance(result, Batch) and isinstance(item, Batch):
+        result.origin = item.origin if result.origin is None else result.origin
+    return result
+
+
 class _ForEach(Flow):
     counts_items = True
 
@@ -339,7 +347,7 @@ class _ForEach(Flow):
         result = self._call(self._function, item)
         if type(result) is Signal and result is not PASSED:
             self._held = item
-        return result
+        return _with_origin(result, item)
 
     def waits_for(self) -> str:
         if self._held is _NOTHING:
@@ -374,7 +382,8 @@ class _Combine(Flow):
             item = self.inputs[0].pull()
             if type(item) is Signal:
                 return item
-            self._left.extend(self._call(self._function, self._count(item)))
+            given = self._call(self._function, self._count(item))
+            self._left.extend(_with_origin(each, item) for each in given)
         return self._left.popleft() if self._left else PASSED
 
 
