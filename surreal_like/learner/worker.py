@@ -156,6 +156,11 @@ class LearnerWorker:
         return shards
 
     @property
+    def refused(self) -> str:
+        """The reason for which replay refuses requests for batches; empty: it does not."""
+        return self._learner.replay.refusals.reason
+
+    @property
     def own_metrics(self) -> Mapping[str, float]:
         """Newest value of each of the learner's own metrics."""
         return self._learner.own_metrics
