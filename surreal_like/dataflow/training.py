@@ -104,7 +104,7 @@ def _make_passes(
 ) -> Trained:
     rows, updates, passes = rows_of(batch), [], 0
     priorities: torch.Tensor | None = None
-    for _ in range(num_sgd_iter):
+    for _ in range(1 if learner.rehearses else num_sgd_iter):
         last = Means()
         for places, part in parts_of(rows, minibatches, learner.generator):
             made, of_part = _make_step(learner, function, part)

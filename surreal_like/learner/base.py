@@ -107,6 +107,8 @@ class Learner:
         # Batch given to learn(), until the source of the plan takes it.
         self._given: Batch | None = None
         self._is_fed = self._in_learn = False
+        # True while a check pulls the plan with zeros: one pass over them shows all errors.
+        self.rehearses = False
         self.iteration = 0
         self.env_steps = 0
         # Records made before connect() are kept and sent once it is called.
