@@ -6,8 +6,8 @@ component that uses it starts much later and could name only an argument.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import inf
+from collections.abc import Iterator, Mapping
+from math import inf, isfinite
 from types import MappingProxyType
 
 from session.config import Config
@@ -23,6 +23,8 @@ _ONE: Range = (1, inf)
 _SOME: Range = (1e-3, inf)
 _SHARE: Range = (0, 1)
 _PORT: Range = (0, 65_535)
+# Whole numbers are sent and stored as int64.
+_TOO_LARGE = 1 << 63
 
 # Dotted key -> (minimum, maximum). A section's range applies to every number in it.
 RANGES: Mapping[str, Range] = MappingProxyType(
@@ -30,6 +32,25 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "learner_config.algo.gamma": _SHARE,
         "learner_config.algo.n_step": _ONE,
         "learner_config.algo.reward_clip": _ANY,
+        "learner_config.algo.reward_scale": _ANY,
+        "learner_config.algo.learning_rate": _ANY,
+        "learner_config.algo.learning_rate.steps": _ONE,
+        "learner_config.algo.critic_learning_rate": _ANY,
+        "learner_config.algo.critic_learning_rate.steps": _ONE,
+        "learner_config.algo.temperature.learning_rate": _ANY,
+        "learner_config.algo.adam_epsilon": _ANY,
+        "learner_config.algo.optimizer.epsilon": _ANY,
+        "learner_config.algo.max_grad_norm": _ANY,
+        "learner_config.algo.entropy": _ANY,
+        "learner_config.algo.entropy.steps": _ONE,
+        "learner_config.algo.epsilon": _SHARE,
+        "learner_config.algo.epsilon.steps": _ONE,
+        "learner_config.algo.eval_epsilon": _SHARE,
+        "learner_config.algo.epsilon_alpha": _ANY,
+        "learner_config.algo.epsilon_agents": _ANY,
+        "learner_config.algo.random_steps": _ANY,
+        "learner_config.model.image_features": _ONE,
+        "learner_config.model.memory_size": _ONE,
         "learner_config.replay.batch_size": _ONE,
         "learner_config.replay.capacity": _ONE,
         "learner_config.replay.replay_shards": _ONE,
@@ -42,6 +63,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "learner_config.replay.priority.eta": _SHARE,
         "learner_config.replay.priority.beta.start": _SHARE,
         "learner_config.replay.priority.beta.end": _SHARE,
+        "learner_config.replay.priority.beta.steps": _ONE,
         "learner_config.replay": _ANY,
         "learner_config.parameter_publish.every": _ONE,
         "learner_config.parameter_publish": _ANY,
@@ -120,13 +142,34 @@ def in_words(limits: Range) -> str:
 
 
 def check_ranges(config: Config) -> None:
-    """Raises ConfigError for the first value in ``config`` that is outside its range or kind."""
+    """Raises ConfigError for the first value in ``config`` that is outside its range or kind.
+
+    No number may be infinite or NaN, nor a whole number too large for 64 bits.
+    """
     for key, value in leaves(config).items():
         if value is not None and key in OPTIONAL:
             wanted = expectation(OPTIONAL[key], key)
             if not wanted.accepts(value):
                 raise ConfigError(f"{key} is {shown(value)}, expected {wanted.expected}, or null")
         least, most = range_of(key)
+        for number in _numbers(value):
+            if not -_TOO_LARGE < number < _TOO_LARGE and not isinstance(number, float):
+                raise ConfigError(f"{key} is {shown(value)}, expected less than 2**63")
+            if isinstance(number, float) and not isfinite(number):
+                wanted = in_words((least, most))
+                raise ConfigError(
+                    f"{key} is {shown(value)}, expected {wanted + ', ' if wanted else ''}"
+                    "a finite number"
+                )
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and not least <= value <= most:
             raise ConfigError(f"{key} is {shown(value)}, expected {in_words((least, most))}")
+
+
+def _numbers(value: object) -> Iterator[int | float]:
+    """Yields a number, or the numbers in a list of lists."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _numbers(each)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield value

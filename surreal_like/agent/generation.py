@@ -8,6 +8,7 @@ from session.process.context import Context
 from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.base import Agent
 from surreal_like.data.parameters import Parameters
+from surreal_like.learner.generators import generators_of, restore_states, states_of
 
 
 def agent_for(context: Context, agent: Agent, parameters: Parameters) -> Agent:
@@ -35,8 +36,7 @@ def agent_for(context: Context, agent: Agent, parameters: Parameters) -> Agent:
         agent_mode=agent.agent_mode,
     )
     new.attach(context)
-    new.rng.bit_generator.state = agent.rng.bit_generator.state
-    new.generator.set_state(agent.generator.get_state())
+    restore_states(generators_of(new), states_of(generators_of(agent)))
     new.streams, new.first, new.state = agent.streams, agent.first, agent.state
     context.event("generation", f"{generation}, built anew")
     return new

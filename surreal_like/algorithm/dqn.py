@@ -116,7 +116,8 @@ class DQNAgent(Agent):
         self.num_actions: int = self.env_config.action_spec.dim[0]
         if self.q_network.noise is not None and self.agent_mode is AgentMode.training:
             self.q_network.noise.generator = self.generator
-        self.schedule = make_schedule(algo.epsilon, "learner_config.algo.epsilon")
+        key = "learner_config.algo.epsilon"
+        self.schedule = make_schedule(algo.epsilon, key, least=0.0, most=1.0)
         self.epsilon_alpha: float = algo.epsilon_alpha
         self.epsilon_agents: int = algo.epsilon_agents or self.num_agents
         acting = self.learner_config.replay.priority.initial == "acting"

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,14 @@ from surreal_like.coordinator.control import Control, Flat, requests
 from surreal_like.coordinator.progress_log import ProgressLog
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.shutdown import Shutdown, ended_before
-from surreal_like.coordinator.standstill import Standstill, explain, reported, shortest
+from surreal_like.coordinator.standstill import (
+    Standstill,
+    Status,
+    explain,
+    reported,
+    shortest,
+    waits_for,
+)
 from surreal_like.coordinator.stop_rule import Verdict
 from surreal_like.coordinator.trial_reporter import LEFT, WAITS, TrialReporter
 from surreal_like.coordinator.worker import Worker
@@ -35,6 +43,8 @@ _ACCOUNTS_SECONDS = 0.25
 _ENDING_SHARE = 0.6
 # A trial reports at multiples of environment steps, so it counts them often.
 _TRIAL_COUNTS_SECONDS = 0.01
+# Near the end of a budget of environment steps they are counted as often as they can change.
+_LAST_COUNTS_SECONDS = 0.001
 
 
 class RunCoordinator:
@@ -81,6 +91,9 @@ class RunCoordinator:
         self._waits = False
         self._reporter = TrialReporter.of(context, folder, self.record.times())
         self._trial_counts_due = Every(seconds=_TRIAL_COUNTS_SECONDS, clock=clock.now)
+        self._last_counts_due = Every(seconds=_LAST_COUNTS_SECONDS, clock=clock.now)
+        # Environment steps at the last regular look at the stop rule, and since the one before.
+        self._steps_seen = self._steps_between = 0
 
     def _restore(self, state: Mapping[str, Any] | None) -> None:
         worker, record, event = self._worker, self.record, self._context.event
@@ -183,6 +196,11 @@ class RunCoordinator:
         if self._reporter is not None and self._trial_counts_due():
             self._worker.ask_counts()
         if self._judge_due():
+            self.judge()
+            steps = self.record.accounts.env_steps
+            self._steps_between, self._steps_seen = steps - self._steps_seen, steps
+        elif self._is_near_budget and self._last_counts_due():
+            self._worker.ask_counts()
             self.judge()
         if self._report.due():
             self.report()
@@ -301,8 +319,22 @@ class RunCoordinator:
         """Ends the run if the stop rule says so."""
         self._count()
         verdict = self.record.judge.verdict(self.record.progress())
+        if verdict is not None and verdict.status == "failed" and self.verdict is None:
+            why = self._worker.refused or waits_for(self._statuses())
+            remedy = "raise session_config.stop, or lower learner_config.replay.min_size"
+            verdict = replace(verdict, reason=f"{verdict.reason}: {why or remedy}")
         if verdict is not None:
             self.end(verdict)
+
+    @property
+    def _is_near_budget(self) -> bool:
+        """True if the budget of environment steps may be used before the next regular look."""
+        budget = self._session.stop.env_steps
+        steps = self.record.accounts.env_steps
+        # No steps were counted yet, or their rate may have doubled since.
+        return budget is not None and (
+            not self._steps_between or budget - steps <= 2 * self._steps_between
+        )
 
     @property
     def _runs_alone(self) -> bool:
@@ -417,16 +449,19 @@ class RunCoordinator:
         if not stood or not self.learns:
             self._standstill.due(None)
             return None
+        why = explain(stood, self._statuses())
+        if self._standstill.due(None if why is None else shortest(stood)):
+            self._context.event("standstill", why or "")
+        return why
+
+    def _statuses(self) -> dict[str, Status]:
+        """Returns the newest status of every component that reports one."""
         beats = read_beats(self._context.folder.alive) if self._context.folder is not None else {}
-        statuses = {
+        return {
             **reported(self._sender_accounts, self._worker.counts()),
             **{name: beat.status for name, beat in beats.items()},
             self._context.name: self._worker.status(),
         }
-        why = explain(stood, statuses)
-        if self._standstill.due(None if why is None else shortest(stood)):
-            self._context.event("standstill", why or "")
-        return why
 
     def _write_result(self, verdict: Verdict) -> None:
         result = self.record.result(verdict, self._worker.iteration)

@@ -97,6 +97,11 @@ def explain(stood: Mapping[str, float], statuses: Mapping[str, Status]) -> str |
     return f"{_STANDS[steps, updates]} for {shortest(stood):.0f} s: {waits_for}"
 
 
+def waits_for(statuses: Mapping[str, Status]) -> str:
+    """Returns what the learner waits for, by the statuses of all components; empty if unknown."""
+    return ", ".join([*_replays(statuses), *_learner(statuses)])
+
+
 def shortest(stood: Mapping[str, float]) -> float:
     """Returns the duration of the standstill of all of them together [s]."""
     return min(seconds for name, seconds in stood.items() if name != "inserted")

@@ -129,7 +129,10 @@ class StopRule:
             self.rolling = (progress.wall_seconds, progress.env_steps)
 
     def verdict(self, progress: RunProgress) -> Verdict | None:
-        """Returns the verdict if the run has to end now, else None."""
+        """Returns the verdict if the run has to end now, else None.
+
+        A budget that was used without a single update is a failure: nothing was learned.
+        """
         stop = self._stop
         if self.confirmed is not None:
             first, second = self.confirmed
@@ -144,7 +147,10 @@ class StopRule:
             reached = progress.wall_seconds if name == "seconds" else getattr(progress, name)
             if stop[name] is not None and reached >= stop[name]:
                 goal_met = False if self.has_goal else None
-                return Verdict("stopped", goal_met, f"budget of {stop[name]:g} {name} used")
+                used = f"budget of {stop[name]:g} {name} used"
+                if not progress.iterations:
+                    return Verdict("failed", goal_met, f"{used} before the first update")
+                return Verdict("stopped", goal_met, used)
         return None
 
     def results(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ class Worker(Protocol):
         best_return: of the best stored parameters, None if there are none.
         flat_bytes: size of all parameters, in bytes.
         shards: number of replay shards.
+        refused: the reason for which replay refuses requests for batches; empty: it does not.
         own_metrics: newest value of each of the learner's own metrics.
     """
 
@@ -35,6 +36,8 @@ class Worker(Protocol):
     def flat_bytes(self) -> int: ...
     @property
     def shards(self) -> int: ...
+    @property
+    def refused(self) -> str: ...
     @property
     def own_metrics(self) -> Mapping[str, float]: ...
 

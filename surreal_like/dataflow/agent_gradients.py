@@ -14,7 +14,7 @@ from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.data.batch import Batch
 from surreal_like.data.timestep import StepType
-from surreal_like.dataflow.flow import Flow, Operator, Signal
+from surreal_like.dataflow.flow import Flow, Operator, Signal, generators_in
 from surreal_like.dataflow.gradients import compute_gradients
 from surreal_like.dataflow.items import Gradients
 from surreal_like.dataflow.sources import check_kind
@@ -76,6 +76,10 @@ class AgentGradients(Flow):
             else:
                 self._left.append(self.compute(batch))
         return self._count(self._left.popleft())
+
+    def own_generators(self) -> tuple[Any, ...]:
+        """Returns the random generators of the operators on unrolls."""
+        return generators_in(self._parts)
 
     def compute(self, batch: Batch) -> Gradients:
         """Returns the clipped gradient of a batch of unrolls.

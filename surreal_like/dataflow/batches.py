@@ -8,7 +8,7 @@ import torch
 
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.dataflow.flow import Operator
-from surreal_like.dataflow.items import axis_in, axis_of, batch_of, columns_of, copied
+from surreal_like.dataflow.items import Joined, axis_in, axis_of, batch_of, columns_of, copied
 from surreal_like.errors import DataError
 from surreal_like.loss.policy import normalized
 
@@ -71,9 +71,11 @@ def _joined(batches: list[Batch]) -> Batch:
         if other.keys() != columns[0].keys():
             names = ", ".join(sorted(other.keys() ^ columns[0].keys()))
             raise DataError(f"concat: not all batches have the columns {names}")
-    return make_batch(
+    joined = make_batch(
         {
             name: torch.cat([c[name] for c in columns], axis_in(column, axis))
             for name, column in columns[0].items()
         }
     )
+    joined.origin = Joined.of(batches)
+    return joined

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any, ClassVar, Protocol, Self
 
 from session.errors import RunError
+from surreal_like.data.batch import Batch
 from surreal_like.dataflow.items import Trained, copied, size_of
 
 # A clone of a flow is at most so many items ahead of the others.
@@ -51,6 +52,7 @@ class Operator:
         waits_for: returns what it waits for while it returns STALLED.
         learner: the learner that it works on.
         trains: True if it makes updates.
+        generators: its random generators, whose states checkpoints have.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Operator:
     waits_for: Callable[[], str] = lambda: "another operator"
     learner: Any = None
     trains: bool = False
+    generators: tuple[Any, ...] = ()
 
     def __call__(self, item: Any) -> Any:
         """Applies the function."""
@@ -228,14 +231,26 @@ class Flow:
         found: dict[str, dict[str, float]] = {}
         for part in self.parts():
             if part.counts_items:
-                same = sum(name.partition(" #")[0] == part.name for name in found)
-                found[f"{part.name} #{same + 1}" if same else part.name] = {
+                found[_unused(part.name, found)] = {
                     "items": part.items,
                     "rows": part.rows,
                     "timed": part._timed,
                     "seconds": part._seconds,
                 }
         return found
+
+    def generators(self) -> dict[str, Any]:
+        """Returns the random generators of all parts, each once, by the name of its operator."""
+        found: dict[str, Any] = {}
+        for part in self.parts():
+            for each in part.own_generators():
+                if not any(each is other for other in found.values()):
+                    found[_unused(part.name, found)] = each
+        return found
+
+    def own_generators(self) -> tuple[Any, ...]:
+        """Returns the random generators of this part alone."""
+        return generators_in((self._given,))
 
     def name_plan(self, owner: str) -> None:
         """Gives each part its number in the plan of `owner`, for messages of errors.
@@ -281,6 +296,18 @@ class Flow:
             raise
 
 
+def _unused(name: str, found: Mapping[str, Any]) -> str:
+    """Returns a name, with a number from the second of that name on."""
+    same = sum(each.partition(" #")[0] == name for each in found)
+    return f"{name} #{same + 1}" if same else name
+
+
+def generators_in(functions: Iterable[Any]) -> tuple[Any, ...]:
+    """Returns the random generators of those of some functions that are operators."""
+    operators = (each for each in functions if isinstance(each, Operator))
+    return tuple(each for operator in operators for each in operator.generators)
+
+
 def name_of(function: Callable[..., Any]) -> str:
     """Returns the name of an operator or of any other callable."""
     if isinstance(function, Operator):
@@ -289,6 +316,13 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 _NOTHING = object()
+
+
+def _with_origin(result: Any, item: Any) -> Any:
+    """Gives a new batch the origin of the batch that a function made it of; returns it."""
+    if result is not item and isinstance(result, Batch) and isinstance(item, Batch):
+        result.origin = item.origin if result.origin is None else result.origin
+    return result
 
 
 class _ForEach(Flow):
@@ -313,7 +347,7 @@ class _ForEach(Flow):
         result = self._call(self._function, item)
         if type(result) is Signal and result is not PASSED:
             self._held = item
-        return result
+        return _with_origin(result, item)
 
     def waits_for(self) -> str:
         if self._held is _NOTHING:
@@ -348,7 +382,8 @@ class _Combine(Flow):
             item = self.inputs[0].pull()
             if type(item) is Signal:
                 return item
-            self._left.extend(self._call(self._function, self._count(item)))
+            given = self._call(self._function, self._count(item))
+            self._left.extend(_with_origin(each, item) for each in given)
         return self._left.popleft() if self._left else PASSED
 
 

@@ -12,7 +12,7 @@ import torch
 
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow.flow import PASSED, Operator, Signal
-from surreal_like.dataflow.items import Gradients, Trained, size_of
+from surreal_like.dataflow.items import Gradients, Joined, Trained, size_of
 from surreal_like.dataflow.training import LossFunction, Means, computed
 from surreal_like.errors import DataError
 
@@ -32,12 +32,21 @@ def compute_gradients(learner: Learner, loss: LossFunction | None = None) -> Ope
 
     def compute(item: Batch) -> Gradients:
         function = learner.loss if loss is None else loss
-        metrics, totals, _ = computed(learner, function, item)
+        metrics, totals, priorities = computed(learner, function, item)
         flats = [learner.optimizers[name].compute(total) for name, total in totals.items()]
         version = int(item["version"].min()) if "version" in item and item.rows else -1
         metrics.update(learner.stats(item))
         names, size = tuple(totals), size_of(item)
-        return Gradients(torch.cat(flats), item.rows, version, metrics, names, item, size)
+        return Gradients(
+            torch.cat(flats),
+            item.rows,
+            version,
+            metrics,
+            names,
+            item,
+            size,
+            priorities=None if priorities is None else priorities.detach(),
+        )
 
     return Operator("compute_gradients", compute, learner=learner)
 
@@ -62,6 +71,7 @@ def average_gradients() -> Operator:
             batch=_joined(items),
             size=size_of(items),
             clipped=items[0].clipped,
+            priorities=_priorities(items),
         )
 
     return Operator("average_gradients", average)
@@ -88,17 +98,26 @@ class GradientCounts:
 
 
 def _joined(items: list[Gradients]) -> Batch | None:
-    """Returns a batch without rows, with versions and moments; None for gradients made here."""
-    batches = [each.batch for each in items if each.clipped and each.batch is not None]
+    """Returns a batch without rows, with their origin and moments; None if there is no batch."""
+    batches = [each.batch for each in items if each.batch is not None]
     if not batches:
         return None
     joined = Batch(extras={})
+    if not items[0].clipped:
+        joined.origin = Joined.of(batches)
+        return joined
     if "moments" in batches[0].extras:
         joined.extras["moments"] = tuple(each for b in batches for each in b.extras["moments"])
     if (origin := batches[0].origin) is not None:
         versions = np.concatenate([batch.origin.columns["version"] for batch in batches])
         joined.origin = replace(origin, columns={"version": versions})
     return joined
+
+
+def _priorities(items: list[Gradients]) -> torch.Tensor | None:
+    """Returns the priorities of all rows; None if a loss gave none."""
+    given = [each.priorities for each in items if each.priorities is not None]
+    return torch.cat(given) if len(given) == len(items) else None
 
 
 def apply_gradients(learner: Learner) -> Operator:
@@ -130,7 +149,7 @@ def apply_gradients(learner: Learner) -> Operator:
         metrics["skipped"] = learner.optimizers.skipped
         learner.optimizers.report(metrics)
         batch = item.batch if item.batch is not None else Batch()
-        trained = Trained(batch, metrics, size=item.size)
+        trained = Trained(batch, metrics, item.priorities, size=item.size)
         learner.updates.append(trained)
         return trained
 

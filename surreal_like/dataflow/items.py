@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -75,6 +75,7 @@ class Gradients:
         batch: the batch; None for a mean.
         size: number of rows that replay counts for them.
         clipped: True if an agent has made them, which clips them.
+        priorities: of the rows that they were computed from, `[B]`; None if the loss gave none.
     """
 
     flat: torch.Tensor
@@ -85,6 +86,48 @@ class Gradients:
     batch: Batch | None = None
     size: int = 0
     clipped: bool = False
+    priorities: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Origin of a batch that was joined of several.
+
+    Args:
+        parts: origin, and number of rows or streams, of each; None: it did not come from replay.
+    """
+
+    parts: tuple[tuple[Any, int], ...]
+
+    @classmethod
+    def of(cls, batches: Sequence[Batch]) -> Joined | None:
+        """Returns the origin of batches that are joined in this order; None if none has one."""
+        parts: list[tuple[Any, int]] = []
+        for batch in batches:
+            parts += parts_of_origin(batch)
+        return cls(tuple(parts)) if any(origin is not None for origin, _ in parts) else None
+
+    @property
+    def columns(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Columns that all parts from replay have, of those that are needed later."""
+        all_of = [origin.columns for origin, _ in self.parts if origin is not None]
+        names = [name for name in _OF_ORIGIN if all(name in columns for columns in all_of)]
+        # Streams are the last axis of these columns.
+        return {name: np.concatenate([c[name] for c in all_of], axis=-1) for name in names}
+
+    @property
+    def stamps(self) -> Mapping[str, float]:
+        """Time stamps of the newest part."""
+        stamps: Mapping[str, float]
+        *_, stamps = (origin.stamps for origin, _ in self.parts if origin is not None)
+        return stamps
+
+
+def parts_of_origin(batch: Batch) -> tuple[tuple[Any, int], ...]:
+    """Returns origin, and number of rows or streams, of each batch that this one was joined of."""
+    if isinstance(batch.origin, Joined):
+        return batch.origin.parts
+    return ((batch.origin, batch["rewards"].shape[axis_of(batch)] if "rewards" in batch else 0),)
 
 
 def size_of(item: Any) -> int:
@@ -145,8 +188,15 @@ def copied(item: Any) -> Any:
 
 def _copied_batch(batch: Batch) -> Batch:
     copy = make_batch({name: column.clone() for name, column in columns_of(batch).items()})
-    if batch.origin is not None:
-        columns = batch.origin.columns
-        kept = {name: columns[name].copy() for name in _OF_ORIGIN if name in columns}
-        copy.origin = replace(batch.origin, columns=kept)
+    copy.origin = _copied_origin(batch.origin)
     return copy
+
+
+def _copied_origin(origin: Any) -> Any:
+    if origin is None:
+        return None
+    if isinstance(origin, Joined):
+        return Joined(tuple((_copied_origin(each), size) for each, size in origin.parts))
+    columns = origin.columns
+    kept = {name: columns[name].copy() for name in _OF_ORIGIN if name in columns}
+    return replace(origin, columns=kept)

@@ -20,7 +20,10 @@ class LocalReplay:
     Args:
         capacity: rows or streams that it keeps.
         min_size: a source of it is stalled until it holds so many.
-        seed: of the draws.
+        seed: of the draws; in a run give `learner.seed`.
+
+    Attributes:
+        generator: source of the draws. Checkpoints have its state, but not the rows.
 
     Raises:
         ValueError: not 1 <= `min_size` <= `capacity`.
@@ -33,7 +36,7 @@ class LocalReplay:
             )
         self.capacity = capacity
         self.min_size = min_size
-        self._generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(seed)
         self._columns: dict[str, torch.Tensor] = {}
         self._axis = 0
         self._next = self._size = 0
@@ -65,7 +68,7 @@ class LocalReplay:
 
     def sample(self, size: int) -> Batch:
         """Returns a batch of `size` rows or streams."""
-        drawn = torch.randint(self._size, (size,), generator=self._generator)
+        drawn = torch.randint(self._size, (size,), generator=self.generator)
         return make_batch(
             {
                 name: column.index_select(axis_in(column, self._axis), drawn.to(column.device))
@@ -122,6 +125,10 @@ class DrawnLocally(Flow):
         """Returns a batch of its own memory, or STALLED."""
         return STALLED if self.waits_for() else self._count(self._local.sample(self._batch_size))
 
+    def own_generators(self) -> tuple[Any, ...]:
+        """Returns the generator of the LocalReplay."""
+        return (self._local.generator,)
+
     def waits_for(self) -> str:
         """Returns how much the LocalReplay lacks."""
         size, least = len(self._local), self._local.min_size
@@ -134,7 +141,8 @@ def mix_in(slots: int, proportion: float, seed: int = 0) -> Operator:
     Args:
         slots: items in the ring; the newest is stored first.
         proportion: replayed items for each new one; the fraction is a probability.
-        seed: of the draws.
+        seed: of the draws; in a run give `learner.seed`. Checkpoints have the state of their
+            generator, but not the items.
 
     Raises:
         ValueError: a negative number, or a proportion above 0 without slots.
@@ -152,4 +160,4 @@ def mix_in(slots: int, proportion: float, seed: int = 0) -> Operator:
         # Copies, because later operators add columns.
         return [item, *(copied(ring[rng.randrange(len(ring))]) for _ in range(count))]
 
-    return Operator(f"mix_in({slots}, {proportion:g})", mix)
+    return Operator(f"mix_in({slots}, {proportion:g})", mix, generators=(rng,))

@@ -69,8 +69,10 @@ def rows_of(batch: Batch) -> Batch:
     return View(batch, lambda x: x[:steps].flatten(0, 1)[keep])
 
 
-def parts_of(rows: Batch, count: int, generator: torch.Generator) -> Iterator[Batch]:
-    """Yields rows in random order, in parts that differ by one row at most.
+def parts_of(
+    rows: Batch, count: int, generator: torch.Generator
+) -> Iterator[tuple[torch.Tensor, Batch]]:
+    """Yields rows in random order, in parts that differ by one row at most, with their places.
 
     With a memory, whole streams are shuffled and divided instead of rows.
     """
@@ -78,7 +80,7 @@ def parts_of(rows: Batch, count: int, generator: torch.Generator) -> Iterator[Ba
     size = rewards.shape[axis]
     order = torch.randperm(size, generator=generator, device=generator.device).to(rewards.device)
     for index in order.tensor_split(min(count, size)):
-        yield View(rows, lambda x, index=index: x.index_select(axis, index))  # type: ignore[misc]
+        yield index, View(rows, lambda x, index=index: x.index_select(axis, index))  # type: ignore[misc]
 
 
 def state_before(batch: Batch) -> torch.Tensor | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,8 +12,8 @@ import torch
 from session import nest
 from session.errors import ConfigError
 from surreal_like.data.batch import Batch
-from surreal_like.dataflow.flow import Operator, name_of
-from surreal_like.dataflow.items import Loss, Trained, axis_of, batch_of
+from surreal_like.dataflow.flow import Operator, generators_in, name_of
+from surreal_like.dataflow.items import Loss, Trained, axis_of, batch_of, parts_of_origin
 from surreal_like.dataflow.rows import (
     flat_actions,
     parts_of,
@@ -102,11 +103,16 @@ def _make_passes(
     until: Callable[[Means], bool] | None,
 ) -> Trained:
     rows, updates, passes = rows_of(batch), [], 0
-    for _ in range(num_sgd_iter):
-        parts = parts_of(rows, minibatches, learner.generator)
+    priorities: torch.Tensor | None = None
+    for _ in range(1 if learner.rehearses else num_sgd_iter):
         last = Means()
-        for part in parts:
-            last.updates.append(_make_step(learner, function, part)[0])
+        for places, part in parts_of(rows, minibatches, learner.generator):
+            made, of_part = _make_step(learner, function, part)
+            last.updates.append(made)
+            if of_part is not None:
+                if priorities is None:
+                    priorities = of_part.new_zeros(rows["rewards"].shape[axis_of(rows)])
+                priorities[places] = of_part.detach()
             # All passes over a large batch may take longer than a silent process is given.
             learner.pulse()
         updates += last.updates
@@ -117,7 +123,7 @@ def _make_passes(
     if until is not None:
         metrics["passes"] = float(passes)
     metrics.update(learner.stats(rows))
-    return Trained(batch, metrics, last_pass=last)
+    return Trained(batch, metrics, priorities, last_pass=last)
 
 
 def _make_step(
@@ -275,15 +281,50 @@ def update_value_scale(scale: ValueScale) -> Operator:
 def update_priorities(learner: Learner) -> Operator:
     """Returns an operator that sends the priorities of a loss to replay, and gives the item back.
 
-    Batches that do not come from replay as they are have no priorities there.
+    Of joined batches each shard gets those of its rows. Batches that do not come from replay have
+    no priorities there. A batch that a function has made of another one, with other rows, needs
+    their column `indices`.
     """
 
     def update(item: Trained) -> Trained:
-        if item.priorities is not None and item.batch.origin is not None:
-            learner.send_priorities(item.batch.origin, item.priorities)
+        if item.priorities is not None:
+            for origin, priorities in _of_shards(item.batch, item.priorities):
+                learner.send_priorities(origin, priorities)
         return item
 
     return Operator("update_priorities", update, learner=learner)
+
+
+def _of_shards(batch: Batch, priorities: torch.Tensor) -> Iterator[tuple[Any, torch.Tensor]]:
+    """Yields the parts of priorities `[B]`, each with its origin.
+
+    Raises DataError if their number is not that of the rows.
+    """
+    parts = parts_of_origin(batch)
+    if not any(_has_indices(origin) for origin, _ in parts):
+        return
+    indices = batch.get("indices")
+    sizes = [len(origin.columns["indices"]) if _has_indices(origin) else n for origin, n in parts]
+    if indices is not None:
+        indices = indices.cpu().numpy()
+        sizes = [len(indices)] if len(parts) == 1 else [size for _, size in parts]
+    if sum(sizes) != len(priorities):
+        raise DataError(
+            f"update_priorities has {len(priorities)} priorities for {sum(sizes)} rows of replay: "
+            "a function that changes the rows of a batch must keep their column 'indices', and "
+            "belongs before concat"
+        )
+    start = 0
+    for (origin, _), size in zip(parts, sizes, strict=True):
+        here = slice(start, start + size)
+        start += size
+        if _has_indices(origin):
+            columns = origin.columns if indices is None else {"indices": indices[here]}
+            yield replace(origin, columns=columns), priorities[here]
+
+
+def _has_indices(origin: Any) -> bool:
+    return origin is not None and "indices" in origin.columns
 
 
 def normalizing(networks: Iterable[Any]) -> list[Any]:
@@ -350,4 +391,5 @@ def every(
                 item = operator(item)
         return item
 
-    return Operator(names if updates == 1 else f"every({updates}, {names})", apply, learner=counted)
+    name = names if updates == 1 else f"every({updates}, {names})"
+    return Operator(name, apply, learner=counted, generators=generators_in(operators))

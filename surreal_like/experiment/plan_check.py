@@ -79,6 +79,7 @@ def _pull_zeros(learner: Learner, flow: Flow, batch: Batch | None) -> dict[str, 
     threads = torch.get_num_threads()
     # More threads than free cores slow small networks down by an order of magnitude.
     torch.set_num_threads(1)
+    learner.rehearses = True
     try:
         learner.feed(batch, flow)
         return _columns_of_gradient(learner, flow, batch)
@@ -108,6 +109,9 @@ def _zeros(agent: Agent, gives: str, config: Config) -> Batch | None:
     if gives == "sequences":
         sequence = config.learner_config.replay.sequence
         burn_in, count = sequence.burn_in, sequence.burn_in + sequence.length
+        # The replay refuses longer ones later, with all numbers.
+        if count > config.learner_config.replay.capacity:
+            return None
     spec = parse_obs_spec(env.obs_spec)
     obs = nest.map(lambda leaf: to_tensor(leaf.zeros(_STREAMS)), spec)
     agent.first = np.ones(_STREAMS, np.bool_)

@@ -7,6 +7,7 @@ continues at the run's position.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -82,12 +83,29 @@ class Schedule:
         return before + (after - before) * share
 
 
-def make_schedule(config: Mapping[str, Any] | float, where: str = "schedule") -> Schedule:
-    """Builds the schedule of a config.
+def make_schedule(
+    config: Mapping[str, Any] | float,
+    where: str = "schedule",
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> Schedule:
+    """Builds the schedule of a config, whose values lie between `least` and `most`.
 
     Raises ConfigError, which names the key `where`, for an unknown kind or clock, steps that do not
-    rise, or an exponential that touches or crosses zero.
+    rise, an exponential that touches or crosses zero, or a value that is not finite or beyond these
+    bounds.
     """
+    schedule = _made(config, where)
+    for _, value in schedule.points:
+        if not (math.isfinite(value) and least <= value <= most):
+            bounds = "a finite number" + (f" from {least:g} on" if least > -math.inf else "")
+            bounds += f" up to {most:g}" if most < math.inf else ""
+            raise ConfigError(f"{where} has the value {value:g}, expected {bounds}")
+    return schedule
+
+
+def _made(config: Mapping[str, Any] | float, where: str) -> Schedule:
     if isinstance(config, (int, float)):
         return Schedule(((0.0, float(config)),))
     wanted = {**SCHEDULE_CONFIG, **config}

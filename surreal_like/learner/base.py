@@ -25,6 +25,7 @@ from surreal_like.dataflow.sources import experience
 from surreal_like.dataflow.training import train_one_step
 from surreal_like.errors import unwritten
 from surreal_like.learner.device_feed import DeviceFeed
+from surreal_like.learner.generators import Generator, generators_of
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.learner.optimizers import Optimizers
 from surreal_like.learner.publisher import Publisher
@@ -106,6 +107,8 @@ class Learner:
         # Batch given to learn(), until the source of the plan takes it.
         self._given: Batch | None = None
         self._is_fed = self._in_learn = False
+        # True while a check pulls the plan with zeros: one pass over them shows all errors.
+        self.rehearses = False
         self.iteration = 0
         self.env_steps = 0
         # Records made before connect() are kept and sent once it is called.
@@ -288,6 +291,14 @@ class Learner:
         # The plan is built first: its operators add their states.
         _ = self.flow
         return {**self.saveables(), **self._kept}
+
+    def checkpointed_generators(self) -> dict[str, Generator]:
+        """Returns the random generators whose states a checkpoint has, by name.
+
+        They are all among the attributes (`torch.Generator`, `numpy.random.Generator`,
+        `random.Random`), and those of operators of the plan.
+        """
+        return {**generators_of(self), **self.flow.generators()}
 
     @property
     def version(self) -> int:

@@ -13,6 +13,12 @@ from torch import nn
 
 from session.errors import CheckpointError
 from surreal_like.learner.base import Learner, Saveable
+from surreal_like.learner.generators import (
+    global_states,
+    restore_global_states,
+    restore_states,
+    states_of,
+)
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.network.files import read_parameters, save_parameters, set_parameters
 from surreal_like.network.flat import named_tensors
@@ -27,8 +33,10 @@ class Content:
 
     Args:
         tensors: published parameters and buffers by name.
-        rest: ``saveables`` (name -> state), ``torch_rng`` and with CUDA ``cuda_rng``; without
-            ``torch_rng`` only networks are restored, and optimizers start anew.
+        rest: ``saveables`` (name -> state), ``generators`` (name -> state) and ``global`` (numpy,
+            random), which checkpoints of older releases lack, ``torch_rng`` and with CUDA
+            ``cuda_rng``; without ``torch_rng`` only networks are restored, and optimizers start
+            anew.
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -69,7 +77,7 @@ class Content:
 
         Args:
             learner: it fits the state, as :meth:`read` has checked.
-            random_state: also that of torch.
+            random_state: also those of torch and of all generators.
 
         Raises:
             CheckpointError: the state of a saveable does not fit; the learner is partly restored
@@ -82,6 +90,9 @@ class Content:
                 self._give_one(name, saveable)
         if whole and random_state:
             torch.set_rng_state(self.rest["torch_rng"].cpu())
+            restore_states(learner.checkpointed_generators(), self.rest.get("generators", {}))
+            if "global" in self.rest:
+                restore_global_states(self.rest["global"])
         if random_state and "cuda_rng" in self.rest and torch.cuda.is_available():
             torch.cuda.set_rng_state_all([state.cpu() for state in self.rest["cuda_rng"]])
 
@@ -114,6 +125,8 @@ def write_content(learner: Learner, folder: Path) -> None:
 def _rest(learner: Learner) -> dict[str, Any]:
     rest: dict[str, Any] = {
         "saveables": {n: s.state_dict() for n, s in learner.checkpointed().items()},
+        "generators": states_of(learner.checkpointed_generators()),
+        "global": global_states(),
         "torch_rng": torch.get_rng_state(),
     }
     if torch.cuda.is_available():

@@ -84,7 +84,7 @@ class ActorCriticLearner(Learner):
         # A network of the author's may have no head of values.
         head = getattr(self.network, "value_head", None)
         self.value_scale = ValueScale(head) if isinstance(head, ScaledValueHead) else None
-        self.entropy = make_schedule(algo.entropy, "learner_config.algo.entropy")
+        self.entropy = make_schedule(algo.entropy, "learner_config.algo.entropy", least=0.0)
         options = algo.get("optimizer") or {"epsilon": algo.adam_epsilon}
         self.add_optimizer(
             "optimizer",

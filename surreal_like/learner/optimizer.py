@@ -168,7 +168,7 @@ class Optimizer:
         self._name = rule
         self.norm_name, self.rate_name = metrics
         if not isinstance(learning_rate, Schedule):
-            learning_rate = make_schedule(learning_rate)
+            learning_rate = make_schedule(learning_rate, "learning_rate", least=0.0)
         self.schedule: StepSize = learning_rate
         self.change: Callable[[torch.Tensor], torch.Tensor] | None = None
         parameter, self._gradient = flatten_parameters(module)

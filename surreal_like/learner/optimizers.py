@@ -24,7 +24,7 @@ class Optimizers(dict[str, Optimizer]):
         **options: Any,
     ) -> Optimizer:
         """Adds an optimizer; see `Learner.add_optimizer`."""
-        schedule = make_schedule(learning_rate, where)
+        schedule = make_schedule(learning_rate, where, least=0.0)
         self[name] = Optimizer(module, learning_rate=schedule, **options)
         return self[name]
 

@@ -62,7 +62,7 @@ class LearnerWorker:
         """Restores the newest checkpoint; returns its state, None if there is none."""
         state = self._saver.restore()
         if state is not None and "donor" in state:
-            self._seed(run_generation(self._context.config))
+            self._seed_learner(self._learner, run_generation(self._context.config))
         return state
 
     def load(self, config: Config) -> Mapping[str, Any]:
@@ -85,17 +85,24 @@ class LearnerWorker:
         learner = type(old)(**sections_of(config))
         state = self._saver.load(learner, config.run)
         # A second time: building the networks has drawn numbers, as many as their sizes.
-        self._seed(run_generation(config))
+        self._seed_learner(learner, run_generation(config))
         learner.connect(self._context, old)
         learner.publisher.exploit = exploit_of(config)
         learner.replay.since, learner.replay.rows_left_out = learner.publisher.version + 1, 0
         self._learner, self._rows_trained = learner, 0
         return state
 
-    def _seed(self, generation: int) -> None:
-        """Seeds torch by the trial's own seed and its generation."""
+    def _seed(self, generation: int) -> int:
+        """Seeds torch by the trial's own seed and its generation; returns the seed."""
         seed: int = self._context.config.session_config.seed
-        torch.manual_seed(component_seed(seed, f"learner/{generation}", 1))
+        made = component_seed(seed, f"learner/{generation}", 1)
+        torch.manual_seed(made)
+        return made
+
+    def _seed_learner(self, learner: Learner, generation: int) -> None:
+        """Seeds torch and the learner's own generator, with one seed."""
+        learner.seed = self._seed(generation)
+        learner.generator.manual_seed(learner.seed)
 
     def connect(self, version: int) -> None:
         """Connects the learner.
@@ -147,6 +154,11 @@ class LearnerWorker:
         """Number of replay shards."""
         shards: int = self._learner.learner_config.replay.replay_shards
         return shards
+
+    @property
+    def refused(self) -> str:
+        """The reason for which replay refuses requests for batches; empty: it does not."""
+        return self._learner.replay.refusals.reason
 
     @property
     def own_metrics(self) -> Mapping[str, float]:

@@ -29,6 +29,7 @@ from surreal_like.experience.chunk import Chunk, postprocessed
 from surreal_like.experiment.resolve import algorithm_of, read_experiment, resolve
 from surreal_like.learner.base import Learner
 from surreal_like.learner.content import OPTIMIZER, PARAMETERS, Content
+from surreal_like.learner.generators import generators_of, restore_states, states_of
 from surreal_like.network.files import load_parameters, set_parameters
 from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
 from surreal_like.network.tensors import to_array, to_tensor
@@ -251,11 +252,19 @@ class Policy:
             set_parameters(each, ordered)
 
     def get_state(self) -> dict[str, Any]:
-        """Returns all from which it can continue: parameters, optimizers, random states, counts."""
+        """Returns all from which it can continue: parameters, optimizers, random states, counts.
+
+        Of a plan with a LocalReplay or `mix_in` it has the random states, but not the rows.
+        """
         learner = self.learner
         content = Content.of(learner)
-        counts = {"iteration": learner.iteration, "env_steps": learner.env_steps}
-        return {"tensors": dict(content.tensors), "rest": dict(content.rest), **counts}
+        return {
+            "tensors": dict(content.tensors),
+            "rest": dict(content.rest),
+            "agents": {k: states_of(generators_of(each)) for k, each in self._agents.items()},
+            "iteration": learner.iteration,
+            "env_steps": learner.env_steps,
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores a result of :meth:`get_state`.
@@ -269,6 +278,8 @@ class Policy:
         check_manifest(manifest_of(own), manifest_of(state["tensors"]))
         Content(state["tensors"], state["rest"]).give(learner)
         learner.iteration, learner.env_steps = state["iteration"], state["env_steps"]
+        for greedy, agent in self._agents.items():
+            restore_states(generators_of(agent), state.get("agents", {}).get(greedy, {}))
         self._behind = True
 
     @property

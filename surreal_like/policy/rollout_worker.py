@@ -15,7 +15,7 @@ from session.errors import ConfigError
 from session.nest import Array, Nest
 from session.process.seeding import component_seed
 from surreal_like.agent.hooks import Hooks
-from surreal_like.data.batch import Batch, make_batch
+from surreal_like.data.batch import Batch, Columns, make_batch
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
 from surreal_like.data.timestep import StepType
@@ -32,8 +32,6 @@ from surreal_like.replay.chunk_samples import ChunkSamples
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
 # Rows of each stream after which an episode without a horizon is cut.
 _LONGEST = 1_000_000
-# Fragments of single rows that are kept: n-step returns at the end of one need the next.
-_KEPT = 4
 
 
 class RolloutWorker:
@@ -75,9 +73,10 @@ class RolloutWorker:
         self._recorder = _Recorder(config, single, 0 if whole else kind.overlap)
         # Frames are stacked outside the recorder: chunks hold each frame once.
         self._env = stack_frames(self._recorder, config.env_config)
-        alone = whole or kind.overlap
-        kept = 0 if alone else _KEPT * rollout_fragment_length * num_envs
-        self._columns = ChunkSamples(config.learner_config, config.env_config, kept)
+        steps = 0 if whole else rollout_fragment_length
+        self._columns = ChunkSamples(
+            config.learner_config, config.env_config, steps=steps, streams=num_envs
+        )
         self._hooks = Hooks(policy.agent) if Hooks.any_of(policy.agent) else None
         self._obs: Any = None
         self._state: Any = None
@@ -86,20 +85,27 @@ class RolloutWorker:
     def sample(self) -> Batch:
         """Steps until a batch is full, and returns it; its memory is its own.
 
+        Where samples are longer than a fragment, it steps until at least one is complete.
+
         Raises:
             DataError: the environment or the agent gave a wrong array.
         """
-        recorder = self._recorder
         if self._obs is None:
             self._obs, _ = self._env.reset()
-        while not recorder.chunks:
+        columns = self._sample()
+        while not columns:
+            columns = self._sample()
+        device = self._policy.learner.device if self._policy.learns else None
+        return make_batch({k: torch.from_numpy(v).to(device) for k, v in columns.items()})
+
+    def _sample(self) -> Columns:
+        """Steps until a chunk is full; returns the samples that it has completed."""
+        while not self._recorder.chunks:
             self._step()
-        chunk = self._policy.postprocess(recorder.chunks.popleft())
+        chunk = self._policy.postprocess(self._recorder.chunks.popleft())
         if self._policy.learns:
             self._policy.learner.env_steps += chunk.env_steps
-        device = self._policy.learner.device if self._policy.learns else None
-        columns = self._columns(chunk)
-        return make_batch({k: torch.from_numpy(v).to(device) for k, v in columns.items()})
+        return self._columns(chunk)
 
     def _step(self) -> None:
         agent = self._policy.agent

@@ -38,7 +38,7 @@ class WorkerSet:
         num_workers: agents; 0: this process steps the environments, without any other.
 
     Raises:
-        ConfigError: its algorithm learns from single rows.
+        ConfigError: its algorithm learns from single rows or from sequences.
         UsageError: the policy only acts.
     """
 
@@ -54,7 +54,8 @@ class WorkerSet:
             )
         if num_workers and gives != "unrolls":
             raise ConfigError(
-                f"a WorkerSet gives unrolls, but {config.algorithm} learns from single rows: use "
+                f"a WorkerSet gives unrolls, but {config.algorithm} learns from "
+                f"{'sequences' if gives == 'sequences' else 'single rows'}: use "
                 "num_workers=0, or an algorithm such as ppo"
             )
         self._num_workers = num_workers

@@ -42,6 +42,11 @@ class Refusals:
         """Ends the series of refusals, because a batch has come."""
         self._in_a_row = 0
 
+    @property
+    def reason(self) -> str:
+        """The first reason since the last batch, with its shard; empty without a refusal."""
+        return self._first if self._in_a_row else ""
+
     def pop_new(self) -> list[str]:
         """Returns the reasons that are new since the last call, each with its shard."""
         new, self._new = self._new, []

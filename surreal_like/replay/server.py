@@ -52,8 +52,9 @@ class ReplayService(Service):
         replay.attach(context)
         self._intake = ExperienceReceiver(context, replay)
         self._snapshots = Snapshots(context, replay, self._intake.ledger)
-        self._snapshots.restore()
+        # Before the restore, which goes on with the random numbers of the snapshot.
         replay.reseed(context.seed)
+        self._snapshots.restore()
         self._batches = wire.router(f"{name}.batches", REQUESTS)
         self._priorities = wire.pull(f"{name}.priorities", PRIORITIES)
         self._most_rows = _most_rows(context.config)

@@ -84,6 +84,7 @@ class Snapshots:
         except Exception:
             # The restore may have stopped half-way.
             self._replay.reset()
+            self._replay.reseed(self._context.seed)
             self._ledger.restore(AckTracker().state())
             raise
 

@@ -25,7 +25,7 @@ from session.process.periodic import Every
 from session.process.service import START_AGAIN
 from session.tail import last_object
 from session.wire import AddressBook
-from surreal_like.run.folder import TUNING
+from surreal_like.run.folder import TUNING, with_refusal
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import guarded
 from surreal_like.tune.beat import CPU_SECONDS, MEMORY_BYTES
@@ -207,7 +207,8 @@ class Tuner:
         if end.exit_code in (START_AGAIN, 130):
             return tuning.on_left(number, now)
         hopeless = end.exit_code == _USAGE
-        out = tuning.on_death(number, killed or end.error, now, hopeless=hopeless)
+        error = killed or with_refusal(self._folder, end.error)
+        out = tuning.on_death(number, error, now, hopeless=hopeless)
         self._show(lambda watch: watch.failed(tuning.trials[number]))
         return out
 

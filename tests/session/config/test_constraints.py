@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, nan
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,8 @@ from session.config.constraints import OPTIONAL, RANGES, check_ranges, in_words,
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves
 from session.errors import ConfigError
+from surreal_like.algorithm.catalog import list_algorithms
+from surreal_like.algorithm.registry import find_algorithm
 
 
 def changed(key: str, value: object) -> Config:
@@ -29,6 +32,9 @@ def test_the_defaults_are_in_range() -> None:
 
 def test_every_key_of_the_tables_is_a_setting() -> None:
     known = leaves(BASE_CONFIG.to_dict())
+    for name in list_algorithms():
+        defaults = find_algorithm(name).default_config().to_dict()
+        known = leaves({"learner_config": defaults}) | known
     sections = {key.rpartition(".")[0] for key in known} | {key.partition(".")[0] for key in known}
     assert set(OPTIONAL) <= set(known)
     assert set(RANGES) <= set(known) | sections
@@ -78,10 +84,55 @@ def test_what_is_at_the_edge_is_taken(key: str, value: object) -> None:
     check_ranges(changed(key, value))
 
 
+@pytest.mark.parametrize("name", list_algorithms())
+def test_no_number_of_an_algorithm_is_infinite_or_too_large(name: str) -> None:
+    config = find_algorithm(name).default_config()
+    for key, value in leaves({"learner_config": config.to_dict()}).items():
+        if isinstance(value, bool | str) or value in (None, {}):
+            continue
+        wrong: list[Any] = [inf, -inf, nan, 10**30, -(10**30)]
+        for each in [[4, each] for each in wrong] if isinstance(value, list) else wrong:
+            with pytest.raises(ConfigError, match=f"{key} is .*, expected"):
+                check_ranges(nested(key, each))
+
+
+def nested(key: str, value: object) -> Config:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return Config(value)
+
+
+# Their own ranges are in the code of an algorithm, as words about what the number does.
+MEANT_BELOW_0 = {"reward_shift", "v_min", "v_max", "log_std", "target_entropy"}
+CHECKED_BY_THE_ALGORITHM = {
+    *("clip", "clip_c", "clip_rho", "clip_pg_rho", "value_clip", "value_weight", "gae_lambda"),
+    *("vtrace_lambda", "huber_kappa", "kappa", "atoms", "quantiles", "rescale", "period", "tau"),
+    *("policy_delay", "target_noise", "target_noise_clip", "sigma", "last_sigma", "theta", "high"),
+    *("low", "kl", "coefficient", "stop", "target", "num_sgd_iter", "minibatches", "weight"),
+    *("history", "noisy"),
+}
+
+
+@pytest.mark.parametrize("name", list_algorithms())
+def test_no_number_of_an_algorithm_below_0_is_taken_without_a_meaning(name: str) -> None:
+    algorithm = find_algorithm(name)
+    defaults = algorithm.default_config()
+    for key, value in leaves({"learner_config": defaults.to_dict()}).items():
+        last = key.rpartition(".")[2]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or last in MEANT_BELOW_0 | CHECKED_BY_THE_ALGORITHM - {"start"}:
+            continue
+        if key.endswith("temperature.start"):
+            continue
+        with pytest.raises(ConfigError, match=f"{key} is -1"):
+            check_ranges(nested(key, -1))
+
+
 def test_a_range_is_that_of_the_nearest_section() -> None:
     assert range_of("session_config.learner.threads") == (1, inf)
     assert range_of("session_config.learner.report_seconds") == (0, inf)
-    assert range_of("learner_config.algo.learning_rate") == (-inf, inf)
+    assert range_of("learner_config.algo.learning_rate.start") == (0, inf)
+    assert range_of("learner_config.algo.reward_shift") == (-inf, inf)
     assert range_of("nothing") == (-inf, inf)
 
 

@@ -66,7 +66,7 @@ def test_the_first_ratios_are_1(kind: str) -> None:
 def test_minibatches_are_of_whole_streams(kind: str) -> None:
     agent, learner = pair("ppo", kind)
     rows = prepare(learner, acted_batch(agent))
-    parts = list(parts_of(rows, 4, learner.generator))
+    parts = [part for _, part in parts_of(rows, 4, learner.generator)]
     assert [part.mask.shape for part in parts] == [(T, 1)] * B
     assert all(part.advantages.shape == (T, 1) for part in parts)
 

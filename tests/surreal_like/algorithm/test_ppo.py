@@ -176,7 +176,7 @@ def test_good_actions_become_likelier(action_spec: Any, obs_spec: Any, shared: b
 def test_a_pass_uses_each_row_once() -> None:
     learner = make_learner(minibatches=3)
     rows = prepare(learner, make_batch(DISCRETE))
-    parts = list(parts_of(rows, 3, learner.generator))
+    parts = [part for _, part in parts_of(rows, 3, learner.generator)]
     assert [len(part.mask) for part in parts] == [6, 6, 6]
     seen = torch.cat([part.advantages for part in parts])
     assert not torch.equal(seen, rows.advantages)

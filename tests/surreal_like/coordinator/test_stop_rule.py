@@ -121,12 +121,26 @@ def test_budgets(stop: dict[str, Any], progress: RunProgress, ends: bool) -> Non
 
 
 def test_a_budget_before_the_goal_is_a_goal_not_met() -> None:
-    verdict = judge(eval_return=475, env_steps=10).verdict(RunProgress(env_steps=10))
+    verdict = judge(eval_return=475, env_steps=10).verdict(RunProgress(10, iterations=1))
     assert verdict is not None
     assert verdict.goal_met is False
-    verdict = judge(env_steps=10).verdict(RunProgress(env_steps=10))
+    verdict = judge(env_steps=10).verdict(RunProgress(10, iterations=1))
     assert verdict is not None
-    assert verdict.goal_met is None
+    assert (verdict.status, verdict.goal_met) == ("stopped", None)
+
+
+@pytest.mark.parametrize("goal", [None, 475])
+@pytest.mark.parametrize(
+    ("budget", "progress"),
+    [({"env_steps": 10}, RunProgress(12)), ({"seconds": 30}, RunProgress(0, 0, 30.5))],
+)
+def test_a_budget_without_an_update_is_a_failure(
+    budget: dict[str, Any], progress: RunProgress, goal: float | None
+) -> None:
+    verdict = judge(eval_return=goal, **budget).verdict(progress)
+    assert verdict is not None
+    assert (verdict.status, verdict.goal_met) == ("failed", None if goal is None else False)
+    assert verdict.reason.endswith("used before the first update")
 
 
 def test_a_users_own_number_can_be_the_goal() -> None:

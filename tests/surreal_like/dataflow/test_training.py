@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -25,6 +27,7 @@ from surreal_like.dataflow import (
     STALLED,
     Flow,
     Gradients,
+    LocalReplay,
     Loss,
     Trained,
     apply_gradients,
@@ -35,15 +38,18 @@ from surreal_like.dataflow import (
     every,
     experience,
     from_items,
+    mix_in,
     replay,
     report,
     rollouts,
+    store,
     train_one_step,
     update_priorities,
     update_target,
 )
 from surreal_like.errors import DataError
 from surreal_like.learner.base import Learner
+from surreal_like.replay.client import Sampled
 from tests.surreal_like.algorithm import transitions, unrolls
 from tests.surreal_like.algorithm.unrolls import DISCRETE, B, T, configs
 
@@ -394,11 +400,117 @@ def test_priorities_are_sent_of_batches_as_they_came() -> None:
     batch, send = make_rows(), update_priorities(learner)
     send(Trained(batch, {}, torch.tensor([1.0, 2.0])))
     assert not sent
-    batch.origin = "origin"
+    batch.origin = Sampled({"indices": np.array([4, 9])}, 1, 7, {})
+    batch["indices"] = torch.tensor([4, 9])
     send(Trained(batch, {}))
     assert not sent
     send(Trained(batch, {}, torch.tensor([1.0, 2.0])))
-    assert sent == [("origin", [1.0, 2.0])]
+    (origin, priorities) = sent[0]
+    assert (origin.shard, origin.columns["indices"].tolist(), priorities) == (1, [4, 9], [1.0, 2.0])
+
+
+def from_shards() -> list[Batch]:
+    """Batches of four shards; row i of shard s is index 10 i, with a reward of 100 s + i."""
+    batches = []
+    for shard in range(4):
+        batch = make_rows()
+        batch["rewards"] = 100.0 * shard + torch.arange(2.0)
+        batch["indices"] = torch.tensor([0, 10])
+        batch["version"] = torch.tensor([shard, shard + 5])
+        columns = {"indices": batch.indices.numpy(), "version": batch.version.numpy()}
+        batch.origin = Sampled(columns, shard, 7, {"sampled": float(shard)})
+        batches.append(batch)
+    return batches
+
+
+def rewards_as_priorities(learner: Any) -> Any:
+    def loss(batch: Batch) -> Loss:
+        q = learner.q_network(batch.obs)
+        return Loss((q * 0.0).sum(), {}, batch.rewards)
+
+    return loss
+
+
+def made_anew(batch: Batch) -> Batch:
+    return Batch({**batch, "rewards": batch.rewards.clone()})
+
+
+def only_the_second(batch: Batch) -> Batch:
+    return Batch({name: x if name == "extras" else x[1:] for name, x in batch.items()})
+
+
+# Each takes a flow of four batches, and trains.
+TO_PRIORITIES: dict[str, Any] = {
+    "as they came": lambda flow, train, _: flow.for_each(train()),
+    "concat": lambda flow, train, _: flow.combine(concat(4)).for_each(train()),
+    "concat twice": lambda flow, train, _: (
+        flow.combine(concat(3)).combine(concat(8)).for_each(train())
+    ),
+    "mix_in": lambda flow, train, _: flow.combine(mix_in(2, 1)).for_each(train()),
+    "concat behind mix_in": lambda flow, train, _: (
+        flow.combine(mix_in(2, 1)).combine(concat(8)).for_each(train())
+    ),
+    "another batch": lambda flow, train, _: flow.for_each(made_anew).for_each(train()),
+    "a list of batches": lambda flow, train, _: flow.combine(
+        lambda batch: [made_anew(batch)]
+    ).for_each(train()),
+    "other rows": lambda flow, train, _: flow.for_each(only_the_second).for_each(train()),
+    "stored": lambda flow, train, _: flow.for_each(store(LocalReplay(9))).for_each(train()),
+    "minibatches": lambda flow, train, _: flow.combine(concat(8)).for_each(
+        train(num_sgd_iter=2, minibatches=3)
+    ),
+    "gradients": lambda flow, train, parts: flow.for_each(parts[0]).for_each(parts[1]),
+    "mean of gradients": lambda flow, train, parts: (
+        flow.for_each(parts[0]).batch(2).for_each(average_gradients()).for_each(parts[1])
+    ),
+}
+
+
+@pytest.mark.parametrize("plan", TO_PRIORITIES)
+def test_each_shard_gets_the_priorities_of_its_rows(plan: str) -> None:
+    learner, sent = make(DQN), []
+    learner.replay = SimpleNamespace(
+        takes_priorities=lambda sampled: True,
+        update_priorities=lambda sampled, array: sent.append((sampled, array.tolist())),
+    )
+    loss = rewards_as_priorities(learner)
+    parts = compute_gradients(learner, loss), apply_gradients(learner)
+    train = partial(train_one_step, learner, loss)
+    flow = TO_PRIORITIES[plan](from_items(from_shards()), train, parts)
+    trained = list(flow.for_each(update_priorities(learner)))
+    given = {
+        (origin.shard, int(index)): priority
+        for origin, priorities in sent
+        for index, priority in zip(origin.columns["indices"], priorities, strict=True)
+    }
+    rows = [1] if plan == "other rows" else [0, 1]
+    assert given == {(shard, 10 * row): 100.0 * shard + row for shard in range(4) for row in rows}
+    # Lag and age are measured by these.
+    versions = [each.batch.origin.columns["version"].tolist() for each in trained]
+    assert {version for each in versions for version in each} == {0, 1, 2, 3, 5, 6, 7, 8}
+    assert all("sampled" in each.batch.origin.stamps for each in trained)
+
+
+def test_priorities_of_other_rows_than_came_are_refused() -> None:
+    learner = make(DQN)
+    batch = only_the_second(from_shards()[0])
+    del batch["indices"]
+    batch.origin = from_shards()[0].origin
+    with pytest.raises(DataError, match=r"has 1 priorities for 2 rows .* keep their column 'ind"):
+        update_priorities(learner)(Trained(batch, {}, torch.ones(1)))
+
+
+def test_rows_of_a_local_replay_in_a_joined_batch_have_no_priorities_there() -> None:
+    learner, sent = make(DQN), []
+    learner.replay = SimpleNamespace(
+        takes_priorities=lambda sampled: True,
+        update_priorities=lambda sampled, array: sent.append((sampled.shard, array.tolist())),
+    )
+    first, local, last = from_shards()[:3]
+    local.origin = None
+    (joined,) = from_items([first, local, last]).combine(concat(6))
+    update_priorities(learner)(Trained(joined, {}, joined.rewards))
+    assert sent == [(0, [0.0, 1.0]), (2, [200.0, 201.0])]
 
 
 class Valuing:

@@ -12,6 +12,7 @@ from session.config import Config
 from session.config.sections import sections_of
 from session.errors import ConfigError
 from surreal_like.algorithm.impala import Impala
+from surreal_like.algorithm.ppo import PPOLearner
 from surreal_like.algorithm.r2d2 import R2D2
 from surreal_like.algorithm.registry import find_plan
 from surreal_like.experiment.plan_check import check_plan
@@ -189,3 +190,28 @@ def test_a_run_with_a_plan_counts_and_resumes_from_its_copy(
         assert again.result["iterations"] == 80
         assert again.result["experience"]["sampled"] > rows
         assert clean(again.result)
+
+
+@pytest.mark.parametrize(("passes", "minibatches"), [(1, 1), (500, 1), (3, 10**9)])
+def test_a_plan_is_tried_with_one_pass(
+    passes: int, minibatches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The zeros have six rows, so there are six minibatches at most."""
+    calls, loss = [], PPOLearner.loss
+
+    def counting(self: PPOLearner, batch: Any) -> Any:
+        calls.append(len(batch.rewards))
+        return loss(self, batch)
+
+    monkeypatch.setattr(PPOLearner, "loss", counting)
+    numbers = {"num_sgd_iter": passes, "minibatches": minibatches}
+    words = [f"learner_config.algo.{key}={number}" for key, number in numbers.items()]
+    resolve(read_experiment(None, words, algorithm="ppo", env_name="toy:chain"))
+    assert sum(calls) == 6
+    assert len(calls) == min(minibatches, 6)
+
+
+def test_a_sequence_longer_than_its_replay_is_refused_before_it_is_tried() -> None:
+    words = ["learner_config.replay.sequence.length=1000000000"]
+    with pytest.raises(ConfigError, match=r"min_size is .* sequences, but .* rows of capacity"):
+        resolve(read_experiment(None, words, algorithm="r2d2", env_name="toy:chain"))

@@ -1,17 +1,25 @@
 """Schedules stand still beyond their ends and never run backwards."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from session.config import Config
 from session.errors import ConfigError
+from surreal_like.algorithm.catalog import list_algorithms
+from surreal_like.algorithm.dqn import DQN
+from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
+from surreal_like.learner.optimizer import Optimizer
 from surreal_like.network.torso import TORSO_CONFIG
+from tests.surreal_like.algorithm.unrolls import ACTIONS, configs
 
+BOUNDED = {"type": "continuous", "dim": [2], "low": [-1.0, -1.0], "high": [1.0, 1.0]}
 VALUES = st.floats(1e-3, 10.0)
 STEPS = st.floats(-1e6, 1e6)
 
@@ -94,3 +102,39 @@ def test_what_is_spelled_out_is_what_the_defaults_have() -> None:
     base = {"rate": dict(SCHEDULE_CONFIG), "model": dict(TORSO_CONFIG)}
     config = Config({"rate": 2.0, "model": "a:B"}).extend(base, strict=True)
     assert (config.rate.kind, config.rate.start, config.model.torso) == ("constant", 2.0, "a:B")
+
+
+WRONG = [-0.1, float("inf"), float("nan"), {"kind": "piecewise", "points": [[0, 0.1], [9, -0.1]]}]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        *((name, "learning_rate") for name in list_algorithms()),
+        *((name, "critic_learning_rate") for name in ("sac", "td3", "ddpg")),
+        *((name, "entropy") for name in ("ppo", "impala", "a3c")),
+        *((name, "epsilon") for name in ("dqn", "r2d2")),
+    ],
+)
+def test_a_schedule_that_cannot_be_meant_is_refused(name: str, key: str, wrong: Any) -> None:
+    """Also where no file is checked: the parts of an algorithm are made of configs."""
+    algorithm = find_algorithm(name)
+    space = ACTIONS["discrete"] if "discrete" in algorithm.actions else BOUNDED
+    made = configs(algorithm, space, **{key: wrong})
+    owner: Any = algorithm.learner
+    if key == "epsilon":
+        owner = partial(algorithm.agent, agent_id=0, agent_mode="training")
+    with pytest.raises(ConfigError, match=f"{key} has the value .*, expected a finite number"):
+        owner(**made)
+
+
+def test_an_epsilon_above_1_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"epsilon has the value 7, .* from 0 on up to 1"):
+        DQN.agent(**configs(DQN, epsilon=7.0), agent_id=0, agent_mode="training")
+
+
+@pytest.mark.parametrize("wrong", [-1e-3, float("nan")])
+def test_an_optimizer_of_ones_own_climbs_no_loss(wrong: float) -> None:
+    with pytest.raises(ConfigError, match="learning_rate has the value"):
+        Optimizer(torch.nn.Linear(1, 1), learning_rate=wrong)

@@ -101,6 +101,9 @@ def test_evaluating_plays_so_many_episodes(run: Path) -> None:
 def test_a_loaded_policy_goes_on_learning_if_it_is_asked(run: Path) -> None:
     policy = load_policy(run, "latest", trainable=True)
     assert policy.learner.iteration == int(policy.checkpoint) > 0
+    # 400 environment steps at least, of 10,000 in which epsilon falls.
+    assert policy.learner.env_steps >= 400
+    assert policy.agent.epsilon < 0.99  # type: ignore[attr-defined]
     moments = policy.learner.optimizers["optimizer"].state_dict()["adam"]
     assert moments["steps"] == policy.learner.iteration
     greedy = load_policy(run, "latest")
@@ -111,4 +114,5 @@ def test_a_loaded_policy_goes_on_learning_if_it_is_asked(run: Path) -> None:
         policy.learn_on_batch(worker.sample())
     after = policy.get_weights()
     assert any(not np.array_equal(before[name], after[name]) for name in before)
-    assert load_policy(run, trainable=True).learner.iteration == 0
+    best = load_policy(run, trainable=True).learner
+    assert (best.iteration, best.env_steps) == (0, 0)

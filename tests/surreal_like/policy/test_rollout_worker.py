@@ -9,11 +9,14 @@ import pytest
 import torch
 
 from session.errors import ConfigError
+from surreal_like.algorithm.catalog import describe_algorithms
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import concat
 from surreal_like.policy import make_policy, worker_set
 from surreal_like.policy.rollout_worker import RolloutWorker
 from surreal_like.policy.worker_set import WorkerSet
+from surreal_like.replay.n_step_view import NStepView
+from surreal_like.replay.uniform_replay import UniformReplay
 
 SMALL = ("learner_config.model.hidden_sizes=[8]", "learner_config.device=cpu")
 COLUMNS = ("obs", "actions", "rewards", "discounts")
@@ -74,6 +77,67 @@ def test_fragments_of_transitions_continue_each_other() -> None:
         assert torch.equal(joined(parts, name), whole[name]), name
 
 
+SEQUENCES = ("learner_config.replay.sequence={length: 6, burn_in: 2, period: 3}",)
+
+
+def sequences(fragment: int, **given: Any) -> RolloutWorker:
+    policy = make_policy("r2d2", env="toy:chain", overrides=[*SMALL, *SEQUENCES])
+    return RolloutWorker(policy, rollout_fragment_length=fragment, **given)
+
+
+def test_fragments_of_sequences_continue_each_other() -> None:
+    with sequences(5) as short:
+        parts = [short.sample() for _ in range(8)]
+    with sequences(60) as long:
+        whole = long.sample()
+    assert whole.obs.shape[0] == whole.first.shape[0] == 9
+    assert whole.weights.shape == whole.indices.shape == (whole.rewards.shape[1],)
+    for name in (*COLUMNS, "first", "mask"):
+        seen = torch.cat([part[name] for part in parts], 1)
+        assert torch.equal(seen, whole[name][:, : seen.shape[1]]), name
+    assert seen.shape[1] > 8
+
+
+def test_a_fragment_that_completes_no_sample_is_followed_by_the_next() -> None:
+    with sequences(1, num_envs=2) as short:
+        assert short.sample().rewards.shape[1] > 0
+    words = [*SMALL, "learner_config.algo.n_step=9"]
+    with RolloutWorker(make_policy("dqn", env="toy:chain", overrides=words)) as long:
+        whole = long.sample()
+    with RolloutWorker(
+        make_policy("dqn", env="toy:chain", overrides=words), rollout_fragment_length=2
+    ) as short:
+        parts = [short.sample() for _ in range(20)]
+    for name in (*COLUMNS, "obs_next"):
+        seen = joined(parts, name)
+        assert torch.equal(seen, whole[name][: len(seen)]), name
+    assert len(seen) > 30
+
+
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+def test_a_policy_learns_from_what_its_worker_gives(batch_mode: str) -> None:
+    for algorithm, registration in describe_algorithms().items():
+        env = "toy:chain" if "discrete" in registration.actions else "toy:target"
+        policy = make_policy(algorithm, env=env, overrides=SMALL)
+        with RolloutWorker(policy, batch_mode=batch_mode) as each:
+            assert policy.learn_on_batch(each.sample())["skipped"] == 0.0, algorithm
+
+
+class Distant(UniformReplay):
+    """Gives transitions over five steps, whatever the config says."""
+
+    def make_view(self) -> None:
+        self.view = NStepView(5, 0.5)
+
+
+def test_a_replay_of_the_authors_defines_the_samples() -> None:
+    words = [*SMALL, f"learner_config.replay.type={__name__}:Distant"]
+    policy = make_policy("dqn", env="toy:chain", overrides=words)
+    with RolloutWorker(policy, batch_mode="complete_episodes") as own:
+        batch = own.sample()
+    assert batch.discounts[0] == 0.5**5
+
+
 @pytest.mark.parametrize("algorithm", ["impala", "dqn"])
 def test_a_batch_is_one_whole_episode(algorithm: str) -> None:
     with worker(algorithm, batch_mode="complete_episodes") as whole:
@@ -129,9 +193,10 @@ def test_learned_steps_move_the_schedules() -> None:
     assert policy.agent.epsilon < 1.0  # type: ignore[attr-defined]
 
 
-def test_a_worker_set_of_rows_is_refused() -> None:
-    with pytest.raises(ConfigError, match="dqn learns from single rows"):
-        WorkerSet(make_policy("dqn", env="toy:chain", overrides=SMALL), num_workers=1)
+@pytest.mark.parametrize(("algorithm", "gives"), [("dqn", "single rows"), ("r2d2", "sequences")])
+def test_a_worker_set_of_rows_or_sequences_is_refused(algorithm: str, gives: str) -> None:
+    with pytest.raises(ConfigError, match=f"{algorithm} learns from {gives}"):
+        WorkerSet(make_policy(algorithm, env="toy:chain", overrides=SMALL), num_workers=1)
 
 
 @pytest.mark.slow

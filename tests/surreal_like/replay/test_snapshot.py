@@ -90,6 +90,22 @@ def test_rows_and_accounts_outlive_the_process(make: Make, kind: str) -> None:
     assert cluster.senders[0].window.inserted == 80
 
 
+def test_a_snapshot_that_is_restored_draws_on(make: Make) -> None:
+    cluster = make()
+    cluster.send(0, 5)
+    cluster.until(cluster.acked)
+    states = []
+    for incarnation in (1, 2):
+        if incarnation == 2:
+            end(cluster)
+            cluster.start(0, incarnation=2)
+        counts(cluster, f"replay-0/{incarnation}")
+        service = cluster.frames[0]._service
+        assert service is not None
+        states.append(service._replay.state()["selector"]["generator"])
+    assert states[0] == states[1]
+
+
 def test_unrolls_outlive_the_process_too(make: Make) -> None:
     kind = "surreal_like.replay.fifo_replay:FIFOReplay"
     cluster = make(type=kind, capacity=200, replay_proportion=0.5, replay_capacity=100)

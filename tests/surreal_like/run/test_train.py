@@ -85,6 +85,15 @@ def small(
     return run
 
 
+def test_a_budget_that_is_used_before_the_first_update_is_a_failure() -> None:
+    """It is looked at often near its end, so hardly an update fits into 10 steps."""
+    run = small(changed={"session_config.stop": {"env_steps": 10, "eval_episodes": 1}})
+    assert (run.result["status"], run.exit_code) == ("failed", 1)
+    reason = str(run.result["reason"])
+    assert reason.startswith("budget of 10 env_steps used before the first update: ")
+    assert run.result["iterations"] == 0
+
+
 # -- a run ----------------------------------------------------------------------------------------
 
 
