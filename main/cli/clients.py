@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -83,7 +84,7 @@ def _make_certificate(folder: RunFolder, host: str) -> str:
 def _sessions(folder: RunFolder) -> str:
     """Returns the table of all sessions, as the gateways have written it last."""
     rows = []
-    for path in sorted(folder.gateways.glob("*.json")) if folder.gateways.is_dir() else ():
+    for path in sorted(folder.gateways.glob("*.json")) if os.path.isdir(folder.gateways) else ():
         try:
             found = json.loads(path.read_text())["sessions"]
         except (OSError, ValueError, KeyError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import textwrap
 from collections.abc import Callable, Mapping
@@ -188,7 +189,7 @@ def _next(ended: Run) -> list[str]:
     """Returns useful next commands."""
     folder, commands = ended.folder, []
     ours, board = program("surreal-like"), program("tensorboard")
-    if (folder / "checkpoints" / "best").is_dir():
+    if os.path.isdir(folder / "checkpoints" / "best"):
         commands.append(f"{ours} evaluate {folder}")
     if ended.exit_code in _RESUMABLE:
         commands.append(f"{ours} train --resume --folder {folder}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -99,7 +100,7 @@ def _load_module(dotted: str, what: str) -> ModuleType:
 def _load_file(path: Path, kind: str) -> ModuleType:
     """Imports a file under a unique module name, once per process."""
     resolved = path.expanduser().resolve()
-    if not resolved.is_file():
+    if not os.path.isfile(resolved):
         raise ConfigError(f"{kind} {str(path)!r}: there is no such file ({resolved})")
     digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
     module_name = f"{OWN_FILE}{resolved.stem}_{digest}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -92,13 +93,13 @@ def checkpoint_of(text: str) -> Path:
         UsageError: the run or the checkpoint does not exist.
         CheckpointError: the checkpoint is incomplete.
     """
-    if (Path(text) / "state.json").is_file():
+    if os.path.isfile(Path(text) / "state.json"):
         read_state(Path(text))
         return Path(text)
     named = _NAMED.fullmatch(text)
     name, checkpoint = named.groups() if named else (text, "")
     for path in (Path(name), RUNS / name):
-        if (path / "config.yaml").is_file():
+        if os.path.isfile(path / "config.yaml"):
             run = RunFolder(path)
             return whole_checkpoint(run, checkpoint or default_checkpoint(run))
     raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 from collections.abc import Iterable
@@ -57,7 +58,7 @@ def own_file_changed(config: Config, folder: RunFolder) -> bool:
     """Returns True if a file of the user differs from the copy of the run's start."""
     for file in own_files(config):
         kept = folder.code / file.name
-        if file.is_file() and kept.is_file() and kept.read_bytes() != file.read_bytes():
+        if os.path.isfile(file) and os.path.isfile(kept) and kept.read_bytes() != file.read_bytes():
             return True
     return False
 
@@ -99,10 +100,10 @@ def keep_code(config: Config, folder: RunFolder) -> None:
         config["recorded"] = {**(folder.read_config().get("recorded") or {}), **recorded}
         return
     for each in own_files(config):
-        if each.is_file():
+        if os.path.isfile(each):
             _copy(each, folder.code / each.name)
     file = own_file(config)
-    if file is not None and file.is_file():
+    if file is not None and os.path.isfile(file):
         recorded["algorithm_sha256"] = file_hash(file)
     modules: dict[str, str] = recorded.pop("modules", {})
     for below, place in modules.items():
@@ -120,7 +121,7 @@ def keep_file(place: str, folder: RunFolder) -> None:
     """Copies the file of ``file.py:name`` into ``code/``, if it is there; a copy is kept."""
     file = Path(place.partition(":")[0]).expanduser()
     copy = folder.code / file.name
-    if file.suffix == ".py" and file.is_file() and not copy.exists():
+    if file.suffix == ".py" and os.path.isfile(file) and not copy.exists():
         _copy(file, copy)
 
 

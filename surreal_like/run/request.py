@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -90,7 +91,7 @@ class RunRequest:
             )
         if self.start_from is not None and self.resume:
             raise UsageError("--from begins a new run; with --resume choose with --checkpoint")
-        if self.experiment is not None and Path(self.experiment).is_dir():
+        if self.experiment is not None and os.path.isdir(self.experiment):
             raise UsageError(
                 f"{self.experiment} is a folder, not an experiment; a run is resumed by "
                 "--resume --folder RUN"
@@ -341,13 +342,13 @@ _OWN = (("", "algorithm"), ("learner_config", "execution_plan"))
 def _with_code(user: Config, folder: RunFolder) -> Config:
     """Returns the experiment of a run; files of its author that are gone are found in ``code/``."""
     user = user.copy()
-    there = [path for path in user.session_config.get("import_path", []) if Path(path).is_dir()]
+    there = [path for path in user.session_config.get("import_path", []) if os.path.isdir(path)]
     code = [str(folder.code.absolute())] if folder.code.is_dir() else []
     user.session_config.import_path = [*there, *code]
     here = RunFolder(folder.path.absolute())
     for section, key in _OWN:
         place = (user[section] if section else user).get(key)
-        there_now = Path((place or "").partition(":")[0]).expanduser().is_file()
+        there_now = os.path.isfile(Path((place or "").partition(":")[0]).expanduser())
         if place and (from_snapshot() or not there_now):
             (user[section] if section else user)[key] = in_snapshot(place, here)
     return user

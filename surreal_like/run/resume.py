@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ def recorded_config(folder: RunFolder) -> Config:
     Raises:
         UsageError: the folder is no run folder.
     """
-    if not folder.config.is_file():
+    if not os.path.isfile(folder.config):
         raise UsageError(
             f"{folder} is no run to resume: it has no config.yaml; without --resume it is begun"
         )

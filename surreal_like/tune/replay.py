@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +50,7 @@ def replay_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     """
     path = Path(path)
     tuning, name = path.parent, path.name
-    if not (tuning / TUNING).is_file():
+    if not os.path.isfile(tuning / TUNING):
         raise UsageError(f"{path} is no trial of a tuning: {tuning} has no {TUNING}")
     trials = read_state(tuning)["trials"]
     names = [each["name"] for each in trials]

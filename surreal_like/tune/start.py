@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -183,7 +184,7 @@ def read_given(
         return read_tune_file(file, words), folder
     path = folder or newest_path(Path(file).stem if file is not None else None, TUNING)
     source = path / TUNE_FILE
-    if not source.is_file():
+    if not os.path.isfile(source):
         raise UsageError(f"{path} is no tuning to resume: it has no {TUNE_FILE}")
     found = read_tune_file(file if file is not None else source, words)
     _check_resumed(read_tune_file(source), found, path, allowed)
