@@ -58,7 +58,11 @@ def _holds(path: Path) -> bool:
 
 def _began(folder: RunFolder) -> float:
     file = folder.path / "tune.yaml" if is_tuning(folder) else folder.config
-    return file.stat().st_mtime
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        # A tuning whose tune file is gone.
+        return 0.0
 
 
 def find_run(text: str) -> RunFolder:

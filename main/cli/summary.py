@@ -94,7 +94,7 @@ def outcome(result: Mapping[str, Any]) -> str:
             return f"solved at {tenths(solved)} of counted time and {at}: {reason}"
         return f"solved in {tenths(solved)} and {at} env steps: {reason}"
     words = outcome_word(result)
-    if "env_steps" in result:
+    if result.get("env_steps") is not None:
         time = took(result, counted=_is_counted(result))
         words += f" after {time} and {count(result['env_steps'])} env steps"
     return words if reason == result.get("status") else f"{words}: {reason}"
@@ -172,7 +172,8 @@ def _way(result: Mapping[str, Any]) -> str:
 
 
 def _waiting(progress: list[dict[str, Any]]) -> str:
-    shares = [line["waiting_share"] for line in progress if line.get("iterations")]
+    found = [line.get("waiting_share") for line in progress if line.get("iterations")]
+    shares = [share for share in found if share is not None]
     return f"{percent(statistics.fmean(shares))} of its time" if shares else ""
 
 

@@ -24,7 +24,7 @@ from session.errors import ConfigError, SurrealError
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.algorithm.updates import check_arguments
-from surreal_like.run.own_code import OWN_FILE
+from surreal_like.run.own_code import OWN_FILE, split_place
 
 
 def find_algorithm(name: str) -> type[Algorithm]:
@@ -32,7 +32,7 @@ def find_algorithm(name: str) -> type[Algorithm]:
 
     Raises ConfigError if there is none, or if its module cannot be imported.
     """
-    place, _, class_name = list_algorithms().get(name, name).partition(":")
+    place, class_name = split_place(list_algorithms().get(name, name))
     if place.endswith(".py"):
         module = _load_file(Path(place), "algorithm")
     elif class_name:
@@ -62,7 +62,7 @@ def find_function(name: str, key: str, argument: str) -> Callable[[Any], Any]:
     Raises ConfigError if there is none, if its module cannot be imported, or if it does not take
     one argument.
     """
-    place, _, function = name.partition(":")
+    place, function = split_place(name)
     if not function:
         raise ConfigError(
             f"{key} is {name!r}, expected file.py:function or package.module:function"

@@ -23,7 +23,7 @@ from session.wire import Address, AddressBook, Message
 from session.wire.security import Security, write_private
 from surreal_like.join.server import ANSWERS, ENDPOINT
 from surreal_like.join.tokens import Token
-from surreal_like.run.own_code import file_hash
+from surreal_like.run.own_code import file_hash, split_place
 
 _ANSWER_SECONDS = 4.5
 
@@ -158,7 +158,7 @@ def _write(fields: Mapping[str, Any], folder: RunFolder, algorithm: Path | None)
     book = AddressBook({name: Address.same(at) for name, at in fields["addresses"].items()})
     if algorithm is not None:
         folder.code.mkdir(exist_ok=True)
-        name = Path(str(config.algorithm).partition(":")[0]).name
+        name = Path(split_place(str(config.algorithm))[0]).name
         shutil.copyfile(algorithm, folder.code / name)
     config.dump_file(folder.config)
     folder.addresses.write_text(book.dump())

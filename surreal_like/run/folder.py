@@ -13,7 +13,7 @@ from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.run.code_archive import archive_files
-from surreal_like.run.own_code import own_files
+from surreal_like.run.own_code import own_files, split_place
 
 RUNS = Path("runs")
 # State of a tuning, in its folder.
@@ -44,7 +44,7 @@ def experiment_name(path: str | Path | None, user: Config) -> str:
 
 
 def _algorithm_word(algorithm: str) -> str:
-    file, _, class_name = algorithm.partition(":")
+    file, class_name = split_place(algorithm)
     return class_name or Path(file).stem
 
 
@@ -120,6 +120,7 @@ def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Itera
         made.insert(0, path)
     folder = RunFolder(path)
     if resume:
+        folder.check_places()
         folder.lock()
     try:
         if not resume:

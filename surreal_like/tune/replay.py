@@ -57,7 +57,7 @@ def replay_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     if name not in names:
         raise UsageError(f"tuning {tuning} has no trial {name}; there are {len(names)}")
     file = read_tune_file(tuning / TUNE_FILE)
-    ancestor, changes = schedule_of(name, read_exploits(tuning))
+    ancestor, changes = schedule_of(name, read_exploits(tuning, names, file.space.mutable))
     number = names.index(ancestor)
     # A trial that has loaded others has other settings now than at its start.
     settings = (

@@ -80,8 +80,8 @@ def run_tuning(
         if resume:
             state = read_state(own.path)
             trials = restored_trials(state, retry_errors=retry_errors)
-            skipped = state.get("skipped", 0)
-            _continue(trials, scheduler, state["scheduler"], own, file)
+            skipped = state.get("skipped") or 0
+            _continue(trials, scheduler, state.get("scheduler") or {}, own, file)
         for number, settings in enumerate(file.settings()[len(trials) :], len(trials)):
             trials.append(Trial(trial_name(number), settings))
         tuning = Tuning(
@@ -120,7 +120,13 @@ def _continue(
     """
     same, planned = file.rules == read_tune_file(folder.path / TUNE_FILE).rules, file.settings()
     if same:
-        scheduler.restore(state)
+        try:
+            scheduler.restore(state)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ConfigError(
+                f"{folder.path / TUNING} is damaged: the state of its scheduler does not fit "
+                f"({error!r})"
+            ) from None
     for number, trial in enumerate(trials):
         run = RunFolder(folder.path / trial.name)
         if not run.config.is_file() and planned[number]:
