@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from session.errors import CheckpointError
+from session.errors import CheckpointError, ConfigError
 from session.folder import write_atomically
+from session.json_file import TEXT, read_object
 
 _STATE = "state.json"
 _ASIDE = "aside"
@@ -226,10 +227,10 @@ def read_sealed(path: Path) -> dict[str, Any]:
         CheckpointError: the file cannot be read, or was changed after it was saved.
     """
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
-        checksum = content.pop("blake2b")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read: {_words(error, path)}") from None
+        content = read_object(path, {"blake2b": TEXT})
+    except ConfigError as error:
+        raise CheckpointError(str(error)) from None
+    checksum = content.pop("blake2b")
     if _checksum_of(json.dumps(content)) != checksum:
         raise CheckpointError(f"{path} was changed after it was saved")
     return content

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import sys
 import tempfile
@@ -15,13 +14,94 @@ from pathlib import Path
 from typing import IO, Any
 
 from session.config import Config
+from session.config.defaults import CHOICES
 from session.config.sections import SECTIONS
 from session.errors import ConfigError, UsageError
+from session.json_file import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    VALUE,
+    MapOf,
+    Maybe,
+    Nullable,
+    fault,
+    read_object,
+)
+from session.tail import Tail
 
 # Variable of the environment: folder with the unpacked code of a run, while a process runs with it.
 UNPACKED = "SURREAL_LIKE_UNPACKED"
 # A process that checks `in_use` holds a shared lock for a moment, so locking is retried.
 _LOCK_SECONDS = 0.2
+_NUMBERS = MapOf(Maybe(VALUE))
+_EVALUATION = Maybe(
+    {
+        "mean_return": VALUE,
+        "episodes": COUNT,
+        "iteration": COUNT,
+        "env_steps": COUNT,
+        "wall_seconds": NUMBER,
+    }
+)
+_TRAIN = {"mean_return_100": Nullable(VALUE)}
+_LAG = {name: Nullable(VALUE) for name in ("mean_versions", "max_versions", "mean_updates")}
+# Fields of a line of progress and of the result that are read again.
+_REPORTED = {
+    **dict.fromkeys(("iteration", "repeated_iterations", "frames"), Maybe(COUNT)),
+    **dict.fromkeys(("rates", "replay"), Maybe(_NUMBERS)),
+    "experience": Maybe(dict.fromkeys(("pushed", "inserted", "dropped"), COUNT)),
+    **dict.fromkeys(("waiting_share", "real_seconds", "held_seconds"), Maybe(NUMBER)),
+    **dict.fromkeys(("eval", "best_eval"), _EVALUATION),
+    # Newest evaluations of modes that do not judge.
+    **dict.fromkeys(CHOICES["session_config.evaluator.mode"], Maybe({"mean_return": VALUE})),
+}
+_TOTALS = ("env_steps", "iterations", "episodes")
+PROGRESS = {
+    **_REPORTED,
+    **dict.fromkeys(_TOTALS, COUNT),
+    "wall_seconds": NUMBER,
+    "train": _TRAIN,
+    "lag": _LAG,
+    "standstill": Maybe(TEXT),
+    "version": Maybe(COUNT),
+    "metrics": Maybe(MapOf(_NUMBERS)),
+    "time": Maybe(_NUMBERS),
+    "episodes_since_load": Maybe(COUNT),
+}
+RESULT = {
+    **_REPORTED,
+    **dict.fromkeys(_TOTALS, Maybe(COUNT)),
+    "wall_seconds": Maybe(NUMBER),
+    "status": TEXT,
+    "reason": Maybe(TEXT),
+    "goal_met": Maybe(FLAG),
+    "train": Maybe(_TRAIN),
+    "lag": Maybe(_LAG),
+    "latency": Maybe(MapOf(VALUE)),
+    "solved": Maybe(dict.fromkeys(("greedy_seconds", "greedy_env_steps"), Nullable(VALUE))),
+    "components": Maybe(MapOf({"restarts": Maybe(COUNT), "exit_code": Maybe(NUMBER)})),
+    # Of a tuning.
+    "seconds": Maybe(NUMBER),
+    "trials": Maybe(MapOf({"env_steps": Maybe(COUNT)})),
+}
+# Other fields are checked against the defaults when a run is resumed.
+_CONFIG = {
+    "algorithm": TEXT,
+    **dict.fromkeys(SECTIONS, OBJECT),
+    "recorded": Maybe(OBJECT),
+    "run": Maybe(
+        {
+            **dict.fromkeys(("started", "first_started", "seconds_before"), Maybe(NUMBER)),
+            **dict.fromkeys(("part", "generation"), Maybe(COUNT)),
+            **dict.fromkeys(("launcher", "load_from", "trial", "launched_as"), Maybe(TEXT)),
+            "settings": Maybe(OBJECT),
+        }
+    ),
+}
+EVENT = {"time": Maybe(NUMBER), "event": TEXT}
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -85,6 +165,23 @@ class RunFolder:
                 below.mkdir()
         except OSError as error:
             raise UsageError(f"cannot make the run folder {self.path}: {error.strerror}") from None
+
+    def check_places(self) -> None:
+        """Checks that files are files and folders are folders, before a run goes on in them.
+
+        Raises:
+            UsageError: something else is in the place of one; the message names it.
+        """
+        files = [self.config, self.topology, self.addresses, self.result, self.progress]
+        folders = [self.logs, self.checkpoints, self.alive, self.checkpoints / "learner"]
+        for below in (self.logs, self.alive):
+            files += below.iterdir() if below.is_dir() else ()
+        for path in (*files, self.events):
+            if path.is_dir():
+                raise UsageError(f"{path} is a folder, a run has a file there: move it away")
+        for path in folders:
+            if path.exists() and not path.is_dir():
+                raise UsageError(f"{path} is a file, a run has a folder there: move it away")
 
     def make_below(self) -> None:
         """Creates the folders that components write into, if no launcher has done so."""
@@ -168,12 +265,29 @@ class RunFolder:
         return Path(tempfile.gettempdir()) / f"sl-{digest}"
 
     def read_result(self) -> Mapping[str, Any] | None:
-        """The content of ``result.json``, None while there is none."""
+        """The content of ``result.json``, None while there is none or if it is damaged."""
         try:
-            result = json.loads(self.result.read_text())
-        except (OSError, ValueError):
+            return read_object(self.result, RESULT)
+        except ConfigError:
             return None
-        return result if isinstance(result, dict) else None
+
+    @property
+    def result_damage(self) -> str:
+        """The reason for which ``result.json`` is not read, with its path; empty without one."""
+        try:
+            read_object(self.result, RESULT)
+        except ConfigError as error:
+            return str(error) if os.path.lexists(self.result) else ""
+        return ""
+
+    def progress_tail(self) -> Tail:
+        """Returns a reader of all lines of ``progress.jsonl``; damaged ones are left out."""
+        return Tail(self.progress, catch_up_bytes=None, shape=PROGRESS)
+
+    def last_progress(self) -> dict[str, Any]:
+        """Returns the newest line of ``progress.jsonl``; empty while there is none."""
+        found = Tail(self.progress, shape=PROGRESS).objects()
+        return found[-1] if found else {}
 
     def read_config(self) -> Config:
         """Returns the resolved config of the run; an unchanged file is read once.
@@ -193,6 +307,8 @@ class RunFolder:
                 f"{self.config} is not the config of a run: it has no {', '.join(missing)}; it "
                 "was emptied or cut short: put a copy of it back"
             )
+        if wrong := fault(config.to_dict(), _CONFIG):
+            raise ConfigError(f"{self.config} is damaged: {wrong}; put a copy of it back")
         return config
 
     def read_run(self) -> Mapping[str, Any]:

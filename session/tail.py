@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from session.json_file import OBJECT, Shape, parse_object
 
 _CATCH_UP_BYTES = 1 << 16
 
@@ -16,10 +17,17 @@ class Tail:
         path: need not exist yet; if it becomes shorter it is read from its start.
         catch_up_bytes: maximum size read of the content before the first call, from the start of
             a line; None: everything.
+        shape: of each line that :meth:`objects` returns.
     """
 
-    def __init__(self, path: Path, catch_up_bytes: int | None = _CATCH_UP_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        catch_up_bytes: int | None = _CATCH_UP_BYTES,
+        shape: Shape = OBJECT,
+    ) -> None:
         self._path = path
+        self._shape = shape
         self._catch_up_bytes = catch_up_bytes
         self._place: int | None = None
         self._inode = 0
@@ -27,6 +35,9 @@ class Tail:
 
     def lines(self) -> list[str]:
         """Returns the complete lines added since the last call."""
+        return [line.decode("utf-8", "replace") for line in self._new_lines()]
+
+    def _new_lines(self) -> list[bytes]:
         try:
             with self._path.open("rb") as file:
                 return self._read(file)
@@ -34,18 +45,16 @@ class Tail:
             return []
 
     def objects(self) -> list[dict[str, Any]]:
-        """Returns the new lines that are JSON objects, decoded; skips all others."""
+        """Returns the new lines that are objects of the shape; leaves all others out."""
         found = []
-        for line in self.lines():
+        for line in self._new_lines():
             try:
-                value = json.loads(line)
+                found.append(parse_object(line, self._shape))
             except ValueError:
                 continue
-            if isinstance(value, dict):
-                found.append(value)
         return found
 
-    def _read(self, file: Any) -> list[str]:
+    def _read(self, file: Any) -> list[bytes]:
         status = self._path.stat()
         if self._place is None:
             self._place = self._first_place(file, status.st_size)
@@ -57,7 +66,7 @@ class Tail:
         text = self._rest + file.read()
         self._place = file.tell()
         *whole, self._rest = text.split(b"\n")
-        return [line.decode("utf-8", "replace") for line in whole]
+        return whole
 
     def _first_place(self, file: Any, size_bytes: int) -> int:
         if self._catch_up_bytes is None or size_bytes <= self._catch_up_bytes:
@@ -66,9 +75,3 @@ class Tail:
         file.readline()
         place: int = file.tell()
         return place
-
-
-def last_object(path: Path) -> dict[str, Any] | None:
-    """Returns the last JSON object of a file of JSON lines, None if it has none."""
-    found = Tail(path).objects()
-    return found[-1] if found else None

@@ -154,6 +154,15 @@ def unsafe_arguments(call: ast.Call) -> Iterator[str]:
         yield f"line {call.lineno} allows pickle"
 
 
+def commands_ask_for_names_of_any_length(source: Source) -> Iterator[str]:
+    """`Path.is_file` raises an error for a name that is too long, os.path.isfile answers no."""
+    for node in source.nodes:
+        if not isinstance(node, ast.Attribute) or dotted_name(node) == "os.path.exists":
+            continue
+        if node.attr in {"is_file", "is_dir", "exists"}:
+            yield f"line {node.lineno} uses Path.{node.attr}, which os.path has, too"
+
+
 def names_say_what_is_inside(source: Source) -> Iterator[str]:
     for part in Path(source.path).with_suffix("").parts:
         if part.strip("_") in VAGUE_NAMES:
@@ -215,6 +224,7 @@ RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (nothing_imports_main, PACKAGES),
     (servers_do_without_torch, PACKAGES),
     (no_code_from_data, (*PACKAGES, "benchmarks")),
+    (commands_ask_for_names_of_any_length, ("main",)),
     (names_say_what_is_inside, EVERYWHERE),
     (binds_no_outer_interface, PACKAGES),
     (functions_are_short, EVERYWHERE),
@@ -245,6 +255,8 @@ BAD: tuple[tuple[Rule, str, str], ...] = (
     (no_code_from_data, "session/a.py", "yaml.load(text)"),
     (no_code_from_data, "session/a.py", "yaml.load(text, Loader=yaml.FullLoader)"),
     (no_code_from_data, "session/a.py", "np.load(path, allow_pickle=True)"),
+    (commands_ask_for_names_of_any_length, "main/a.py", "Path(word).is_file()"),
+    (commands_ask_for_names_of_any_length, "main/a.py", "found = filter(Path.exists, paths)"),
     (names_say_what_is_inside, "surreal_like/utils.py", ""),
     (names_say_what_is_inside, "surreal_like/_common/a.py", ""),
     (binds_no_outer_interface, "session/a.py", f"socket.bind('{ANY_INTERFACE[0]}')"),
@@ -271,6 +283,7 @@ GOOD: tuple[tuple[Rule, str, str], ...] = (
     (no_code_from_data, "session/a.py", "torch.load(path, weights_only=True); net.eval()"),
     (no_code_from_data, "session/a.py", "np.load(path, allow_pickle=False); re.compile('')"),
     (no_code_from_data, "session/a.py", "yaml.load(text, Loader=PlainLoader)"),
+    (commands_ask_for_names_of_any_length, "main/a.py", "os.path.isfile(a) or os.path.exists(a)"),
     (binds_no_outer_interface, "session/a.py", f'"""Never {ANY_INTERFACE[0]}."""'),
     (functions_are_short, "session/a.py", LONG_BY_DOCSTRING),
     (entries_are_short, "main/cli.py", "x = 1\n" * 41),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import os
 
 from session.config.sections import SECTIONS
 from session.errors import UsageError
@@ -110,4 +110,4 @@ def request_of(given: argparse.Namespace) -> RunRequest:
 
 
 def _is_file(word: str) -> bool:
-    return "=" not in word or Path(word).is_file()
+    return "=" not in word or os.path.isfile(word)

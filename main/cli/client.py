@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,7 +84,7 @@ def _copy(language: str, folder: str = ".", *more: str) -> int:
             f"{', '.join(_FILES)}, then a folder"
         )
     source, target = Path(clients.__file__).parent, Path(folder)
-    taken = [name for name in _FILES[language] if (target / name).exists()]
+    taken = [name for name in _FILES[language] if os.path.exists(target / name)]
     if taken:
         raise UsageError(f"{target / taken[0]} is there already: remove it, or name another folder")
     try:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
+import os
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
-from session.errors import UsageError
+from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
+from session.json_file import COUNT, NUMBER, TEXT, VALUE, Nullable, read_object
 from session.launchers.registry import launcher_of
 from session.show.text import MISSING, columns, count, decimal
 from session.stream.certificate import write_certificate
@@ -31,6 +33,16 @@ _HEAD = (
 )
 _RIGHT = (5, 6, 7, 8, 9)
 _MODES = ("train", "act", "evaluate")
+_SESSIONS = {
+    "sessions": [
+        {
+            **dict.fromkeys(("name", "mode", "state", "address"), TEXT),
+            **dict.fromkeys(("steps", "episodes"), COUNT),
+            **dict.fromkeys(("last_return", "round_trip_seconds"), Nullable(VALUE)),
+            "idle_seconds": NUMBER,
+        }
+    ]
+}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -51,13 +63,18 @@ def run(argv: Sequence[str]) -> int:
         _share(run_folder)
     else:
         print(_sessions(run_folder))
-        tokens = read_tokens(folder)
+        tokens = read_tokens(folder, _warn)
         if tokens:
             rows = [
                 [each.name, ", ".join(each.modes) or "all", _date(each.until)] for each in tokens
             ]
             print(columns(["token", "modes", "until"], rows))
     return 0
+
+
+def _warn(text: str) -> None:
+    """Reports a file that is left out; the others are listed."""
+    sys.stderr.write(f"surreal-like: {text}; it is left out\n")
 
 
 def _share(folder: RunFolder) -> None:
@@ -83,17 +100,18 @@ def _make_certificate(folder: RunFolder, host: str) -> str:
 def _sessions(folder: RunFolder) -> str:
     """Returns the table of all sessions, as the gateways have written it last."""
     rows = []
-    for path in sorted(folder.gateways.glob("*.json")) if folder.gateways.is_dir() else ():
+    for path in sorted(folder.gateways.glob("*.json")) if os.path.isdir(folder.gateways) else ():
         try:
-            found = json.loads(path.read_text())["sessions"]
-        except (OSError, ValueError, KeyError):
+            found = read_object(path, _SESSIONS)["sessions"]
+        except ConfigError as error:
+            _warn(str(error))
             continue
         rows += [[path.stem, *_cells(each)] for each in found]
     return columns(_HEAD, rows, right=_RIGHT) if rows else "no sessions"
 
 
 def _cells(session: dict[str, Any]) -> list[str]:
-    round_trip = session.get("round_trip_seconds")
+    round_trip = session["round_trip_seconds"]
     return [
         session["name"],
         session["mode"],

@@ -18,7 +18,6 @@ from session.launchers.registry import launcher_of
 from session.program import install_line
 from session.show.run_state import state_of, took
 from session.show.text import GAP, MISSING, columns, count, decimal
-from session.tail import last_object
 from surreal_like.run.folder import RUNS
 
 
@@ -132,7 +131,7 @@ def _runs(*, as_json: bool) -> None:
 def _known(folder: RunFolder) -> dict[str, Any]:
     """Reads the facts of a run from its files; None for unknown facts."""
     # A run that goes on has no result yet, but progress.
-    result = folder.read_result() or last_object(folder.progress) or {}
+    result = folder.read_result() or folder.last_progress()
     try:
         config = folder.read_config()
         what = {

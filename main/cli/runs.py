@@ -41,24 +41,28 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
 
 def all_runs() -> list[RunFolder]:
     """Returns runs and tunings below ``runs/``; the one started or resumed last is at the end."""
-    if not RUNS.is_dir():
+    if not os.path.isdir(RUNS):
         return []
     return sorted(map(RunFolder, filter(_holds, RUNS.iterdir())), key=_began)
 
 
 def is_tuning(folder: RunFolder) -> bool:
     """Returns True for the folder of a tuning."""
-    return (folder.path / TUNING).is_file()
+    return os.path.isfile(folder.path / TUNING)
 
 
 def _holds(path: Path) -> bool:
     """Returns True for the folder of a run or of a tuning."""
-    return (path / "config.yaml").is_file() or (path / TUNING).is_file()
+    return any(os.path.isfile(path / name) for name in ("config.yaml", TUNING))
 
 
 def _began(folder: RunFolder) -> float:
     file = folder.path / "tune.yaml" if is_tuning(folder) else folder.config
-    return file.stat().st_mtime
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        # A tuning whose tune file is gone.
+        return 0.0
 
 
 def find_run(text: str) -> RunFolder:
@@ -148,7 +152,11 @@ def find_runs(text: str) -> list[RunFolder]:
             raise UsageError(f"no run fits '{text}'; surreal-like list runs shows all")
         return _with_trials(found)
     if not any(_holds(path) for path in (Path(text), RUNS / text)):
-        below = [RunFolder(path.parent) for path in sorted(Path(text).glob("*/config.yaml"))]
+        # Not Path.glob, which raises an error for a name that is too long.
+        below = [
+            RunFolder(Path(path).parent)
+            for path in sorted(glob.glob(f"{glob.escape(text)}/*/config.yaml"))
+        ]
         begun = [run for run in all_runs() if run.path.name.startswith(text)]
         # Exact names first: an environment or a number may stand between a prefix and the date.
         dated = re.compile(re.escape(text) + r"-\d{8}-\d{6}.*")
@@ -180,6 +188,6 @@ def refuse_over(run: RunControl) -> None:
     if folder.over:
         reason = (folder.read_result() or {}).get("reason")
         raise UsageError(f"run {folder} is over ({reason}); to go on with it: {resume}")
-    if folder.progress.exists():
+    if os.path.exists(folder.progress):
         raise UsageError(f"run {folder} does not run: it was cut off; to go on with it: {resume}")
     raise UsageError(f"run {folder} does not run: it has no supervisor; to begin: {resume}")

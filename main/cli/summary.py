@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import textwrap
 from collections.abc import Callable, Mapping
@@ -93,7 +94,7 @@ def outcome(result: Mapping[str, Any]) -> str:
             return f"solved at {tenths(solved)} of counted time and {at}: {reason}"
         return f"solved in {tenths(solved)} and {at} env steps: {reason}"
     words = outcome_word(result)
-    if "env_steps" in result:
+    if result.get("env_steps") is not None:
         time = took(result, counted=_is_counted(result))
         words += f" after {time} and {count(result['env_steps'])} env steps"
     return words if reason == result.get("status") else f"{words}: {reason}"
@@ -171,7 +172,8 @@ def _way(result: Mapping[str, Any]) -> str:
 
 
 def _waiting(progress: list[dict[str, Any]]) -> str:
-    shares = [line["waiting_share"] for line in progress if line.get("iterations")]
+    found = [line.get("waiting_share") for line in progress if line.get("iterations")]
+    shares = [share for share in found if share is not None]
     return f"{percent(statistics.fmean(shares))} of its time" if shares else ""
 
 
@@ -188,7 +190,7 @@ def _next(ended: Run) -> list[str]:
     """Returns useful next commands."""
     folder, commands = ended.folder, []
     ours, board = program("surreal-like"), program("tensorboard")
-    if (folder / "checkpoints" / "best").is_dir():
+    if os.path.isdir(folder / "checkpoints" / "best"):
         commands.append(f"{ours} evaluate {folder}")
     if ended.exit_code in _RESUMABLE:
         commands.append(f"{ours} train --resume --folder {folder}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +17,7 @@ from session.show.text import columns, size
 def tune_file_of(words: Sequence[str]) -> Path | None:
     """Returns the file among the words if it is a tune file, else None."""
     for word in words:
-        if "=" not in word and Path(word).is_file():
+        if "=" not in word and os.path.isfile(word):
             try:
                 keys = Config.load_file(word)
             except SurrealError:

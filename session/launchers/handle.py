@@ -23,7 +23,7 @@ from session.launchers.launcher import (
 from session.launchers.registry import detached_launcher, launcher_of, load
 from session.launchers.status import rows_of_files
 from session.process.component import Topology
-from session.tail import Tail, last_object
+from session.tail import Tail
 from session.wire.sockets import poll
 
 _ANSWER_SECONDS = 5.0
@@ -75,7 +75,7 @@ class RunHandle:
 
     def progress(self) -> Mapping[str, Any]:
         """Returns the newest line of ``progress.jsonl``, empty while there is none."""
-        return last_object(self._folder.progress) or {}
+        return self._folder.last_progress()
 
     def result(self) -> Mapping[str, Any]:
         """Returns the content of ``result.json``, empty while there is none."""

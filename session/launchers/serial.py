@@ -72,7 +72,7 @@ class SerialLauncher(Supervisor):
         self._prepare = prepare
         self._frames: Frames | None = None
         # Counts the user's waiting time, including imports and earlier parts of the run.
-        before: float = (folder.read_result() or {}).get("real_seconds", 0.0)
+        before: float = (folder.read_result() or {}).get("real_seconds") or 0.0
         age = 0.0 if began is None else max(0.0, time.time() - began)
         self._began_at = time.monotonic() - age - before
 

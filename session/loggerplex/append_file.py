@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from itertools import islice
 from pathlib import Path
@@ -20,9 +21,18 @@ class AppendFile:
         rotate_bytes: the file is renamed to ``<name>.1`` (and that to ``.2``, ...) before it
             would exceed this size; 0: never.
         limit_bytes: maximum of buffered data while writes fail; newer blocks are dropped.
+        lines: the blocks are lines; the first one begins a new line, also behind a line that an
+            earlier process has left incomplete.
     """
 
-    def __init__(self, path: Path, *, rotate_bytes: int = 0, limit_bytes: int = 4 << 20) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        rotate_bytes: int = 0,
+        limit_bytes: int = 4 << 20,
+        lines: bool = False,
+    ) -> None:
         self.path = path
         self.lost = 0
         self.problem = ""
@@ -30,6 +40,7 @@ class AppendFile:
         self._rotate_bytes = rotate_bytes
         self._limit_bytes = limit_bytes
         self._blocks: deque[bytes] = deque()
+        self._complete_line = lines
 
     def add(self, block: bytes) -> None:
         """Buffers one block; the next flush writes it."""
@@ -77,13 +88,18 @@ class AppendFile:
     def _append(self, count: int) -> None:
         data = b"".join(islice(self._blocks, count))
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab", buffering=0) as file:
-            start, rest = file.tell(), memoryview(data)
+        with self.path.open("a+b", buffering=0) as file:
+            start = file.seek(0, os.SEEK_END)
+            if self._complete_line and start:
+                file.seek(start - 1)
+                data = data if file.read(1) == b"\n" else b"\n" + data
+            rest = memoryview(data)
             try:
                 while rest:
                     rest = rest[file.write(rest) :]
             except OSError:
                 file.truncate(start)
                 raise
+        self._complete_line = False
         for _ in range(count):
             self.held_bytes -= len(self._blocks.popleft())

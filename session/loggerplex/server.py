@@ -63,7 +63,7 @@ class Loggerplex(Collector):
             self._begin_anew()
         self._files: dict[str, AppendFile] = {}
         self._logs: Counter[bool] = Counter()
-        self._events = AppendFile(context.folder.events)
+        self._events = AppendFile(context.folder.events, lines=True)
         self._merge = Reorder(_REORDER_SECONDS)
         # Opened first, so that the limit of log files never excludes it.
         self._file("all")
@@ -128,7 +128,7 @@ class Loggerplex(Collector):
                 raise Bound(f"there are {most} log files already")
             self._logs[script] += 1
             path = self._folder / f"{stem}.log"
-            self._files[stem] = AppendFile(path, rotate_bytes=self._rotate_bytes)
+            self._files[stem] = AppendFile(path, rotate_bytes=self._rotate_bytes, lines=True)
         return self._files[stem]
 
     def _begin_anew(self) -> None:

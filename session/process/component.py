@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from session.errors import ConfigError
+from session.json_file import COUNT, FLAG, NUMBER, TEXT, MapOf, Maybe, read_object
 
 # Senders that are no components: operators' commands, a joined machine, the supervisor.
 COMMANDS = ("command", "join", "supervisor")
@@ -22,6 +22,21 @@ CLIENT = "client"
 _SEVERAL = ("agent", "gateway", "eval")
 _INDEX_DIGITS = 5
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_SHAPE = {
+    "components": [
+        {
+            **dict.fromkeys(("name", "kind", "module"), TEXT),
+            "index": COUNT,
+            "binds": [TEXT],
+            "connects": [TEXT],
+            "serves": MapOf(COUNT),
+            "needs_torch": FLAG,
+            "resources": {"cpu": NUMBER, "memory_bytes": COUNT, "gpu": COUNT},
+            "restart": {"max_restarts": COUNT, "window_seconds": NUMBER},
+        }
+    ],
+    "outside": Maybe([TEXT]),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +209,8 @@ class Topology:
             ConfigError: the file is missing or is not a topology.
         """
         try:
-            return cls.from_dict(json.loads(path.read_text()))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            return cls.from_dict(read_object(path, _SHAPE))
+        except (ConfigError, TypeError) as error:
             raise ConfigError(f"{path}: not a topology ({error})") from None
 
 

@@ -5,11 +5,26 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
+from session.errors import ConfigError
 from session.folder import write_atomically
+from session.json_file import COUNT, FLAG, NUMBER, TEXT, Leaf, MapOf, read_object
 from session.process.state import State
+
+_SHAPE = {
+    "name": TEXT,
+    "incarnation": COUNT,
+    "state": Leaf("a state of a component", lambda value: value in tuple(map(str, State))),
+    "pid": Leaf("a process id", lambda value: type(value) is int and 0 <= value < 1 << 31),
+    "time": NUMBER,
+    "busy_seconds": NUMBER,
+    "doing": TEXT,
+    "dropped_records": COUNT,
+    "ready": FLAG,
+    "status": MapOf(NUMBER),
+}
 
 
 @dataclass(slots=True)
@@ -76,11 +91,13 @@ def _write_over(path: Path, text: str) -> None:
 
 
 def read_beat(folder: Path, name: str) -> Beat | None:
-    """Reads a component's last heartbeat; None if there is none or it is incomplete."""
+    """Reads a component's last heartbeat; None if there is none or it is damaged."""
     try:
-        return Beat(**json.loads((folder / name).read_text()))
-    except (OSError, ValueError, TypeError):
+        found = read_object(folder / name, _SHAPE)
+    except ConfigError:
         return None
+    beat = Beat(**{each.name: found[each.name] for each in fields(Beat)})
+    return beat if beat.name == name else None
 
 
 def read_beats(folder: Path) -> dict[str, Beat]:

@@ -143,7 +143,8 @@ def overview(view: RunView, width: int = 0) -> str:
     going = view.state == "running"
     standstill = view.line.get("standstill") if going else ""
     pages = [f"{name}: {address}" for name, address in view.pages.read().items()]
-    first = [heading(view), state_line(view), standstill, view.missing_metric(), *pages]
+    damage = view.folder.result_damage
+    first = [heading(view), state_line(view), damage, standstill, view.missing_metric(), *pages]
     limits = conditions(view) if going and view.line else []
     bars = [[name, bar(share, BAR_WIDTH), text] for name, share, text in limits]
     table = _component_table(view, width)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from array import array
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from session.config.defaults import CHOICES
+from session.folder import PROGRESS
 from session.tail import Tail
 
 # Axis of a curve -> key of a line's number that is the position on this axis.
@@ -50,7 +52,8 @@ class Progress:
     """
 
     def __init__(self, path: Path, wanted: Collection[str] | None = None) -> None:
-        self._tail = Tail(path) if wanted == () else Tail(path, catch_up_bytes=None)
+        end_only = {} if wanted == () else {"catch_up_bytes": None}
+        self._tail = Tail(path, shape=PROGRESS, **end_only)
         self._wanted = None if wanted is None else set(wanted) | _axis_names()
         self._columns: dict[str, array[float]] = {}
         self._length = 0
@@ -126,7 +129,8 @@ def numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, fl
     for key, value in line.items():
         if isinstance(value, Mapping):
             yield from numbers(value, f"{prefix}{key}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        # An integer may be larger than any float.
+        elif type(value) in (int, float) and abs(value) <= sys.float_info.max:
             yield f"{prefix}{key}", float(value)
 
 

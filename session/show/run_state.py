@@ -40,8 +40,9 @@ def outcome_word(result: Mapping[str, Any]) -> str:
 
 def took(times: Mapping[str, Any], *, counted: bool) -> str:
     """Formats the duration of a run: ``wall_seconds``, and ``real_seconds`` of a counted clock."""
-    wall, real = duration(times["wall_seconds"]), times.get("real_seconds")
-    if not counted or times["wall_seconds"] is None:
+    seconds, real = times.get("wall_seconds"), times.get("real_seconds")
+    wall = duration(seconds)
+    if not counted or seconds is None:
         return wall
     return f"{wall} counted" if real is None else f"{duration(real)} ({wall} counted)"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from session.config import Config
 from session.errors import ConfigError
-from session.folder import RunFolder
+from session.folder import EVENT, RunFolder
 from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus, status_row
 from session.process.component import Topology
@@ -93,7 +93,7 @@ class RunView:
         self.beats: dict[str, Beat] = {}
         self.pages = Pages(folder)
         self._planned: list[str] = []
-        self._events = Tail(folder.events)
+        self._events = Tail(folder.events, shape=EVENT)
         self._shown: dict[tuple[str, str, str], int] = {}
         self._best = -math.inf
         self._missing_shown = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from pathlib import Path
+import os
 
 from session.config import Config
 from session.errors import ConfigError
@@ -26,7 +26,7 @@ def check_address(gateway: Config, *, insecure: bool) -> None:
         missing = "key" if key is None else "cert"
         raise ConfigError(f"session_config.gateway.tls.{missing} is null: TLS needs cert and key")
     for name, path in (("cert", cert), ("key", key)):
-        if path is not None and not Path(path).is_file():
+        if path is not None and not os.path.isfile(path):
             raise ConfigError(f"session_config.gateway.tls.{name}: there is no file {path}")
     encrypted = cert is not None or gateway.plaintext
     if not (_is_loopback(gateway.host) or insecure or (gateway.tokens and encrypted)):

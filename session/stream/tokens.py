@@ -9,15 +9,23 @@ import os
 import re
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from session.errors import UsageError
+from session.errors import ConfigError, UsageError
+from session.json_file import NUMBER, TEXT, Leaf, read_object
 
 _PREFIX = "sg1-"
 _SECRET_BYTES = 24
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_HEX = re.compile(r"[0-9a-f]{64}")
+_SHAPE = {
+    # Ascii, as hmac.compare_digest asks for.
+    "sha256": Leaf("64 hexadecimal digits", lambda v: type(v) is str and bool(_HEX.fullmatch(v))),
+    "modes": [TEXT],
+    "until": NUMBER,
+}
 _DAY_SECONDS = 86_400.0
 _READ_SECONDS = 2.0
 # More wrong tokens than this within a minute are an attack.
@@ -91,23 +99,27 @@ def _path(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def read_tokens(folder: Path) -> list[ClientToken]:
-    """Returns all tokens; files that are none are left out."""
+def read_tokens(
+    folder: Path, note: Callable[[str], object] = lambda text: None
+) -> list[ClientToken]:
+    """Returns all tokens; files that are none are left out.
+
+    Args:
+        folder: of all tokens of a run.
+        note: called with one line for each damaged file.
+    """
     found = []
     for path in sorted(folder.glob("*")) if folder.is_dir() else ():
-        token = _read(path) if _NAME.fullmatch(path.name) else None
-        if token is not None:
-            found.append(token)
+        if not _NAME.fullmatch(path.name):
+            continue
+        try:
+            content = read_object(path, _SHAPE)
+        except ConfigError as error:
+            note(str(error))
+            continue
+        modes, until = tuple(content["modes"]), float(content["until"])
+        found.append(ClientToken(path.name, content["sha256"], modes, until))
     return found
-
-
-def _read(path: Path) -> ClientToken | None:
-    try:
-        content = json.loads(path.read_text())
-        modes = tuple(str(mode) for mode in content["modes"])
-        return ClientToken(path.name, str(content["sha256"]), modes, float(content["until"]))
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
 
 
 class TokenGate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from session.folder import RunFolder
+from session.folder import EVENT, RunFolder
 from session.tail import Tail
 
 # Kinds of events whose detail is an address.
@@ -21,7 +21,7 @@ class Pages:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._tail = Tail(folder.events, catch_up_bytes=None)
+        self._tail = Tail(folder.events, catch_up_bytes=None, shape=EVENT)
         self._found: dict[str, str] = {}
 
     def read(self) -> dict[str, str]:
@@ -36,7 +36,7 @@ class Pages:
             if kind in PAGES and address.startswith(("http://", "https://")):
                 # Addresses of earlier parts of the run are invalid.
                 started = float(self._folder.read_run().get("started", 0.0))
-                if float(event.get("time", 0.0)) >= started:
+                if (event.get("time") or 0.0) >= started:
                     self._found[kind] = address
         return dict(self._found)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from session.errors import ConfigError
+from session.json_file import TEXT, MapOf, read_object
 
 IPC = "ipc://"
 _TRANSPORTS = ("inproc://", IPC, "tcp://")
@@ -69,11 +70,10 @@ class AddressBook(Mapping[str, Address]):
             ConfigError: the file is missing or is not an address book.
         """
         try:
-            entries = json.loads(path.read_text())
-            book = {name: Address(expanded(e["bind"]), e["connect"]) for name, e in entries.items()}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            entries = read_object(path, MapOf({"bind": TEXT, "connect": TEXT}))
+            return cls({n: Address(expanded(e["bind"]), e["connect"]) for n, e in entries.items()})
+        except ConfigError as error:
             raise ConfigError(f"{path}: not an address book ({error})") from None
-        return cls(book)
 
     def dump(self) -> str:
         """Returns the text of ``addresses.json``."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,7 @@ from session.errors import ConfigError, SurrealError
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.algorithm.updates import check_arguments
-from surreal_like.run.own_code import OWN_FILE
+from surreal_like.run.own_code import OWN_FILE, split_place
 
 
 def find_algorithm(name: str) -> type[Algorithm]:
@@ -31,7 +32,7 @@ def find_algorithm(name: str) -> type[Algorithm]:
 
     Raises ConfigError if there is none, or if its module cannot be imported.
     """
-    place, _, class_name = list_algorithms().get(name, name).partition(":")
+    place, class_name = split_place(list_algorithms().get(name, name))
     if place.endswith(".py"):
         module = _load_file(Path(place), "algorithm")
     elif class_name:
@@ -61,7 +62,7 @@ def find_function(name: str, key: str, argument: str) -> Callable[[Any], Any]:
     Raises ConfigError if there is none, if its module cannot be imported, or if it does not take
     one argument.
     """
-    place, _, function = name.partition(":")
+    place, function = split_place(name)
     if not function:
         raise ConfigError(
             f"{key} is {name!r}, expected file.py:function or package.module:function"
@@ -99,7 +100,7 @@ def _load_module(dotted: str, what: str) -> ModuleType:
 def _load_file(path: Path, kind: str) -> ModuleType:
     """Imports a file under a unique module name, once per process."""
     resolved = path.expanduser().resolve()
-    if not resolved.is_file():
+    if not os.path.isfile(resolved):
         raise ConfigError(f"{kind} {str(path)!r}: there is no such file ({resolved})")
     digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
     module_name = f"{OWN_FILE}{resolved.stem}_{digest}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ def export(
     if format == "onnx" and not all(map(find_spec, _PACKAGES)):
         raise MissingExtra.named("surreal-like export", "export")
     path = Path(out or f"policy.{format}")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
     policy = load_policy(folder, checkpoint, import_path=import_path)
     probe = _probe(policy)

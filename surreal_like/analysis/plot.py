@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -97,7 +98,7 @@ def save(path: Path, drawn: Callable[[], Figure]) -> Path:
     """
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"cannot draw into {path}: its name must end in {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise UsageError(f"cannot draw into {path}: there is no folder {path.parent}")
     figure = drawn()
     try:

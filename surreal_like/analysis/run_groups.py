@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def run_folders(runs: Runs) -> list[RunFolder]:
     if not paths:
         raise UsageError("no run was named: name at least one")
     for path in paths:
-        if not (path / "config.yaml").is_file():
+        if not os.path.isfile(path / "config.yaml"):
             raise UsageError(f"{path} is not a run folder: it has no config.yaml")
     return [RunFolder(path) for path in paths]
 

@@ -12,7 +12,6 @@ from session.folder import RunFolder
 from session.show.charts import COLOURS, FAINT, INK, label, legend, make_figure, title
 from session.show.progress import Curve, Progress
 from session.show.text import decimal
-from session.tail import Tail
 from surreal_like.analysis.run_curves import RunCurves, check_metric
 from surreal_like.tune.dimension import LISTS
 from surreal_like.tune.lineage import Arrow, Part, lineage, read_exploits
@@ -109,7 +108,7 @@ def draw_scores(tuning: TuningData, metric: str | None = None, x: str | None = N
 def _scores(run: RunFolder, tune: Mapping[str, Any], name: str, axis: str) -> Curve:
     """Returns the scores of a trial: lines of progress with enough episodes since an exploit."""
     scores = Progress(run.progress, [name])
-    for line in Tail(run.progress, catch_up_bytes=None).objects():
+    for line in run.progress_tail().objects():
         if score_of(line, tune) is not None:
             scores.add(line)
     return scores.curve(name, axis)
@@ -122,7 +121,8 @@ def draw_lineage(tuning: TuningData) -> Figure:
         UsageError: there was no exploit.
         MissingExtra: matplotlib is not installed.
     """
-    exploits = read_exploits(tuning.path)
+    names = [each.name for each in tuning.trials]
+    exploits = read_exploits(tuning.path, names, tuning.file.space.mutable)
     if not exploits:
         raise UsageError(f"{tuning.path} has no exploit to draw: no trial has loaded another one")
     drawn = tuning.file.settings()
@@ -139,12 +139,12 @@ def draw_lineage(tuning: TuningData) -> Figure:
     )
     colours = _colours([each.name for each in tuning.trials])
     _rows(all_axes[0], tuning, parts, arrows, colours)
-    names = short_names(keys)
+    short = short_names(keys)
     for axes, key in zip(all_axes[1:], keys, strict=True):
         _panel(axes, tuning, key, parts, colours)
-        label(axes, "", names[key])
+        label(axes, "", short[key])
         axes.set_xlim(all_axes[0].get_xlim())
-    label(all_axes[-1], f"{_UNITS[tuning.file.tune.time]} of the trial", names.get(keys[-1], ""))
+    label(all_axes[-1], f"{_UNITS[tuning.file.tune.time]} of the trial", short.get(keys[-1], ""))
     return figure
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
@@ -29,7 +30,7 @@ def check_video(path: Path) -> None:
     """
     if path.suffix.lower() not in _FORMATS:
         raise UsageError(f"cannot write {path}: the name of a video ends in .mp4 or .gif")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
     try:
         with tempfile.TemporaryFile(dir=path.parent):

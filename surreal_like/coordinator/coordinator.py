@@ -104,6 +104,7 @@ class RunCoordinator:
             state = None
         else:
             complaint = record.restore(self._record_file, worker.iteration, saved)
+        record.reach(self._folder.last_progress(), None if donor else worker.iteration)
         if complaint:
             event("checkpoint_bad", complaint)
         self.restored_version = max(

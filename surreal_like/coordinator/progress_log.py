@@ -40,7 +40,7 @@ class ProgressLog:
         self.line: dict[str, Any] = {}
         self._record = record
         self._clock = context.clock
-        self._file = AppendFile(path)
+        self._file = AppendFile(path, lines=True)
         self._curves = {name: context.metrics(f"learner/{name}") for name in _SECTIONS}
         self._updates: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_UPDATES)
         self._began = context.clock.now()

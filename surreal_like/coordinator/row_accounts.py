@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+# In the place of senders whose accounts were lost with a damaged record.
+_UNKNOWN = "unknown/0"
+
 
 class RowFates(NamedTuple):
     """Row counts by fate; after a clean stop ``pushed = inserted + dropped`` holds exactly."""
@@ -96,6 +99,25 @@ class RowAccounts:
         self.senders: dict[str, SenderRows] = {}
         self._sampled: dict[str, int] = {}
         self._replayed: dict[str, int] = {}
+        # Totals that were reported before this process; sums below them are not known completely.
+        self._reached = {"env_steps": 0, "episodes": 0}
+
+    def reach(self, totals: Mapping[str, int], *, gone: bool) -> None:
+        """Raises the totals to those that an earlier process has reported, as they never fall.
+
+        Args:
+            totals: ``env_steps`` and ``episodes``.
+            gone: True if the senders of what is missing here do not report again; else they do,
+                and nothing must be counted twice.
+        """
+        missing = {
+            name: totals[name] - getattr(self, name)
+            for name in self._reached
+            if totals[name] > getattr(self, name)
+        }
+        if gone and missing:
+            self._sender(_UNKNOWN).rise(**missing)
+        self._reached = {name: max(totals[name], was) for name, was in self._reached.items()}
 
     def add_sender(self, key: str, account: Mapping[str, Any]) -> None:
         """Adds the account that a sender (``name/incarnation``) reported.
@@ -144,12 +166,14 @@ class RowAccounts:
     @property
     def env_steps(self) -> int:
         """Environment steps of all senders of the whole run."""
-        return sum(sender.counted(sender.env_steps) for sender in self.senders.values())
+        known = sum(sender.counted(sender.env_steps) for sender in self.senders.values())
+        return max(known, self._reached["env_steps"])
 
     @property
     def episodes(self) -> int:
         """Finished episodes of all senders of the whole run."""
-        return sum(sender.counted(sender.episodes) for sender in self.senders.values())
+        known = sum(sender.counted(sender.episodes) for sender in self.senders.values())
+        return max(known, self._reached["episodes"])
 
     @property
     def sampled(self) -> int:

@@ -357,6 +357,29 @@ class RunStats:
                 return f"{complaint or ''} the checkpoint holds no counters: {error!r}".strip()
         return complaint
 
+    def reach(self, line: Mapping[str, Any], iteration: int | None) -> None:
+        """Raises the counters to those of the newest line of progress, as they never fall.
+
+        The restored record may be older: a damaged one was replaced by that of a checkpoint, or a
+        full disk had no room for a new one.
+
+        Args:
+            line: of ``progress.jsonl``; empty: there is none.
+            iteration: of the restored weights; None: they are those of another run.
+        """
+        if not line:
+            return
+        self.accounts.reach(line, gone=line["wall_seconds"] <= self._before)
+        ahead = 0 if iteration is None else iteration - (line.get("iteration") or 0)
+        iterations = line["iterations"] + max(0, ahead)
+        if iterations > self.iterations:
+            self.iterations, self.lost_iterations = iterations, max(0, -ahead)
+            repeated = (line.get("repeated_iterations") or 0) + max(0, -ahead)
+            self.repeated_iterations = max(repeated, self.repeated_iterations)
+        self.restored_version = max(self.restored_version, line.get("version") or 0)
+        self._rates["env_steps"].begin(self.accounts.env_steps)
+        self._rates["updates"].begin(self.iterations)
+
     def _take(self, state: Mapping[str, Any], iteration: int | None) -> None:
         """Takes over a state; if it is incomplete, raises an error and changes nothing."""
         session = self._config.session_config

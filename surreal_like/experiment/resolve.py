@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -89,7 +90,7 @@ def read_experiment(
 
 def _load(path: str | Path) -> Config:
     """Loads the file; if it does not exist, the error names similar files."""
-    if Path(path).exists() or Path(path).suffix not in (".yaml", ".yml", ".json"):
+    if os.path.exists(path) or Path(path).suffix not in (".yaml", ".yml", ".json"):
         return Config.load_file(str(path))
     there = [str(file) for folder in (".", "configs") for file in Path(folder).glob("*.y*ml")]
     names = {Path(file).name: file for file in there}
@@ -237,7 +238,7 @@ def _check_parts(session: Config) -> None:
 def _check_import_path(folders: Sequence[str]) -> None:
     """Rejects a missing folder: otherwise an import would fail later, in another process."""
     for folder in folders:
-        if not Path(folder).is_dir():
+        if not os.path.isdir(folder):
             raise ConfigError(
                 f"session_config.import_path: there is no folder {folder} (from {Path.cwd()}); "
                 "give the folder that holds your modules"

@@ -23,7 +23,7 @@ from surreal_like.join.server import ENDPOINT
 from surreal_like.join.tokens import make_token
 from surreal_like.ps.schemas import ANSWERS
 from surreal_like.run.interrupts import Interrupts
-from surreal_like.run.own_code import own_file
+from surreal_like.run.own_code import in_snapshot, own_file
 from surreal_like.run.start import Launched, LocalStarter
 
 _POLL_SECONDS = 0.1
@@ -92,7 +92,7 @@ def _experiment(config: Config, folder: RunFolder) -> Config:
         snapshot = folder.code / file.name
         if not snapshot.is_file():
             raise UsageError(f"the run's algorithm is the file {file}: give --algorithm FILE")
-        experiment.algorithm = str(snapshot) + "".join(config.algorithm.partition(":")[1:])
+        experiment.algorithm = in_snapshot(config.algorithm, folder)
     return experiment
 
 

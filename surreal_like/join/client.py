@@ -23,7 +23,7 @@ from session.wire import Address, AddressBook, Message
 from session.wire.security import Security, write_private
 from surreal_like.join.server import ANSWERS, ENDPOINT
 from surreal_like.join.tokens import Token
-from surreal_like.run.own_code import file_hash
+from surreal_like.run.own_code import file_hash, split_place
 
 _ANSWER_SECONDS = 4.5
 
@@ -78,7 +78,7 @@ def request_admission(invitation: Invitation) -> Admission:
     host, _, port = invitation.address.removeprefix("tcp://").rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise UsageError(f"'{invitation.address}' is no address: write it as HOST:PORT")
-    if invitation.algorithm is not None and not invitation.algorithm.is_file():
+    if invitation.algorithm is not None and not os.path.isfile(invitation.algorithm):
         raise UsageError(f"--algorithm {invitation.algorithm}: there is no such file")
     folder = _make_folder(invitation, token)
     with suppress(FileNotFoundError):
@@ -108,8 +108,8 @@ def _make_folder(invitation: Invitation, token: Token) -> RunFolder:
     path = invitation.folder or default_folder(invitation.token)
     folder = RunFolder(path)
     # Keys go only into a folder of this user that is empty or has keys from an earlier join.
-    owned = path.stat().st_uid == os.getuid() if path.exists() else True
-    if not owned or (path.exists() and any(path.iterdir()) and not folder.keys.is_dir()):
+    owned = path.stat().st_uid == os.getuid() if os.path.exists(path) else True
+    if not owned or (os.path.exists(path) and any(path.iterdir()) and not folder.keys.is_dir()):
         raise UsageError(f"folder {path} is not empty: choose another with --folder")
     if folder.in_use:
         raise UsageError(f"agents of this token run here already, in {path}")
@@ -158,7 +158,7 @@ def _write(fields: Mapping[str, Any], folder: RunFolder, algorithm: Path | None)
     book = AddressBook({name: Address.same(at) for name, at in fields["addresses"].items()})
     if algorithm is not None:
         folder.code.mkdir(exist_ok=True)
-        name = Path(str(config.algorithm).partition(":")[0]).name
+        name = Path(split_place(str(config.algorithm))[0]).name
         shutil.copyfile(algorithm, folder.code / name)
     config.dump_file(folder.config)
     folder.addresses.write_text(book.dump())

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from session.errors import UsageError
+from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.process.component import is_client
 from session.process.context import Context
@@ -30,6 +30,7 @@ from session.wire.schema import (
 from session.wire.security import allow
 from session.wire.sockets import Socket
 from surreal_like.join.tokens import JoinedMachine, TokenFolder
+from surreal_like.run.own_code import split_place
 
 ENDPOINT = "ps.join"
 AGENTS_LIMIT = 1000
@@ -112,8 +113,10 @@ class JoinServer:
                 self._requests.reply(request, "joined", self._admit(request))
             except _NotAdmittedError as refusal:
                 self._refuse(request, str(refusal))
-            except (KeyError, ValueError, OSError) as error:
-                # A token file is damaged or not writable.
+            except ConfigError as error:
+                # Names of another machine might be given again.
+                self._refuse(request, f"the tokens of the run cannot be read: {error}")
+            except OSError as error:
                 self._refuse(request, f"'join' failed: {error!r}")
         return True
 
@@ -177,7 +180,7 @@ class JoinServer:
         ours = recorded.get("algorithm_sha256")
         if ours is None or theirs == ours:
             return
-        file = str(self._context.config.algorithm).partition(":")[0]
+        file = split_place(str(self._context.config.algorithm))[0]
         if theirs is None:
             raise _NotAdmittedError(
                 f"this run's algorithm is the file {file} (SHA-256 {ours}): copy it to the joining "

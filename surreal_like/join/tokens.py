@@ -10,17 +10,18 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from zmq.utils import z85
 
 from session.errors import UsageError
 from session.folder import write_atomically
+from session.json_file import TEXT, Leaf, Maybe, read_object
 from session.wire.security import write_private
 
 FIRST_INDEX = 1000
@@ -30,6 +31,12 @@ _KEY_BYTES = 32
 _SECRET_BYTES = 16
 _CHECK_BYTES = 3
 _FOLDER = "tokens"
+_AGENT = re.compile(r"agent-[0-9]{1,9}")
+_USED = {
+    "key": TEXT,
+    "names": [Leaf("a name of an agent", lambda v: type(v) is str and bool(_AGENT.fullmatch(v)))],
+    "clients": Maybe([TEXT]),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +131,16 @@ class TokenFolder:
         return there[0] if there else None
 
     def machine(self, token: Path) -> JoinedMachine | None:
-        """Returns the machine that has used a token, None if it is unused."""
-        entry: dict[str, Any] = json.loads(token.read_text())
+        """Returns the machine that has used a token, None if it is unused.
+
+        Raises:
+            ConfigError: the file is damaged.
+        """
+        entry = read_object(token)
         if not entry:
             return None
-        return JoinedMachine(entry["key"], tuple(entry["names"]), tuple(entry.get("clients", ())))
+        entry = read_object(token, _USED)
+        return JoinedMachine(entry["key"], tuple(entry["names"]), tuple(entry.get("clients") or ()))
 
     def name(self, machine: JoinedMachine, agents: int) -> JoinedMachine:
         """Returns the machine with names for its agents that no other machine has.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -340,7 +341,7 @@ def load_policy(
         CheckpointError: the checkpoint is incomplete, or does not fit the run's network.
     """
     run = RunFolder(folder)
-    if not run.config.exists():
+    if not os.path.exists(run.config):
         raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
     config = run.read_config()
     run.find_modules([*import_path, *config.session_config.import_path])

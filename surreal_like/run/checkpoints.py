@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 from session.checkpoint import Checkpoints, Note, earlier_ones, read_state
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
-from session.tail import last_object
 from surreal_like.run.folder import RUNS
 
 _NAMED = re.compile(r"(.+):(best(?:-\d+)?|latest|\d+)")
@@ -73,7 +73,7 @@ def default_checkpoint(run: RunFolder) -> str:
 
     So it is if nothing was evaluated, or only the policy of the start, as in short runs.
     """
-    newest = (last_object(run.progress) or {}).get("eval")
+    newest = run.last_progress().get("eval")
     learned = newest is None or newest["iteration"] > 0
     if learned and (run.checkpoints / "best").exists():
         return "best"
@@ -92,15 +92,17 @@ def checkpoint_of(text: str) -> Path:
         UsageError: the run or the checkpoint does not exist.
         CheckpointError: the checkpoint is incomplete.
     """
-    if (Path(text) / "state.json").is_file():
+    if os.path.isfile(Path(text) / "state.json"):
         read_state(Path(text))
         return Path(text)
     named = _NAMED.fullmatch(text)
     name, checkpoint = named.groups() if named else (text, "")
-    for path in (Path(name), RUNS / name):
-        if (path / "config.yaml").is_file():
-            run = RunFolder(path)
-            return whole_checkpoint(run, checkpoint or default_checkpoint(run))
+    # The name of a run may end like that of a checkpoint: 2026-11-25T10:00.
+    for each, wanted in dict.fromkeys([(text, ""), (name, checkpoint)]):
+        for path in (Path(each), RUNS / each):
+            if os.path.isfile(path / "config.yaml"):
+                run = RunFolder(path)
+                return whole_checkpoint(run, wanted or default_checkpoint(run))
     raise UsageError(
         f"no run '{name}' to start from: neither {name} nor {RUNS / name} has a config.yaml; "
         "write RUN, RUN:best, RUN:latest or RUN:STEP"

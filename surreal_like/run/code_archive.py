@@ -164,7 +164,7 @@ def _report_left_out(folder: RunFolder, names: Sequence[str]) -> None:
         "detail": f"code/source.tar.gz lacks {len(names)} of the files: {shown}",
     }
     # No component runs yet: nothing else writes to the file.
-    events = AppendFile(folder.events)
+    events = AppendFile(folder.events, lines=True)
     events.add((json.dumps(event) + "\n").encode())
     events.flush()
 

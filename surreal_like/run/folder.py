@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -12,11 +13,13 @@ from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.run.code_archive import archive_files
-from surreal_like.run.own_code import own_files
+from surreal_like.run.own_code import own_files, split_place
 
 RUNS = Path("runs")
 # State of a tuning, in its folder.
 TUNING = "tuning.json"
+# Longest name of an experiment in a folder's name, which has at most 255 bytes.
+_NAME_LENGTH = 100
 
 
 def experiment_name(path: str | Path | None, user: Config) -> str:
@@ -36,11 +39,12 @@ def experiment_name(path: str | Path | None, user: Config) -> str:
         env = file.get("env_config") or {}
         changed = [file.get("algorithm") != algorithm, env.get("env_name") != env_name]
         words = [Path(path).stem, *(w for w, other in zip(words, changed, strict=True) if other)]
-    return re.sub(r"[^\w.-]+", "-", "-".join(filter(None, words))).strip("-.") or "run"
+    name = re.sub(r"[^\w.-]+", "-", "-".join(filter(None, words)))
+    return name[:_NAME_LENGTH].strip("-.") or "run"
 
 
 def _algorithm_word(algorithm: str) -> str:
-    file, _, class_name = algorithm.partition(":")
+    file, class_name = split_place(algorithm)
     return class_name or Path(file).stem
 
 
@@ -81,7 +85,7 @@ def newest_path(name: str | None, file: str = "config.yaml") -> Path:
     Raises:
         UsageError: there is no such run.
     """
-    paths = [path for path in RUNS.glob("*") if (path / file).is_file()]
+    paths = [path for path in RUNS.glob("*") if os.path.isfile(path / file)]
     if name is not None:
         dated = re.compile(re.escape(name) + r"-\d{8}-\d{6}.*")
         paths = [path for path in paths if dated.fullmatch(path.name)]
@@ -94,7 +98,7 @@ def newest_path(name: str | None, file: str = "config.yaml") -> Path:
 
 def tuned(path: Path) -> bool:
     """Returns True for the folder of a tuning that goes on."""
-    return (path / TUNING).is_file() and RunFolder(path).in_use
+    return os.path.isfile(path / TUNING) and RunFolder(path).in_use
 
 
 @contextmanager
@@ -110,12 +114,13 @@ def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Itera
         UsageError: a new run's folder is not empty, or another launcher holds the lock.
     """
     parent = path.parent if path is not None else RUNS
-    made = [each for each in (parent, *parent.parents) if not each.exists()]
-    if path is None or not path.exists():
+    made = [each for each in (parent, *parent.parents) if not os.path.exists(each)]
+    if path is None or not os.path.exists(path):
         path = path or _reserved(name)
         made.insert(0, path)
     folder = RunFolder(path)
     if resume:
+        folder.check_places()
         folder.lock()
     try:
         if not resume:
@@ -125,7 +130,7 @@ def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Itera
         yield folder
     finally:
         folder.unlock()
-        if not resume and not folder.config.exists():
+        if not resume and not os.path.exists(folder.config):
             for each in made:
                 with suppress(OSError):
                     each.rmdir()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from session.config import Config
+from session.errors import ConfigError
 from session.folder import RunFolder
 from surreal_like.run.code_archive import archive_code, from_snapshot
 
@@ -18,10 +20,24 @@ OWN_FILE = "_algorithm_"
 _LIBRARY = ("session", "surreal_like", "main", "__main__")
 
 
+def split_place(place: str) -> tuple[str, str]:
+    """Splits a place of code into a file or module, and the name in it; "" without a name.
+
+    A place is ``file.py``, ``file.py:name``, ``package.module:name`` or a name alone, which is
+    returned as a module. The path of the file may contain colons.
+    """
+    path, _, name = place.rpartition(":")
+    return (place, "") if place.endswith(".py") or not path else (path, name)
+
+
 def own_file(config: Config) -> Path | None:
     """Returns the file of the algorithm; None if the algorithm was found by name."""
-    place = Path(str(config.algorithm).partition(":")[0])
-    return place.expanduser() if place.suffix == ".py" else None
+    return _file(str(config.algorithm))
+
+
+def _file(place: str) -> Path | None:
+    path = split_place(place)[0]
+    return Path(path).expanduser() if path.endswith(".py") else None
 
 
 def own_files(config: Config) -> list[Path]:
@@ -31,16 +47,18 @@ def own_files(config: Config) -> list[Path]:
     """
     if from_snapshot():
         return []
-    plan = str((config.get("learner_config") or {}).get("execution_plan") or "").partition(":")[0]
-    files = [own_file(config), Path(plan).expanduser() if plan.endswith(".py") else None]
+    plan = str((config.get("learner_config") or {}).get("execution_plan") or "")
+    files = [own_file(config), _file(plan)]
     return list(dict.fromkeys(file for file in files if file is not None))
 
 
 def in_snapshot(place: str, folder: RunFolder) -> str:
     """Returns `file.py:name` with the copy of the file in the run's ``code/``, if there is one."""
-    path, colon, name = place.partition(":")
+    path, name = split_place(place)
     copy = folder.code / Path(path).name
-    return f"{copy}{colon}{name}" if path.endswith(".py") and copy.exists() else place
+    if not (path.endswith(".py") and os.path.isfile(copy)):
+        return place
+    return f"{copy}:{name}" if name else str(copy)
 
 
 def with_kept_plan(config: Config, folder: RunFolder) -> Config:
@@ -57,7 +75,7 @@ def own_file_changed(config: Config, folder: RunFolder) -> bool:
     """Returns True if a file of the user differs from the copy of the run's start."""
     for file in own_files(config):
         kept = folder.code / file.name
-        if file.is_file() and kept.is_file() and kept.read_bytes() != file.read_bytes():
+        if os.path.isfile(file) and os.path.isfile(kept) and kept.read_bytes() != file.read_bytes():
             return True
     return False
 
@@ -98,15 +116,12 @@ def keep_code(config: Config, folder: RunFolder) -> None:
     if from_snapshot():
         config["recorded"] = {**(folder.read_config().get("recorded") or {}), **recorded}
         return
-    for each in own_files(config):
-        if each.is_file():
-            _copy(each, folder.code / each.name)
-    file = own_file(config)
-    if file is not None and file.is_file():
-        recorded["algorithm_sha256"] = file_hash(file)
     modules: dict[str, str] = recorded.pop("modules", {})
-    for below, place in modules.items():
-        _copy(Path(place), folder.code / below)
+    own = [(each.name, each) for each in own_files(config) if os.path.isfile(each)]
+    _copy_all([*own, *((below, Path(place)) for below, place in modules.items())], folder)
+    file = own_file(config)
+    if file is not None and os.path.isfile(file):
+        recorded["algorithm_sha256"] = file_hash(file)
     if modules:
         kept = {below: file_hash(folder.code / below) for below in modules}
         recorded["modules_sha256"] = kept
@@ -117,11 +132,42 @@ def keep_code(config: Config, folder: RunFolder) -> None:
 
 
 def keep_file(place: str, folder: RunFolder) -> None:
-    """Copies the file of ``file.py:name`` into ``code/``, if it is there; a copy is kept."""
-    file = Path(place.partition(":")[0]).expanduser()
+    """Copies the file of ``file.py:name`` into ``code/``, if it is there; a copy is kept.
+
+    Raises:
+        ConfigError: another file is kept under its name.
+    """
+    file = _file(place)
+    if file is None or not os.path.isfile(file):
+        return
     copy = folder.code / file.name
-    if file.suffix == ".py" and file.is_file() and not copy.exists():
-        _copy(file, copy)
+    if os.path.isfile(copy) and copy.read_bytes() != file.read_bytes():
+        raise ConfigError(
+            f"{file} differs from {copy}, the copy of the file with which {folder} began: put it "
+            "back, or begin anew"
+        )
+    _copy(file, copy)
+
+
+def _copy_all(files: Iterable[tuple[str, Path]], folder: RunFolder) -> None:
+    """Copies files into ``code/``.
+
+    Args:
+        files: path of each copy below ``code/``, and the file.
+        folder: of the run.
+
+    Raises:
+        ConfigError: two different files would have one copy.
+    """
+    kept: dict[str, Path] = {}
+    for below, file in files:
+        other = kept.setdefault(below, file)
+        if other.read_bytes() != file.read_bytes():
+            raise ConfigError(
+                f"{other} and {file} are different files with one name, and a run keeps a copy of "
+                "both in its code/: rename one of them"
+            )
+        _copy(file, folder.code / below)
 
 
 def _copy(file: Path, place: Path) -> None:

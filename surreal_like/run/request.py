@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from surreal_like.run.checkpoints import checkpoint_of, go_back_to, start_with, 
 from surreal_like.run.code_archive import from_snapshot
 from surreal_like.run.folder import experiment_name, held, newest_path, put_back_if_refused, tuned
 from surreal_like.run.observer import RunObserver
-from surreal_like.run.own_code import in_snapshot, keep_code
+from surreal_like.run.own_code import in_snapshot, keep_code, split_place
 from surreal_like.run.plan import Plan
 from surreal_like.run.resume import (
     began_with,
@@ -90,7 +91,7 @@ class RunRequest:
             )
         if self.start_from is not None and self.resume:
             raise UsageError("--from begins a new run; with --resume choose with --checkpoint")
-        if self.experiment is not None and Path(self.experiment).is_dir():
+        if self.experiment is not None and os.path.isdir(self.experiment):
             raise UsageError(
                 f"{self.experiment} is a folder, not an experiment; a run is resumed by "
                 "--resume --folder RUN"
@@ -276,8 +277,8 @@ class RunRequest:
             _name_as_before(config, before, folder)
             self._check_resumed(before, config, folder, watch)
             earlier = before.get("run") or run
-            run["first_started"] = earlier["first_started"]
-            run["part"] = earlier.get("part", 1) + 1
+            run["first_started"] = earlier.get("first_started") or clock
+            run["part"] = (earlier.get("part") or 1) + 1
             run["seconds_before"] = reached(folder, "wall_seconds")
             run |= {name: earlier[name] for name in _EXPLOITED if name in earlier}
         config.session_config.folder = str(folder.path)
@@ -341,13 +342,13 @@ _OWN = (("", "algorithm"), ("learner_config", "execution_plan"))
 def _with_code(user: Config, folder: RunFolder) -> Config:
     """Returns the experiment of a run; files of its author that are gone are found in ``code/``."""
     user = user.copy()
-    there = [path for path in user.session_config.get("import_path", []) if Path(path).is_dir()]
+    there = [path for path in user.session_config.get("import_path", []) if os.path.isdir(path)]
     code = [str(folder.code.absolute())] if folder.code.is_dir() else []
     user.session_config.import_path = [*there, *code]
     here = RunFolder(folder.path.absolute())
     for section, key in _OWN:
         place = (user[section] if section else user).get(key)
-        there_now = Path((place or "").partition(":")[0]).expanduser().is_file()
+        there_now = os.path.isfile(Path(split_place(place or "")[0]).expanduser())
         if place and (from_snapshot() or not there_now):
             (user[section] if section else user)[key] = in_snapshot(place, here)
     return user
@@ -358,7 +359,7 @@ def _name_as_before(config: Config, before: Config, folder: RunFolder) -> None:
     found = False
     for section, key in _OWN:
         now, then = (each[section] if section else each for each in (config, before))
-        path = Path((now.get(key) or "").partition(":")[0])
+        path = Path(split_place(now.get(key) or "")[0])
         if path == folder.code.absolute() / path.name:
             now[key], found = then[key], True
     if found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ def recorded_config(folder: RunFolder) -> Config:
     Raises:
         UsageError: the folder is no run folder.
     """
-    if not folder.config.is_file():
+    if not os.path.isfile(folder.config):
         raise UsageError(
             f"{folder} is no run to resume: it has no config.yaml; without --resume it is begun"
         )
@@ -198,8 +199,8 @@ def begins_anew(updates: int) -> str:
 
 def reached(folder: RunFolder, name: str) -> float:
     """Returns a counter of the run over all its parts, as far as reported."""
-    seen = [*_last_lines(folder), folder.read_result() or {}]
-    return max(float(each.get(name) or 0.0) for each in seen)
+    seen = [folder.last_progress(), folder.read_result() or {}]
+    return max(each.get(name) or 0.0 for each in seen)
 
 
 def reopen(folder: RunFolder) -> None:
@@ -210,18 +211,3 @@ def reopen(folder: RunFolder) -> None:
         write_atomically(folder.result, json.dumps(running, indent=2) + "\n")
     for below in (folder.logs, folder.checkpoints, folder.alive):
         below.mkdir(exist_ok=True)
-
-
-def _last_lines(folder: RunFolder) -> list[dict[str, Any]]:
-    """Returns the last two lines of progress: a killed learner may leave an incomplete line."""
-    try:
-        lines = folder.progress.read_text().splitlines()[-2:]
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return [each for each in found if isinstance(each, dict)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -65,12 +64,8 @@ class Run:
         return self.exit_code == 0
 
     def progress(self) -> list[dict[str, Any]]:
-        """Returns the lines of ``progress.jsonl``."""
-        try:
-            lines = RunFolder(self.folder).progress.read_text().splitlines()
-        except OSError:
-            return []
-        return [json.loads(line) for line in lines]
+        """Returns the lines of ``progress.jsonl``; damaged ones are left out."""
+        return RunFolder(self.folder).progress_tail().objects()
 
 
 def train(  # noqa: PLR0913 - one call has all settings of a user

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from session.errors import RunError
-from session.tail import last_object
 from surreal_like.run.checkpoints import whole_checkpoint
 from surreal_like.run.code_archive import keep_package_list
 from surreal_like.run.observer import RunObserver
@@ -68,7 +67,7 @@ class Trainer:
             self._stack.close()
             raise
         if resume:
-            self._line = last_object(self._folder.progress) or {}
+            self._line = self._folder.last_progress()
 
     @property
     def folder(self) -> Path:
@@ -91,7 +90,7 @@ class Trainer:
             raise self._over()
         while True:
             self._launched.poll(_POLL_SECONDS)
-            line = dict(last_object(self._folder.progress) or {})
+            line = self._folder.last_progress()
             outcome = self._launched.outcome
             if outcome is not None and outcome.status == "failed":
                 raise self._over()

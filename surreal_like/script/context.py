@@ -7,6 +7,7 @@ The script's ``session_config.folder`` is a run folder written by ``surreal-like
 from __future__ import annotations
 
 import atexit
+import os
 import signal
 import sys
 import threading
@@ -236,7 +237,8 @@ def _make_frame(
 
 
 def _planned(session_config: Config) -> RunFolder:
-    if session_config.folder is None or not RunFolder(session_config.folder).addresses.exists():
+    folder = session_config.folder
+    if folder is None or not os.path.exists(RunFolder(folder).addresses):
         raise UsageError(
             "a script needs a planned run: write one with "
             "'surreal-like plan CONFIG.yaml --format shell --folder RUN' and set "

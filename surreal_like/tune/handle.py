@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +11,7 @@ from session.client import Client
 from session.config.defaults import BASE_CONFIG
 from session.errors import UsageError, WireError
 from session.folder import RunFolder
+from session.json_file import NUMBER, TEXT, parse_object
 from session.launchers import commands
 from session.launchers.handle import RunHandle, open_run
 from session.launchers.status import ComponentStatus
@@ -24,6 +24,7 @@ from surreal_like.tune.trial import TUNE_FILE, read_state
 from surreal_like.tune.tune_file import TuneFile, read_tune_file
 
 _ANSWER_SECONDS = 5.0
+_EVENT = {"time": NUMBER, "trial": TEXT, "detail": TEXT}
 
 
 class TuningHandle(RunHandle):
@@ -124,12 +125,15 @@ class TuningHandle(RunHandle):
                 raise UsageError(f"tuning {self._folder} has no trial '{name}'")
             return open_run(trial).log_lines(follow=follow)
         tail = Tail(self._folder.events, catch_up_bytes=None)
-        return map(_event_line, self._lines(tail, follow=follow))
+        return filter(None, map(_event_line, self._lines(tail, follow=follow)))
 
 
 def _event_line(line: str) -> str:
-    """Returns an event as a line of a log."""
-    event: Mapping[str, Any] = json.loads(line)
-    at = datetime.fromtimestamp(event["time"]).isoformat(" ", "milliseconds")
+    """Returns an event as a line of a log; empty for a damaged line."""
+    try:
+        event = parse_object(line, _EVENT)
+        at = datetime.fromtimestamp(event["time"]).isoformat(" ", "milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return ""
     reason = f": {event['reason']}" if event.get("reason") else ""
     return f"{at} INFO     {event['trial']}: {event['detail']}{reason}"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from session.errors import ConfigError
+from session.json_file import NUMBER, OBJECT, TEXT, fault, read_lines
+
 PBT_LOG, LINEAGE = "pbt.jsonl", "lineage.json"
+_EXPLOIT = {
+    **dict.fromkeys(("recipient", "donor"), TEXT),
+    **dict.fromkeys(("recipient_time", "donor_time"), NUMBER),
+    "new_settings": OBJECT,
+}
+_SKIPPED = {"recipient": TEXT, "skipped": TEXT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +45,34 @@ class Arrow:
     recipient_at: float
 
 
-def read_exploits(tuning: Path) -> list[dict[str, Any]]:
+def read_exploits(
+    tuning: Path, names: Collection[str], keys: Collection[str] = ()
+) -> list[dict[str, Any]]:
     """Returns the exploits in ``pbt.jsonl`` in their order; those that were skipped are left out.
 
     A last line that was cut short is left out, too.
+
+    Args:
+        tuning: folder of the tuning.
+        names: of its trials.
+        keys: settings that each exploit must have.
+
+    Raises:
+        ConfigError: another line is damaged: without it the others mean something else.
     """
     path = tuning / PBT_LOG
-    found = []
-    for text in path.read_text().splitlines() if path.is_file() else ():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if "skipped" not in line:
-            found.append(line)
-    return found
+    lines = read_lines(path)
+    for number, line in enumerate(lines, 1):
+        wrong = fault(line, _SKIPPED if "skipped" in line else _EXPLOIT)
+        if not wrong and "skipped" not in line:
+            unknown = {line["recipient"], line["donor"]}.difference(names)
+            lacking = set(keys).difference(line["new_settings"])
+            wrong = (unknown and f"no trial is called {min(unknown)!r}") or (
+                lacking and f"new_settings has no {min(lacking)}"
+            )
+        if wrong:
+            raise ConfigError(f"{path}:{number} is damaged: {wrong}; put a copy of it back")
+    return [line for line in lines if "skipped" not in line]
 
 
 def donors(

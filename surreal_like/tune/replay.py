@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,14 +50,14 @@ def replay_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     """
     path = Path(path)
     tuning, name = path.parent, path.name
-    if not (tuning / TUNING).is_file():
+    if not os.path.isfile(tuning / TUNING):
         raise UsageError(f"{path} is no trial of a tuning: {tuning} has no {TUNING}")
     trials = read_state(tuning)["trials"]
     names = [each["name"] for each in trials]
     if name not in names:
         raise UsageError(f"tuning {tuning} has no trial {name}; there are {len(names)}")
     file = read_tune_file(tuning / TUNE_FILE)
-    ancestor, changes = schedule_of(name, read_exploits(tuning))
+    ancestor, changes = schedule_of(name, read_exploits(tuning, names, file.space.mutable))
     number = names.index(ancestor)
     # A trial that has loaded others has other settings now than at its start.
     settings = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -79,8 +80,8 @@ def run_tuning(
         if resume:
             state = read_state(own.path)
             trials = restored_trials(state, retry_errors=retry_errors)
-            skipped = state.get("skipped", 0)
-            _continue(trials, scheduler, state["scheduler"], own, file)
+            skipped = state.get("skipped") or 0
+            _continue(trials, scheduler, state.get("scheduler") or {}, own, file)
         for number, settings in enumerate(file.settings()[len(trials) :], len(trials)):
             trials.append(Trial(trial_name(number), settings))
         tuning = Tuning(
@@ -119,7 +120,13 @@ def _continue(
     """
     same, planned = file.rules == read_tune_file(folder.path / TUNE_FILE).rules, file.settings()
     if same:
-        scheduler.restore(state)
+        try:
+            scheduler.restore(state)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ConfigError(
+                f"{folder.path / TUNING} is damaged: the state of its scheduler does not fit "
+                f"({error!r})"
+            ) from None
     for number, trial in enumerate(trials):
         run = RunFolder(folder.path / trial.name)
         if not run.config.is_file() and planned[number]:
@@ -183,7 +190,7 @@ def read_given(
         return read_tune_file(file, words), folder
     path = folder or newest_path(Path(file).stem if file is not None else None, TUNING)
     source = path / TUNE_FILE
-    if not source.is_file():
+    if not os.path.isfile(source):
         raise UsageError(f"{path} is no tuning to resume: it has no {TUNE_FILE}")
     found = read_tune_file(file if file is not None else source, words)
     _check_resumed(read_tune_file(source), found, path, allowed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -16,6 +15,7 @@ from session.config.config import override
 from session.config.sections import SECTIONS
 from session.errors import CheckpointError, ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
+from session.json_file import COUNT, NUMBER, OBJECT, TEXT, VALUE, Leaf, Maybe, Nullable, read_object
 from session.launchers.registry import launcher_of
 from session.process.lifeline import Lifeline
 from session.process.service import START_AGAIN
@@ -29,11 +29,24 @@ from surreal_like.run.start import SerialStarter
 from surreal_like.run.train import run_here
 from surreal_like.tune.beat import TrialBeat
 from surreal_like.tune.slots import VISIBLE, find_gpus, gpu_of
+from surreal_like.tune.state import TrialState
 from surreal_like.tune.tune_file import TuneFile, read_tune_file
 
 TUNE_FILE = "tune.yaml"
 # Version of tuning.json.
 FORMAT = 1
+_TRIAL = {
+    "name": TEXT,
+    "settings": OBJECT,
+    "state": Leaf("a state of a trial", lambda value: value in tuple(map(str, TrialState))),
+    "time": NUMBER,
+    **dict.fromkeys(("score", "best_score"), Nullable(VALUE)),
+    **dict.fromkeys(("generation", "failures"), COUNT),
+    **dict.fromkeys(("parent", "reason"), TEXT),
+    "cpu_seconds": NUMBER,
+    "slot": Maybe(COUNT),
+}
+_STATE = {"format": COUNT, "trials": [_TRIAL], "scheduler": Maybe(OBJECT), "skipped": Maybe(COUNT)}
 _SEED = "session_config.seed"
 _STARTING_SECONDS = 120.0
 # Modules of a serial run that the fork server imports once for all trials.
@@ -191,11 +204,8 @@ def read_state(tuning: Path) -> dict[str, Any]:
     """
     path = tuning / TUNING
     try:
-        state = json.loads(path.read_text())
-        if state["format"] != FORMAT:
-            raise ConfigError(f"{path} has format {state['format']}, expected {FORMAT}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"{path}: not the state of a tuning ({error!r})") from None
-    return dict(state)
+        if (found := read_object(path, {"format": COUNT})["format"]) != FORMAT:
+            raise ConfigError(f"{path} has format {found}, expected {FORMAT}")
+        return read_object(path, _STATE)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: not the state of a tuning ({error})") from None

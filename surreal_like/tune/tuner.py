@@ -12,7 +12,7 @@ from typing import Any
 import zmq
 
 from session.client import Client
-from session.errors import SurrealError, UsageError
+from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.backend import Exit
 from session.launchers.fork_client import ForkServers
@@ -23,7 +23,6 @@ from session.process.entry import remove_socket_folders
 from session.process.heartbeat import read_beat
 from session.process.periodic import Every
 from session.process.service import START_AGAIN
-from session.tail import last_object
 from session.wire import AddressBook
 from surreal_like.run.folder import TUNING, with_refusal
 from surreal_like.run.interrupts import Interrupts
@@ -86,8 +85,8 @@ class Tuner:
         self._file, self._folder, self._tuning, self._watch = file, folder, tuning, watch
         self._slots, self._used_bytes = slots, 0.0
         self._began = time.monotonic()
-        self._events = AppendFile(folder.events)
-        self._exploits = AppendFile(folder.path / PBT_LOG)
+        self._events = AppendFile(folder.events, lines=True)
+        self._exploits = AppendFile(folder.path / PBT_LOG, lines=True)
         for below in (folder.logs, folder.alive):
             below.mkdir(exist_ok=True)
         addresses = AddressBook.ipc([CONTROL], folder.sockets)
@@ -197,7 +196,7 @@ class Tuner:
         tuning.trials[number].cpu_seconds += beat.status.get(CPU_SECONDS, 0.0) if beat else 0.0
         if end.exit_code in _STOPPED:
             run = RunFolder(self._folder.path / end.name)
-            line = last_object(run.progress) or {}
+            line = run.last_progress()
             times = line.get("time") or {}
             reached = times.get(self._file.tune.time, tuning.trials[number].time)
             tuning.note(number, float(reached), score_of(line, self._file.tune))
@@ -273,8 +272,10 @@ class Tuner:
         seconds = round(time.monotonic() - began, 4)
         more = {"generation": recipient.generation, "in_place": fits, "seconds": seconds}
         self._log_exploit(line | more)
-        with suppress(OSError):
-            found = json.dumps(donors(read_exploits(self._folder.path)))
+        # A damaged line does not end the tuning: plot and --replay name it.
+        with suppress(OSError, ConfigError):
+            names = [each.name for each in tuning.trials]
+            found = json.dumps(donors(read_exploits(self._folder.path, names)))
             write_atomically(self._folder.path / LINEAGE, found + "\n")
         self._obey(tuning.on_exploit(exploit, at, in_place=fits))
 

@@ -18,7 +18,6 @@ import psutil
 
 from session.folder import RunFolder
 from session.process.heartbeat import read_beats
-from session.tail import last_object
 from tests.docs.examples import ROOT, blocks
 from tests.polling import until
 
@@ -94,7 +93,7 @@ class Session:
 
     def wait_until_it_learns(self) -> RunFolder:
         """Wait until the newest run has made updates; return its folder."""
-        until(lambda: (last_object(self.newest().progress) or {}).get("iterations"))
+        until(lambda: self.newest().last_progress().get("iterations"))
         return self.newest()
 
     def wait_until_replaced(self, name: str, pid: int) -> None:

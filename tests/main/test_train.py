@@ -19,7 +19,6 @@ import pytest
 
 from session.checkpoint import Checkpoints
 from session.folder import RunFolder
-from session.tail import last_object
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest
 from surreal_like.run.train import Run
@@ -352,7 +351,7 @@ def test_a_killed_train_leaves_nothing_and_its_run_can_go_on(
     run = RunFolder(tmp_path / "r")
     assert not run.in_use
     assert not run.sockets.exists()
-    seconds = (last_object(run.progress) or {})["wall_seconds"] + 2
+    seconds = run.last_progress()["wall_seconds"] + 2
     said = command("train", "--resume", "--folder", "r", f"session_config.stop.seconds={seconds}")
     assert said.code == 0, said.err + said.out
 

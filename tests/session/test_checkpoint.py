@@ -51,7 +51,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_broken_state_is_named(tmp_path: Path, text: str) -> None:
     path = Checkpoints(tmp_path).save(3, {}, write)
     (path / "state.json").write_text(text)
-    with pytest.raises(CheckpointError, match=r"state\.json cannot be read"):
+    with pytest.raises(CheckpointError, match=r"state\.json is damaged"):
         read_state(path)
 
 

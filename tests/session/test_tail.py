@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from session.tail import Tail, last_object
+from session.tail import Tail
 
 
 def test_tail_gives_each_line_once_and_only_whole_ones(tmp_path: Path) -> None:
@@ -23,9 +23,7 @@ def test_tail_begins_near_the_end_of_a_long_file(tmp_path: Path) -> None:
     found = Tail(path, catch_up_bytes=100).objects()
     assert [each["a"] for each in found] == list(range(10_000 - len(found), 10_000))
     assert 5 < len(found) < 10
-    assert last_object(path) == {"a": 9999}
     assert len(Tail(path, catch_up_bytes=None).lines()) == 10_000
-    assert last_object(tmp_path / "b.jsonl") is None
 
 
 def test_tail_begins_anew_where_a_file_was_rotated(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from session.config import Config
 from session.errors import RunError, UsageError
-from session.folder import RunFolder, write_atomically
+from session.folder import PROGRESS, RESULT, RunFolder, write_atomically
+from session.json_file import parse_object
 from session.launchers.handle import RunHandle
 from session.launchers.kubernetes.kubectl import Kubectl, condition
 from session.launchers.kubernetes.manifest import dump_objects
@@ -100,8 +101,7 @@ class KubernetesRun(RunHandle):
         with suppress(UsageError):
             lines = self._inside("learner", "tail", "-n", "1", f"{RUN_PATH}/progress.jsonl")
         with suppress(ValueError):
-            line: dict[str, Any] = json.loads(lines[-1] if lines else "{}")
-            return line
+            return parse_object(lines[-1] if lines else "", PROGRESS)
         return {}
 
     def logs(self, name: str, lines: int = 50) -> list[str]:
@@ -299,9 +299,7 @@ class KubernetesRun(RunHandle):
         learner = self._containers().get("learner")
         for line in reversed(self._output(learner, 100) if learner is not None else []):
             with suppress(ValueError):
-                result = json.loads(line)
-                if isinstance(result, dict) and "status" in result:
-                    return result
+                return parse_object(line, RESULT)
         return {"status": "failed", "reason": "the learner has left no result; see its logs"}
 
     def _finish(self, result: Mapping[str, Any], rows: Iterable[ComponentStatus]) -> None:

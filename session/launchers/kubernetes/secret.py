@@ -7,6 +7,7 @@ the same holds for evaluators and gateways.
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,7 @@ def _encoded(path: Path) -> str:
 
 def _kustomization(overlay: Path) -> dict[Any, Any]:
     path = overlay / "kustomization.yaml"
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError(
             f"{overlay} is no overlay: it has no kustomization.yaml; write one with: surreal-like "
             "plan CONFIG.yaml --on kubernetes --folder k8s/overlays/NAME"

@@ -18,6 +18,7 @@ from surreal_like.analysis.tuning_plot import TuningData, draw_lineage, draw_sco
 from surreal_like.tune.lineage import Arrow, donors, lineage, read_exploits
 from surreal_like.tune.state import Trial, TrialState
 from surreal_like.tune.tune_file import read_tune_file
+from tests.session.made_run import made_line
 
 RATE, MINIBATCHES = "learner_config.algo.learning_rate.start", "learner_config.algo.minibatches"
 
@@ -52,8 +53,7 @@ tune:
             member.score = 10 * step + draws.uniform(0, 40)
             run = RunFolder(path / member.name)
             run.path.mkdir(exist_ok=True)
-            train = {"mean_return_100": member.score}
-            line = {"env_steps": own, "episodes": 20 * step, "train": train}
+            line = made_line(100 * step, training=member.score, episodes=20 * step)
             with run.progress.open("a") as file:
                 file.write(json.dumps(line) + "\n")
         worst, *_, best = sorted(members, key=lambda each: each.score or 0.0)
@@ -128,8 +128,7 @@ def test_numbers_that_are_no_scores_are_not_drawn(tmp_path: Path) -> None:
     folder = make(tmp_path / "eight", 8)
     tuning = TuningData.read(folder)
     number, trial = next(pair for pair in enumerate(tuning.trials) if pair[1] is not tuning.best)
-    train = {"mean_return_100": 0.0}
-    line = {"env_steps": 1050, "episodes": 210, "episodes_since_load": 3, "train": train}
+    line = made_line(1050, episodes=210, episodes_since_load=3)
     with RunFolder(folder / trial.name).progress.open("a") as file:
         file.write(json.dumps(line) + "\n")
     ends = {
@@ -155,7 +154,7 @@ def test_many_trials_are_grey_beside_the_best(tmp_path: Path) -> None:
 def test_a_lineage_has_a_row_for_each_trial(tmp_path: Path, trials: int) -> None:
     tuning = TuningData.read(make(tmp_path / "tuning", trials))
     rows, rate, minibatches = draw_lineage(tuning).axes
-    assert len(read_exploits(tuning.path)) == 9
+    assert len(read_exploits(tuning.path, [each.name for each in tuning.trials])) == 9
     assert len(rows.lines) == len(rate.lines) == trials + 9
     assert [each.get_text() for each in rows.get_yticklabels()][:1] == ["trial-000"]
     assert rate.get_yscale() == "log"

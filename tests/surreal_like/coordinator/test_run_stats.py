@@ -272,3 +272,80 @@ def test_time_of_waiting_for_a_tuning_is_no_time_of_the_run(tmp_path: Path) -> N
         later = RunStats(config(trial="trial-000", part=part), clock)
         later.restore(tmp_path / "record.json", 0)
         assert (later.held_seconds, later.wall_seconds) == (5.0, seconds)
+
+
+# -- counters never fall ---------------------------------------------------------------------------
+
+REPORTED = {
+    "wall_seconds": 9.0,
+    "env_steps": 500,
+    "episodes": 50,
+    "iterations": 80,
+    "iteration": 70,
+    "repeated_iterations": 10,
+    "version": 12,
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "steps"),
+    [
+        # The senders of an earlier part do not report again: theirs are added to what comes.
+        (9.0, [500, 540, 600]),
+        # Those of this part do: nothing is counted twice, and the total waits for them.
+        (8.0, [500, 500, 560]),
+    ],
+)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_steps_never_fall_below_those_that_were_reported(
+    tmp_path: Path, before: float, steps: list[int], recorded: bool
+) -> None:
+    one, two = (
+        RunStats(config(), CountedClock()),
+        RunStats(config(seconds_before=before, part=2), CountedClock()),
+    )
+    one.add_counts(counts(460))
+    one.save(tmp_path / "record.json", 0, 0)
+    if recorded:
+        two.restore(tmp_path / "record.json", 0)
+    two.reach(REPORTED, 0)
+    key = "agent-0/1" if recorded else "agent-0/2"
+    seen = [two.line(0, 1, [])]
+    for more in (40, 100):
+        reported = counts(460 + more if before < 9 or recorded else more)
+        senders = reported["replay-0/1"]["senders"]
+        senders[key] = senders.pop("agent-0/1")
+        two.add_counts(reported)
+        seen.append(two.line(0, 1, []))
+    assert [line["env_steps"] for line in seen] == steps
+    assert [line["episodes"] for line in seen] == [each // 10 for each in steps]
+
+
+@pytest.mark.parametrize(
+    ("restored", "known", "iterations", "repeated"),
+    [(70, 0, 80, 10), (30, 0, 80, 50), (75, 0, 85, 10), (30, 85, 85, 0), (None, 0, 80, 10)],
+)
+def test_updates_never_fall_below_those_that_were_reported(
+    restored: int | None, known: int, iterations: int, repeated: int
+) -> None:
+    record = RunStats(config(), CountedClock())
+    record.iterations = known
+    record.reach(REPORTED, restored)
+    assert (record.iterations, record.repeated_iterations) == (iterations, repeated)
+    assert record.restored_version == 12
+    record.reach({}, restored)
+    assert record.iterations == iterations
+
+
+def test_what_nobody_reports_again_is_one_sender_of_the_result() -> None:
+    record = RunStats(config(seconds_before=9.0), CountedClock())
+    record.reach(REPORTED, 0)
+    record.add_counts(counts(30))
+    result = record.result(Verdict("stopped", None, ""), 0)
+    assert {name: each["env_steps"] for name, each in result["senders"].items()} == {
+        "agent-0": 30,
+        "unknown": 500,
+    }
+    again = RunStats(config(seconds_before=9.0), CountedClock())
+    again.accounts.restore(record.accounts.state())
+    assert again.accounts.env_steps == 530

@@ -13,7 +13,7 @@ from session.errors import ConfigError, UsageError
 from surreal_like.tune.fixed_schedule import FixedSchedule
 from surreal_like.tune.replay import replay_file, schedule_of
 from surreal_like.tune.scheduler import Decision, Load
-from surreal_like.tune.state import Exploit, Trial
+from surreal_like.tune.state import Exploit, Trial, plain_trial
 from surreal_like.tune.tune_file import read_tune_file
 from surreal_like.tune.tuning import Tuning
 from tests.surreal_like.tune.test_tuning import kinds, report
@@ -28,7 +28,8 @@ CHANGES = [
 
 def line(recipient: str, donor: str, time: float, value: float) -> dict[str, Any]:
     settings = {RATE: value}
-    return {"recipient": recipient, "donor": donor, "donor_time": time, "new_settings": settings}
+    times = {"recipient_time": time, "donor_time": time}
+    return {"recipient": recipient, "donor": donor, **times, "new_settings": settings}
 
 
 EXPLOITS = [
@@ -102,7 +103,7 @@ def tuning(tmp_path: Path) -> Path:
     Config(given).dump_file(tmp_path / "tune.yaml")
     first = read_tune_file(tmp_path / "tune.yaml").settings()
     trials = [
-        {"name": name, "generation": int(name != "c"), "settings": settings}
+        plain_trial(Trial(name, settings, generation=int(name != "c")))
         for name, settings in zip("abc", first, strict=True)
     ]
     (tmp_path / "tuning.json").write_text(json.dumps({"format": 1, "trials": trials}))

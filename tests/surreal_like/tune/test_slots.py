@@ -15,6 +15,7 @@ from session.folder import RunFolder
 from surreal_like.experiment.resolve import resolve
 from surreal_like.tune import slots
 from surreal_like.tune.slots import Machine, find_slots, gpu_of
+from surreal_like.tune.state import Trial, plain_trial
 from surreal_like.tune.trial import choose_gpu
 from surreal_like.tune.tune_file import DEFAULTS
 
@@ -85,7 +86,8 @@ def test_gpus_of_this_machine(
 
 
 def test_a_trial_sees_the_gpu_of_its_slot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    entries = [{"name": "trial-000", "slot": 1}, {"name": "trial-001", "slot": None}]
+    trials = [Trial("trial-000", {}, slot=1), Trial("trial-001", {})]
+    entries = [plain_trial(each) for each in trials]
     (tmp_path / "tuning.json").write_text(json.dumps({"format": 1, "trials": entries}))
     for share, name, seen in ((1.0, "trial-000", "7"), (1.0, "trial-001", "3,7"), (0.0, "", "3,7")):
         monkeypatch.setenv(slots.VISIBLE, "3,7")
