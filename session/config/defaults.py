@@ -228,7 +228,8 @@ BASE_SESSION_CONFIG = Config(
             "num": 2,
             # Maximum number when the run is scaled up [processes]; 0: twice num.
             "max": 0,
-            # Schedule of parameter fetches: episode, episode:<n>, step or step:<n>.
+            # Schedule of parameter fetches: episode, episode:<n>, step or step:<n>; in addition
+            # once per second, unless the algorithm is synchronous.
             "fetch_parameter_mode": "episode",
             # Shortest time between two fetches [seconds].
             "fetch_interval_seconds": 0.1,

@@ -25,8 +25,7 @@ from session.process.seeding import build_seeded
 from session.process.state import State
 from session.wire.sockets import Pollable, poll
 
-_CHORES_SECONDS = 0.05
-_FLUSH_SECONDS = 0.2
+_CHORES_SECONDS = 0.2
 IDLE_SECONDS = 0.02
 _ORPHAN_GRACE_SECONDS = 2.0
 # Exit code of a process that was stopped before its work was done and must be restarted.
@@ -128,10 +127,10 @@ class Frame:
         self._service: Service | None = None
         self._hello = self._make_hello()
         session = launch.config.session_config
-        self._beat_due = Every(seconds=session.heartbeat.interval, clock=clock.now)
-        self._flush_due = Every(seconds=_FLUSH_SECONDS, clock=clock.now)
+        interval: float = session.heartbeat.interval
+        self._beat_due = Every(seconds=interval, clock=clock.now)
         # Chores are periodic because a step must be cheap.
-        self._chores_due = Every(seconds=_CHORES_SECONDS, clock=clock.now)
+        self._chores_due = Every(seconds=min(_CHORES_SECONDS, interval), clock=clock.now)
         # Its own deadline: a process that was started by hand has no supervisor with one.
         self._start_deadline = clock.now() + session.heartbeat.starting_seconds
         self._grace_seconds: float = session.launcher.grace_seconds
@@ -178,7 +177,8 @@ class Frame:
         if self.context.stopping and self.state == State.running:
             self._drain(self._service)
         busy = self._service.tick()
-        if self._service.done or self.context.clock.now() > self._drain_deadline:
+        late = self.state is State.draining and self.context.clock.now() > self._drain_deadline
+        if late or self._service.done:
             self.close()
         return busy or greeted
 
@@ -190,8 +190,7 @@ class Frame:
     def _beat_and_flush(self) -> None:
         if self._beat_due():
             self._beat()
-        if self._flush_due():
-            self.context.flush()
+        self.context.flush()
 
     def _pulse(self) -> None:
         """Sends heartbeat and telemetry during a long tick; the handshake waits for its end."""

@@ -96,6 +96,7 @@ class Agent:
         seed = component_seed(session_config.seed, name, 1)
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
+        self.acts_on_arrays = False
         self.synchronous = bool(learner_config.algo.get("synchronous", False))
         # Records made before attach() are kept and sent once it is called.
         self.log: Log = early_log(name)
@@ -125,6 +126,16 @@ class Agent:
             are sent to the learner with them.
         """
         raise unwritten(self, "act(obs)", "your_own_algorithm.md")
+
+    def act_on_arrays(self, obs: npt.NDArray[Any]) -> Any:
+        """Returns what :meth:`act` returns for the same observations, without calls of torch.
+
+        Called in its place where :attr:`acts_on_arrays` is True.
+
+        Args:
+            obs: array ``[N, ...]`` that matches the observation spec.
+        """
+        raise unwritten(self, "act_on_arrays(obs)", "your_own_algorithm.md")
 
     def module_dict(self) -> Mapping[str, torch.nn.Module]:
         """Returns name -> module to fetch parameters for. Must agree with the learner's."""

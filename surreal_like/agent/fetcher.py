@@ -10,7 +10,8 @@ from session.process.clock import Clock
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.client import ParameterClient
 
-_INFO_SECONDS = 1.0
+# Longest time between two requests; of an agent that renews its policy, also its greatest age.
+_LOOK_SECONDS = 1.0
 _KEY = "session_config.agent.fetch_parameter_mode"
 
 
@@ -33,8 +34,8 @@ def parse_mode(text: str) -> tuple[str, int]:
 class Fetcher:
     """Requests parameters on schedule and receives them.
 
-    Between fetches it requests the info of the newest parameters once per second, so that the end
-    of the run is noticed during long episodes.
+    Between fetches it sends a request once per second, so that the end of the run is noticed during
+    long episodes: for newer parameters if it renews the policy, else only for their info.
 
     Args:
         client: sends the requests.
@@ -43,6 +44,8 @@ class Fetcher:
             that triggers the next one.
         interval_seconds: shortest time between two fetches.
         account: returns the sender's account, sent with each request; None without a sender.
+        renews: fetches once per second whatever the mode: an episode may have no end. False for
+            callers that may not change their parameters at any time.
     """
 
     def __init__(
@@ -53,12 +56,14 @@ class Fetcher:
         mode: str,
         interval_seconds: float,
         account: Callable[[], Mapping[str, Any]] | None = None,
+        renews: bool = False,
     ) -> None:
         self.client = client
         self._clock = clock
         self._by, self._every = parse_mode(mode)
         self._interval_seconds = interval_seconds
         self._account = account
+        self._renews = renews
         self._counted = 0
         self._wanted = True
         self._patient = False
@@ -100,8 +105,10 @@ class Fetcher:
         if client.waiting:
             return client.receive()
         now = self._clock.now()
-        due = self._wanted and now - self._fetched_at >= self._interval_seconds
-        if not (due or self._patient or now - self._asked_at >= _INFO_SECONDS):
+        looks = now - self._asked_at >= _LOOK_SECONDS
+        wanted = self._wanted or (looks and self._renews)
+        due = wanted and now - self._fetched_at >= self._interval_seconds
+        if not (due or self._patient or looks):
             return None
         account = self._account() if self._account is not None else None
         if not (due or self._patient):

@@ -71,7 +71,9 @@ class AgentService(Service):
             mode=session.agent.fetch_parameter_mode,
             interval_seconds=session.agent.fetch_interval_seconds,
             account=self._account,
+            renews=not agent.synchronous,
         )
+        self._published_at = context.clock.time()
         self._leaving = Leaving(context, self._sender, self._fetcher.client)
         self._report = Report(context, session.tensorplex.update_schedule.agent)
         # Without overridden hooks a step has no cost for them.
@@ -101,13 +103,8 @@ class AgentService(Service):
     def _act(self) -> bool:
         fetcher, env = self._fetcher, self._env
         parameters = fetcher.tick() or self._arrived
-        # One version acts in all of an unroll that the agent makes a gradient of.
-        self._arrived = None if self._may_load() else parameters
-        if parameters is not None and self._arrived is None:
-            agent = agent_for(self._context, self._agent, parameters)
-            if agent is not self._agent:
-                self._agent, self._hooks = agent, Hooks(agent) if Hooks.any_of(agent) else None
-            agent.load(parameters)
+        if parameters is not None:
+            self._on_parameters(parameters)
         if fetcher.final:
             self._begin_leaving()
             return True
@@ -115,7 +112,7 @@ class AgentService(Service):
             if fetcher.idle:
                 fetcher.want()
             return False
-        if not self._window.ready or self._waits():
+        if not self._window.ready or (self._behind is not None and self._waits()):
             env.pump()
             return self._window.ready and self._behind is None
         self._stepping.begin()
@@ -127,13 +124,22 @@ class AgentService(Service):
             self._step()
         return True
 
-    def _may_load(self) -> bool:
-        return self._env.between_chunks or acting_of(self._context).pack is None
+    def _on_parameters(self, parameters: Parameters) -> None:
+        """Loads parameters; those that come in the middle of an unroll may have to wait."""
+        # One version acts in all of an unroll that the agent makes a gradient of.
+        if not self._env.between_chunks and acting_of(self._context).pack is not None:
+            self._arrived = parameters
+            return
+        self._arrived = None
+        agent = agent_for(self._context, self._agent, parameters)
+        if agent is not self._agent:
+            self._agent, self._hooks = agent, Hooks(agent) if Hooks.any_of(agent) else None
+        agent.load(parameters)
+        self._published_at = parameters.info.get("time", self._context.clock.time())
 
     def _waits(self) -> bool:
         """Returns True while a synchronous agent waits for a version after its last part."""
-        if self._behind is None:
-            return False
+        assert self._behind is not None  # it has sent one
         # A restarted replay does not have the part: no newer version would follow from it.
         lost = self._holder and self._window.replay != self._holder
         refused = self._window.dropped > self._dropped
@@ -150,14 +156,10 @@ class AgentService(Service):
         agent.first = env.first
         sent = self._window.next_sequence
         obs = self._obs
-        with self._inference:
-            tensors = torch.from_numpy(obs) if type(obs) is np.ndarray else to_tensor(obs)
-            if self._hooks is not None:
-                self._hooks.before(tensors)
-            actions = agent.act(tensors)
-        self._obs = self._seen.step(actions)[0]
-        if self._hooks is not None:
-            self._hooks.after(tensors, actions, env.finished)
+        if self._hooks is None and agent.acts_on_arrays:
+            self._obs = self._seen.step(agent.act_on_arrays(obs))[0]
+        else:
+            self._obs = self._step_with_tensors(obs)
         if not agent.synchronous:
             self._fetcher.count(env.num_finished)
         else:
@@ -165,6 +167,19 @@ class AgentService(Service):
         self._report.steps += 1
         if self._report.due():
             self._report_curves()
+
+    def _step_with_tensors(self, obs: Any) -> Any:
+        """Acts by torch, steps, and calls the author's hooks; returns the next observations."""
+        agent, hooks = self._agent, self._hooks
+        with self._inference:
+            tensors = torch.from_numpy(obs) if type(obs) is np.ndarray else to_tensor(obs)
+            if hooks is not None:
+                hooks.before(tensors)
+            actions = agent.act(tensors)
+        following = self._seen.step(actions)[0]
+        if hooks is not None:
+            hooks.after(tensors, actions, self._env.finished)
+        return following
 
     def _count_part(self, sent: int) -> None:
         """Counts a step of a synchronous agent, before which the next chunk had number ``sent``."""
@@ -187,6 +202,7 @@ class AgentService(Service):
         window, agent = self._sender.window, self._agent
         values = {
             "version_lag": float(self._fetcher.lag),
+            "policy_age_seconds": self._policy_age_seconds,
             ".core/unacked_bytes": float(window.unacked_bytes),
             ".core/resent_chunks": float(window.resent),
         }
@@ -233,9 +249,15 @@ class AgentService(Service):
             "steps_per_second": self._report.steps_per_second,
             **self._waits_for(),
             "version_lag": float(self._fetcher.lag),
+            "policy_age_seconds": self._policy_age_seconds,
             "unacked_bytes": float(self._sender.window.unacked_bytes),
             "env_steps": float(self._sender.env_steps),
         }
+
+    @property
+    def _policy_age_seconds(self) -> float:
+        """Seconds since the parameters with which it acts were published."""
+        return max(0.0, self._context.clock.time() - self._published_at)
 
     def _account(self) -> dict[str, Any]:
         """Returns the sender's row counts, and what this agent waits for."""

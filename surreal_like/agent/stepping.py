@@ -44,6 +44,8 @@ class Stepping:
         """Marks the beginning of a vector step."""
         self._steps += 1
         self._began_at = self._context.clock.now()
+        # The frame of the service does this work between steps; only a long step needs it inside.
+        self._due = self._began_at + _PULSE_SECONDS
 
     @property
     def proven(self) -> bool:

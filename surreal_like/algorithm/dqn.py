@@ -131,6 +131,10 @@ class DQNAgent(Agent):
         stochastic = self.agent_mode == AgentMode.eval_stochastic
         self.eval_epsilon: float = algo.eval_epsilon if stochastic else 0.0
         self._epsilon_at: tuple[Progress | None, float] = (None, 0.0)
+        # A subclass that chooses actions in its own way gets tensors.
+        own = type(self).act is DQNAgent.act and type(self).explore is DQNAgent.explore
+        self._array_values = self.q_network.on_arrays() if own and not self.sends_values else None
+        self.acts_on_arrays = self._array_values is not None
 
     def act(self, obs: Any) -> Any:
         """Returns the actions `[N]` of observations `[N, ...]`.
@@ -145,9 +149,19 @@ class DQNAgent(Agent):
         taken = taken_value(q_values, torch.from_numpy(actions))
         return actions, {"q_taken": taken.numpy(), "q_greedy": greedy_value(q_values).numpy()}
 
+    def act_on_arrays(self, obs: npt.NDArray[Any]) -> Any:
+        """Returns the actions `[N]` of observations `[N, ...]`."""
+        values = self._array_values
+        if values is None or not values.usable:
+            return self.act(torch.from_numpy(obs))
+        with self.q_network.parameter_lock:
+            return self._explored(values(obs).argmax(1))
+
     def explore(self, q_values: torch.Tensor) -> npt.NDArray[np.int64]:
         """Returns actions `[N]` from values `[N, A]`, a share of epsilon of them random."""
-        greedy: npt.NDArray[np.int64] = q_values.argmax(1).cpu().numpy()
+        return self._explored(q_values.argmax(1).cpu().numpy())
+
+    def _explored(self, greedy: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         epsilon = self.epsilon
         return epsilon_greedy(greedy, self.num_actions, epsilon, self.rng) if epsilon else greedy
 

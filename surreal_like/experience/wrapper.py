@@ -20,7 +20,9 @@ from surreal_like.experience.sender import ExpSender, SenderLink
 from surreal_like.experience.writer import ChunkWriter
 from surreal_like.replay.base import load_replay_class
 
-_PUMP_SECONDS = 0.01
+# A chunk that could not be sent yet is tried soon; acks of chunks that were sent can wait.
+_SEND_SECONDS = 0.01
+_ACKS_SECONDS = 0.1
 _POLL_SECONDS = 0.02
 _FULL_SECONDS = 120.0
 
@@ -67,7 +69,7 @@ class ExpSenderWrapper(VectorWrapper):
             overlap=overlap,
             send=self._send,
         )
-        self._pump_at = 0.0
+        self._pump_at = self._acks_at = 0.0
         self._in_script = context is None
         self._link = None if context is None else self._linked(context)
 
@@ -134,9 +136,13 @@ class ExpSenderWrapper(VectorWrapper):
             metrics=acting.metrics,
         )
         if not cut and now >= self._pump_at:
-            self._pump_at = now + _PUMP_SECONDS
-            if self._in_script or writer.flush_due(now) or not link.sender.window.empty:
+            window = link.sender.window
+            unsent = self._in_script or window.next_to_send() is not None
+            acks_due = now >= self._acks_at and not window.empty
+            if unsent or acks_due or writer.flush_due(now):
+                self._acks_at = now + _ACKS_SECONDS
                 self.pump()
+            self._pump_at = now + _SEND_SECONDS
         step = self.env.step(actions)
         writer.observe(*step)
         return step

@@ -24,9 +24,10 @@ def epsilon_greedy(
 ) -> npt.NDArray[np.int64]:
     """Replaces actions `greedy` `[N]`, each with probability epsilon, by a uniform draw."""
     draws = rng.random(len(greedy))
-    exploring = (draws < epsilon).nonzero()[0]
-    if not exploring.size:
+    # Of one environment most steps end here; comparing as floats is cheaper than as arrays.
+    if draws.min() >= epsilon:
         return greedy
+    exploring = (draws < epsilon).nonzero()[0]
     actions = greedy.copy()
     # A draw below epsilon is uniform there, so it also selects the action. Rounding may yield
     # num_actions, which is no valid action.

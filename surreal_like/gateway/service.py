@@ -67,6 +67,7 @@ class GatewayService(Service):
             mode=session.agent.fetch_parameter_mode,
             interval_seconds=session.agent.fetch_interval_seconds,
             account=self._account,
+            renews=True,
         )
         self._leaving = Leaving(
             context, self._recorder.sender, self._fetcher.client, self._last_account

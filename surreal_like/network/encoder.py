@@ -32,7 +32,7 @@ from surreal_like.errors import SpecError
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 # In smaller images the Nature CNN has no pixel left after its third convolution.
 _MIN_IMAGE_SIDE = 36
-_BYTE_SCALE = 1.0 / 255.0
+BYTE_SCALE = 1.0 / 255.0
 
 
 class FlatEncoder(nn.Module):
@@ -194,7 +194,7 @@ def _is_image(spec: ArraySpec) -> bool:
 
 
 def _to_float(x: torch.Tensor) -> torch.Tensor:
-    return x.float().mul_(_BYTE_SCALE) if x.dtype == torch.uint8 else x.float()
+    return x.float().mul_(BYTE_SCALE) if x.dtype == torch.uint8 else x.float()
 
 
 def _checked(convolutions: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:

@@ -12,6 +12,7 @@ from torch import nn
 
 from session import nest
 from session.errors import ConfigError
+from surreal_like.network.array_network import ArrayNetwork, array_network
 from surreal_like.network.head import DuelingHead, make_stream
 from surreal_like.network.noisy import Noise, NoisyLinear
 from surreal_like.network.obs_module import ObsModule
@@ -122,6 +123,16 @@ class QNetwork(ObsModule):
     def forward(self, obs: Any) -> torch.Tensor:
         """Returns Q, float32 `[B, num_actions]`: of a distribution its means."""
         return self.mean(self.outputs(obs))
+
+    def on_arrays(self) -> ArrayNetwork | None:
+        """Returns what computes the values from arrays; None where only torch can.
+
+        Only for a small MLP of one flat observation, without noise, distribution or normalizer.
+        """
+        plain = type(self) is QNetwork and self.kind == "none" and self.noise is None
+        if not plain or self.normalizer is not None:
+            return None
+        return array_network(self.torso, self.head)
 
     def distribution(self, obs: Any) -> torch.Tensor:
         """Returns float32 `[B, num_actions, K]`: logits of the atoms, or quantiles.

@@ -46,7 +46,7 @@ class Client:
 class Bench:
     """A fetcher whose first fetch is over."""
 
-    def __init__(self, mode: str, interval_seconds: float = 0.0) -> None:
+    def __init__(self, mode: str, interval_seconds: float = 0.0, *, renews: bool = False) -> None:
         self.client, self.clock = Client(), HandClock()
         self.fetcher = Fetcher(
             self.client,  # type: ignore[arg-type]
@@ -54,6 +54,7 @@ class Bench:
             mode=mode,
             interval_seconds=interval_seconds,
             account=lambda: {"pushed": 1},
+            renews=renews,
         )
         self.fetcher.tick()
         self.fetcher.tick()
@@ -159,6 +160,19 @@ def test_without_a_fetch_it_looks_for_the_end_once_a_second() -> None:
     bench.client.newest = Newest((9, 3), 4, {"final": True})
     assert bench.fetcher.final
     assert bench.fetcher.lag == 3
+
+
+@pytest.mark.parametrize("mode", ["episode", "episode:100", "step:1000000"])
+def test_a_policy_is_renewed_once_a_second_in_an_episode_without_an_end(mode: str) -> None:
+    bench = Bench(mode, renews=True)
+    for _ in range(25):
+        bench.step(seconds=0.125)
+    assert bench.client.asked == ["fetch"] * 3
+    # The shortest time between two fetches holds for these as well; then it looks for the end.
+    slow = Bench("episode", interval_seconds=2.5, renews=True)
+    for _ in range(41):
+        slow.step(seconds=0.125)
+    assert slow.client.asked == ["info", "info", "fetch", "info", "info"]
 
 
 def test_what_is_wanted_is_fetched_whatever_the_mode() -> None:
