@@ -166,11 +166,14 @@ class PPOLearner(ActorCriticLearner):
         return Loss(loss, metrics)
 
     def stats(self, batch: Batch) -> dict[str, Any]:
-        """Returns the metrics of a whole batch."""
+        """Returns the metrics of a whole batch, as far as it has the columns for them."""
         rows = rows_of(batch)
-        variance = explained_variance(rows["values"], rows.value_targets, rows.mask)
-        metrics = {"explained_variance": variance, "entropy_weight": self.entropy.at(self)}
-        return metrics | self.value_metrics()
+        metrics: dict[str, Any] = {"entropy_weight": self.entropy.at(self), **self.value_metrics()}
+        if "values" in rows and "value_targets" in rows:
+            metrics["explained_variance"] = explained_variance(
+                rows["values"], rows.value_targets, rows.mask
+            )
+        return metrics
 
     def saveables(self) -> dict[str, Any]:
         """Returns name -> state that a checkpoint has in addition to the parameters."""

@@ -57,6 +57,8 @@ def updated(base: type[Any], name: str, changes: Mapping[str, Any]) -> Any:
     whole = _class(name, (base,), {**namespace, "__module__": module})
     whole.learner = _learner(whole, name, changes)
     whole.agent = _agent(whole, name, changes)
+    if "replay" in changes and _gives(whole) != _gives(base):
+        whole.default_config = classmethod(_without_replay(whole))
     if "default_config" in changes:
         whole.default_config = classmethod(_defaults(whole, changes["default_config"]))
     if "validate_config" in changes:
@@ -188,9 +190,29 @@ def _network_of(owner: type[Any], changes: Mapping[str, Any]) -> Any:
     return staticmethod(changes["make_model"])
 
 
-def _defaults(whole: type[Any], given: Mapping[str, Any]) -> Callable[..., Config]:
+def _gives(algorithm: Any) -> str:
+    # Not at the top: commands that only list algorithms need no replay.
+    from surreal_like.replay.base import load_replay_class
+
+    return load_replay_class({"replay": {"type": algorithm.replay}}).gives()
+
+
+def _without_replay(whole: type[Any]) -> Callable[..., Config]:
+    """Returns a `default_config` without settings of the base's kind of replay."""
+
     def default_config(cls: type[Any]) -> Config:
         base: Config = super(whole, cls).default_config()
+        base["replay"] = {"type": cls.replay}
+        return base
+
+    return default_config
+
+
+def _defaults(whole: type[Any], given: Mapping[str, Any]) -> Callable[..., Config]:
+    inherited = whole.default_config.__func__
+
+    def default_config(cls: type[Any]) -> Config:
+        base: Config = inherited(cls)
         return Config(given).extend(base, abstract=True)
 
     return default_config

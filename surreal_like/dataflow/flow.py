@@ -202,6 +202,20 @@ class Flow:
         given = [part._given for part in self.parts()]
         return any(isinstance(each, Operator) and each.trains for each in given)
 
+    def before_update(self) -> list[Callable[[Any], Any]]:
+        """Returns the functions on each item from the source to the first update, in order.
+
+        Those before a branch, a filter or a list; empty if the flow begins with one of them.
+        """
+        functions: list[Callable[[Any], Any]] = []
+        for part in self.parts()[1:]:
+            given = part._given
+            if type(part) is not _ForEach or (isinstance(given, Operator) and given.trains):
+                break
+            assert given is not None  # that of a _ForEach
+            functions.append(given)
+        return functions
+
     def describe(self) -> str:
         """Returns the operators in order, such as `replay -> train_one_step`; branches indented."""
         return "\n".join(self._lines())

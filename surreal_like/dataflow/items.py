@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,9 +54,17 @@ class Trained:
     def __post_init__(self) -> None:
         self.size = self.size or size_of(self.batch)
 
-    def follow(self, later: Trained) -> Trained:
-        """Adds a later step from the same batch to this update; returns this update."""
-        self.metrics.update(later.metrics)
+    def follow(self, later: Trained, name: str, shared: Set[str]) -> Trained:
+        """Adds a later step from the same batch to this update; returns this update.
+
+        Args:
+            later: the step.
+            name: put before those of its metrics that this update has already.
+            shared: metrics that replace those of this update.
+        """
+        for key, value in later.metrics.items():
+            same = key in self.metrics and key not in shared
+            self.metrics[f"{name}/{key}" if same else key] = value
         self.priorities = self.priorities if later.priorities is None else later.priorities
         self.last_pass = later.last_pass or self.last_pass
         return self

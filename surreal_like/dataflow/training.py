@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 LossFunction = Callable[[Batch], Any]
 
+# Metrics of an update that count over all of its steps.
+_SHARED = frozenset({"skipped", "nan_updates"})
+
 
 class Means(Mapping[str, float]):
     """Means of the metrics of several updates; a tensor is read only when its mean is."""
@@ -70,6 +73,8 @@ def train_one_step(
     """
     several = num_sgd_iter * minibatches > 1 or until is not None
     words = [] if loss is None else [getattr(loss, "__name__", "loss")]
+    # A lambda has no name that a metric may have.
+    label = words[0] if words and words[0].isidentifier() else "again"
     words += [f"{num_sgd_iter} x {minibatches}"] if several else []
 
     def train(item: Batch | Trained) -> Trained:
@@ -86,7 +91,8 @@ def train_one_step(
                 trained.metrics.update(learner.stats(batch))
             learner.optimizers.report(trained.metrics)
         if isinstance(item, Trained):
-            return item.follow(trained)
+            names = {each.rate_name for each in learner.optimizers.values()}
+            return item.follow(trained, name=label, shared=_SHARED | names)
         learner.updates.append(trained)
         return trained
 
@@ -233,11 +239,22 @@ def update_kl(penalty: Penalty) -> Operator:
     """Returns an operator that adapts a KL penalty to the metric `kl` of the last pass."""
 
     def update(item: Trained) -> Trained:
-        penalty.adapt(float((item.last_pass or item.metrics)["kl"]))
+        if penalty.coefficient:
+            penalty.adapt(_kl_of(item, "update_kl"))
         item.metrics["kl_coefficient"] = penalty.coefficient
         return item
 
     return Operator("update_kl", update)
+
+
+def _kl_of(item: Trained, name: str) -> float:
+    metrics = item.last_pass or item.metrics
+    if "kl" not in metrics:
+        raise DataError(
+            f"{name} reads the metric 'kl', but the loss gives {', '.join(metrics)}: return "
+            f"Loss(total, {{'kl': ...}}), or leave {name} out of the plan"
+        )
+    return float(metrics["kl"])
 
 
 class StepSize(Protocol):
@@ -251,7 +268,7 @@ def update_learning_rate(step: StepSize) -> Operator:
     """Returns an operator that adapts a step size to the metric `kl` of the last pass."""
 
     def update(item: Trained) -> Trained:
-        step.adapt(float((item.last_pass or item.metrics)["kl"]))
+        step.adapt(_kl_of(item, "update_learning_rate"))
         return item
 
     return Operator("update_learning_rate", update)

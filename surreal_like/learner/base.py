@@ -76,6 +76,7 @@ class Learner:
         seed: of the learner's own randomness.
         generator: source of that randomness, on the device.
         updates: updates since the last :meth:`pop_updates`.
+        updates_made: number of updates of the newest :meth:`learn` by the plan.
         sampled: the newest batch as replay sent it; None before the first.
         iteration: number of updates of the current weights.
         env_steps: newest known number of environment steps of the whole run; for schedules.
@@ -99,6 +100,7 @@ class Learner:
         self.generator = torch.Generator(self.device).manual_seed(self.seed)
         self.optimizers = Optimizers()
         self.updates: list[Trained] = []
+        self.updates_made = 0
         self._metrics_before: dict[str, Any] = {}
         # Entries of learner_config.parts; the first source of a plan takes them, so that a batch
         # that a script passes to learn() does not get them twice.
@@ -179,6 +181,7 @@ class Learner:
         finally:
             self._in_learn = False
         updates = self.pop_updates()
+        self.updates_made = len(updates)
         # Several only where a plan trains in several branches; the newest is reported.
         return updates[-1].metrics if updates else {}
 
@@ -335,6 +338,7 @@ class Learner:
             self.optimizers.update({"optimizer": made} if isinstance(made, Optimizer) else made)
         if name not in self.optimizers:
             self.optimizers.add(name, module, learning_rate, where=where, **options)
+        self.optimizers.separate_metrics()
         if type(self).change_gradients is not Learner.change_gradients:
             self.optimizers[name].change = self.change_gradients
         return self.optimizers[name]

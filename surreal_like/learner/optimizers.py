@@ -28,6 +28,18 @@ class Optimizers(dict[str, Optimizer]):
         self[name] = Optimizer(module, learning_rate=schedule, **options)
         return self[name]
 
+    def separate_metrics(self) -> None:
+        """Puts the name of an optimizer before its metrics that an earlier one has, too."""
+        taken: set[str] = set()
+        for name, each in self.items():
+            each.norm_name = (
+                f"{name}/{each.norm_name}" if each.norm_name in taken else each.norm_name
+            )
+            each.rate_name = (
+                f"{name}/{each.rate_name}" if each.rate_name in taken else each.rate_name
+            )
+            taken |= {each.norm_name, each.rate_name} - {""}
+
     def begin(self, progress: Progress) -> None:
         """Sets the step sizes of this point of the run."""
         for optimizer in self.values():

@@ -30,15 +30,22 @@ def categorical_projection(
         r_t, discount_t: `[B]`.
 
     Returns:
-        Probabilities `[B, K]`, without gradient.
+        Probabilities `[B, K]`, without gradient; NaN where a reward or discount is not a number.
+
+    Raises:
+        ValueError: there are fewer than two atoms, or on a CPU: they do not rise.
     """
     probs_t, top = probs_t.detach(), len(atoms) - 1
+    # On a GPU the comparison of the ends would wait for it.
+    if top < 1 or (atoms.device.type == "cpu" and not atoms[0] < atoms[-1]):
+        raise ValueError(f"expected two atoms or more, rising, not {atoms.tolist()}")
     spacing = (atoms[-1] - atoms[0]) / top
     # Place of each moved atom, in units of the spacing: its mass goes to the atoms on both sides.
     place = ((_moved(atoms, r_t, discount_t) - atoms[0]) / spacing).clamp_(0.0, top)
     below = place.floor()
     above_mass = (place - below) * probs_t
-    index = below.long()
+    # An index made of a NaN would lie outside; its mass is NaN, so the update is set aside.
+    index = below.nan_to_num_(0.0).long()
     target = torch.zeros_like(probs_t).scatter_add_(1, index, probs_t - above_mass)
     return target.scatter_add_(1, (index + 1).clamp_(max=top), above_mass)
 

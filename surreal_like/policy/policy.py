@@ -25,6 +25,7 @@ from surreal_like.data.batch import Batch
 from surreal_like.data.casts import cast
 from surreal_like.data.spec import parse_obs_spec
 from surreal_like.dataflow import Gradients, apply_gradients, compute_gradients
+from surreal_like.dataflow.items import copied
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk, postprocessed
 from surreal_like.experiment.resolve import algorithm_of, read_experiment, resolve
@@ -193,19 +194,36 @@ class Policy:
     def learn_on_batch(self, batch: Batch) -> dict[str, float]:
         """Makes the algorithm's update from a batch; returns its metrics.
 
+        They are empty where the plan only collects the batch; then no update is counted.
+
         Raises:
             UsageError: the policy only acts.
         """
-        metrics = self.learner.learn(batch) or {}
-        self._moved()
+        learner = self.learner
+        # A class with a learn() of its own makes one update.
+        learner.updates_made = 1
+        metrics = learner.learn(batch) or {}
+        self._moved(learner.updates_made)
         return {name: float(value) for name, value in metrics.items()}
 
     def compute_gradients(self, batch: Batch) -> tuple[Array, dict[str, float]]:
         """Returns the gradients of the loss, float32 ``[P]``, and its metrics; changes nothing.
 
-        The batch goes to the loss as it is, without the operators before it in the plan.
+        A copy of the batch goes through the operators of the plan before the first update, such as
+        `compute_advantages`, and then to the loss.
         """
-        given = compute_gradients(self.learner)(batch)
+        learner = self.learner
+        before = learner.flow.before_update()
+        # Some of these operators learn, such as that of a bonus.
+        content = Content.of(learner) if before else None
+        item: Any = copied(batch)
+        try:
+            for function in before:
+                item = function(item)
+            given = item if isinstance(item, Gradients) else compute_gradients(learner)(item)
+        finally:
+            if content is not None:
+                content.give(learner)
         metrics = {name: float(value) for name, value in given.metrics.items()}
         return given.flat.cpu().numpy(), metrics
 
@@ -224,12 +242,11 @@ class Policy:
         tensor = torch.as_tensor(flat, dtype=torch.float32, device=learner.device)
         names = tuple(learner.optimizers)
         apply_gradients(learner)(Gradients(tensor, rows=0, names=names))
-        learner.pop_updates()
-        self._moved()
+        self._moved(len(learner.pop_updates()))
 
-    def _moved(self) -> None:
-        self.learner.iteration += 1
-        self._behind = True
+    def _moved(self, updates: int) -> None:
+        self.learner.iteration += updates
+        self._behind = self._behind or updates > 0
 
     # -- weights and state ------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from surreal_like.algorithm.dqn import DQN
 from surreal_like.algorithm.ppo import PPO
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.algorithm.sac import SAC
-from surreal_like.dataflow import Flow, Loss, rollouts, train_one_step
+from surreal_like.dataflow import Flow, Loss, replay, rollouts, train_one_step
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.loss.policy import masked_mean
@@ -279,3 +279,49 @@ def test_returns_make_the_loss_of_the_document_learn(tmp_path: Path, returns: bo
     )
     mean = run.result["train"]["mean_return_100"]
     assert mean > 150 if returns else mean < 60
+
+
+@pytest.mark.parametrize(
+    ("base", "kind"),
+    [
+        (ActorCritic, "uniform_replay:UniformReplay"),
+        (PPO, "prioritized_replay:PrioritizedReplay"),
+        (ActorCritic, "sequence_replay:SequenceReplay"),
+        (DQN, "fifo_replay:FIFOReplay"),
+        (DQN, "sequence_replay:SequenceReplay"),
+    ],
+)
+def test_a_replay_of_another_kind_has_its_own_defaults(base: type[Algorithm], kind: str) -> None:
+    place = f"surreal_like.replay.{kind}"
+    built = build_algorithm("Other", loss, base=base, replay=place)
+    assert built.default_config().replay == {"type": place}
+    again = built.with_updates("Again", default_config={"replay": {"batch_size": 7}})
+    assert again.default_config().replay == {"type": place, "batch_size": 7}
+
+
+def test_a_replay_of_the_same_kind_keeps_the_defaults_of_the_base() -> None:
+    place = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
+    built = build_algorithm("Other", base=DQN, replay=place)
+    assert built.default_config().replay.samples_per_insert == 32.0
+
+
+def uniform_plan(learner: Any) -> Flow:
+    return replay(learner).for_each(train_one_step(learner))
+
+
+def first_values(learner: Any, batch: Any) -> torch.Tensor:
+    _, values = learner.network(batch.obs)
+    total: torch.Tensor = values.square().mean()
+    return total
+
+
+OfRows = build_algorithm(
+    "OfRows",
+    first_values,
+    replay="surreal_like.replay.uniform_replay:UniformReplay",
+    execution_plan=uniform_plan,
+)
+
+
+def test_the_usual_base_learns_from_rows_without_further_settings() -> None:
+    resolve(read_experiment(None, [], algorithm=f"{__name__}:OfRows", env_name="toy:chain"))

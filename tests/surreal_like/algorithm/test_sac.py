@@ -54,6 +54,31 @@ def test_the_critic_loss_is_the_formula(alpha: float) -> None:
     assert float(learner.learn(batch)["loss"]) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("lower", [0, 1])
+def test_the_policy_loss_is_the_formula(lower: int) -> None:
+    """Either critic is the lower one in turn, and each row has a weight of its own."""
+    learner = make_learner(temperature={"start": 0.2})
+    offset = torch.zeros(2, 1)
+    offset[lower] = -3.0
+    critics = learner.critics.forward
+
+    def shifted(obs: Any, actions: torch.Tensor) -> torch.Tensor:
+        values: torch.Tensor = critics(obs, actions) + offset
+        return values
+
+    learner.critics.forward = shifted  # type: ignore[method-assign]
+    batch = make_transitions()
+    twin = learner.generator.clone_state()
+    with torch.no_grad():
+        actions, log_prob = learner.policy(batch.obs).draw(twin)
+        q = learner.critics(batch.obs, actions)
+    expected = sum(
+        batch.weights[row].item() * (0.2 * log_prob[row].item() - min(q[:, row].tolist())) / SIZE
+        for row in range(SIZE)
+    )
+    assert float(learner.policy_loss(batch).metrics["policy_loss"]) == pytest.approx(expected)
+
+
 def test_the_policy_is_paid_for_entropy_and_climbs_the_lower_critic() -> None:
     learner = make_learner(
         critic_learning_rate=0.0,

@@ -572,3 +572,54 @@ def test_a_script_gets_its_numbers_at_intervals(seconds: float, lines: int) -> N
     for line in found:
         assert line["env_steps"] == 50
         assert {"loss", "grad_norm", "learning_rate"} <= line["learn"].keys()
+
+
+def test_metrics_of_two_losses_of_one_update_do_not_overwrite_each_other() -> None:
+    learner = make(DQN)
+    q = learner.q_network  # type: ignore[attr-defined]
+
+    def near(batch: Batch) -> Loss:
+        return Loss(q(batch.obs).square().mean(), {"mine": 1.0})
+
+    def far(batch: Batch) -> Loss:
+        return Loss(100.0 + q(batch.obs).square().mean(), {"mine": 2.0})
+
+    step = partial(train_one_step, learner)
+    (trained,) = (
+        from_items([make_rows()])
+        .for_each(step(near))
+        .for_each(step(far))
+        .for_each(step(lambda batch: near(batch)))
+    )
+    metrics = trained.metrics
+    assert (metrics["mine"], metrics["far/mine"], metrics["again/mine"]) == (1.0, 2.0, 1.0)
+    assert float(metrics["loss"]) < 100.0 < float(metrics["far/loss"])
+    assert {"grad_norm", "far/grad_norm", "again/grad_norm"} < metrics.keys()
+    counted = {"skipped", "nan_updates", "learning_rate"}
+    assert counted == {name for name in metrics if name.rpartition("/")[2] in counted}
+
+
+def test_metrics_of_two_optimizers_do_not_overwrite_each_other() -> None:
+    one, two, third = (torch.nn.Linear(1, 1) for _ in range(3))
+    learner = make(DQN)
+    learner.optimizers.clear()
+    learner.add_optimizer("policy", one, 0.1)
+    learner.add_optimizer("value", two, 0.2)
+    learner.add_optimizer("mine", third, 0.3, metrics=("own_norm", ""))
+
+    def loss(batch: Batch) -> Loss:
+        networks = {"policy": one, "value": two, "mine": third}
+        return Loss({name: each.weight.sum() for name, each in networks.items()})
+
+    metrics = train_one_step(learner, loss)(make_rows()).metrics
+    assert (metrics["learning_rate"], metrics["value/learning_rate"]) == (0.1, 0.2)
+    assert {"grad_norm", "value/grad_norm", "own_norm"} < metrics.keys()
+
+
+@pytest.mark.parametrize("algorithm", PLANS)
+def test_no_two_optimizers_of_a_shipped_algorithm_share_a_metric(algorithm: Any) -> None:
+    optimizers = make(algorithm).optimizers.values()
+    names = [each.norm_name for each in optimizers] + [each.rate_name for each in optimizers]
+    given = [name for name in names if name]
+    assert len(given) == len(set(given))
+    assert not any("/" in name for name in given)

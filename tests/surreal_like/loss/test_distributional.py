@@ -166,3 +166,22 @@ def test_a_negative_kappa_is_refused() -> None:
 def test_the_distribution_of_the_taken_action() -> None:
     x_tm1 = torch.arange(12.0).reshape(2, 3, 2)
     assert taken_distribution(x_tm1, torch.tensor([2, 0])).tolist() == [[4.0, 5.0], [6.0, 7.0]]
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", ["reward", "discount", "probability"])
+def test_a_projection_of_what_is_no_number_is_none(place: str, wrong: float) -> None:
+    """The loss is not finite then, so the update is set aside; nothing is raised."""
+    probs, reward, discount = PROBS.repeat(2, 1), torch.zeros(2), torch.ones(2)
+    {"reward": reward, "discount": discount, "probability": probs[:, 2]}[place][1] = wrong
+    found = categorical_projection(probs, ATOMS, reward, discount)
+    assert torch.allclose(found[0], PROBS[0])
+    if math.isnan(wrong) or place != "reward":
+        assert not found[1].isfinite().all()
+
+
+@pytest.mark.parametrize("atoms", [[], [1.0], [1.0, 1.0, 1.0], [2.0, 1.0], [math.nan, 1.0]])
+def test_atoms_that_do_not_rise_are_refused(atoms: list[float]) -> None:
+    probs = torch.full((1, len(atoms)), 0.5)
+    with pytest.raises(ValueError, match="two atoms or more, rising"):
+        categorical_projection(probs, torch.tensor(atoms), torch.zeros(1), torch.ones(1))

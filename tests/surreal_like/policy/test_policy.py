@@ -9,9 +9,25 @@ import pytest
 import torch
 
 from session.errors import UsageError
+from surreal_like.algorithm.builder import build_algorithm
+from surreal_like.algorithm.dqn import DQN
 from surreal_like.data.batch import Batch
+from surreal_like.dataflow import (
+    Flow,
+    Trained,
+    apply_gradients,
+    average_gradients,
+    compute_gradients,
+    concat,
+    concurrently,
+    replay,
+    train_one_step,
+    update_kl,
+    update_learning_rate,
+)
 from surreal_like.errors import DataError, SpecError
 from surreal_like.policy import Policy, make_policy
+from surreal_like.policy.rollout_worker import RolloutWorker
 from tests.surreal_like.algorithm.unrolls import make_batch
 from tests.surreal_like.replay.chunks import chunk_of
 
@@ -128,3 +144,144 @@ def test_a_chunk_is_postprocessed_as_the_agent_does_it() -> None:
     columns["obs"] = np.zeros((4, 1, 8), np.float32)
     chunk.columns = columns
     assert "extras/advantages" in policy.postprocess(chunk).columns
+
+
+def collected(*sizes: int) -> Batch:
+    """Transitions of toy:chain, as many as asked for."""
+    (size,) = sizes
+    obs = torch.eye(8)[torch.arange(size) % 8]
+    return Batch(
+        obs=obs,
+        obs_next=obs.roll(1, 0),
+        actions=torch.zeros(size, dtype=torch.int64),
+        rewards=torch.ones(size),
+        discounts=torch.full((size,), 0.9),
+        dones=torch.zeros(size),
+        weights=torch.ones(size),
+        indices=torch.arange(size),
+        extras={},
+    )
+
+
+def collecting(learner: Any) -> Flow:
+    return replay(learner).combine(concat(50)).for_each(train_one_step(learner))
+
+
+def choosing(learner: Any) -> Flow:
+    some = replay(learner).filter(lambda batch: batch.rows > 20)
+    return some.for_each(train_one_step(learner))
+
+
+def listing(learner: Any) -> Flow:
+    return replay(learner).batch(3).flatten().for_each(train_one_step(learner))
+
+
+def branching(learner: Any) -> Flow:
+    one, other = replay(learner).duplicate(2)
+    step = train_one_step(learner)
+    return concurrently([one.for_each(step), other.for_each(step)])
+
+
+def gradients(learner: Any) -> Flow:
+    made = replay(learner).for_each(compute_gradients(learner)).batch(2)
+    return made.for_each(average_gradients()).for_each(apply_gradients(learner))
+
+
+Collecting = build_algorithm("Collecting", base=DQN, execution_plan=collecting)
+Choosing = build_algorithm("Choosing", base=DQN, execution_plan=choosing)
+Listing = build_algorithm("Listing", base=DQN, execution_plan=listing)
+Branching = build_algorithm("Branching", base=DQN, execution_plan=branching)
+Averaging = build_algorithm("Averaging", base=DQN, execution_plan=gradients)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "iterations"),
+    [
+        (Collecting, [0, 0, 1, 1, 1, 2]),
+        (Choosing, [0, 0, 0, 0, 0, 0]),
+        (Listing, [0, 0, 1, 3, 3, 4]),
+        (Averaging, [0, 1, 1, 2, 2, 3]),
+    ],
+)
+def test_only_updates_are_counted(algorithm: Any, iterations: list[int]) -> None:
+    policy, seen = made(algorithm), []
+    for _ in range(6):
+        before = policy.learner.iteration
+        metrics = policy.learn_on_batch(collected(20))
+        seen.append(policy.learner.iteration)
+        assert bool(metrics) == (policy.learner.iteration > before)
+    assert seen == iterations
+
+
+def test_every_update_of_a_plan_with_branches_is_counted() -> None:
+    policy, updates = made(Branching), 0
+    step = policy.learner.optimizers["optimizer"].step
+
+    def counting(loss: torch.Tensor) -> float:
+        nonlocal updates
+        updates += 1
+        return step(loss)
+
+    policy.learner.optimizers["optimizer"].step = counting  # type: ignore[method-assign]
+    for _ in range(4):
+        policy.learn_on_batch(collected(20))
+        assert policy.learner.iteration == updates
+    assert updates > 0
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "impala", "a3c", "dqn", "r2d2"])
+def test_gradients_of_a_sampled_batch_are_those_of_the_plan_and_change_nothing(
+    algorithm: str,
+) -> None:
+    words = ["learner_config.replay.sequence={length: 6, burn_in: 2, period: 3}"]
+    words += ["learner_config.model.normalize_values=true"] if algorithm == "ppo" else []
+    policy = made(algorithm, *words)
+    with RolloutWorker(policy, 2, 20) as worker:
+        batch = worker.sample()
+    columns, before = list(batch), policy.get_state()
+    flat, metrics = policy.compute_gradients(batch)
+    assert list(batch) == columns
+    assert str(policy.get_state()) == str(before)
+    assert np.isfinite(flat).all()
+    assert flat.any()
+    assert np.isfinite(metrics["loss"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("learner_config.model.normalize_values=true",),
+        ("learner_config.algo.kl.stop=0.1",),
+        ("learner_config.algo.adaptive_learning_rate.kl=0.01",),
+    ],
+)
+def test_another_loss_needs_no_columns_of_the_algorithms_own(words: tuple[str, ...]) -> None:
+    policy = made("ppo", *words)
+    learner: Any = policy.learner
+    with RolloutWorker(policy, 2, 20) as worker:
+        batch = worker.sample()
+
+    def loss(batch: Batch) -> torch.Tensor:
+        squares: torch.Tensor = sum(x.square().sum() for x in learner.network.parameters())
+        return squares
+
+    trained = train_one_step(learner, loss, num_sgd_iter=2, minibatches=2)(batch)
+    assert trained.metrics["skipped"] == 0.0
+    assert "explained_variance" not in trained.metrics
+    assert update_kl(learner.kl_penalty)(trained).metrics["kl_coefficient"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("learner_config.algo.kl.coefficient=0.5", "update_kl"),
+        ("learner_config.algo.adaptive_learning_rate.kl=0.01", "update_learning_rate"),
+    ],
+)
+def test_what_follows_the_divergence_says_that_a_loss_gives_none(words: str, name: str) -> None:
+    learner: Any = made("ppo", words).learner
+    operator = update_learning_rate(learner.adaptive_step) if "rate" in name else None
+    operator = operator or update_kl(learner.kl_penalty)
+    with pytest.raises(DataError, match=f"{name} reads the metric 'kl', but the loss gives mine"):
+        operator(Trained(Batch(), {"mine": 1.0}))
