@@ -156,11 +156,9 @@ def check_ranges(config: Config) -> None:
             if not -_TOO_LARGE < number < _TOO_LARGE and not isinstance(number, float):
                 raise ConfigError(f"{key} is {shown(value)}, expected less than 2**63")
             if isinstance(number, float) and not isfinite(number):
-                wanted = in_words((least, most))
-                raise ConfigError(
-                    f"{key} is {shown(value)}, expected {wanted + ', ' if wanted else ''}"
-                    "a finite number"
-                )
+                limits = in_words((least, most))
+                words = f"{limits}, a finite number" if limits else "a finite number"
+                raise ConfigError(f"{key} is {shown(value)}, expected {words}")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and not least <= value <= most:
             raise ConfigError(f"{key} is {shown(value)}, expected {in_words((least, most))}")

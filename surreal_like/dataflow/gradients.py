@@ -56,6 +56,8 @@ def average_gradients() -> Operator:
 
     def average(items: list[Gradients]) -> Gradients:
         rows = sum(each.rows for each in items)
+        if not rows:
+            raise DataError(f"average_gradients got {len(items)} gradients of 0 rows: no mean")
         if len({(each.names, each.clipped) for each in items}) > 1:
             raise DataError(f"gradients of {items[0].names} and of {items[-1].names} have no mean")
         flat = sum(each.flat * (each.rows / rows) for each in items)

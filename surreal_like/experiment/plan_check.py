@@ -81,7 +81,8 @@ def _pull_zeros(learner: Learner, flow: Flow, batch: Batch | None) -> dict[str, 
     torch.set_num_threads(1)
     learner.rehearses = True
     try:
-        learner.feed(batch, flow)
+        if not learner.feed(batch, flow):
+            raise flow.standstill()
         return _columns_of_gradient(learner, flow, batch)
     except (SurrealError, NotImplementedError) as error:
         place = ", ".join(getattr(error, "__notes__", []))

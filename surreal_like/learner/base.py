@@ -185,14 +185,19 @@ class Learner:
         # Several only where a plan trains in several branches; the newest is reported.
         return updates[-1].metrics if updates else {}
 
-    def feed(self, batch: Batch, flow: Flow) -> None:
-        """Pulls a flow until its source has taken this batch instead of one of replay."""
+    def feed(self, batch: Batch, flow: Flow) -> bool:
+        """Pulls a flow until its source has taken this batch instead of one of replay.
+
+        Returns:
+            False if it is stalled before, and so for ever.
+        """
         self._given, self._is_fed = batch, True
         try:
             while self._given is not None:
                 item = flow.pull()
                 if item is NOT_READY or item is STALLED:
-                    break
+                    return item is not STALLED
+            return True
         finally:
             self._given, self._is_fed = None, False
 

@@ -51,6 +51,8 @@ class Iteration:
     @staticmethod
     def sizes(rows: int, batch_size: int) -> list[int]:
         """Returns the sizes of the batches of one pass: about ``batch_size``, almost equal."""
+        if not rows:
+            return []
         each, larger = divmod(rows, max(1, rows // batch_size))
         count = max(1, rows // batch_size)
         return [each + 1] * larger + [each] * (count - larger)

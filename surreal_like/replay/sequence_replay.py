@@ -38,6 +38,12 @@ class SequenceReplay(PrioritizedReplay):
         """Makes the view of ``learner_config.replay.sequence``."""
         algo, replay = self.learner_config["algo"], self.learner_config["replay"]
         sequence = replay["sequence"]
+        rows = sequence["burn_in"] + sequence["length"]
+        if rows > replay["capacity"]:
+            raise ConfigError(
+                f"learner_config.replay.sequence has burn_in + length = {rows} rows, more than "
+                f"learner_config.replay.capacity {replay['capacity']}: lower one or raise the other"
+            )
         self.view = SequenceView(
             sequence["length"],
             algo["gamma"],

@@ -436,3 +436,10 @@ def test_operators_of_a_user_see_gradients() -> None:
     items = [gradients(make(), 1.0, version) for version in (3, 9, 5)]
     young = Operator("young", lambda item: 10 - item.version <= 5)
     assert [each.version for each in from_items(items).filter(young)] == [9, 5]
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_no_rows_have_no_mean(count: int) -> None:
+    items = [Gradients(torch.zeros(3), rows=0) for _ in range(count)]
+    with pytest.raises(DataError, match=f"got {count} gradients of 0 rows"):
+        average_gradients()(items)

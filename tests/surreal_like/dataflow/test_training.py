@@ -576,7 +576,7 @@ def test_a_script_gets_its_numbers_at_intervals(seconds: float, lines: int) -> N
 
 def test_metrics_of_two_losses_of_one_update_do_not_overwrite_each_other() -> None:
     learner = make(DQN)
-    q = learner.q_network  # type: ignore[attr-defined]
+    q = learner.q_network
 
     def near(batch: Batch) -> Loss:
         return Loss(q(batch.obs).square().mean(), {"mine": 1.0})

@@ -23,7 +23,7 @@ from tests.surreal_like.algorithm.unrolls import DISCRETE, configs, make_batch
 
 PLANS = '''
 from surreal_like.dataflow import (
-    LocalReplay, concurrently, experience, replay, rollouts, store, train_one_step
+    LocalReplay, Queue, concurrently, dequeue, experience, replay, rollouts, store, train_one_step
 )
 
 
@@ -75,6 +75,10 @@ def alone(learner):
     return concurrently([rollouts(learner)])
 
 
+def empty(learner):
+    return dequeue(Queue(4)).for_each(train_one_step(learner))
+
+
 def both(learner):
     return rollouts(learner).union(rollouts(learner)).for_each(train_one_step(learner))
 
@@ -121,6 +125,10 @@ def test_plans_that_may_work_are_accepted(file: Path, name: str) -> None:
         ("{file}:lacking", "no 'gains'; it has .*mask.*; in read, operator 2 of the plan of"),
         ("{file}:rows", r"replay\(learner\), but .*FIFOReplay, .* use rollouts\(learner\)"),
         ("{file}:alone", "plan cannot be built: concurrently needs 2 flows or more, not 1"),
+        (
+            "{file}:empty",
+            "all operators .* wait for each other: dequeue.queue. for an item in queue",
+        ),
         ("{file}:both", "plan cannot be built: rollouts and rollouts .* use one source"),
         ("{file}:fresh_and_agian", "no function 'fresh_and_agian'.*fresh_and_again"),
         ("nothing.py:plan", "execution_plan 'nothing.py': there is no such file"),
@@ -213,5 +221,5 @@ def test_a_plan_is_tried_with_one_pass(
 
 def test_a_sequence_longer_than_its_replay_is_refused_before_it_is_tried() -> None:
     words = ["learner_config.replay.sequence.length=1000000000"]
-    with pytest.raises(ConfigError, match=r"min_size is .* sequences, but .* rows of capacity"):
+    with pytest.raises(ConfigError, match=r"length = 1000000020 rows, more than .*capacity"):
         resolve(read_experiment(None, words, algorithm="r2d2", env_name="toy:chain"))

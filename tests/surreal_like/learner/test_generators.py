@@ -71,7 +71,8 @@ def drawing_loss(learner: Any, batch: Any) -> torch.Tensor:
     drawn = learner.own.normal() + learner.another.random() + float(torch.rand(()))
     drawn += np.random.rand() + random.random()  # noqa: NPY002
     _, values = learner.network.unroll(batch.obs, None, batch.first)
-    return (values[:-1] - batch.rewards - drawn).square().mean()
+    loss: torch.Tensor = (values[:-1] - batch.rewards - drawn).square().mean()
+    return loss
 
 
 def with_generators(learner: Any) -> None:
@@ -97,9 +98,9 @@ CASES = [*((name, ()) for name in (*describe_algorithms(), "mixed", "drawing")),
 def held(root: object) -> Iterator[Generator]:
     """Yields the generators that an object can reach through attributes, containers, closures."""
     seen: set[int] = set()
-    left = [root]
+    left: list[Any] = [root]
     while left:
-        each = left.pop()
+        each: Any = left.pop()
         if id(each) in seen or isinstance(each, type | np.ndarray | torch.Tensor | str | bytes):
             continue
         seen.add(id(each))
@@ -108,7 +109,7 @@ def held(root: object) -> Iterator[Generator]:
         elif isinstance(each, Mapping):
             left += each.values()
         elif isinstance(each, list | tuple | set) or type(each).__name__ == "deque":
-            left += each  # type: ignore[misc]
+            left += each
         elif isinstance(each, MethodType):
             left += [each.__self__, each.__func__]
         elif isinstance(each, FunctionType):
@@ -258,7 +259,7 @@ def test_a_restored_replay_draws_on(kind: type[Replay], settings: dict[str, Any]
     one.sample_columns(4)
     two.reseed(5)
     two.restore(one.state())
-    generators = [dict(enumerate(held(each))) for each in (one, two)]
+    generators = [{str(n): g for n, g in enumerate(held(each))} for each in (one, two)]
     assert len(generators[0]) == (2 if "iteration" in settings else 1)
     assert str(states_of(generators[0])) == str(states_of(generators[1]))
     again = [each.sample_columns(4) for each in (one, two)]

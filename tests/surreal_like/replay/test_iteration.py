@@ -28,7 +28,7 @@ KINDS = [UniformReplay, PrioritizedReplay, SequenceReplay]
 
 @pytest.mark.parametrize(
     ("rows", "batch_size", "sizes"),
-    [(264, 32, [33] * 8), (100, 32, [34, 33, 33]), (20, 32, [20]), (64, 32, [32, 32])],
+    [(264, 32, [33] * 8), (100, 32, [34, 33, 33]), (20, 32, [20]), (64, 32, [32, 32]), (0, 32, [])],
 )
 def test_sizes_of_a_pass_are_the_golden_ones(rows: int, batch_size: int, sizes: list[int]) -> None:
     """I2."""

@@ -100,8 +100,7 @@ def test_a_snapshot_that_is_restored_draws_on(make: Make) -> None:
             end(cluster)
             cluster.start(0, incarnation=2)
         counts(cluster, f"replay-0/{incarnation}")
-        service = cluster.frames[0]._service
-        assert service is not None
+        service: Any = cluster.frames[0]._service
         states.append(service._replay.state()["selector"]["generator"])
     assert states[0] == states[1]
 
