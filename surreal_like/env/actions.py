@@ -43,6 +43,8 @@ class ActionValidator:
         self._inner = inner_bounds(*exact)
         bounded = any(end is not None and np.isfinite(end).any() for end in exact)
         self._outside = outside if bounded else "pass"
+        # Of a single discrete action; 0: of others.
+        self._most = 0 if self._continuous or self._shape else int(self._counts)
         zeros = spec.array.zeros()
         self._idle = np.clip(zeros, *self._inner) if bounded else zeros
 
@@ -54,6 +56,9 @@ class ActionValidator:
         ignored: [N], streams whose action is ignored; they get a valid one.
         Raises DataError that names the mistake, and the stream.
         """
+        if type(actions) is int and 0 <= actions < self._most:
+            # What a vector of Envs gives, without the cost of the general case.
+            return np.array(actions)
         given = np.asarray(actions)
         if given.shape != self._shape:
             raise DataError(
@@ -64,7 +69,7 @@ class ActionValidator:
         if self._outside == "refuse":
             self._check_bounds(given, ignored)
         checked = cast("action", given, self._spec.dtype, copy=True)
-        if ignored is not None:
+        if ignored is not None and np.count_nonzero(ignored):
             checked[ignored] = self._idle
         if self._continuous:
             self._check_continuous(checked)

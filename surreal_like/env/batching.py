@@ -91,6 +91,8 @@ class InfoBatch:
 
     def __call__(self, infos: Sequence[Info], rewards: npt.NDArray[np.float32]) -> Info:
         """Returns `raw_reward`, `metrics`, `life_lost` where there are any, and each named key."""
+        if not self._keys and not any(infos):
+            return {}
         info: Info = {key: self._column(key, infos) for key in self._keys}
         if any("raw_reward" in one for one in infos):
             raw = [one.get("raw_reward", rewards[i]) for i, one in enumerate(infos)]

@@ -151,23 +151,27 @@ class SyncVector(VectorEnv):
         checked = self._door(actions, self._ended)
         # Single discrete actions reach an author's Env as an int.
         singles: Any = checked.tolist() if checked.ndim == 1 else checked
-        rewards = np.zeros(self.num_envs)
-        terminated, truncated = np.zeros((2, self.num_envs), np.bool_)
+        # Lists: to fill arrays one number at a time takes longer than to make them of all.
+        outcomes: list[tuple[float, bool, bool]] = []
         infos: list[Info] = []
         self._batch.begin()
         for stream, ended in enumerate(self._ended.tolist()):
             if ended:
+                outcomes.append((0.0, False, False))
                 infos.append(self._reset_one(stream))
                 continue
             result = self.envs[stream].step(singles[stream])
-            obs, rewards[stream], terminated[stream], truncated[stream], info = step_values(result)
+            obs, reward, terminal, cut, info = step_values(result)
+            outcomes.append((reward, terminal, cut))
             self._batch.put(stream, obs)
             infos.append(info)
             self._pulse()
-        self._ended = terminated | truncated
+        rewards, terminated, truncated = zip(*outcomes, strict=True)
+        terminations, truncations = np.array(terminated), np.array(truncated)
+        self._ended = terminations | truncations
         checked_rewards = step_rewards(rewards)
         info = self._infos(infos, checked_rewards)
-        return self._batch.take(), checked_rewards, terminated, truncated, info
+        return self._batch.take(), checked_rewards, terminations, truncations, info
 
     def render(self) -> Any:
         return self.envs[0].render()
