@@ -68,5 +68,5 @@ def array_network(torso: nn.Module, head: nn.Module) -> ArrayNetwork | None:
     plain = all(type(layer) is Linear and layer.weight.device.type == "cpu" for layer in layers)
     if not plain or torso.mlp.activation not in _ACTIVATIONS:
         return None
-    weights = sum(layer.weight.numel() for layer in layers)  # type: ignore[operator, union-attr]
+    weights = sum(layer.weight.numel() for layer in layers)
     return ArrayNetwork(torso, head) if weights <= _MOST_WEIGHTS else None  # type: ignore[arg-type]
