@@ -14,7 +14,6 @@ from surreal_like.network.q_network import DISTRIBUTION_CONFIG, Q_NETWORK_CONFIG
 from surreal_like.run.request import RunRequest
 
 BOX = {"type": "float32", "dim": [4]}
-CARTPOLE = {"algorithm": "dqn", "env": "gym:CartPole-v1"}
 
 
 def network(spec: dict[str, Any], *, dueling: bool = False, **model: Any) -> QNetwork:
@@ -73,7 +72,7 @@ def test_distributions_are_left_to_torch(kind: str) -> None:
 
 
 def agent(kind: type[DQNAgent] = DQNAgent, *words: str) -> DQNAgent:
-    config = RunRequest(**CARTPOLE, overrides=words).resolve().config
+    config = RunRequest(algorithm="dqn", env="gym:CartPole-v1", overrides=words).resolve().config
     torch.manual_seed(0)
     return kind(**sections_of(config), agent_id=0, agent_mode="training")
 
@@ -117,7 +116,8 @@ def test_values_that_are_sent_need_torch() -> None:
 
 
 def test_a_hook_on_the_torso_is_called() -> None:
-    made, seen = agent(), []
+    made = agent()
+    seen: list[int] = []
     obs = np.zeros((1, 4), np.float32)
     made.act_on_arrays(obs)
     assert seen == []
