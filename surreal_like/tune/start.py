@@ -5,27 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from session.config import Config
 from session.config.merge import paths
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
-from session.launchers.fork_client import ForkServers
 from surreal_like.run.folder import TUNING, held, newest_path
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import guarded
 from surreal_like.run.own_code import keep_file
 from surreal_like.run.resume import changes, check_allowed
-from surreal_like.run.start import fork_servers, resolve_forked
+from surreal_like.run.start import fork_servers, try_forked
 from surreal_like.tune.exploit import follow_config
+from surreal_like.tune.rehearsal import SECONDS, explored_check, resolve_all
 from surreal_like.tune.result import TuningResult
 from surreal_like.tune.scheduler import Scheduler
-from surreal_like.tune.slots import Machine, Slots, find_slots
+from surreal_like.tune.slots import Machine, find_slots
 from surreal_like.tune.state import OVER, Trial, restored_trials
-from surreal_like.tune.trial import MODULES, TUNE_FILE, new_request, read_state, trial_name
-from surreal_like.tune.tune_file import TPE, TuneFile, check_experiment, read_tune_file
+from surreal_like.tune.trial import MODULES, TUNE_FILE, read_state, trial_name
+from surreal_like.tune.tune_file import TPE, TuneFile, read_tune_file
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 
@@ -72,10 +72,12 @@ def run_tuning(
         # Imported while the fork servers import torch: TensorBoard's part of it takes 0.1 s.
         from surreal_like.tune.tuner import Tuner
 
-        slots = _check(file, servers)
+        config = resolve_all(file, partial(try_forked, servers, seconds=SECONDS), folder)
+        slots = find_slots(file.tune, config, Machine.here())
         own = stack.enter_context(held(folder, name=file.name, resume=resume))
         keep_file(str(file.tune.pbt.explore), own)
-        scheduler, skipped = file.scheduler(), 0
+        again = partial(try_forked, servers, known=config)
+        scheduler, skipped = file.scheduler(explored_check(file, again)), 0
         trials: list[Trial] = []
         if resume:
             state = read_state(own.path)
@@ -137,21 +139,6 @@ def _continue(
             scheduler.on_load(number, trial.settings)
         if trial.state in OVER and not same:
             scheduler.finished(number)
-
-
-def _check(file: TuneFile, servers: ForkServers) -> Slots:
-    """Resolves the experiment once, and checks the tuning; returns the slots for it."""
-    return slots_of(file, resolve_forked(servers, new_request(file, {}, 0).read_start()))
-
-
-def slots_of(file: TuneFile, config: Config) -> Slots:
-    """Checks a tuning against its resolved experiment; returns the slots for it on this machine.
-
-    Raises:
-        ConfigError, UsageError: it does not fit; nothing was started.
-    """
-    check_experiment(file, config)
-    return find_slots(file.tune, config, Machine.here())
 
 
 def read_given(

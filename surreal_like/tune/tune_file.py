@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -213,8 +213,11 @@ class TuneFile:
             return [{} for _ in range(num)]
         return space.trials(num, int(self.tune.seed))
 
-    def scheduler(self) -> Scheduler:
+    def scheduler(self, check: Callable[[Settings], str] | None = None) -> Scheduler:
         """Makes the scheduler.
+
+        Args:
+            check: of explored settings, as in :class:`PopulationBased`.
 
         Raises:
             ConfigError: its section is wrong.
@@ -230,7 +233,7 @@ class TuneFile:
             if tune.scheduler == "median":
                 return MedianStopping(**section, mode=tune.mode)
             if tune.scheduler == "pbt":
-                section["explore"] = self.explore
+                section |= {"explore": self.explore, "check": check}
                 return PopulationBased(
                     self.space, self.settings(), seed=int(tune.seed), mode=tune.mode, **section
                 )

@@ -12,7 +12,7 @@ import pytest
 
 from session.config import Config
 from session.folder import RunFolder
-from surreal_like.experiment.resolve import resolve
+from surreal_like.experiment.resolve import try_all
 from tests.main.conftest import Command
 
 RATE = "learner_config.algo.learning_rate"
@@ -155,7 +155,7 @@ def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     module = "surreal_like.tune.start"
     monkeypatch.setattr(f"{module}.fork_servers", lambda *given: Servers())
-    monkeypatch.setattr(f"{module}.resolve_forked", lambda servers, user: resolve(user))
+    monkeypatch.setattr(f"{module}.try_forked", lambda servers, users, **own: try_all(users))
     # As if it were not installed.
     monkeypatch.setitem(sys.modules, "optuna", None)
 
@@ -176,6 +176,27 @@ def test_wrong_tune_files(wrong: Wrong, command: Command, no_servers: None) -> N
     assert said.code == 2, said
     assert said.err.count("\n") == 1
     assert wrong.said in said.err
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
+@pytest.mark.parametrize("word", ["tune", "plan"])
+def test_trials_that_cannot_run_are_refused_before_the_start(
+    command: Command, no_servers: None, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setattr("surreal_like.experiment.resolve.try_elsewhere", try_all)
+    given = {
+        "algorithm": "impala",
+        "learner_config": {"replay": {"batch_size": 12}},
+        "env_config": {"env_name": "toy:chain", "num_envs": 6},
+        "session_config": {"evaluator": {"num": 0}},
+        "space": {"learner_config.replay.batch_size": {"grid": [12, 20]}},
+        "tune": {"trials": 1, "stop": {"env_steps": 400}},
+    }
+    Config(given).dump_file("tuning.yaml")
+    before = sorted(Path.cwd().rglob("*"))
+    said = command(word, "tuning.yaml")
+    assert (said.code, said.err.count("\n")) == (2, 1), said
+    assert "space.learner_config.replay.batch_size has 20, which cannot run: " in said.err
     assert sorted(Path.cwd().rglob("*")) == before
 
 
