@@ -49,6 +49,8 @@ _LEAST = {
     **{f"stop.{name}": 1e-3 for name in _BUDGETS},
 }
 _MOST_TRIALS = 10_000
+# Of a trial of an asynchronous population.
+_REPORTS_PER_COMPARISON = 10
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -64,7 +66,8 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "min_episodes": 20,
         # Unit of a trial's progress: env_steps, iterations or seconds.
         "time": "env_steps",
-        # Time between two reports of a trial; 0: the interval of the scheduler; fifo: never.
+        # Time between two reports of a trial; 0: the interval of the scheduler, a tenth of it with
+        # pbt unless synch; fifo: never.
         "report_every": 0.0,
         # fifo, asha, median or pbt; replay: set by tune --replay only.
         "scheduler": "fifo",
@@ -172,6 +175,9 @@ class TuneFile:
         tune = self.tune
         section = tune.get(tune.scheduler, {})
         interval = section.get("perturbation_interval", section.get("grace_period", 0.0))
+        if tune.scheduler == "pbt" and not tune.pbt.synch:
+            # A report a little before the interval has passed must not cost a whole one.
+            interval /= _REPORTS_PER_COMPARISON
         return float(tune.report_every or interval)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from session.config import Config
 from session.errors import ConfigError
 from session.folder import RunFolder
+from surreal_like.coordinator.trial_reporter import TrialReporter
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.own_code import keep_file
 from surreal_like.tune.halving import SuccessiveHalving
@@ -180,6 +182,47 @@ algorithm: ppo
 space: {learner_config.algo.gamma: {uniform: [0.5, 1.0]}}
 tune: {scheduler: pbt, stop: {env_steps: 1000}, pbt: {perturbation_interval: 100}}
 """
+
+
+@pytest.mark.parametrize(
+    ("words", "every"),
+    [
+        ([], 10.0),
+        (["tune.pbt.perturbation_interval=7"], 0.7),
+        (["tune.report_every=25"], 25.0),
+        # All trials report at the time at which they are compared.
+        (["tune.pbt.synch=true"], 100.0),
+    ],
+)
+def test_a_population_reports_more_often_than_it_is_compared(
+    tmp_path: Path, words: list[str], every: float
+) -> None:
+    (tmp_path / "tune.yaml").write_text(POPULATION)
+    assert read_tune_file(tmp_path / "tune.yaml", words).report_every == pytest.approx(every)
+
+
+@pytest.mark.parametrize("update", [9, 33, 64, 90])
+def test_a_trial_is_compared_at_each_interval(tmp_path: Path, update: int) -> None:
+    (tmp_path / "tune.yaml").write_text(POPULATION)
+    file = read_tune_file(tmp_path / "tune.yaml")
+    scheduler, times = file.scheduler(), {"env_steps": 0.0}
+    config = {
+        "report_every": file.report_every,
+        "report_by": file.tune.time,
+        "report_timeout_seconds": 1.0,
+    }
+    reporter = TrialReporter(RunFolder(tmp_path), "trial-000", config, times)
+    compared = []
+    # 50 intervals of 100; updates are of unequal sizes.
+    for number in range(5000 // update):
+        times["env_steps"] += update + (-1) ** number * (update // 3)
+        if reporter.due(times):
+            reporter.begin(times)
+            if scheduler.report(0, times["env_steps"], 1.0)[0].save:
+                compared.append(times["env_steps"])
+    # At the first report one interval after the last comparison, and so never an interval late.
+    gaps = [late - early for early, late in itertools.pairwise([0.0, *compared])]
+    assert max(gaps) < 100 + 10 + 2 * update
 
 
 def test_a_function_explores_last(tmp_path: Path) -> None:
