@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from session.folder import RunFolder
+from session.launchers.backend import Exit
 from session.process.component import Component
 from session.process.heartbeat import Beat, write_beat
 from session.process.state import State
@@ -160,3 +162,22 @@ def test_a_trial_whose_settings_are_not_on_disk_is_not_started(
     rig.begin()
     assert rig.processes.started == ["trial-000", "trial-001"]
     assert '"a.b"' in (rig.folder.path / "tuning.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("free", "said"),
+    [
+        (9_000, "the disk of {0} is full: free some space, then resume; ended with exit code 1"),
+        (10**9, "ended with exit code 1"),
+    ],
+)
+def test_a_trial_that_has_died_for_lack_of_room_says_so(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, free: int, said: str
+) -> None:
+    rig.begin()
+    usage = SimpleNamespace(free=free)
+    monkeypatch.setattr("surreal_like.run.folder.shutil.disk_usage", lambda path: usage)
+    # On a full disk its last words are lost.
+    rig.tuner._obey(rig.tuner._on_exit(Exit("trial-001", 1, "ended with exit code 1")))
+    trial = rig.tuning.trials[1]
+    assert (trial.state, trial.reason) == ("pending", said.format(rig.folder))
