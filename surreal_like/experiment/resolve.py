@@ -130,9 +130,7 @@ def defaults(algorithm: str) -> Config:
     return config | {"session_config": session} if session else config
 
 
-def resolve(
-    user: Config, *, must_be_installed: bool = True, known: Config | None = None
-) -> Config:
+def resolve(user: Config, *, must_be_installed: bool = True, known: Config | None = None) -> Config:
     """Returns the complete config of an experiment, including the specs.
 
     Builds one environment in this process; :func:`resolve_elsewhere` does it in a child process.

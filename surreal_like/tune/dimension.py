@@ -18,6 +18,8 @@ WHOLE = ("randint", "lograndint")
 NUMBERS = ("uniform", "loguniform", *WHOLE)
 _STEPPED = ("uniform", "randint")
 _MODIFIERS = ("step", "mutate")
+# Keys of an entry of a space.
+KEYS = (*LISTS, *NUMBERS, *_MODIFIERS)
 
 Dimension: TypeAlias = "Options | Interval"
 

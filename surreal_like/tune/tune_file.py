@@ -10,6 +10,7 @@ from typing import Any
 
 from session.config.config import Config, apply_overrides, override
 from session.config.defaults import BASE_CONFIG
+from session.config.file import parse_yaml
 from session.config.merge import leaves, shown
 from session.config.placeholder import expectation
 from session.config.sections import SECTIONS
@@ -18,6 +19,7 @@ from session.errors import ConfigError
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
 from surreal_like.run.own_code import in_snapshot
+from surreal_like.tune.dimension import KEYS as ENTRY_KEYS
 from surreal_like.tune.fixed_schedule import FixedSchedule
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.median import MedianStopping
@@ -48,6 +50,7 @@ _LEAST = {
     "tpe.startup_trials": 0,
     **{f"stop.{name}": 1e-3 for name in _BUDGETS},
 }
+_SPACE = "space."
 _MOST_TRIALS = 10_000
 # Of a trial of an asynchronous population.
 _REPORTS_PER_COMPARISON = 10
@@ -264,7 +267,7 @@ def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     Raises:
         ConfigError: a key or a value is wrong; the message names it.
     """
-    given = apply_overrides(Config.load_file(str(path)), overrides)
+    given = _with_words(Config.load_file(str(path)), overrides)
     for key in given:
         if key not in _KEYS:
             hint = did_you_mean(key, _KEYS, lead="; ")
@@ -283,6 +286,24 @@ def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     file = TuneFile(name, given, own, tune, source or "", changes, explore)
     _check(file)
     return file
+
+
+def _with_words(given: Config, words: Sequence[str]) -> Config:
+    """Sets ``section.key=value`` words in a tune file; below ``space`` a key is a dotted one."""
+    for word in words:
+        place, equals, value = word.partition("=")
+        key = place.strip().removeprefix(_SPACE)
+        if not equals or key == place.strip() or not all(key.split(".")):
+            apply_overrides(given, [word])
+            continue
+        parent, _, kind = key.rpartition(".")
+        entries, where = given.setdefault("space", {}), "space"
+        if parent and kind in ENTRY_KEYS and isinstance(entries, Config):
+            entries, where, key = entries.setdefault(parent, {}), f"{_SPACE}{parent}", kind
+        if not isinstance(entries, Config):
+            raise ConfigError(f"override {word!r}: {where} is {shown(entries)}, no mapping")
+        entries[key] = parse_yaml(value, f"override {word!r}")
+    return given
 
 
 def _experiment(path: Path, source: Any) -> Config:

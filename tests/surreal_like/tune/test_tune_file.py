@@ -14,6 +14,7 @@ from session.folder import RunFolder
 from surreal_like.coordinator.trial_reporter import TrialReporter
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.own_code import keep_file
+from surreal_like.run.request import as_overrides
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.score import number_at, score_of, without_score
 from surreal_like.tune.trial import new_request, own_words
@@ -90,6 +91,37 @@ def test_schedulers_set_the_time_between_reports(path: Path) -> None:
     assert read_tune_file(path, [*words, "tune.report_every=50"]).report_every == 50
 
 
+GAMMA, STEPS = "learner_config.algo.gamma", "learner_config.algo.n_step"
+HAS = {GAMMA: {"uniform": [0.5, 1.0]}}
+
+
+@pytest.mark.parametrize(
+    ("words", "entries"),
+    [
+        ([f"space.{STEPS}={{choice: [2, 4]}}"], {**HAS, STEPS: {"choice": [2, 4]}}),
+        ([f"space.{GAMMA}={{grid: [0.5]}}"], {GAMMA: {"grid": [0.5]}}),
+        ([f"space.{GAMMA}.uniform=[0.6, 0.7]"], {GAMMA: {"uniform": [0.6, 0.7]}}),
+        ([f"space.{GAMMA}.mutate=false"], {GAMMA: {"uniform": [0.5, 1.0], "mutate": False}}),
+        (
+            [f"space.{STEPS}.ordered=[1, 3]", f"space.{STEPS}.mutate=false"],
+            {**HAS, STEPS: {"ordered": [1, 3], "mutate": False}},
+        ),
+        (["space={}", f"space.{STEPS}={{choice: [2]}}"], {STEPS: {"choice": [2]}}),
+        ([f"space.{STEPS}={{choice: [2]}}", "space={}"], {}),
+        (
+            as_overrides({f"space.{STEPS}": {"randint": [1, 9]}, "space.seed": {"choice": [1]}}),
+            {**HAS, STEPS: {"randint": [1, 9]}, "seed": {"choice": [1]}},
+        ),
+    ],
+)
+def test_a_word_replaces_one_key_of_the_space(
+    path: Path, words: list[str], entries: dict[str, Any]
+) -> None:
+    file = read_tune_file(path, words)
+    assert file.entries == entries
+    assert file.space.dimensions.keys() == entries.keys()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -109,6 +141,11 @@ def test_schedulers_set_the_time_between_reports(path: Path) -> None:
         (["tune.launcher=kubernetes"], "tune.launcher"),
         (["space=3"], "expected a mapping"),
         (["space={a: {uniform: [1, 0]}}"], "low must be less"),
+        (["space=3", "space.a={choice: [1]}"], "space is 3, no mapping"),
+        (["space.={choice: [1]}"], "write it as section.key=value"),
+        (["space.a..b={choice: [1]}"], "write it as section.key=value"),
+        (["space.a={choice: [1"], "space.a"),
+        (["space.learner_config={algo: {gamma: {uniform: [0, 1]}}}"], "whole dotted key"),
         (["experiment=my.yaml"], "a tuning itself"),
         (["experiment=none.yaml"], "cannot be read"),
         (["experiment=3"], "expected a path"),
