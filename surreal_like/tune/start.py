@@ -33,6 +33,7 @@ from surreal_like.tune.watch import TuneWatch
 _MAY_CHANGE = (
     *("tune.slots", "tune.trial_cores", "tune.trial_gpus", "tune.trial_memory_bytes"),
     *("tune.max_resident", "tune.max_failures", "tune.fail_fast", "tune.stop", "tune.trials"),
+    *("tune.stop_at_goal", "tune.seconds"),
 )
 # These never: scores and times of its trials are in them.
 _FIXED = ("tune.metric", "tune.mode", "tune.time", "tune.replay")
@@ -77,12 +78,13 @@ def run_tuning(
         own = stack.enter_context(held(folder, name=file.name, resume=resume))
         keep_file(str(file.tune.pbt.explore), own)
         again = partial(try_forked, servers, known=config)
-        scheduler, skipped = file.scheduler(explored_check(file, again)), 0
+        scheduler, skipped, seconds = file.scheduler(explored_check(file, again)), 0, 0.0
         trials: list[Trial] = []
         if resume:
             state = read_state(own.path)
             trials = restored_trials(state, retry_errors=retry_errors)
-            skipped = state.get("skipped") or 0
+            skipped, seconds = state.get("skipped") or 0, float(state.get("seconds") or 0.0)
+            _check_unended(trials, seconds, own, file)
             _continue(trials, scheduler, state.get("scheduler") or {}, own, file)
         for number, settings in enumerate(file.settings()[len(trials) :], len(trials)):
             trials.append(Trial(trial_name(number), settings))
@@ -99,7 +101,7 @@ def run_tuning(
         interrupts.only_count()
         if note := slots.note:
             guarded(watch, lambda each: each.on_message(note), TuneWatch)
-        tuner = Tuner(file, own, tuning, servers, watch, slots)
+        tuner = Tuner(file, own, tuning, servers, watch, slots, seconds_before=seconds)
         stack.callback(tuner.close)
         return TuningResult(own.path, tuner.run(interrupts))
 
@@ -139,6 +141,29 @@ def _continue(
             scheduler.on_load(number, trial.settings)
         if trial.state in OVER and not same:
             scheduler.finished(number)
+
+
+def _check_unended(
+    trials: Sequence[Trial], seconds: float, folder: RunFolder, file: TuneFile
+) -> None:
+    """Rejects resuming a tuning whose own budget or goal has ended it: it would end again at once.
+
+    Raises:
+        UsageError: the message names the setting.
+    """
+    if all(each.state in OVER for each in trials):
+        return
+    if file.tune.seconds is not None and seconds >= file.tune.seconds:
+        raise UsageError(
+            f"tuning {folder} has used its budget: tune.seconds is {file.tune.seconds:g}, and it "
+            f"ran for {seconds:.0f} s; set it higher to go on"
+        )
+    for trial in trials if file.tune.stop_at_goal else ():
+        if (RunFolder(folder.path / trial.name).read_result() or {}).get("goal_met") is True:
+            raise UsageError(
+                f"{trial.name} has met its goal, at which tuning {folder} ends: to go on, set "
+                "tune.stop_at_goal=false"
+            )
 
 
 def read_given(

@@ -46,7 +46,13 @@ _TRIAL = {
     "cpu_seconds": NUMBER,
     "slot": Maybe(COUNT),
 }
-_STATE = {"format": COUNT, "trials": [_TRIAL], "scheduler": Maybe(OBJECT), "skipped": Maybe(COUNT)}
+_STATE = {
+    "format": COUNT,
+    "seconds": Maybe(NUMBER),
+    "trials": [_TRIAL],
+    "scheduler": Maybe(OBJECT),
+    "skipped": Maybe(COUNT),
+}
 _SEED = "session_config.seed"
 _STARTING_SECONDS = 120.0
 # Modules of a serial run that the fork server imports once for all trials.

@@ -32,6 +32,7 @@ from surreal_like.tune.space import Settings, Space
 TPE = "tpe"
 _KEYS = ("experiment", "algorithm", *SECTIONS, "space", "tune")
 _BUDGETS = ("env_steps", "iterations", "seconds")
+_GOALS = ("eval_return", "metric")
 _CHOICES = {
     "mode": ("max", "min"),
     "time": _BUDGETS,
@@ -48,6 +49,7 @@ _LEAST = {
     "slots": 0,
     "max_failures": -1,
     "tpe.startup_trials": 0,
+    "seconds": 1e-3,
     **{f"stop.{name}": 1e-3 for name in _BUDGETS},
 }
 _SPACE = "space."
@@ -104,6 +106,10 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "tpe": {"startup_trials": 10},
         # Budgets of each trial; they replace those of the experiment.
         "stop": dict.fromkeys(_BUDGETS),
+        # End the tuning when the first trial meets the goal of the experiment.
+        "stop_at_goal": False,
+        # Budget of the whole tuning, of all its parts together; null: none [s].
+        "seconds": None,
         # Launcher of a trial: serial, one process and repeatable, or local.
         "launcher": "serial",
         # Trials that work at the same time; 0: as many as have cores.
@@ -349,7 +355,7 @@ def _with_defaults(given: Mapping[str, Any]) -> Config:
             raise ConfigError(f"tune.{key} is {shown(tune[key])}, {expected}")
     for key, value in leaves(tune).items():
         least = _LEAST.get(key, 0)
-        is_budget = key.startswith("stop.")
+        is_budget = key == "seconds" or key.startswith("stop.")
         if is_budget and value is not None and not expectation(0.0, key).accepts(value):
             raise ConfigError(f"tune.{key} is {shown(value)}, expected a number, or null")
         if isinstance(value, int | float) and value < least:
@@ -413,5 +419,15 @@ def check_experiment(file: TuneFile, config: Config) -> None:
     file.space.check(config)
     check_metric(str(file.tune.metric), config)
     stop = config.session_config.stop
-    if not any(stop[name] is not None for name in (*_BUDGETS, "eval_return", "metric")):
+    if not any(stop[name] is not None for name in (*_BUDGETS, *_GOALS)):
         raise ConfigError("a trial would never end: set tune.stop.env_steps, or a goal")
+    if file.tune.stop_at_goal and not has_goal(config):
+        raise ConfigError(
+            "tune.stop_at_goal is true, but the experiment has no goal: set "
+            "session_config.stop.eval_return, or stop_at_goal to false"
+        )
+
+
+def has_goal(config: Config) -> bool:
+    """Returns True if the runs of a resolved experiment have a goal."""
+    return any(config.session_config.stop[name] is not None for name in _GOALS)

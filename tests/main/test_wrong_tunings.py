@@ -127,6 +127,11 @@ CASES = (
         tune={"stop": {"env_steps": None}},
         words=("session_config.stop.env_steps=null",),
     ),
+    Wrong(
+        "a goal that nobody sets",
+        "tune.stop_at_goal is true, but the experiment has no goal",
+        tune={"stop_at_goal": True},
+    ),
     Wrong("cores", "tune.trial_cores is 8000", tune={"trial_cores": 8000.0}),
     Wrong("memory", "tune.trial_memory_bytes", tune={"trial_memory_bytes": 10**15}),
     Wrong("launcher", "trials run on this machine", tune={"launcher": "kubernetes"}),
