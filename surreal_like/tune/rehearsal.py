@@ -16,12 +16,14 @@ from surreal_like.tune.dimension import Options
 from surreal_like.tune.setting_text import settings_text
 from surreal_like.tune.space import Settings
 from surreal_like.tune.trial import new_request, trial_name
-from surreal_like.tune.tune_file import TPE, TuneFile, check_experiment
+from surreal_like.tune.tune_file import TPE, TuneFile, check_experiment, has_goal
 
 # Settings that are resolved before the start; a trial resolves its own again when it begins.
 _MOST = 100
 # Time for that; those that are left over are left to their trials [s].
 SECONDS = 20.0
+# Schedulers that compare trials while they learn.
+_COMPARES = ("asha", "median", "pbt")
 
 # Resolves experiments in another process; the last ones may be left out.
 TryAll = Callable[[Sequence[Config]], list[Resolved]]
@@ -52,6 +54,30 @@ def resolve_all(file: TuneFile, try_all: TryAll, folder: Path | None = None) -> 
         if isinstance(result, SurrealError) and not _runs_beside_others(file, settings, try_all):
             raise ConfigError(f"{name}, which cannot run: {result}")
     return base
+
+
+def notes(file: TuneFile, config: Config) -> list[str]:
+    """Returns what a user may not have meant, one line each.
+
+    Args:
+        file: of the tuning.
+        config: the resolved experiment.
+    """
+    found, tune = [], file.tune
+    first, num = int(config.session_config.seed), len(file.settings())
+    if not file.entries and num > 1:
+        found.append(
+            f"space is empty: {num} trials have equal settings, and differ by their seeds, "
+            f"{first} to {first + num - 1}"
+        )
+    if tune.scheduler in _COMPARES and has_goal(config) and not tune.stop_at_goal:
+        own = config.session_config.stop.eval_return is not None
+        found.append(
+            f"a trial ends when it meets the goal of the experiment, and {tune.scheduler} compares "
+            "it with its score of then: leave the goal out with session_config.stop"
+            f"{'.eval_return=null' if own else '={}'}, or set tune.stop_at_goal=true"
+        )
+    return found
 
 
 def explored_check(file: TuneFile, try_all: TryAll) -> Callable[[Settings], str]:

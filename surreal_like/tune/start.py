@@ -19,7 +19,7 @@ from surreal_like.run.own_code import keep_file
 from surreal_like.run.resume import changes, check_allowed
 from surreal_like.run.start import fork_servers, try_forked
 from surreal_like.tune.exploit import follow_config
-from surreal_like.tune.rehearsal import SECONDS, explored_check, resolve_all
+from surreal_like.tune.rehearsal import SECONDS, explored_check, notes, resolve_all
 from surreal_like.tune.result import TuningResult
 from surreal_like.tune.scheduler import Scheduler
 from surreal_like.tune.slots import Machine, find_slots
@@ -99,8 +99,8 @@ def run_tuning(
         )
         tuning.skipped = skipped
         interrupts.only_count()
-        if note := slots.note:
-            guarded(watch, lambda each: each.on_message(note), TuneWatch)
+        for note in (*notes(file, config), *filter(None, [slots.note])):
+            guarded(watch, lambda each, note=note: each.on_message(note), TuneWatch)
         tuner = Tuner(file, own, tuning, servers, watch, slots, seconds_before=seconds)
         stack.callback(tuner.close)
         return TuningResult(own.path, tuner.run(interrupts))

@@ -29,6 +29,8 @@ from surreal_like.tune.scheduler import Fifo, Scheduler
 from surreal_like.tune.score import check_metric
 from surreal_like.tune.space import Settings, Space
 
+# In the folder of a tuning: its experiment, for runs with the settings of a trial.
+EXPERIMENT_FILE = "experiment.yaml"
 TPE = "tpe"
 _KEYS = ("experiment", "algorithm", *SECTIONS, "space", "tune")
 _BUDGETS = ("env_steps", "iterations", "seconds")
@@ -152,14 +154,19 @@ class TuneFile:
     changes: Mapping[str, Any] = field(default_factory=dict)
     explore: Explore | None = None
 
-    def train_words(self, settings: Mapping[str, Any]) -> list[str]:
-        """Returns the words after ``surreal-like train`` that train once with these settings."""
-        words = [self.source] if self.source else ["--algorithm", str(self.experiment.algorithm)]
-        changes = self.changes if self.source else self.experiment
-        if self.source and "algorithm" in changes:
+    def train_words(self, settings: Mapping[str, Any], folder: Path) -> list[str]:
+        """Returns the words after ``surreal-like train`` that train once with these settings.
+
+        Args:
+            settings: of a trial.
+            folder: of the tuning, whose experiment is used if the tune file names none.
+        """
+        words = [self.source or str(folder / EXPERIMENT_FILE)]
+        changes = self.changes if self.source else {}
+        if "algorithm" in changes:
             words += ["--algorithm", str(changes["algorithm"])]
         given = {key: value for key, value in changes.items() if key in SECTIONS}
-        flat = {**(leaves(given) if self.source else given), **settings}
+        flat = {**leaves(given), **settings}
         if not any((self.experiment.get("session_config") or {}).get("stop", {}).values()):
             # Without a goal or budget of the experiment, training would never end.
             flat["session_config.stop"] = {k: v for k, v in self.tune.stop.items() if v is not None}

@@ -49,7 +49,7 @@ from surreal_like.tune.state import (
     state_text,
 )
 from surreal_like.tune.trial import FORMAT, TUNE_FILE
-from surreal_like.tune.tune_file import TPE, TuneFile
+from surreal_like.tune.tune_file import EXPERIMENT_FILE, TPE, TuneFile
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 
@@ -99,6 +99,7 @@ class Tuner:
         self._control = Control(self._wire.router(CONTROL, REPORTS), names)
         write_atomically(folder.addresses, addresses.dump())
         file.to_config().dump_file(folder.path / TUNE_FILE)
+        file.experiment.dump_file(folder.path / EXPERIMENT_FILE)
         # Error of the newest write of the state; empty if it was written.
         self._unsaved = ""
         self._save()

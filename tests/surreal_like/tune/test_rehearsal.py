@@ -14,7 +14,7 @@ from session.errors import ConfigError, SurrealError
 from session.folder import RunFolder
 from surreal_like.experiment.resolve import Resolved, try_all
 from surreal_like.tune.pbt import PopulationBased
-from surreal_like.tune.rehearsal import explored_check, resolve_all
+from surreal_like.tune.rehearsal import explored_check, notes, resolve_all
 from surreal_like.tune.tune_file import TuneFile, read_tune_file
 
 ROWS = "learner_config.replay.batch_size"
@@ -141,3 +141,49 @@ def test_settings_that_cannot_run_are_not_drawn_again(tmp_path: Path) -> None:
     again = file.scheduler(check)
     again.restore(scheduler.state())
     assert again.state() == scheduler.state()
+
+
+@pytest.mark.parametrize(
+    ("stop", "tune", "said"),
+    [
+        ({}, {"scheduler": "asha"}, []),
+        ({"eval_return": 9}, {}, []),
+        (
+            {"eval_return": 9},
+            {"scheduler": "asha"},
+            ["asha", "session_config.stop.eval_return=null"],
+        ),
+        ({"eval_return": 9}, PBT, ["pbt", "session_config.stop.eval_return=null"]),
+        (
+            {"metric": "a/b", "above": 1},
+            {"scheduler": "median"},
+            ["median", "session_config.stop={}"],
+        ),
+        ({"eval_return": 9}, {"scheduler": "asha", "stop_at_goal": True}, []),
+    ],
+)
+def test_a_goal_that_ends_trials_early_is_said_at_the_start(
+    tmp_path: Path, stop: dict[str, Any], tune: dict[str, Any], said: list[str]
+) -> None:
+    file = made(tmp_path, {RATE: {"uniform": [0.1, 0.2]}}, **tune)
+    config = Config({"session_config": {"seed": 3, "stop": {"eval_return": None, "metric": None}}})
+    config.session_config.stop.update(stop)
+    found = notes(file, config)
+    assert len(found) == bool(said)
+    assert all(word in found[0] for word in said)
+
+
+@pytest.mark.parametrize(
+    ("space", "trials", "said"),
+    [
+        ({}, 3, "space is empty: 3 trials have equal settings, and differ by their seeds, 5 to 7"),
+        ({}, 1, ""),
+        ({RATE: {"uniform": [0.1, 0.2]}}, 3, ""),
+    ],
+)
+def test_trials_of_equal_settings_are_said_at_the_start(
+    tmp_path: Path, space: dict[str, Any], trials: int, said: str
+) -> None:
+    file = made(tmp_path, space, trials=trials)
+    config = Config({"session_config": {"seed": 5, "stop": {"eval_return": None, "metric": None}}})
+    assert notes(file, config) == [said] * bool(said)

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from session.config import Config
 from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.process.component import Component
@@ -100,6 +101,11 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 @pytest.fixture
 def rig(made: Callable[..., Rig]) -> Rig:
     return made()
+
+
+def test_the_experiment_is_in_the_folder(rig: Rig) -> None:
+    config = Config.load_file(rig.folder.path / "experiment.yaml")
+    assert config.to_dict() == {"algorithm": "dqn", "env_config": {"env_name": "toy:chain"}}
 
 
 @pytest.mark.parametrize("scored", [False, True])
