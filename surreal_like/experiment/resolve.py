@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from surreal_like.algorithm.base import Algorithm
 
 _KEYS = ("algorithm", *SECTIONS)
+# Keys of tune files only.
+_TUNING = frozenset(("experiment", "space", "tune"))
 # A complete config, or the error of an experiment that cannot be resolved.
 Resolved: TypeAlias = Config | SurrealError
 # Entries that a run adds to its config.yaml.
@@ -68,6 +71,8 @@ def read_experiment(
     user = _load(path) if path is not None else Config({})
     for key in _RECORDED:
         user.pop(key, None)
+    if _TUNING.intersection(user):
+        raise ConfigError(f"{path} is a tuning: surreal-like tune {shlex.quote(str(path))}")
     for key in user:
         if key not in _KEYS:
             raise ConfigError(f"unknown key '{key}'; an experiment has {', '.join(_KEYS)}")

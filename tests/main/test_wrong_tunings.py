@@ -205,6 +205,26 @@ def test_trials_that_cannot_run_are_refused_before_the_start(
     assert sorted(Path.cwd().rglob("*")) == before
 
 
+@pytest.mark.parametrize("words", [("train",), ("train", "--on", "serial"), ("launch",), ("check",)])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"experiment": "small.yaml"},
+        {"algorithm": "dqn", "tune": {"trials": 2}},
+        {"algorithm": "dqn", "env_config": {"env_name": "toy:chain"}, "space": {}},
+    ],
+)
+def test_commands_for_experiments_name_the_one_for_tunings(
+    command: Command, words: tuple[str, ...], given: dict[str, Any]
+) -> None:
+    Config(given).dump_file("my tuning.yaml")
+    before = sorted(Path.cwd().rglob("*"))
+    said = command(*words, "my tuning.yaml")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "my tuning.yaml is a tuning: surreal-like tune 'my tuning.yaml'" in said.err
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
 def test_a_replay_of_no_trial(command: Command) -> None:
     said = command("tune", "--replay", "runs/x/trial-000")
     assert (said.code, said.err.count("\n")) == (2, 1)
