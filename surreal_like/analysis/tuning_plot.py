@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.show.charts import COLOURS, FAINT, INK, label, legend, make_figure, title
+from session.show.charts import COLOURS, FAINT, INK, begin_at_zero, label, legend, make_figure, title
 from session.show.progress import Curve, Progress
 from session.show.text import decimal
 from surreal_like.analysis.run_curves import RunCurves, check_metric
@@ -98,7 +98,8 @@ def draw_scores(tuning: TuningData, metric: str | None = None, x: str | None = N
         )
         # Where the trial has ended: a stopped one is told apart from one that is covered.
         axes.plot(curve.x[-1], curve.y[-1], "o", color=colour, markersize=4, zorder=3)
-    axes.set_xlim(left=0)
+    if axes.lines:
+        begin_at_zero(axes)
     label(axes, _UNITS[axis], wanted)
     title(axes, tuning.path.resolve().name, _below(tuning))
     legend(axes, loc="upper left", bbox_to_anchor=(0, -0.16))
