@@ -20,6 +20,8 @@ _STUDY = "tuning"
 _SEEDS = 2**31
 # A full disk, or lines that were cut short; Optuna's lock raises RuntimeError.
 _NO_FILE = (OSError, RuntimeError, ValueError)
+# Optuna does not check the lines that it reads.
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError)
 _Found = TypeVar("_Found")
 
 
@@ -75,7 +77,7 @@ class OptunaSearch:
         self._file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)
         try:
             self._study = self._opened()
-        except _NO_FILE as error:
+        except (*_NO_FILE, *_DAMAGED) as error:
             self._study = self._without_file(error)
 
     def _opened(self) -> Any:
@@ -93,7 +95,8 @@ class OptunaSearch:
 
         with suppress(OSError):
             self._file.unlink()
-        self._note(f"{JOURNAL} cannot be written, the search goes on without it: {error}")
+        done = "read" if isinstance(error, _DAMAGED) else "written"
+        self._note(f"{JOURNAL} cannot be {done}, the search goes on without it: {error}")
         return self._made(InMemoryStorage())
 
     def _made(self, storage: Any) -> Any:

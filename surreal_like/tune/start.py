@@ -239,6 +239,6 @@ def _check_resumed(before: TuneFile, now: TuneFile, path: Path, allowed: Sequenc
         )
     if now.tune.trials < before.tune.trials:
         raise ConfigError(
-            f"tune.trials is {now.tune.trials}, expected {before.tune.trials} or more: the tuning "
-            "has so many"
+            f"tune.trials is {now.tune.trials}, expected {before.tune.trials} or more: {path} has "
+            "so many; for fewer, begin a new tuning without --resume"
         )

@@ -205,7 +205,9 @@ def test_trials_that_cannot_run_are_refused_before_the_start(
     assert sorted(Path.cwd().rglob("*")) == before
 
 
-@pytest.mark.parametrize("words", [("train",), ("train", "--on", "serial"), ("launch",), ("check",)])
+@pytest.mark.parametrize(
+    "words", [("train",), ("train", "--on", "serial"), ("launch",), ("check",)]
+)
 @pytest.mark.parametrize(
     "given",
     [
