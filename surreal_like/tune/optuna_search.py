@@ -20,8 +20,6 @@ _STUDY = "tuning"
 _SEEDS = 2**31
 # A full disk, or lines that were cut short; Optuna's lock raises RuntimeError.
 _NO_FILE = (OSError, RuntimeError, ValueError)
-# Optuna does not check the lines that it reads.
-_DAMAGED = (ValueError, LookupError, TypeError, AttributeError)
 _Found = TypeVar("_Found")
 
 
@@ -77,7 +75,7 @@ class OptunaSearch:
         self._file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)
         try:
             self._study = self._opened()
-        except (*_NO_FILE, *_DAMAGED) as error:
+        except Exception as error:  # noqa: BLE001 - Optuna does not check the lines that it reads
             self._study = self._without_file(error)
 
     def _opened(self) -> Any:
@@ -95,7 +93,7 @@ class OptunaSearch:
 
         with suppress(OSError):
             self._file.unlink()
-        done = "read" if isinstance(error, _DAMAGED) else "written"
+        done = "written" if isinstance(error, OSError | RuntimeError) else "read"
         self._note(f"{JOURNAL} cannot be {done}, the search goes on without it: {error}")
         return self._made(InMemoryStorage())
 
