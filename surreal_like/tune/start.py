@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def run_tuning(
         tuning.skipped = skipped
         interrupts.only_count()
         for note in (*notes(file, config), *filter(None, [slots.note])):
-            guarded(watch, lambda each, note=note: each.on_message(note), TuneWatch)
+            guarded(watch, methodcaller("on_message", note), TuneWatch)
         tuner = Tuner(file, own, tuning, servers, watch, slots, seconds_before=seconds)
         stack.callback(tuner.close)
         return TuningResult(own.path, tuner.run(interrupts))

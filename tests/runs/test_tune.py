@@ -174,7 +174,7 @@ def test_a_trial_whose_environment_breaks_is_given_up(file: Path, folder: Path) 
     words = (
         "env_config={env_name: 'breaks:Breaks', env_args: {after: 0}}",
         f"session_config.import_path=['{folder.parent}']",
-        "space={env_config.env_args.after: {grid: [0, 500]}}",
+        "space={env_config.env_args.after: {grid: [0, 20]}}",
         *("tune.trials=1", "tune.max_failures=1", "tune.min_episodes=1"),
     )
     said = ended(start(folder, str(file), *words), 0)

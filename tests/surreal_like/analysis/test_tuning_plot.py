@@ -210,8 +210,8 @@ def test_arrows_of_one_checkpoint_do_not_cover_each_other(tmp_path: Path) -> Non
     ]
     (folder / "pbt.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = draw_lineage(TuningData.read(folder)).axes[0]
-    arrows = [text.arrow_patch for text in rows.texts if getattr(text, "arrow_patch", None)]
-    bends = [arrow.get_connectionstyle().rad for arrow in arrows]
+    arrows = [getattr(text, "arrow_patch", None) for text in rows.texts]
+    bends = [arrow.get_connectionstyle().rad for arrow in arrows if arrow is not None]
     assert len(bends) == 4
     assert len(set(bends[:3])) == 3
     assert (bends[0], bends[3]) == (0.0, 0.0)

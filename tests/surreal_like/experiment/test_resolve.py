@@ -187,7 +187,7 @@ def test_an_environment_is_built_once_for_experiments_that_share_it(
         return build(env, **own)
 
     monkeypatch.setattr(module, "_specs", count)
-    words = ["learner_config.algo.gamma=0.5"], ["env_config.num_envs=8"], []
+    words: list[list[str]] = [["learner_config.algo.gamma=0.5"], ["env_config.num_envs=8"], []]
     users = [read_experiment(file, each) for each in words]
     found = [each for each in try_all(users) if isinstance(each, Config)]
     assert built == [4, 8]
