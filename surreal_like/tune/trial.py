@@ -43,7 +43,8 @@ _TRIAL = {
     **dict.fromkeys(("score", "best_score"), Nullable(VALUE)),
     **dict.fromkeys(("generation", "failures"), COUNT),
     **dict.fromkeys(("parent", "reason"), TEXT),
-    "cpu_seconds": NUMBER,
+    # Older tunings lack them.
+    "cpu_seconds": Maybe(NUMBER),
     "slot": Maybe(COUNT),
 }
 _STATE = {

@@ -56,6 +56,7 @@ def tuning(command: Command) -> Path:
 
 def test_status(command: Command, tuning: Path) -> None:
     said = command("status", "mine")
+    assert said.code == 0, said.err
     head, best, *table = said.out.splitlines()
     assert head == "tuning runs/mine: cut off, 2 terminated, 1 pending, 1 error"
     assert best == "best: trial-001, score 3.0"

@@ -29,6 +29,7 @@ from surreal_like.tune.tune_file import read_tune_file
 from surreal_like.tune.tuner import Tuner
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
+from tests.session.made_run import made_line
 
 FILE = """
 algorithm: dqn
@@ -204,7 +205,7 @@ def ended(rig: Rig, name: str, goal_met: bool | None) -> None:
     run = RunFolder(rig.folder.path / name)
     run.path.mkdir()
     run.result.write_text(json.dumps({"status": "stopped", "goal_met": goal_met, "reason": "x"}))
-    line = {"episodes": 30, "time": {"env_steps": 60.0}, "train": {"mean_return_100": 4.0}}
+    line = made_line(60, training=4.0) | {"episodes": 30, "time": {"env_steps": 60.0}}
     run.progress.write_text(json.dumps(line) + "\n")
     exit_code = 3 if goal_met is False else 0
     rig.tuner._obey(rig.tuner._on_exit(Exit(name, exit_code, "")))
@@ -255,7 +256,7 @@ def test_a_trial_that_ends_with_its_tuning_keeps_its_last_score(made: Callable[.
     ended(rig, "trial-000", None)
     run = RunFolder(rig.folder.path / "trial-001")
     run.path.mkdir()
-    line = {"episodes": 30, "time": {"env_steps": 80.0}, "train": {"mean_return_100": 7.0}}
+    line = made_line(80, training=7.0) | {"episodes": 30, "time": {"env_steps": 80.0}}
     run.progress.write_text(json.dumps(line) + "\n")
     rig.tuner._obey(rig.tuner._on_exit(Exit("trial-001", 130, "")))
     assert rig.tuning.over
