@@ -17,8 +17,8 @@ _EXAMPLES = """examples:
   surreal-like join 192.0.2.7:41233 --token sl1-... --agents 4                on another machine
   surreal-like join --print latest                                            a further token
 
-exit code: 0 the run is over; 1 the agents or the run were lost; 2 not let in, or a wrong command;
-130 interrupted (Ctrl-C leaves cleanly, a second one at once)
+exit code: 0 the run is over, or SIGTERM has asked to leave; 1 the agents or the run were lost;
+2 not let in, or a wrong command; 130 interrupted (Ctrl-C leaves cleanly, a second one at once)
 """
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from main.cli.tune_pages import states_text
+from main.cli.tune_pages import exploits_text, states_text
 from main.cli.tune_table import trial_table
 from session.process.periodic import Every
 from session.program import path_from_here
@@ -123,7 +123,7 @@ def head_lines(name: str, path: Path, tuning: Tuning, seconds: float) -> list[st
     exploits = sum(each.generation for each in tuning.trials)
     more = [f"slots {tuning.working} of {tuning.slots}"]
     if exploits or tuning.skipped:
-        more.append(f"exploits {exploits}, skipped {tuning.skipped}")
+        more.append(exploits_text(exploits, tuning.skipped))
     if (best := tuning.best) is not None:
         more.append(f"best {decimal(best.score)} {best.name}")
     more.append(f"{size(find_available_bytes())} memory free")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from main.cli.tune_table import trial_table
 from session.show.text import count, decimal, duration
 from surreal_like.tune.setting_text import settings_text
-from surreal_like.tune.state import TrialState
+from surreal_like.tune.state import OVER, TrialState
 
 if TYPE_CHECKING:
     from session.launchers.handle import RunHandle
@@ -39,17 +39,16 @@ def summary(path: Path, result: Mapping[str, Any], file: TuneFile, width: int = 
     steps = sum(each["env_steps"] or 0 for each in trials.values())
     cost = [f"{count(steps)} env steps", f"{count(result['cpu_seconds'])} processor seconds"]
     if result["exploits"] or result["skipped"]:
-        cost.append(f"{result['exploits']} exploits, {result['skipped']} skipped")
+        cost.append(exploits_text(result["exploits"], result["skipped"]))
     lines.append(", ".join(cost))
-    if result["status"] == "interrupted":
-        lines.append(f"go on with: surreal-like tune --resume --folder {shlex.quote(str(path))}")
+    lines += _resume_lines(path, [each["state"] for each in trials.values()])
     best = result["best"]
     if best is not None:
         name, settings = best["trial"], best["settings"]
         shown = f"@{settings_text(settings)}" if settings else ""
         lines.append(f"best: {name}{shown}, score {decimal(best['score'])}")
         commands = [
-            ["train", *file.train_words(settings)],
+            ["train", *file.train_words(settings, path)],
             ["evaluate", str(path)],
             ["plot", str(path)],
         ]
@@ -72,8 +71,27 @@ def tuning_page(handle: RunHandle, *, as_json: bool) -> tuple[str, bool]:
     lines = [f"tuning {found['tuning']}: {found['state']}, {states_text(found['states'])}"]
     if best is not None:
         lines.append(f"best: {best['trial']}, score {decimal(best['score'])}")
+    if not handle.running:
+        lines += _resume_lines(handle.folder.path, [each["state"] for each in trials])
     rows = [{**each, "doing": each["reason"]} for each in trials]
     return "\n".join([*lines, "", *trial_table(rows)]), handle.running
+
+
+def exploits_text(exploits: int, skipped: int) -> str:
+    """Returns numbers of exploits, as ``1 exploit, 2 skipped``."""
+    return f"{exploits} exploit{'' if exploits == 1 else 's'}, {skipped} skipped"
+
+
+def _resume_lines(path: Path, states: Sequence[str]) -> list[str]:
+    """Returns the line that resumes a tuning that does not run; none if all trials are complete."""
+    folder = f"--folder {shlex.quote(str(path))}"
+    if TrialState.error in states:
+        return [
+            "go on, also with trials given up: surreal-like tune --resume --retry-errors " + folder
+        ]
+    if all(state in OVER for state in states):
+        return []
+    return [f"go on with: surreal-like tune --resume {folder}"]
 
 
 def states_text(states: Mapping[str, int]) -> str:

@@ -56,6 +56,7 @@ class ForkServer:
         self.group = group
         self.pid = 0
         self.error = ""
+        self._unread: dict[str, int] = {}
 
     @property
     def ready(self) -> bool:
@@ -64,13 +65,23 @@ class ForkServer:
 
     def receive(self, timeout_seconds: float = 0.0) -> dict[str, int]:
         """Returns name -> process id, 0 if it could not be forked, of new processes."""
-        spawned = {}
+        spawned, self._unread = self._unread, {}
         for report in self.lines.receive(timeout_seconds):
             self.pid = report.get("ready", self.pid)
             self.error = report.get("failed", self.error)
             if "spawned" in report:
                 spawned[report["spawned"]] = report["pid"]
         return spawned
+
+    def receive_one(self, name: str, timeout_seconds: float) -> int | None:
+        """Returns the process id of one new process, None if it is not reported yet.
+
+        Reports of other processes are kept for :meth:`receive`.
+        """
+        spawned = self.receive(timeout_seconds)
+        pid = spawned.pop(name, None)
+        self._unread = spawned
+        return pid
 
 
 class ForkServers:
@@ -137,6 +148,9 @@ class ForkServers:
         """Forgets a server that has died; returns the cause in one line."""
         server = self._servers.pop(heavy)
         server.lines.stream.close()
+        return self._death(server)
+
+    def _death(self, server: ForkServer) -> str:
         # The last line is the error if an import failed.
         self._output.seek(0)
         lines = self._output.read().strip().splitlines()
@@ -184,6 +198,9 @@ class ForkServers:
     ) -> int:
         """Runs ``module.main(argv)`` in a process of the heavy server; returns its exit code.
 
+        Other processes may be requested before; the server still reports them to their owner, as
+        it does its own death.
+
         Raises:
             DeadlineError: the process exceeded the deadline and was killed.
             RunError: the server died.
@@ -192,9 +209,9 @@ class ForkServers:
         self.spawn("call", module, argv, stderr, heavy=True)
         server, pid = self.server(True), None
         while pid is None and time.monotonic() < deadline:
-            pid = server.receive(deadline - time.monotonic()).get("call")
+            pid = server.receive_one("call", deadline - time.monotonic())
             if pid is None and server.lines.closed:
-                raise RunError(self.remove_dead(True))
+                raise RunError(self._death(server))
         if pid == 0:
             raise RunError(f"{module} cannot be forked")
         if pid is not None:

@@ -89,6 +89,11 @@ def title(axes: Axes, text: str, below: str = "") -> None:
     )
 
 
+def begin_at_zero(axes: Axes) -> None:
+    """Lets the x axis begin at 0, with the usual margin behind the last point."""
+    axes.set_xlim(0.0, axes.dataLim.x1 * (1.0 + axes.get_xmargin()))
+
+
 def legend(axes: Axes, **options: Any) -> None:
     """Adds a legend if the axes have labelled lines."""
     if axes.get_legend_handles_labels()[0] or "handles" in options:

@@ -12,6 +12,8 @@ from session.process.state import ALIVE, State
 from session.show.text import duration
 
 _SILENT_SECONDS = 10.0
+# State of a run that was killed.
+CUT_OFF = "cut off"
 
 
 def state_of(folder: RunFolder, launcher: str | None = None) -> str:
@@ -50,12 +52,12 @@ def took(times: Mapping[str, Any], *, counted: bool) -> str:
 def _without_result(folder: RunFolder) -> str:
     """Returns the state of a run without living processes and without a result."""
     if folder.progress.exists():
-        return "cut off"
+        return CUT_OFF
     beats = read_beats(folder.alive).values()
     if not beats:
         return "planned"
     # A learner's script reports no progress and writes no result.
-    return "ended" if all(beat.state == State.done for beat in beats) else "cut off"
+    return "ended" if all(beat.state == State.done for beat in beats) else CUT_OFF
 
 
 def _is_alive(folder: RunFolder) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from session.folder import RunFolder
-from session.show.charts import COLOURS, FAINT, INK, label, legend, title
+from session.show.charts import COLOURS, FAINT, INK, begin_at_zero, label, legend, title
 from session.show.progress import MODES, Curve, mode_name
 from surreal_like.analysis.run_curves import RunCurves
 from surreal_like.analysis.run_groups import Experiment, band, check_seeds
@@ -173,7 +173,7 @@ class Picture:
             self._axes.axhline(wanted, color=INK, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
             self._write(f"goal {wanted:g}", ("axes fraction", "data"), (1, wanted), (-2, 3))
         if self._axes.get_xlim()[0] > 0:
-            self._axes.set_xlim(left=0)
+            begin_at_zero(self._axes)
         label(self._axes, *names)
         title(self._axes, *_titles(experiments))
         if self._kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.show.charts import COLOURS, FAINT, INK, label, legend, make_figure, title
+from session.show.charts import (
+    COLOURS,
+    FAINT,
+    INK,
+    begin_at_zero,
+    label,
+    legend,
+    make_figure,
+    title,
+)
 from session.show.progress import Curve, Progress
 from session.show.text import decimal
 from surreal_like.analysis.run_curves import RunCurves, check_metric
@@ -28,7 +38,10 @@ if TYPE_CHECKING:
 _UNITS = {"env_steps": "environment steps", "seconds": "seconds", "iterations": "updates"}
 # More trials are one grey, beside the best one.
 _MOST_COLOURS = len(COLOURS)
-_SPREAD = 0.5
+# Height of the lines of one element of a list, of the distance of two elements.
+_SPREAD = 0.3
+# Bend of each further arrow from the same checkpoint.
+_BEND = 0.12
 _ROW_INCHES, _PANEL_INCHES, _LEAST_INCHES, _MOST_TICKS = 0.24, 1.5, 1.8, 24
 
 
@@ -98,7 +111,8 @@ def draw_scores(tuning: TuningData, metric: str | None = None, x: str | None = N
         )
         # Where the trial has ended: a stopped one is told apart from one that is covered.
         axes.plot(curve.x[-1], curve.y[-1], "o", color=colour, markersize=4, zorder=3)
-    axes.set_xlim(left=0)
+    if axes.lines:
+        begin_at_zero(axes)
     label(axes, _UNITS[axis], wanted)
     title(axes, tuning.path.resolve().name, _below(tuning))
     legend(axes, loc="upper left", bbox_to_anchor=(0, -0.16))
@@ -165,12 +179,21 @@ def _rows(
                 linewidth=3.0,
                 solid_capstyle="butt",
             )
+    begun = Counter[tuple[str, float]]()
     for arrow in arrows:
+        bend = _BEND * begun[arrow.donor, arrow.donor_at]
+        begun[arrow.donor, arrow.donor_at] += 1
         axes.annotate(
             "",
             (arrow.recipient_at, rows[arrow.recipient]),
             (arrow.donor_at, rows[arrow.donor]),
-            arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 0.7, "mutation_scale": 7},
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": INK,
+                "linewidth": 0.7,
+                "mutation_scale": 7,
+                "connectionstyle": f"arc3,rad={bend}",
+            },
             zorder=3,
         )
     for trial in tuning.trials:
@@ -208,8 +231,7 @@ def _panel(
         shown = {setting_text(value): place for place, value in enumerate(values)}
         axes.set_yticks(range(len(shown)), list(shown), fontsize=8)
     elif dimension.kind.startswith("log"):
-        axes.set_yscale("log")
-        axes.minorticks_off()
+        _log_axis(axes, getattr(dimension, "low"), getattr(dimension, "high"))  # noqa: B009 - as above
     for number, own in enumerate(parts.values()):
         # Trials with the same element of a list lie beside each other.
         beside = _SPREAD * (number / max(1, len(parts) - 1) - 0.5)
@@ -217,6 +239,18 @@ def _panel(
             value = part.settings[key]
             place = shown.get(setting_text(value), 0) - beside if shown else value
             axes.plot([part.begin, part.end], [place] * 2, color=colours[part.root], linewidth=1.4)
+
+
+def _log_axis(axes: Axes, low: float, high: float) -> None:
+    """Draws a logarithmic y axis; below two decades its ticks are not at powers of 10 only."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    axes.set_yscale("log")
+    axes.minorticks_off()
+    if high < 100 * low:
+        digits = (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)
+        axes.yaxis.set_major_locator(LogLocator(subs=digits))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _colours(names: Sequence[str]) -> dict[str, Any]:

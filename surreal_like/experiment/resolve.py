@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from session.config.config import Config, apply_overrides, check_resolved
 from session.config.constraints import check_ranges
@@ -25,7 +28,7 @@ from session.config.defaults import BASE_CONFIG, check_choices
 from session.config.merge import leaves, paths
 from session.config.sections import SECTIONS, sections_of
 from session.did_you_mean import did_you_mean
-from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
+from session.errors import ConfigError, MissingExtra, SurrealError, UsageError, describe
 from session.folder import RunFolder
 from session.version import VERSION
 from surreal_like.errors import SpecError
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
     from surreal_like.algorithm.base import Algorithm
 
 _KEYS = ("algorithm", *SECTIONS)
+# Keys of tune files only.
+_TUNING = frozenset(("experiment", "space", "tune"))
+# A complete config, or the error of an experiment that cannot be resolved.
+Resolved: TypeAlias = Config | SurrealError
 # Entries that a run adds to its config.yaml.
 _RECORDED = ("recorded", "run")
 
@@ -64,6 +71,8 @@ def read_experiment(
     user = _load(path) if path is not None else Config({})
     for key in _RECORDED:
         user.pop(key, None)
+    if _TUNING.intersection(user):
+        raise ConfigError(f"{path} is a tuning: surreal-like tune {shlex.quote(str(path))}")
     for key in user:
         if key not in _KEYS:
             raise ConfigError(f"unknown key '{key}'; an experiment has {', '.join(_KEYS)}")
@@ -126,7 +135,7 @@ def defaults(algorithm: str) -> Config:
     return config | {"session_config": session} if session else config
 
 
-def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
+def resolve(user: Config, *, must_be_installed: bool = True, known: Config | None = None) -> Config:
     """Returns the complete config of an experiment, including the specs.
 
     Builds one environment in this process; :func:`resolve_elsewhere` does it in a child process.
@@ -135,6 +144,7 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
         user: from :func:`read_experiment`.
         must_be_installed: False: if the environment is not installed here, use the specs of the
             config.
+        known: a complete config; if its environment is the same, its specs are used.
 
     Raises:
         ConfigError: wrong key, type or choice; missing value; unknown algorithm.
@@ -147,7 +157,8 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
 
     if must_be_installed:
         _check_import_path(user.session_config.get("import_path", []))
-    sys.path.extend(user.session_config.get("import_path", []))
+    paths_given = user.session_config.get("import_path", [])
+    sys.path.extend(path for path in paths_given if path not in sys.path)
     default = defaults(user.algorithm).extend(BASE_CONFIG, abstract=True)
     config = extended(user, default)
     check_choices(config)
@@ -156,6 +167,8 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     env = config.env_config
     if env.env_name == REMOTE:
         env.obs_spec, env.action_spec = remote_specs(config)
+    elif known is not None and _without_specs(env) == _without_specs(known.env_config):
+        env.obs_spec, env.action_spec = known.env_config.obs_spec, known.env_config.action_spec
     else:
         env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
     algorithm = find_algorithm(config.algorithm)
@@ -164,6 +177,10 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     algorithm.validate_config(**sections_of(config))
     rehearse(config, algorithm, starts_here=must_be_installed)
     return _record(config, own_modules(config.session_config.import_path))
+
+
+def _without_specs(env_config: Config) -> dict[str, Any]:
+    return {k: v for k, v in env_config.items() if k not in ("obs_spec", "action_spec")}
 
 
 def extended(user: Config, default: Config) -> Config:
@@ -306,38 +323,114 @@ def resolve_elsewhere(user: Config, *, must_be_installed: bool = True) -> Config
     Raises:
         SurrealError: the error of the child, with its message.
     """
+    return only_one(try_elsewhere([user], must_be_installed=must_be_installed))
+
+
+def try_elsewhere(
+    users: Sequence[Config],
+    known: Config | None = None,
+    *,
+    must_be_installed: bool = True,
+    seconds: float = math.inf,
+) -> list[Resolved]:
+    """Resolves experiments in a child process; arguments and result as :func:`try_all`.
+
+    Raises:
+        SurrealError: the process died.
+    """
     with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
-        asked, answer = write_request(user, Path(folder), must_be_installed=must_be_installed)
+        asked, answer = write_request(
+            users, Path(folder), known, must_be_installed=must_be_installed, seconds=seconds
+        )
         module = "surreal_like.experiment.resolve"
         command = [sys.executable, "-P", "-m", module, str(asked), str(answer)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return read_answer(answer, done.stderr)
 
 
+def try_all(
+    users: Sequence[Config],
+    known: Config | None = None,
+    *,
+    must_be_installed: bool = True,
+    seconds: float = math.inf,
+) -> list[Resolved]:
+    """Returns for each experiment its complete config, or the error.
+
+    Args:
+        users: from :func:`read_experiment`.
+        known: as in :func:`resolve`; None: the first one that can be resolved.
+        must_be_installed: as in :func:`resolve`.
+        seconds: time after which the remaining ones are left out.
+    """
+    found: list[Resolved] = []
+    deadline = time.monotonic() + seconds
+    for user in users:
+        if found and time.monotonic() > deadline:
+            break
+        try:
+            config = resolve(user, must_be_installed=must_be_installed, known=known)
+            found.append(config)
+            known = known or config
+        except SurrealError as error:
+            found.append(error)
+        except Exception as error:  # noqa: BLE001 - code of the user may raise any error
+            text = f"the experiment could not be resolved: {describe(error)}"
+            found.append(SurrealError(text))
+    return found
+
+
+def only_one(found: Sequence[Resolved]) -> Config:
+    """Returns the only config of a result of :func:`try_all`; raises it if it is an error."""
+    [only] = found
+    if isinstance(only, SurrealError):
+        raise only
+    return only
+
+
 def write_request(
-    user: Config, folder: Path, *, must_be_installed: bool = True
+    users: Sequence[Config],
+    folder: Path,
+    known: Config | None = None,
+    *,
+    must_be_installed: bool = True,
+    seconds: float = math.inf,
 ) -> tuple[Path, Path]:
     """Writes the request for the resolving process; returns its two arguments."""
     asked, answer = folder / "asked.json", folder / "answer.json"
-    request = {"user": user.to_dict(), "must_be_installed": must_be_installed}
+    request = {
+        "users": [user.to_dict() for user in users],
+        "known": known.to_dict() if known is not None else None,
+        "must_be_installed": must_be_installed,
+        "seconds": seconds,
+    }
     asked.write_text(json.dumps(request))
     return asked, answer
 
 
-def read_answer(answer: Path, stderr: str) -> Config:
+def read_answer(answer: Path, stderr: str) -> list[Resolved]:
     """Reads the result of the resolving process.
 
     Raises:
-        SurrealError: with the message and exit code of that process.
+        SurrealError: there is none; the message has the last words of that process.
     """
     if not answer.exists():
         words = stderr.strip().splitlines() or ["it left no word"]
         raise SurrealError(f"the experiment could not be resolved: {words[-1]}")
-    data: dict[str, Any] = json.loads(answer.read_text())
+    return [_resolved(each) for each in json.loads(answer.read_text())]
+
+
+def _resolved(data: Mapping[str, Any]) -> Resolved:
     if "error" not in data:
         return Config(data)
     kind = UsageError if data["exit_code"] == UsageError.exit_code else SurrealError
-    raise kind(data["error"])
+    return kind(data["error"])
+
+
+def _plain(found: Resolved) -> dict[str, Any]:
+    if isinstance(found, SurrealError):
+        return {"error": str(found), "exit_code": found.exit_code}
+    return found.to_dict()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -347,15 +440,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("answer", type=Path)
     given = parser.parse_args(argv)
     request = json.loads(given.asked.read_text())
-    user, must_be_installed = Config(request["user"]), request["must_be_installed"]
-    try:
-        config = resolve(user, must_be_installed=must_be_installed)
-        given.answer.write_text(json.dumps(config.to_dict()))
-    except SurrealError as error:
-        data = {"error": str(error), "exit_code": error.exit_code}
-        given.answer.write_text(json.dumps(data))
-        return error.exit_code
-    return 0
+    found = try_all(
+        [Config(user) for user in request["users"]],
+        Config(request["known"]) if request["known"] is not None else None,
+        must_be_installed=request["must_be_installed"],
+        seconds=request["seconds"],
+    )
+    given.answer.write_text(json.dumps(list(map(_plain, found))))
+    return max((each.exit_code for each in found if isinstance(each, SurrealError)), default=0)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def join(invitation: Invitation, report: Callable[[str], object] = lambda line: 
         invitation: address, token and number of agents.
         report: called with each line of progress.
 
-    Returns the exit code: 0 the run is over, 130 interrupted here.
+    Returns the exit code: 0 the run is over, or SIGTERM has asked to leave; 130 interrupted here.
 
     Raises:
         UsageError: the invitation is wrong, or the address does not answer.
@@ -185,7 +185,7 @@ class _Stay:
             self._report(
                 "left the run" if not failed else f"left; ended at once: {', '.join(failed)}"
             )
-            return _INTERRUPTED
+            return 0 if self._interrupts.terminated and not failed else _INTERRUPTED
         if self._lost or self._watch.silent:
             watch = self._watch
             seconds = watch.timeout_seconds if self._lost else watch.silent_seconds

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from session import nest
+from session.checkpoint import read_state
 from session.config import Config
 from session.config.sections import sections_of
 from session.errors import UsageError
@@ -372,7 +373,10 @@ def load_policy(
     learner = _learner(with_kept_plan(config, run), run)
     networks_only = not (path / OPTIMIZER).exists()
     Content.read(learner, path, networks_only=networks_only).give(learner)
-    learner.iteration = int(path.name) if path.name.isdigit() else 0
+    if not networks_only:
+        # Schedules go on where they were; with new optimizers they begin anew, as in a new run.
+        state = read_state(path)
+        learner.iteration, learner.env_steps = state["iteration"], state["env_steps"]
     return Policy(agents, config, path.name, learner)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,8 @@ RUNS = Path("runs")
 TUNING = "tuning.json"
 # Longest name of an experiment in a folder's name, which has at most 255 bytes.
 _NAME_LENGTH = 100
+# With less free space, files of a run cannot be written any more.
+_LEAST_FREE_BYTES = 100_000
 
 
 def experiment_name(path: str | Path | None, user: Config) -> str:
@@ -99,6 +102,22 @@ def newest_path(name: str | None, file: str = "config.yaml") -> Path:
 def tuned(path: Path) -> bool:
     """Returns True for the folder of a tuning that goes on."""
     return os.path.isfile(path / TUNING) and RunFolder(path).in_use
+
+
+def with_refusal(folder: RunFolder, reason: str) -> str:
+    """Returns the reason of a failure, after that for which its folder cannot be written now.
+
+    A process that fails for lack of room can often not write its error, either.
+    """
+    try:
+        free_bytes = shutil.disk_usage(folder.path).free
+    except OSError:
+        return reason
+    if free_bytes < _LEAST_FREE_BYTES:
+        return f"the disk of {folder} is full: free some space, then resume; {reason}"
+    if refusal := folder.refusal:
+        return f"run folder {folder} cannot be written to ({refusal}); {reason}"
+    return reason
 
 
 @contextmanager

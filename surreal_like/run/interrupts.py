@@ -15,10 +15,15 @@ class Interrupts:
 
     Signals raise KeyboardInterrupt while a run is being prepared; after :meth:`only_count` they are
     counted.
+
+    Attributes:
+        count: number of signals.
+        terminated: all of them were SIGTERM, the notice of a machine or a cluster, not of a user.
     """
 
     def __init__(self) -> None:
         self.count = 0
+        self.terminated = False
         self._raises = True
         self._before: dict[signal.Signals, Any] = {}
 
@@ -36,6 +41,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.terminated = number == signal.SIGTERM and (self.terminated or self.count == 0)
         self.count += 1
         if self._raises:
             raise KeyboardInterrupt

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -15,7 +17,13 @@ from session.folder import RunFolder
 from session.launchers.registry import attached_launcher
 from session.process.component import Topology
 from surreal_like.algorithm.catalog import list_algorithms
-from surreal_like.experiment.resolve import read_answer, resolve_elsewhere, write_request
+from surreal_like.experiment.resolve import (
+    Resolved,
+    only_one,
+    read_answer,
+    resolve_elsewhere,
+    write_request,
+)
 from surreal_like.experiment.topology import PRELOAD
 
 if TYPE_CHECKING:
@@ -61,8 +69,29 @@ def resolve_forked(servers: ForkServers, user: Config) -> Config:
     Raises:
         SurrealError: the error of that process, with its message.
     """
+    return only_one(try_forked(servers, [user]))
+
+
+def try_forked(
+    servers: ForkServers,
+    users: Sequence[Config],
+    known: Config | None = None,
+    *,
+    seconds: float = math.inf,
+) -> list[Resolved]:
+    """Resolves experiments in one process of the heavy fork server; returns as ``try_all``.
+
+    Args:
+        servers: of this process.
+        users: the experiments.
+        known: a complete config, whose specs hold for those with the same environment.
+        seconds: time after which the remaining ones are left out.
+
+    Raises:
+        SurrealError: that process died.
+    """
     with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
-        asked, answer = write_request(user, Path(folder))
+        asked, answer = write_request(users, Path(folder), known, seconds=seconds)
         errors = Path(folder) / "stderr"
         argv = [str(asked), str(answer)]
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ from session.launchers.registry import launcher_of
 from surreal_like.experiment.resolve import resolve_elsewhere
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.code_archive import keep_package_list
+from surreal_like.run.folder import with_refusal
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import INTERRUPTED, RunObserver, show
 from surreal_like.run.request import Overrides, RunRequest
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.05
 # After this time the start is complete, and the package list delays nothing.
 _SETTLED_SECONDS = 20.0
-# With less free space, files of a run cannot be written any more.
-_LEAST_FREE_BYTES = 100_000
 _EXIT_CODES = {"interrupted": 130, "failed": 1}
 _BUDGET_BEFORE_GOAL = 3
 # So many interrupts end a run without saving.
@@ -274,11 +272,7 @@ def result_of(folder: RunFolder, outcome: Outcome) -> dict[str, Any]:
     """Returns the content of ``result.json``; if not written, the launcher's outcome."""
     result = dict(folder.read_result() or {})
     if result.get("status", "running") == "running":
-        reason = outcome.reason
-        if shutil.disk_usage(folder.path).free < _LEAST_FREE_BYTES:
-            reason = f"the disk of {folder} is full: free some space, then resume; {reason}"
-        elif refusal := folder.refusal:
-            reason = f"run folder {folder} cannot be written to ({refusal}); {reason}"
+        reason = with_refusal(folder, outcome.reason)
         result |= {"status": outcome.status, "reason": reason}
     return result
 

@@ -18,6 +18,8 @@ WHOLE = ("randint", "lograndint")
 NUMBERS = ("uniform", "loguniform", *WHOLE)
 _STEPPED = ("uniform", "randint")
 _MODIFIERS = ("step", "mutate")
+# Keys of an entry of a space.
+KEYS = (*LISTS, *NUMBERS, *_MODIFIERS)
 
 Dimension: TypeAlias = "Options | Interval"
 
@@ -72,6 +74,16 @@ class Interval:
     step: float = 0
     mutable: bool = True
 
+    @property
+    def highest(self) -> float:
+        """The largest value: the upper bound, or the last step below it."""
+        return self._at(self._steps) if self.step else self.high
+
+    @property
+    def _steps(self) -> int:
+        # Without the tolerance 0.3 / 0.1 would be two steps.
+        return math.floor((self.high - self.low) / self.step + 1e-9)
+
     def sample(self, draw: float) -> float:
         """Returns the value at a uniform number in [0, 1)."""
         low, high = self.low, self.high
@@ -81,9 +93,7 @@ class Interval:
             value: float = math.floor(low * ((high + 1) / low) ** draw)
             return self._clamped(value)
         if self.step:
-            # Without the tolerance 0.3 / 0.1 would be two steps.
-            steps = math.floor((high - low) / self.step + 1e-9)
-            return self._at(math.floor(draw * (steps + 1)))
+            return self._at(math.floor(draw * (self._steps + 1)))
         return low + (high - low) * draw
 
     def mutate(
@@ -109,7 +119,7 @@ class Interval:
         return value if self.kind in WHOLE else float(f"{value:.12g}")
 
     def _clamped(self, value: float) -> float:
-        return min(max(value, self.low), self.high)
+        return min(max(value, self.low), self.highest)
 
     def check(self, key: str, value: Any) -> None:
         """Checks the bounds against the value that the experiment has; raises ConfigError."""

@@ -15,11 +15,11 @@ from session.json_file import NUMBER, TEXT, parse_object
 from session.launchers import commands
 from session.launchers.handle import RunHandle, open_run
 from session.launchers.status import ComponentStatus
-from session.show.run_state import state_of
+from session.show.run_state import CUT_OFF, state_of
 from session.tail import Tail
 from session.wire import AddressBook
 from surreal_like.tune.control import CONTROL
-from surreal_like.tune.state import Trial, best_of, restored_trials
+from surreal_like.tune.state import Trial, TrialState, best_of, restored_trials
 from surreal_like.tune.trial import TUNE_FILE, read_state
 from surreal_like.tune.tune_file import TuneFile, read_tune_file
 
@@ -78,10 +78,17 @@ class TuningHandle(RunHandle):
 
     def summary(self) -> dict[str, Any]:
         """Returns state, number of trials by state, best trial and all trials, as plain data."""
-        trials, best = self.trials(), self.best()
+        trials, best, state = self.trials(), self.best(), state_of(self._folder)
+        if not self._folder.in_use:
+            # Its trials have ended with it; without a result it was killed.
+            state = state if self._folder.read_result() else CUT_OFF
+            dead = {"state": CUT_OFF}
+            trials = [
+                {**each, **dead} if each["state"] == TrialState.running else each for each in trials
+            ]
         return {
             "tuning": str(self._folder),
-            "state": state_of(self._folder),
+            "state": state,
             "states": dict(Counter(each["state"] for each in trials)),
             "best": None if best is None else {"trial": best.name, "score": best.score},
             "trials": {each["name"]: each for each in trials},

@@ -75,7 +75,7 @@ class OptunaSearch:
         self._file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)
         try:
             self._study = self._opened()
-        except _NO_FILE as error:
+        except Exception as error:  # noqa: BLE001 - Optuna does not check the lines that it reads
             self._study = self._without_file(error)
 
     def _opened(self) -> Any:
@@ -93,7 +93,8 @@ class OptunaSearch:
 
         with suppress(OSError):
             self._file.unlink()
-        self._note(f"{JOURNAL} cannot be written, the search goes on without it: {error}")
+        done = "written" if isinstance(error, OSError | RuntimeError) else "read"
+        self._note(f"{JOURNAL} cannot be {done}, the search goes on without it: {error}")
         return self._made(InMemoryStorage())
 
     def _made(self, storage: Any) -> Any:

@@ -16,6 +16,7 @@ from surreal_like.tune.scheduler import (
     check_mode,
     valid_score,
 )
+from surreal_like.tune.setting_text import settings_text
 from surreal_like.tune.space import Settings, Space, uniforms
 
 EVERY_REPORT, UPPER = "every_report", "upper"
@@ -34,6 +35,7 @@ class Member:
         time: progress of its weights.
         last: time of its newest noted report.
         exploits: number of its exploits.
+        refused: number of explorations whose settings cannot run.
         noted_at: wall clock of its newest noted report [s].
         interval: seconds between its two newest noted reports; 0 before the first.
         saved: time of the weights of its checkpoint; None: it has none.
@@ -47,6 +49,7 @@ class Member:
     time: float = 0.0
     last: float = 0.0
     exploits: int = 0
+    refused: int = 0
     noted_at: float = 0.0
     interval: float = 0.0
     saved: float | None = None
@@ -69,6 +72,8 @@ class PopulationBased(Scheduler):
         perturbation_factors: one of them multiplies a number.
         synch: compares all trials at the same time, and holds those that come first.
         explore: changes the explored settings last; None: no change.
+        check: returns the reason for which no trial can run with settings, or an empty text; None:
+            all can.
         checkpoint: ``every_report``: each trial saves at each comparison; ``upper``: only those in
             the upper quantile.
         max_age: oldest checkpoint that is taken over, in intervals of the donor; 0: any.
@@ -95,6 +100,7 @@ class PopulationBased(Scheduler):
         perturbation_factors: Sequence[float] = (1.2, 0.8),
         synch: bool = False,
         explore: Explore | None = None,
+        check: Callable[[Settings], str] | None = None,
         checkpoint: str = EVERY_REPORT,
         max_age: float = 2.0,
         mode: str = "max",
@@ -116,7 +122,8 @@ class PopulationBased(Scheduler):
         self._space, self._seed, self._sign = space, seed, check_mode(mode)
         self._interval, self._burn_in = perturbation_interval, burn_in_period
         self._quantile, self._resample = quantile_fraction, resample_probability
-        self._factors, self._synch, self._explore = perturbation_factors, synch, explore
+        self._factors, self._synch = perturbation_factors, synch
+        self._explore, self._check = explore, check
         self._every_report, self._max_age = checkpoint == EVERY_REPORT, max_age
         self.members = [Member(dict(each)) for each in settings]
         self.next_sync = max(perturbation_interval, burn_in_period)
@@ -190,7 +197,8 @@ class PopulationBased(Scheduler):
         better = [other for other in upper if self._score(other) > self._score(trial)]
         if not better:
             return None
-        draws = uniforms(self._seed, 1, trial, member.exploits + 1)
+        # Settings that cannot run would be drawn again; an exploit without a checkpoint is put off.
+        draws = uniforms(self._seed, 1, trial, member.exploits + member.refused + 1)
         number = better[math.floor(next(draws) * len(better))]
         donor = self.members[number]
         if donor.saved is None:
@@ -203,7 +211,11 @@ class PopulationBased(Scheduler):
         try:
             settings = self._explored(member, donor, draws)
         except Exception as error:  # noqa: BLE001 - the function of a user must not end a tuning
+            member.refused += 1
             return Decision(then=then, skipped=f"explore failed: {error!r}")
+        if error_text := self._wrong(settings):
+            member.refused += 1
+            return Decision(then=then, skipped=error_text)
         self._before[trial] = replace(member)
         member.settings, member.exploits = settings, member.exploits + 1
         member.last, member.time = donor.last, donor.saved
@@ -211,6 +223,13 @@ class PopulationBased(Scheduler):
         member.saved = donor.saved if self._every_report else None
         member.saved_at = donor.saved_at
         return Decision(load=Load(number, dict(settings)), then=then)
+
+    def _wrong(self, settings: Settings) -> str:
+        """Returns the reason for which no trial can run with explored settings; empty: it can."""
+        if self._check is None or any(settings == each.settings for each in self.members):
+            return ""
+        reason = self._check(settings)
+        return reason and f"{settings_text(settings)} cannot run: {reason}"
 
     def _score(self, trial: int) -> float:
         score = self.members[trial].score

@@ -55,10 +55,11 @@ def result_of(path: Path, tuning: Tuning, seconds: float) -> dict[str, Any]:
     best = tuning.best
     interrupted = tuning.ending == INTERRUPTED
     scored = best is not None
-    status = (
-        "interrupted" if interrupted else "stopped" if scored and not tuning.ending else "failed"
-    )
+    complete = scored and (tuning.planned or not tuning.ending)
+    status = "interrupted" if interrupted else "stopped" if complete else "failed"
     reason = tuning.ending or ("all trials have ended" if scored else _without_score(tuning))
+    if tuning.planned and not scored:
+        reason = f"{tuning.ending}; {_without_score(tuning)}"
     return {
         "status": status,
         "reason": reason,

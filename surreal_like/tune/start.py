@@ -5,27 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-from session.config import Config
 from session.config.merge import paths
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
-from session.launchers.fork_client import ForkServers
 from surreal_like.run.folder import TUNING, held, newest_path
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import guarded
 from surreal_like.run.own_code import keep_file
 from surreal_like.run.resume import changes, check_allowed
-from surreal_like.run.start import fork_servers, resolve_forked
+from surreal_like.run.start import fork_servers, try_forked
 from surreal_like.tune.exploit import follow_config
+from surreal_like.tune.rehearsal import SECONDS, explored_check, notes, resolve_all
 from surreal_like.tune.result import TuningResult
 from surreal_like.tune.scheduler import Scheduler
-from surreal_like.tune.slots import Machine, Slots, find_slots
+from surreal_like.tune.slots import Machine, find_slots
 from surreal_like.tune.state import OVER, Trial, restored_trials
-from surreal_like.tune.trial import MODULES, TUNE_FILE, new_request, read_state, trial_name
-from surreal_like.tune.tune_file import TPE, TuneFile, check_experiment, read_tune_file
+from surreal_like.tune.trial import MODULES, TUNE_FILE, read_state, trial_name
+from surreal_like.tune.tune_file import TPE, TuneFile, read_tune_file
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 
@@ -33,6 +34,7 @@ from surreal_like.tune.watch import TuneWatch
 _MAY_CHANGE = (
     *("tune.slots", "tune.trial_cores", "tune.trial_gpus", "tune.trial_memory_bytes"),
     *("tune.max_resident", "tune.max_failures", "tune.fail_fast", "tune.stop", "tune.trials"),
+    *("tune.stop_at_goal", "tune.seconds"),
 )
 # These never: scores and times of its trials are in them.
 _FIXED = ("tune.metric", "tune.mode", "tune.time", "tune.replay")
@@ -72,15 +74,18 @@ def run_tuning(
         # Imported while the fork servers import torch: TensorBoard's part of it takes 0.1 s.
         from surreal_like.tune.tuner import Tuner
 
-        slots = _check(file, servers)
+        config = resolve_all(file, partial(try_forked, servers, seconds=SECONDS), folder)
+        slots = find_slots(file.tune, config, Machine.here())
         own = stack.enter_context(held(folder, name=file.name, resume=resume))
         keep_file(str(file.tune.pbt.explore), own)
-        scheduler, skipped = file.scheduler(), 0
+        again = partial(try_forked, servers, known=config)
+        scheduler, skipped, seconds = file.scheduler(explored_check(file, again)), 0, 0.0
         trials: list[Trial] = []
         if resume:
             state = read_state(own.path)
             trials = restored_trials(state, retry_errors=retry_errors)
-            skipped = state.get("skipped") or 0
+            skipped, seconds = state.get("skipped") or 0, float(state.get("seconds") or 0.0)
+            _check_unended(trials, seconds, own, file)
             _continue(trials, scheduler, state.get("scheduler") or {}, own, file)
         for number, settings in enumerate(file.settings()[len(trials) :], len(trials)):
             trials.append(Trial(trial_name(number), settings))
@@ -95,9 +100,9 @@ def run_tuning(
         )
         tuning.skipped = skipped
         interrupts.only_count()
-        if note := slots.note:
-            guarded(watch, lambda each: each.on_message(note), TuneWatch)
-        tuner = Tuner(file, own, tuning, servers, watch, slots)
+        for note in (*notes(file, config), *filter(None, [slots.note])):
+            guarded(watch, methodcaller("on_message", note), TuneWatch)
+        tuner = Tuner(file, own, tuning, servers, watch, slots, seconds_before=seconds)
         stack.callback(tuner.close)
         return TuningResult(own.path, tuner.run(interrupts))
 
@@ -139,19 +144,27 @@ def _continue(
             scheduler.finished(number)
 
 
-def _check(file: TuneFile, servers: ForkServers) -> Slots:
-    """Resolves the experiment once, and checks the tuning; returns the slots for it."""
-    return slots_of(file, resolve_forked(servers, new_request(file, {}, 0).read_start()))
-
-
-def slots_of(file: TuneFile, config: Config) -> Slots:
-    """Checks a tuning against its resolved experiment; returns the slots for it on this machine.
+def _check_unended(
+    trials: Sequence[Trial], seconds: float, folder: RunFolder, file: TuneFile
+) -> None:
+    """Rejects resuming a tuning whose own budget or goal has ended it: it would end again at once.
 
     Raises:
-        ConfigError, UsageError: it does not fit; nothing was started.
+        UsageError: the message names the setting.
     """
-    check_experiment(file, config)
-    return find_slots(file.tune, config, Machine.here())
+    if all(each.state in OVER for each in trials):
+        return
+    if file.tune.seconds is not None and seconds >= file.tune.seconds:
+        raise UsageError(
+            f"tuning {folder} has used its budget: tune.seconds is {file.tune.seconds:g}, and it "
+            f"ran for {seconds:.0f} s; set it higher to go on"
+        )
+    for trial in trials if file.tune.stop_at_goal else ():
+        if (RunFolder(folder.path / trial.name).read_result() or {}).get("goal_met") is True:
+            raise UsageError(
+                f"{trial.name} has met its goal, at which tuning {folder} ends: to go on, set "
+                "tune.stop_at_goal=false"
+            )
 
 
 def read_given(
@@ -227,6 +240,6 @@ def _check_resumed(before: TuneFile, now: TuneFile, path: Path, allowed: Sequenc
         )
     if now.tune.trials < before.tune.trials:
         raise ConfigError(
-            f"tune.trials is {now.tune.trials}, expected {before.tune.trials} or more: the tuning "
-            "has so many"
+            f"tune.trials is {now.tune.trials}, expected {before.tune.trials} or more: {path} has "
+            "so many; for fewer, begin a new tuning without --resume"
         )

@@ -43,10 +43,17 @@ _TRIAL = {
     **dict.fromkeys(("score", "best_score"), Nullable(VALUE)),
     **dict.fromkeys(("generation", "failures"), COUNT),
     **dict.fromkeys(("parent", "reason"), TEXT),
-    "cpu_seconds": NUMBER,
+    # Older tunings lack them.
+    "cpu_seconds": Maybe(NUMBER),
     "slot": Maybe(COUNT),
 }
-_STATE = {"format": COUNT, "trials": [_TRIAL], "scheduler": Maybe(OBJECT), "skipped": Maybe(COUNT)}
+_STATE = {
+    "format": COUNT,
+    "seconds": Maybe(NUMBER),
+    "trials": [_TRIAL],
+    "scheduler": Maybe(OBJECT),
+    "skipped": Maybe(COUNT),
+}
 _SEED = "session_config.seed"
 _STARTING_SECONDS = 120.0
 # Modules of a serial run that the fork server imports once for all trials.

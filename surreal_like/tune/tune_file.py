@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +10,7 @@ from typing import Any
 
 from session.config.config import Config, apply_overrides, override
 from session.config.defaults import BASE_CONFIG
+from session.config.file import parse_yaml
 from session.config.merge import leaves, shown
 from session.config.placeholder import expectation
 from session.config.sections import SECTIONS
@@ -18,6 +19,7 @@ from session.errors import ConfigError
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
 from surreal_like.run.own_code import in_snapshot
+from surreal_like.tune.dimension import KEYS as ENTRY_KEYS
 from surreal_like.tune.fixed_schedule import FixedSchedule
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.median import MedianStopping
@@ -27,9 +29,12 @@ from surreal_like.tune.scheduler import Fifo, Scheduler
 from surreal_like.tune.score import check_metric
 from surreal_like.tune.space import Settings, Space
 
+# In the folder of a tuning: its experiment, for runs with the settings of a trial.
+EXPERIMENT_FILE = "experiment.yaml"
 TPE = "tpe"
 _KEYS = ("experiment", "algorithm", *SECTIONS, "space", "tune")
 _BUDGETS = ("env_steps", "iterations", "seconds")
+_GOALS = ("eval_return", "metric")
 _CHOICES = {
     "mode": ("max", "min"),
     "time": _BUDGETS,
@@ -46,9 +51,13 @@ _LEAST = {
     "slots": 0,
     "max_failures": -1,
     "tpe.startup_trials": 0,
+    "seconds": 1e-3,
     **{f"stop.{name}": 1e-3 for name in _BUDGETS},
 }
+_SPACE = "space."
 _MOST_TRIALS = 10_000
+# Of a trial of an asynchronous population.
+_REPORTS_PER_COMPARISON = 10
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -64,7 +73,8 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "min_episodes": 20,
         # Unit of a trial's progress: env_steps, iterations or seconds.
         "time": "env_steps",
-        # Time between two reports of a trial; 0: the interval of the scheduler; fifo: never.
+        # Time between two reports of a trial; 0: the interval of the scheduler, a tenth of it with
+        # pbt unless synch; fifo: never.
         "report_every": 0.0,
         # fifo, asha, median or pbt; replay: set by tune --replay only.
         "scheduler": "fifo",
@@ -98,6 +108,10 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "tpe": {"startup_trials": 10},
         # Budgets of each trial; they replace those of the experiment.
         "stop": dict.fromkeys(_BUDGETS),
+        # End the tuning when the first trial meets the goal of the experiment.
+        "stop_at_goal": False,
+        # Budget of the whole tuning, of all its parts together; null: none [s].
+        "seconds": None,
         # Launcher of a trial: serial, one process and repeatable, or local.
         "launcher": "serial",
         # Trials that work at the same time; 0: as many as have cores.
@@ -140,14 +154,19 @@ class TuneFile:
     changes: Mapping[str, Any] = field(default_factory=dict)
     explore: Explore | None = None
 
-    def train_words(self, settings: Mapping[str, Any]) -> list[str]:
-        """Returns the words after ``surreal-like train`` that train once with these settings."""
-        words = [self.source] if self.source else ["--algorithm", str(self.experiment.algorithm)]
-        changes = self.changes if self.source else self.experiment
-        if self.source and "algorithm" in changes:
+    def train_words(self, settings: Mapping[str, Any], folder: Path) -> list[str]:
+        """Returns the words after ``surreal-like train`` that train once with these settings.
+
+        Args:
+            settings: of a trial.
+            folder: of the tuning, whose experiment is used if the tune file names none.
+        """
+        words = [self.source or str(folder / EXPERIMENT_FILE)]
+        changes = self.changes if self.source else {}
+        if "algorithm" in changes:
             words += ["--algorithm", str(changes["algorithm"])]
         given = {key: value for key, value in changes.items() if key in SECTIONS}
-        flat = {**(leaves(given) if self.source else given), **settings}
+        flat = {**leaves(given), **settings}
         if not any((self.experiment.get("session_config") or {}).get("stop", {}).values()):
             # Without a goal or budget of the experiment, training would never end.
             flat["session_config.stop"] = {k: v for k, v in self.tune.stop.items() if v is not None}
@@ -172,6 +191,9 @@ class TuneFile:
         tune = self.tune
         section = tune.get(tune.scheduler, {})
         interval = section.get("perturbation_interval", section.get("grace_period", 0.0))
+        if tune.scheduler == "pbt" and not tune.pbt.synch:
+            # A report a little before the interval has passed must not cost a whole one.
+            interval /= _REPORTS_PER_COMPARISON
         return float(tune.report_every or interval)
 
     @property
@@ -213,8 +235,11 @@ class TuneFile:
             return [{} for _ in range(num)]
         return space.trials(num, int(self.tune.seed))
 
-    def scheduler(self) -> Scheduler:
+    def scheduler(self, check: Callable[[Settings], str] | None = None) -> Scheduler:
         """Makes the scheduler.
+
+        Args:
+            check: of explored settings, as in :class:`PopulationBased`.
 
         Raises:
             ConfigError: its section is wrong.
@@ -230,7 +255,7 @@ class TuneFile:
             if tune.scheduler == "median":
                 return MedianStopping(**section, mode=tune.mode)
             if tune.scheduler == "pbt":
-                section["explore"] = self.explore
+                section |= {"explore": self.explore, "check": check}
                 return PopulationBased(
                     self.space, self.settings(), seed=int(tune.seed), mode=tune.mode, **section
                 )
@@ -255,7 +280,7 @@ def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     Raises:
         ConfigError: a key or a value is wrong; the message names it.
     """
-    given = apply_overrides(Config.load_file(str(path)), overrides)
+    given = _with_words(Config.load_file(str(path)), overrides)
     for key in given:
         if key not in _KEYS:
             hint = did_you_mean(key, _KEYS, lead="; ")
@@ -274,6 +299,24 @@ def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     file = TuneFile(name, given, own, tune, source or "", changes, explore)
     _check(file)
     return file
+
+
+def _with_words(given: Config, words: Sequence[str]) -> Config:
+    """Sets ``section.key=value`` words in a tune file; below ``space`` a key is a dotted one."""
+    for word in words:
+        place, equals, value = word.partition("=")
+        key = place.strip().removeprefix(_SPACE)
+        if not equals or key == place.strip() or not all(key.split(".")):
+            apply_overrides(given, [word])
+            continue
+        parent, _, kind = key.rpartition(".")
+        entries, where = given.setdefault("space", {}), "space"
+        if parent and kind in ENTRY_KEYS and isinstance(entries, Config):
+            entries, where, key = entries.setdefault(parent, {}), f"{_SPACE}{parent}", kind
+        if not isinstance(entries, Config):
+            raise ConfigError(f"override {word!r}: {where} is {shown(entries)}, no mapping")
+        entries[key] = parse_yaml(value, f"override {word!r}")
+    return given
 
 
 def _experiment(path: Path, source: Any) -> Config:
@@ -319,7 +362,7 @@ def _with_defaults(given: Mapping[str, Any]) -> Config:
             raise ConfigError(f"tune.{key} is {shown(tune[key])}, {expected}")
     for key, value in leaves(tune).items():
         least = _LEAST.get(key, 0)
-        is_budget = key.startswith("stop.")
+        is_budget = key == "seconds" or key.startswith("stop.")
         if is_budget and value is not None and not expectation(0.0, key).accepts(value):
             raise ConfigError(f"tune.{key} is {shown(value)}, expected a number, or null")
         if isinstance(value, int | float) and value < least:
@@ -383,5 +426,15 @@ def check_experiment(file: TuneFile, config: Config) -> None:
     file.space.check(config)
     check_metric(str(file.tune.metric), config)
     stop = config.session_config.stop
-    if not any(stop[name] is not None for name in (*_BUDGETS, "eval_return", "metric")):
+    if not any(stop[name] is not None for name in (*_BUDGETS, *_GOALS)):
         raise ConfigError("a trial would never end: set tune.stop.env_steps, or a goal")
+    if file.tune.stop_at_goal and not has_goal(config):
+        raise ConfigError(
+            "tune.stop_at_goal is true, but the experiment has no goal: set "
+            "session_config.stop.eval_return, or stop_at_goal to false"
+        )
+
+
+def has_goal(config: Config) -> bool:
+    """Returns True if the runs of a resolved experiment have a goal."""
+    return any(config.session_config.stop[name] is not None for name in _GOALS)

@@ -49,7 +49,7 @@ from surreal_like.tune.state import (
     state_text,
 )
 from surreal_like.tune.trial import FORMAT, TUNE_FILE
-from surreal_like.tune.tune_file import TPE, TuneFile
+from surreal_like.tune.tune_file import EXPERIMENT_FILE, TPE, TuneFile
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 
@@ -68,6 +68,7 @@ class Tuner:
         servers: fork the trials; closed with the processes.
         watch: receives reports.
         slots: bounds residents by the memory that they use; None: their number is fixed.
+        seconds_before: duration of earlier parts of the tuning [s].
 
     Raises:
         OSError, UsageError: the files of the tuning cannot be written.
@@ -81,10 +82,12 @@ class Tuner:
         servers: ForkServers,
         watch: TuneWatch,
         slots: Slots | None = None,
+        *,
+        seconds_before: float = 0.0,
     ) -> None:
         self._file, self._folder, self._tuning, self._watch = file, folder, tuning, watch
         self._slots, self._used_bytes = slots, 0.0
-        self._began = time.monotonic()
+        self._began, self._seconds_before = time.monotonic(), seconds_before
         self._events = AppendFile(folder.events, lines=True)
         self._exploits = AppendFile(folder.path / PBT_LOG, lines=True)
         for below in (folder.logs, folder.alive):
@@ -96,6 +99,7 @@ class Tuner:
         self._control = Control(self._wire.router(CONTROL, REPORTS), names)
         write_atomically(folder.addresses, addresses.dump())
         file.to_config().dump_file(folder.path / TUNE_FILE)
+        file.experiment.dump_file(folder.path / EXPERIMENT_FILE)
         # Error of the newest write of the state; empty if it was written.
         self._unsaved = ""
         self._save()
@@ -139,6 +143,7 @@ class Tuner:
                 self._read_beats()
                 if self._unsaved:
                     self._save()
+            self._check_budget()
             if self._control.stops and not tuning.ending:
                 self._interrupt(1)
             if interrupts.count > seen:
@@ -149,6 +154,17 @@ class Tuner:
             self._show(lambda watch: watch.look(tuning))
         self._save()
         return self._write_result()
+
+    @property
+    def _seconds(self) -> float:
+        """Duration of this part of the tuning [s]."""
+        return time.monotonic() - self._began
+
+    def _check_budget(self) -> None:
+        """Ends the tuning if it has used its own budget."""
+        budget = self._file.tune.seconds
+        if budget is not None and self._seconds_before + self._seconds >= budget:
+            self._obey(self._tuning.end(f"budget of {budget:g} seconds used", planned=True))
 
     def _wait(self) -> None:
         """Sleeps until a report arrives, a process ends, or a trial may be started again."""
@@ -194,22 +210,33 @@ class Tuner:
         killed = self._killed.pop(number, "")
         beat = read_beat(self._folder.alive, end.name)
         tuning.trials[number].cpu_seconds += beat.status.get(CPU_SECONDS, 0.0) if beat else 0.0
+        run = RunFolder(self._folder.path / end.name)
         if end.exit_code in _STOPPED:
-            run = RunFolder(self._folder.path / end.name)
-            line = run.last_progress()
-            times = line.get("time") or {}
-            reached = times.get(self._file.tune.time, tuning.trials[number].time)
-            tuning.note(number, float(reached), score_of(line, self._file.tune))
+            line, result = self._note_last(number, run), run.read_result() or {}
             if tuning.trials[number].score is None:
                 self._say_no_score(number, line)
-            return tuning.on_end(number, str((run.read_result() or {}).get("reason", "")))
+            out = tuning.on_end(number, str(result.get("reason", "")))
+            if self._file.tune.stop_at_goal and result.get("goal_met") is True:
+                out += tuning.end(f"{end.name} has met its goal", planned=True)
+            return out
         if end.exit_code in (START_AGAIN, 130):
+            if tuning.ending:
+                # One that reports never, or seldom, has gone on since.
+                self._note_last(number, run)
             return tuning.on_left(number, now)
         hopeless = end.exit_code == _USAGE
         error = killed or with_refusal(self._folder, end.error)
         out = tuning.on_death(number, error, now, hopeless=hopeless)
         self._show(lambda watch: watch.failed(tuning.trials[number]))
         return out
+
+    def _note_last(self, number: int, run: RunFolder) -> Mapping[str, Any]:
+        """Notes time and score of the last line of progress of a trial; returns that line."""
+        line: Mapping[str, Any] = run.last_progress()
+        times = line.get("time") or {}
+        reached = times.get(self._file.tune.time, self._tuning.trials[number].time)
+        self._tuning.note(number, float(reached), score_of(line, self._file.tune))
+        return line
 
     def _say_no_score(self, number: int, line: Mapping[str, Any]) -> None:
         text = f"{self._tuning.trials[number].name} {without_score(line, self._file.tune)}"
@@ -350,7 +377,8 @@ class Tuner:
         self._watch = guarded(self._watch, report, TuneWatch)
 
     def _save(self) -> None:
-        state = {"format": FORMAT, **self._tuning.state()}
+        seconds = round(self._seconds_before + self._seconds, 3)
+        state = {"format": FORMAT, "seconds": seconds, **self._tuning.state()}
         before, self._unsaved = self._unsaved, ""
         try:
             write_atomically(self._folder.path / TUNING, state_text(state))
@@ -365,7 +393,7 @@ class Tuner:
         self._show(lambda watch: watch.on_message(text))
 
     def _write_result(self) -> dict[str, Any]:
-        result = result_of(self._folder.path, self._tuning, time.monotonic() - self._began)
+        result = result_of(self._folder.path, self._tuning, self._seconds)
         with suppress(OSError):
             write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
         return result

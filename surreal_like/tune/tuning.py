@@ -42,6 +42,7 @@ class Tuning:
         slots: maximum number of trials that work at the same time.
         max_resident: maximum number of trials that have processes; it may be changed.
         ending: reason for which it ends before all trials have; empty: it goes on.
+        planned: that reason is a budget or a goal of the tuning.
         skipped: number of exploits that were left out.
 
     Args:
@@ -66,7 +67,7 @@ class Tuning:
         fail_fast: bool = False,
     ) -> None:
         self.trials = list(trials)
-        self.ending = ""
+        self.ending, self.planned = "", False
         self.slots, self.skipped = slots, 0
         self._scheduler = scheduler
         self._mode, self._sign = mode, 1.0 if mode == "max" else -1.0
@@ -300,9 +301,15 @@ class Tuning:
         self._lives[number].retry_at = now + min(delay, _MOST_RETRY_SECONDS)
         return out
 
-    def end(self, reason: str) -> list[Instruction]:
-        """Ends the tuning: every trial saves and ends; a repeated call asks no trial again."""
-        self.ending = self.ending or reason
+    def end(self, reason: str, *, planned: bool = False) -> list[Instruction]:
+        """Ends the tuning: every trial saves and ends; a repeated call asks no trial again.
+
+        Args:
+            reason: of the end; the first one counts.
+            planned: a budget or a goal of the tuning.
+        """
+        if not self.ending:
+            self.ending, self.planned = reason, planned
         for number, life in enumerate(self._lives):
             if not life.alive or self.trials[number].state in OVER:
                 continue

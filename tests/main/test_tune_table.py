@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from main.cli.tune_live import LiveTune, head_lines
 from main.cli.tune_pages import summary
 from main.cli.tune_table import trial_table
 from session.errors import ConfigError, UsageError
+from surreal_like.experiment.resolve import read_experiment
 from surreal_like.tune.scheduler import Fifo
 from surreal_like.tune.setting_text import settings_text, short_names
 from surreal_like.tune.state import Trial, TrialState
-from surreal_like.tune.tune_file import read_tune_file
+from surreal_like.tune.tune_file import EXPERIMENT_FILE, read_tune_file
 from surreal_like.tune.tuning import Tuning
 
 RATE, ENTROPY = "learner_config.algo.learning_rate.start", "learner_config.algo.entropy.start"
@@ -78,7 +80,7 @@ def test_the_head_counts_states_slots_and_exploits() -> None:
     head = head_lines("small", Path("runs/small-1"), tuning, 75.0)
     assert head[0].startswith("small · 01:15 · ")
     assert head[1] == "1 of 2 trials over: 1 pending, 1 terminated"
-    assert head[2].startswith("slots 0 of 3 · exploits 2, skipped 1 · best 7.0 trial-001 · ")
+    assert head[2].startswith("slots 0 of 3 · 2 exploits, 1 skipped · best 7.0 trial-001 · ")
 
 
 class Terminal(io.StringIO):
@@ -136,13 +138,91 @@ def test_a_line_that_trains_once_has_an_end(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("algorithm: dqn\n")
     (tmp_path / "tuning.yaml").write_text("experiment: mine.yaml\ntune: {stop: {env_steps: 700}}\n")
     file = read_tune_file(tmp_path / "tuning.yaml")
-    assert file.train_words({"a.b": 3}) == [
+    assert file.train_words({"a.b": 3}, tmp_path) == [
         f"{tmp_path}/mine.yaml",
         "a.b=3",
         "session_config.stop={env_steps: 700}",
     ]
     (tmp_path / "mine.yaml").write_text("algorithm: dqn\nsession_config: {stop: {seconds: 9}}\n")
-    assert read_tune_file(tmp_path / "tuning.yaml").train_words({})[1:] == []
+    assert read_tune_file(tmp_path / "tuning.yaml").train_words({}, tmp_path)[1:] == []
+
+
+def result_with(*states: str, **own: Any) -> dict[str, Any]:
+    """The result of a tuning whose trials are in these states."""
+    trials = [
+        {**asdict(trial(number, 1.0)), "state": state, "env_steps": 10}
+        for number, state in enumerate(states)
+    ]
+    best = {"trial": "trial-000", "score": 1.0, "settings": {RATE: 0.1}, "path": "trial-000"}
+    return {
+        "status": "stopped",
+        "reason": "all trials have ended",
+        "trials": {each["name"]: each for each in trials},
+        "best": best,
+        "exploits": 0,
+        "skipped": 0,
+        "cpu_seconds": 1.0,
+        "seconds": 1.0,
+        **own,
+    }
+
+
+@pytest.mark.parametrize(
+    ("states", "resumes", "retries"),
+    [
+        (["terminated"], False, False),
+        (["terminated", "paused"], True, False),
+        (["pending", "terminated"], True, False),
+        (["terminated", "error"], False, True),
+        (["error", "paused"], False, True),
+    ],
+)
+def test_the_line_that_resumes_is_shown_if_a_trial_is_left(
+    tmp_path: Path, states: list[str], resumes: bool, retries: bool
+) -> None:
+    file = read_tune_file(ROOT / "configs" / "cartpole_asha.yaml")
+    lines = summary(Path("runs/a b"), result_with(*states), file)
+    line = "go on with: surreal-like tune --resume --folder 'runs/a b'"
+    assert (line in lines) == resumes
+    again = "go on, also with trials given up: surreal-like tune --resume --retry-errors --folder"
+    assert any(each.startswith(again) for each in lines) == retries
+
+
+@pytest.mark.parametrize(
+    ("exploits", "skipped", "words"),
+    [(1, 2, "1 exploit, 2 skipped"), (2, 1, "2 exploits, 1 skipped"), (0, 0, "")],
+)
+def test_one_exploit_is_one(exploits: int, skipped: int, words: str) -> None:
+    file = read_tune_file(ROOT / "configs" / "cartpole_pbt.yaml")
+    result = result_with("terminated", exploits=exploits, skipped=skipped)
+    text = "\n".join(summary(Path("a"), result, file))
+    assert ("exploit" in text) == bool(words)
+    assert words in text
+
+
+def test_the_line_that_trains_is_short_after_a_resume(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "algorithm: dqn\nenv_config: {env_name: 'toy:chain', num_envs: 3}\n"
+        "session_config: {stop: {env_steps: 9}}\n"
+    )
+    (tmp_path / "tuning.yaml").write_text("experiment: mine.yaml\ntune: {trials: 1}\n")
+    folder = tmp_path / "t"
+    folder.mkdir()
+    begun = read_tune_file(tmp_path / "tuning.yaml")
+    begun.to_config().dump_file(folder / "tune.yaml")
+    begun.experiment.dump_file(folder / EXPERIMENT_FILE)
+    resumed = read_tune_file(folder / "tune.yaml")
+    (line,) = [
+        each
+        for each in summary(folder, result_with("terminated"), resumed)
+        if each.startswith("surreal-like train")
+    ]
+    words = shlex.split(line)[2:]
+    assert words == [f"{folder}/experiment.yaml", f"{RATE}=0.1"]
+    # It is the experiment that the tuning has.
+    user = read_experiment(words[0])
+    assert (user.algorithm, user.env_config.num_envs) == ("dqn", 3)
+    assert user.session_config.stop.env_steps == 9
 
 
 def test_the_plan_of_a_tuning(capsys: pytest.CaptureFixture[str]) -> None:

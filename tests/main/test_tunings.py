@@ -14,6 +14,8 @@ from main.cli.runs import find_run, find_runs
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
+from session.process.heartbeat import Beat, write_beat
+from session.process.state import State
 from session.wire import AddressBook
 from surreal_like.tune import handle
 from surreal_like.tune.control import CONTROL
@@ -54,9 +56,11 @@ def tuning(command: Command) -> Path:
 
 def test_status(command: Command, tuning: Path) -> None:
     said = command("status", "mine")
+    assert said.code == 0, said.err
     head, best, *table = said.out.splitlines()
-    assert head == "tuning runs/mine: planned, 2 terminated, 1 pending, 1 error"
+    assert head == "tuning runs/mine: cut off, 2 terminated, 1 pending, 1 error"
     assert best == "best: trial-001, score 3.0"
+    assert table.pop(0).endswith("surreal-like tune --resume --retry-errors --folder runs/mine")
     assert [line.split()[:2] for line in table[2:]] == [
         [f"trial-{number:03}", state] for number, state in enumerate(STATES)
     ]
@@ -66,11 +70,52 @@ def test_status(command: Command, tuning: Path) -> None:
     assert found["trials"]["trial-003"]["reason"] == "no env"
 
 
+@pytest.mark.parametrize(
+    ("held", "result", "head", "resumes"),
+    [
+        (False, None, "cut off, 2 cut off, 1 terminated, 1 pending", True),
+        (False, {"status": "interrupted"}, "interrupted, 2 cut off, 1 terminated, 1 pending", True),
+        (True, None, "running, 2 running, 1 terminated, 1 pending", False),
+    ],
+)
+def test_the_status_of_a_tuning_whose_tuner_was_killed(
+    command: Command, tuning: Path, held: bool, result: Any, head: str, resumes: bool
+) -> None:
+    state = json.loads((tuning / "tuning.json").read_text())
+    names = ("running", "running", "terminated", "pending")
+    for each, name in zip(state["trials"], names, strict=True):
+        each["state"] = name
+    (tuning / "tuning.json").write_text(json.dumps(state))
+    folder = RunFolder(tuning)
+    # Their processes have ended with the tuner.
+    for number in range(2):
+        write_beat(folder.alive, Beat(f"trial-00{number}", 1, State.done, 1, 1e9))
+    if result is not None:
+        folder.result.write_text(json.dumps(result))
+    if held:
+        folder.lock()
+    try:
+        said = command("status", "mine").out
+    finally:
+        folder.unlock()
+    assert said.splitlines()[0] == f"tuning runs/mine: {head}"
+    assert ("surreal-like tune --resume --folder runs/mine\n" in said) == resumes
+
+
+def test_a_complete_tuning_has_nothing_to_resume(command: Command, tuning: Path) -> None:
+    state = json.loads((tuning / "tuning.json").read_text())
+    for each in state["trials"]:
+        each["state"] = "terminated"
+    (tuning / "tuning.json").write_text(json.dumps(state))
+    (tuning / "result.json").write_text(json.dumps({"status": "stopped"}))
+    assert "--resume" not in command("status", "mine").out
+
+
 def test_the_list_has_one_row_for_a_tuning(command: Command, tuning: Path) -> None:
     (row,) = json.loads(command("list", "runs", "--json").out)
     assert (row["run"], row["launcher"], row["best_return"]) == ("mine", "tuning", 3.0)
     assert (row["algorithm"], row["environment"]) == ("dqn", "toy:chain")
-    assert row["state"] == "planned: 2 terminated, 1 pending, 1 error"
+    assert row["state"] == "cut off: 2 terminated, 1 pending, 1 error"
     assert "mine" in command("list", "runs").out
     (tuning / "tuning.json").write_text("[")
     assert json.loads(command("list", "runs", "--json").out)[0]["state"] == "damaged"

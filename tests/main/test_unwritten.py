@@ -89,12 +89,16 @@ def test_stop_says_that_a_run_has_ended_on_a_full_disk(
     assert said.code == 0
 
 
-def stay(silent: bool) -> Callable[[], int]:
-    """Agents of another machine that have left by themselves."""
+def stay(silent: bool, **signals: Any) -> Callable[[], int]:
+    """Agents of another machine that have left by themselves, or after signals."""
     launched: Any = SimpleNamespace(outcome=Outcome("stopped", ""), components=dict)
     watch: Any = SimpleNamespace(silent=silent, silent_seconds=29.0, timeout_seconds=30.0)
-    interrupts: Any = SimpleNamespace(count=0)
-    return _Stay(launched, watch, interrupts, lambda line: None).until_the_end
+    interrupts: Any = SimpleNamespace(**{"count": 0, "terminated": False, **signals})
+    agents = _Stay(launched, watch, interrupts, lambda line: None)
+    if interrupts.count:
+        launched.stop = lambda **own: None
+        agents._leave_if_stopped()
+    return agents.until_the_end
 
 
 def test_agents_that_left_a_silent_run_did_not_see_its_end() -> None:
@@ -102,3 +106,8 @@ def test_agents_that_left_a_silent_run_did_not_see_its_end() -> None:
     with pytest.raises(RunError, match="no message of the run came for 29 s") as caught:
         stay(silent=True)()
     assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize(("terminated", "code"), [(True, 0), (False, 130)])
+def test_agents_leave_well_after_a_notice_of_the_machine(terminated: bool, code: int) -> None:
+    assert stay(silent=False, count=1, terminated=terminated)() == code

@@ -12,7 +12,7 @@ import pytest
 
 from session.config import Config
 from session.folder import RunFolder
-from surreal_like.experiment.resolve import resolve
+from surreal_like.experiment.resolve import try_all
 from tests.main.conftest import Command
 
 RATE = "learner_config.algo.learning_rate"
@@ -127,6 +127,11 @@ CASES = (
         tune={"stop": {"env_steps": None}},
         words=("session_config.stop.env_steps=null",),
     ),
+    Wrong(
+        "a goal that nobody sets",
+        "tune.stop_at_goal is true, but the experiment has no goal",
+        tune={"stop_at_goal": True},
+    ),
     Wrong("cores", "tune.trial_cores is 8000", tune={"trial_cores": 8000.0}),
     Wrong("memory", "tune.trial_memory_bytes", tune={"trial_memory_bytes": 10**15}),
     Wrong("launcher", "trials run on this machine", tune={"launcher": "kubernetes"}),
@@ -155,7 +160,7 @@ def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     module = "surreal_like.tune.start"
     monkeypatch.setattr(f"{module}.fork_servers", lambda *given: Servers())
-    monkeypatch.setattr(f"{module}.resolve_forked", lambda servers, user: resolve(user))
+    monkeypatch.setattr(f"{module}.try_forked", lambda servers, users, **own: try_all(users))
     # As if it were not installed.
     monkeypatch.setitem(sys.modules, "optuna", None)
 
@@ -176,6 +181,49 @@ def test_wrong_tune_files(wrong: Wrong, command: Command, no_servers: None) -> N
     assert said.code == 2, said
     assert said.err.count("\n") == 1
     assert wrong.said in said.err
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
+@pytest.mark.parametrize("word", ["tune", "plan"])
+def test_trials_that_cannot_run_are_refused_before_the_start(
+    command: Command, no_servers: None, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setattr("surreal_like.experiment.resolve.try_elsewhere", try_all)
+    given = {
+        "algorithm": "impala",
+        "learner_config": {"replay": {"batch_size": 12}},
+        "env_config": {"env_name": "toy:chain", "num_envs": 6},
+        "session_config": {"evaluator": {"num": 0}},
+        "space": {"learner_config.replay.batch_size": {"grid": [12, 20]}},
+        "tune": {"trials": 1, "stop": {"env_steps": 400}},
+    }
+    Config(given).dump_file("tuning.yaml")
+    before = sorted(Path.cwd().rglob("*"))
+    said = command(word, "tuning.yaml")
+    assert (said.code, said.err.count("\n")) == (2, 1), said
+    assert "space.learner_config.replay.batch_size has 20, which cannot run: " in said.err
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "words", [("train",), ("train", "--on", "serial"), ("launch",), ("check",)]
+)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"experiment": "small.yaml"},
+        {"algorithm": "dqn", "tune": {"trials": 2}},
+        {"algorithm": "dqn", "env_config": {"env_name": "toy:chain"}, "space": {}},
+    ],
+)
+def test_commands_for_experiments_name_the_one_for_tunings(
+    command: Command, words: tuple[str, ...], given: dict[str, Any]
+) -> None:
+    Config(given).dump_file("my tuning.yaml")
+    before = sorted(Path.cwd().rglob("*"))
+    said = command(*words, "my tuning.yaml")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "my tuning.yaml is a tuning: surreal-like tune 'my tuning.yaml'" in said.err
     assert sorted(Path.cwd().rglob("*")) == before
 
 

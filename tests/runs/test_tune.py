@@ -151,15 +151,39 @@ def test_two_interrupts_at_once_end_everything(file: Path, folder: Path) -> None
     assert {each["state"] for each in trials(folder).values()} <= {"pending", "paused"}
 
 
+BREAKS = """
+from surreal_like.env.toy import Chain
+
+
+class Breaks(Chain):
+    def __init__(self, after: int = 0) -> None:
+        super().__init__()
+        self.left = after or 10**9
+
+    def step(self, action: object) -> object:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError("a spring broke")
+        return super().step(action)
+"""
+
+
 @pytest.mark.timeout(250)
-def test_a_trial_that_cannot_run_is_given_up(file: Path, folder: Path) -> None:
-    space = "space={session_config.agent.num: {grid: [1, 0]}}"
-    words = ended(start(folder, str(file), space, "tune.trials=1"), 0)
+def test_a_trial_whose_environment_breaks_is_given_up(file: Path, folder: Path) -> None:
+    (folder.parent / "breaks.py").write_text(BREAKS)
+    words = (
+        "env_config={env_name: 'breaks:Breaks', env_args: {after: 0}}",
+        f"session_config.import_path=['{folder.parent}']",
+        "space={env_config.env_args.after: {grid: [0, 20]}}",
+        *("tune.trials=1", "tune.max_failures=1", "tune.min_episodes=1"),
+    )
+    said = ended(start(folder, str(file), *words), 0)
     state = trials(folder)
     assert [each["state"] for each in state.values()] == ["terminated", "error"]
-    assert state["trial-001"]["failures"] == 1
-    assert "session_config.agent.num is 0" in state["trial-001"]["reason"]
-    assert "session_config.agent.num is 0" in words
+    assert state["trial-001"]["failures"] == 2
+    assert "a spring broke" in state["trial-001"]["reason"]
+    assert "a spring broke" in said
+    assert "surreal-like tune --resume --retry-errors --folder" in said
 
 
 @pytest.mark.timeout(250)

@@ -103,6 +103,18 @@ def test_a_call_gives_the_exit_code_and_keeps_what_was_said(
     assert words in Path(said).read_text()
 
 
+def test_a_call_leaves_reports_of_other_processes_to_their_owner(
+    servers: ForkServers, said: str
+) -> None:
+    for name in ("one", "two"):
+        servers.spawn(name, ACTS, ["return", "5"], said, heavy=True)
+    assert servers.call(ACTS, ["return", "3"], said) == 3
+    found = servers.server(True).receive()
+    assert [*found] == ["one", "two"]
+    assert [ended(pid) for pid in found.values()] == [5, 5]
+    assert servers.server(True).receive() == {}
+
+
 @pytest.mark.parametrize("heavy", [False, True])
 def test_a_child_begins_clean(servers: ForkServers, said: str, tmp_path: Path, heavy: bool) -> None:
     another = spawn(servers, said, "hang", heavy=heavy)

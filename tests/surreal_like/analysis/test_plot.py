@@ -119,6 +119,29 @@ def test_the_axis_begins_at_zero_also_where_reports_begin_late(tmp_path: Path) -
     assert axes_of([run.path]).get_xlim()[0] == 0
 
 
+@pytest.mark.parametrize("steps", [(900, 903, 906), (500, 500, 500), (40, 44, 900)])
+def test_dots_of_very_short_runs_are_whole_and_beside_the_legend(
+    tmp_path: Path, steps: tuple[int, ...]
+) -> None:
+    paths = [tmp_path / f"r-{seed}" for seed in range(3)]
+    for seed, (path, at) in enumerate(zip(paths, steps, strict=True)):
+        made_run(path, [made_line(at, training=10.0 * seed)], config=made_config(seed))
+    figure = draw(group([RunFolder(path) for path in paths]))
+    figure.draw_without_rendering()
+    [axes] = figure.axes
+    legend = axes.get_legend()
+    assert legend is not None
+    frame, ground = axes.get_window_extent(), legend.get_window_extent()
+    dots = [line for line in axes.lines if line.get_marker() == "o"]
+    assert len(dots) == 3
+    for line in dots:
+        [(x, y)] = axes.transData.transform(line.get_xydata())
+        radius = line.get_markersize() / 2 * figure.dpi / 72
+        assert frame.x0 + radius < x < frame.x1 - radius
+        assert frame.y0 + radius < y < frame.y1 - radius
+        assert not ground.contains(x, y)
+
+
 def test_intervals_surround_the_interquartile_mean(tmp_path: Path) -> None:
     """Of seeds 0 to 4 the returns at a step lie 1 apart; one of five is left out at each end."""
     runs = [make(tmp_path / f"a-seed{seed}", seed, 500) for seed in (0, 1, 2, 3, 9)]

@@ -161,6 +161,62 @@ def test_a_lineage_has_a_row_for_each_trial(tmp_path: Path, trials: int) -> None
     assert [each.get_text() for each in minibatches.get_yticklabels()] == ["1", "2", "4", "8"]
 
 
+@pytest.mark.parametrize("trials", [3, 40])
+def test_values_of_a_list_are_drawn_beside_their_name(tmp_path: Path, trials: int) -> None:
+    tuning = TuningData.read(make(tmp_path / "tuning", trials))
+    panel = draw_lineage(tuning).axes[2]
+    heights = np.asarray([line.get_ydata()[0] for line in panel.lines])  # type: ignore[index]
+    # Nearer to their own tick than to the middle between two.
+    assert np.abs(heights - np.round(heights)).max() < 0.2
+
+
+@pytest.mark.parametrize("bounds", ["[1.0e-3, 2.0e-3]", "[2.1e-4, 8.5e-4]", "[1.0e-5, 1.0e-1]"])
+def test_a_logarithmic_axis_has_ticks_to_read_values_from(tmp_path: Path, bounds: str) -> None:
+    folder = make(tmp_path / "tuning", 3)
+    text = (folder / "tune.yaml").read_text().replace("[1.0e-5, 1.0e-1]", bounds)
+    (folder / "tune.yaml").write_text(text)
+    low, high = (float(each) for each in bounds.strip("[]").split(","))
+    lines = [json.loads(each) for each in (folder / "pbt.jsonl").read_text().splitlines()[:-1]]
+    for line in lines:
+        if "new_settings" in line:
+            line["new_settings"][RATE] = low
+    (folder / "pbt.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    figure = draw_lineage(TuningData.read(folder))
+    figure.draw_without_rendering()
+    axis = figure.axes[1]
+    shown = [
+        tick.label1.get_text()
+        for tick in axis.yaxis.get_major_ticks()
+        if low * 0.99 <= tick.get_loc() <= high * 1.01
+    ]
+    assert len(shown) >= 2
+    assert all(shown)
+    assert len(shown) <= 8
+
+
+def test_arrows_of_one_checkpoint_do_not_cover_each_other(tmp_path: Path) -> None:
+    folder = make(tmp_path / "tuning", 4, exploits=False)
+    settings = {RATE: 1e-3, MINIBATCHES: 2}
+    loads = [("trial-001", 200.0), ("trial-002", 200.0), ("trial-003", 200.0), ("trial-001", 600.0)]
+    lines = [
+        {
+            "recipient": name,
+            "donor": "trial-000",
+            "recipient_time": at,
+            "donor_time": at,
+            "new_settings": settings,
+        }
+        for name, at in loads
+    ]
+    (folder / "pbt.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = draw_lineage(TuningData.read(folder)).axes[0]
+    arrows = [getattr(text, "arrow_patch", None) for text in rows.texts]
+    bends = [arrow.get_connectionstyle().rad for arrow in arrows if arrow is not None]
+    assert len(bends) == 4
+    assert len(set(bends[:3])) == 3
+    assert (bends[0], bends[3]) == (0.0, 0.0)
+
+
 def test_files_of_pictures(tmp_path: Path) -> None:
     folder = make(tmp_path / "tuning", 3)
     for lineage_too in (False, True):

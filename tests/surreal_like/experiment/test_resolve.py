@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,16 @@ from session.config import Config
 from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
 from surreal_like.errors import SpecError
+from surreal_like.experiment import resolve as module
 from surreal_like.experiment.resolve import (
     algorithm_of,
     main,
+    only_one,
     read_answer,
     read_experiment,
     resolve,
     resolve_elsewhere,
+    try_all,
     write_request,
 )
 
@@ -159,15 +163,35 @@ def test_another_process_gives_the_same_config(file: Path) -> None:
 
 def test_request_and_answer_go_through_files(file: Path, tmp_path: Path) -> None:
     user = read_experiment(file)
-    paths = write_request(user, tmp_path)
-    assert main([str(path) for path in paths]) == 0
-    assert read_answer(paths[1], "") == resolve(user)
-
-    user.algorithm = "dqnn"
-    asked, answer = write_request(user, tmp_path)
+    other = user.copy()
+    other.algorithm = "dqnn"
+    asked, answer = write_request([user, other, user], tmp_path)
     assert main([str(asked), str(answer)]) == 2
-    with pytest.raises(UsageError, match="did you mean dqn"):
-        read_answer(answer, "")
+    found, error, again = read_answer(answer, "")
+    assert found == again == resolve(user)
+    assert isinstance(error, UsageError)
+    assert "did you mean dqn" in str(error)
+    asked, answer = write_request([user, other, user], tmp_path, seconds=0.0)
+    assert main([str(asked), str(answer)]) == 0
+    assert read_answer(answer, "") == [resolve(user)]
+
+
+def test_an_environment_is_built_once_for_experiments_that_share_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+    build = module._specs
+
+    def count(env: Config, **own: bool) -> Any:
+        built.append(env.num_envs)
+        return build(env, **own)
+
+    monkeypatch.setattr(module, "_specs", count)
+    words: list[list[str]] = [["learner_config.algo.gamma=0.5"], ["env_config.num_envs=8"], []]
+    users = [read_experiment(file, each) for each in words]
+    found = [each for each in try_all(users) if isinstance(each, Config)]
+    assert built == [4, 8]
+    assert found == [resolve(user) for user in users]
 
 
 def test_a_process_that_left_no_answer_is_quoted(tmp_path: Path) -> None:
@@ -179,8 +203,8 @@ def test_a_process_that_left_no_answer_is_quoted(tmp_path: Path) -> None:
 
 def test_infinite_bounds_survive_the_way(file: Path, tmp_path: Path) -> None:
     answer = tmp_path / "answer.json"
-    answer.write_text(json.dumps({"env_config": {"obs_spec": {"high": [float("inf"), 1.0]}}}))
-    assert read_answer(answer, "").env_config.obs_spec.high == [float("inf"), 1.0]
+    answer.write_text(json.dumps([{"env_config": {"obs_spec": {"high": [float("inf"), 1.0]}}}]))
+    assert only_one(read_answer(answer, "")).env_config.obs_spec.high == [float("inf"), 1.0]
 
 
 # -- the user's own algorithm ---------------------------------------------------------------------

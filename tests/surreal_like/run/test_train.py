@@ -303,6 +303,25 @@ def test_an_interrupt_while_it_is_prepared_leaves_nothing() -> None:
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("signals", "terminated"),
+    [
+        ([signal.SIGTERM], True),
+        ([signal.SIGINT], False),
+        ([signal.SIGTERM, signal.SIGTERM], True),
+        ([signal.SIGINT, signal.SIGTERM], False),
+        ([signal.SIGTERM, signal.SIGINT], False),
+        ([], False),
+    ],
+)
+def test_interrupts_tell_a_user_from_a_notice(signals: list[int], terminated: bool) -> None:
+    with Interrupts() as interrupts:
+        interrupts.only_count()
+        for each in signals:
+            os.kill(os.getpid(), each)
+        assert (interrupts.count, interrupts.terminated) == (len(signals), terminated)
+
+
 def test_interrupts_are_handled_in_the_main_thread_only() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Interrupts() as interrupts:

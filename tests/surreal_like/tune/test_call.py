@@ -84,9 +84,10 @@ def test_the_result(status: str, code: int) -> None:
     assert found.exit_code == code
 
 
-def of_trials(*trials: Trial, ending: str = "") -> dict[str, Any]:
+def of_trials(*trials: Trial, ending: str = "", planned: bool = False) -> dict[str, Any]:
     tuning = Tuning(trials, Fifo(), slots=1)
-    tuning.ending, tuning.skipped = ending, 3
+    tuning.end(ending, planned=planned)
+    tuning.skipped = 3
     return result_of(Path("nowhere"), tuning, 2.0)
 
 
@@ -115,6 +116,22 @@ def test_how_a_tuning_has_ended(
     trials: Sequence[Trial], ending: str, status: str, reason: str
 ) -> None:
     found = of_trials(*trials, ending=ending)
+    assert found["status"] == status
+    assert found["reason"].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("score", "status", "reason"),
+    [
+        (1.0, "stopped", "budget of 60 seconds used"),
+        (None, "failed", "budget of 60 seconds used; no trial had a score: too few episodes"),
+    ],
+)
+def test_a_tuning_that_has_used_its_budget_ends_as_planned(
+    score: float | None, status: str, reason: str
+) -> None:
+    paused = ended(0, score, state=TrialState.paused)
+    found = of_trials(paused, ending="budget of 60 seconds used", planned=True)
     assert found["status"] == status
     assert found["reason"].startswith(reason)
 
@@ -153,6 +170,28 @@ class Broken(TuneWatch):
     def started(self, trial: Trial) -> None:
         self.started_trials.append(trial.name)
         raise KeyError(trial.name)
+
+
+@pytest.mark.slow
+def test_a_tuning_ends_at_its_own_budget_and_at_a_goal(file: Path) -> None:
+    folder = file.parent / "t"
+    endless = {"tune.stop.env_steps": 10**9, "tune.slots": 2}
+    found = tune(file, overrides={**endless, "tune.seconds": 4.0}, folder=folder)
+    assert (found.exit_code, found.result["reason"]) == (0, "budget of 4 seconds used")
+    assert [each["state"] for each in found.trials.values()] == ["paused"] * 2
+    with pytest.raises(UsageError, match=r"has used its budget: tune\.seconds is 4"):
+        tune(folder=folder, resume=True)
+    goal = "session_config.stop={metric: return/train, above: 0.1}"
+    found = tune(
+        file,
+        overrides=[goal, "tune.stop.env_steps=1000000000", "tune.stop_at_goal=true"],
+        folder=file.parent / "goal",
+    )
+    assert found.exit_code == 0
+    assert found.result["reason"] == "trial-000 has met its goal"
+    assert [each["state"] for each in found.trials.values()] == ["terminated", "pending"]
+    with pytest.raises(UsageError, match="trial-000 has met its goal"):
+        tune(folder=found.folder, resume=True)
 
 
 @pytest.mark.slow

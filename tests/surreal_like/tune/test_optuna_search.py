@@ -147,6 +147,18 @@ def test_a_full_disk_does_not_end_the_search(
     assert len(notes) == 2
 
 
+@pytest.mark.parametrize(
+    "text", ['{"op_code": 0}\n', "no JSON at all\n", '"a text"\n', '{"op_code": "x"}\n[]\n']
+)
+def test_a_journal_that_cannot_be_read_is_named_so(tmp_path: Path, text: str) -> None:
+    trials, notes = run(tmp_path / "a", 6), list[str]()
+    (tmp_path / "a" / JOURNAL).write_text(text)
+    search = make(tmp_path / "a", trials, note=notes.append)
+    assert len(notes) == 1
+    assert notes[0].startswith("optuna.journal cannot be read, the search goes on without it: ")
+    assert [each.state.name for each in search._study.trials] == ["COMPLETE"] * 6
+
+
 def test_a_killed_tuner_leaves_half_a_line_and_a_lock(tmp_path: Path) -> None:
     trials = run(tmp_path / "a", 6)
     journal = tmp_path / "a" / JOURNAL

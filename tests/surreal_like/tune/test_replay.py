@@ -116,7 +116,7 @@ def test_the_file_of_a_replay(tuning: Path) -> None:
     file = replay_file(tuning / "b", ["tune.max_failures=0"])
     assert file.settings() == [first[2]]
     assert file.experiment.session_config.seed == 7 + 2
-    assert (file.report_every, file.tune.trials, file.tune.max_failures) == (50.0, 1, 0)
+    assert (file.report_every, file.tune.trials, file.tune.max_failures) == (5.0, 1, 0)
     scheduler = file.scheduler()
     assert isinstance(scheduler, FixedSchedule)
     assert [time for time, _ in scheduler.changes] == [0, 20, 30, 40]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from session.config import Config
 from session.errors import ConfigError
 from session.folder import RunFolder
+from surreal_like.coordinator.trial_reporter import TrialReporter
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.own_code import keep_file
+from surreal_like.run.request import as_overrides
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.score import number_at, score_of, without_score
 from surreal_like.tune.trial import new_request, own_words
@@ -88,6 +91,37 @@ def test_schedulers_set_the_time_between_reports(path: Path) -> None:
     assert read_tune_file(path, [*words, "tune.report_every=50"]).report_every == 50
 
 
+GAMMA, STEPS = "learner_config.algo.gamma", "learner_config.algo.n_step"
+HAS = {GAMMA: {"uniform": [0.5, 1.0]}}
+
+
+@pytest.mark.parametrize(
+    ("words", "entries"),
+    [
+        ([f"space.{STEPS}={{choice: [2, 4]}}"], {**HAS, STEPS: {"choice": [2, 4]}}),
+        ([f"space.{GAMMA}={{grid: [0.5]}}"], {GAMMA: {"grid": [0.5]}}),
+        ([f"space.{GAMMA}.uniform=[0.6, 0.7]"], {GAMMA: {"uniform": [0.6, 0.7]}}),
+        ([f"space.{GAMMA}.mutate=false"], {GAMMA: {"uniform": [0.5, 1.0], "mutate": False}}),
+        (
+            [f"space.{STEPS}.ordered=[1, 3]", f"space.{STEPS}.mutate=false"],
+            {**HAS, STEPS: {"ordered": [1, 3], "mutate": False}},
+        ),
+        (["space={}", f"space.{STEPS}={{choice: [2]}}"], {STEPS: {"choice": [2]}}),
+        ([f"space.{STEPS}={{choice: [2]}}", "space={}"], {}),
+        (
+            as_overrides({f"space.{STEPS}": {"randint": [1, 9]}, "space.seed": {"choice": [1]}}),
+            {**HAS, STEPS: {"randint": [1, 9]}, "seed": {"choice": [1]}},
+        ),
+    ],
+)
+def test_a_word_replaces_one_key_of_the_space(
+    path: Path, words: list[str], entries: dict[str, Any]
+) -> None:
+    file = read_tune_file(path, words)
+    assert file.entries == entries
+    assert file.space.dimensions.keys() == entries.keys()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -100,6 +134,11 @@ def test_schedulers_set_the_time_between_reports(path: Path) -> None:
         (["tune.stop.env_steps=0"], "tune.stop.env_steps"),
         (["tune.stop.env_steps=many"], "expected a number, or null"),
         (["tune.slots=-1"], "0 or more"),
+        (["tune.seconds=0"], r"tune\.seconds is 0, expected 0.001 or more"),
+        (["tune.seconds=-3.5"], r"tune\.seconds is -3.5"),
+        (["tune.seconds=an hour"], r"tune\.seconds is 'an hour', expected a number, or null"),
+        (["tune.seconds=[60]"], r"tune\.seconds is \[60\], expected a number, or null"),
+        (["tune.stop_at_goal=3"], r"tune\.stop_at_goal"),
         (["tune.max_failures=-2"], "-1 or more"),
         (["tune.scheduler=asha", "tune.stop.env_steps=null"], "needs tune.asha.max_time"),
         (["tune.scheduler=asha", "tune.asha.grace_period=2e4"], "grace_period"),
@@ -107,6 +146,11 @@ def test_schedulers_set_the_time_between_reports(path: Path) -> None:
         (["tune.launcher=kubernetes"], "tune.launcher"),
         (["space=3"], "expected a mapping"),
         (["space={a: {uniform: [1, 0]}}"], "low must be less"),
+        (["space=3", "space.a={choice: [1]}"], "space is 3, no mapping"),
+        (["space.={choice: [1]}"], "write it as section.key=value"),
+        (["space.a..b={choice: [1]}"], "write it as section.key=value"),
+        (["space.a={choice: [1"], "space.a"),
+        (["space.learner_config={algo: {gamma: {uniform: [0, 1]}}}"], "whole dotted key"),
         (["experiment=my.yaml"], "a tuning itself"),
         (["experiment=none.yaml"], "cannot be read"),
         (["experiment=3"], "expected a path"),
@@ -180,6 +224,47 @@ algorithm: ppo
 space: {learner_config.algo.gamma: {uniform: [0.5, 1.0]}}
 tune: {scheduler: pbt, stop: {env_steps: 1000}, pbt: {perturbation_interval: 100}}
 """
+
+
+@pytest.mark.parametrize(
+    ("words", "every"),
+    [
+        ([], 10.0),
+        (["tune.pbt.perturbation_interval=7"], 0.7),
+        (["tune.report_every=25"], 25.0),
+        # All trials report at the time at which they are compared.
+        (["tune.pbt.synch=true"], 100.0),
+    ],
+)
+def test_a_population_reports_more_often_than_it_is_compared(
+    tmp_path: Path, words: list[str], every: float
+) -> None:
+    (tmp_path / "tune.yaml").write_text(POPULATION)
+    assert read_tune_file(tmp_path / "tune.yaml", words).report_every == pytest.approx(every)
+
+
+@pytest.mark.parametrize("update", [9, 33, 64, 90])
+def test_a_trial_is_compared_at_each_interval(tmp_path: Path, update: int) -> None:
+    (tmp_path / "tune.yaml").write_text(POPULATION)
+    file = read_tune_file(tmp_path / "tune.yaml")
+    scheduler, times = file.scheduler(), {"env_steps": 0.0}
+    config = {
+        "report_every": file.report_every,
+        "report_by": file.tune.time,
+        "report_timeout_seconds": 1.0,
+    }
+    reporter = TrialReporter(RunFolder(tmp_path), "trial-000", config, times)
+    compared = []
+    # 50 intervals of 100; updates are of unequal sizes.
+    for number in range(5000 // update):
+        times["env_steps"] += update + (-1) ** number * (update // 3)
+        if reporter.due(times):
+            reporter.begin(times)
+            if scheduler.report(0, times["env_steps"], 1.0)[0].save:
+                compared.append(times["env_steps"])
+    # At the first report one interval after the last comparison, and so never an interval late.
+    gaps = [late - early for early, late in itertools.pairwise([0.0, *compared])]
+    assert max(gaps) < 100 + 10 + 2 * update
 
 
 def test_a_function_explores_last(tmp_path: Path) -> None:

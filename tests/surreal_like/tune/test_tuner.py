@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from session.config import Config
 from session.folder import RunFolder
+from session.launchers.backend import Exit
 from session.process.component import Component
 from session.process.heartbeat import Beat, write_beat
 from session.process.state import State
@@ -24,6 +29,7 @@ from surreal_like.tune.tune_file import read_tune_file
 from surreal_like.tune.tuner import Tuner
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
+from tests.session.made_run import made_line
 
 FILE = """
 algorithm: dqn
@@ -39,6 +45,7 @@ class Processes:
 
     def __init__(self) -> None:
         self.started: list[str] = []
+        self.signals: list[tuple[str, int]] = []
 
     def start(self, component: Component) -> None:
         self.started.append(component.name)
@@ -47,7 +54,7 @@ class Processes:
         return 1 if name in self.started else 0
 
     def signal(self, name: str, number: int) -> None:
-        raise AssertionError(f"{name} got {number}")
+        self.signals.append((name, number))
 
     def close(self) -> None:
         pass
@@ -67,16 +74,18 @@ class Messages(TuneWatch):
 class Rig:
     """A tuner of two trials that have no processes."""
 
-    def __init__(self, path: Path, stack: ExitStack) -> None:
+    def __init__(self, path: Path, stack: ExitStack, *words: str, seconds: float = 0.0) -> None:
         (path / "mine.yaml").write_text(FILE)
-        file = read_tune_file(path / "mine.yaml")
+        file = read_tune_file(path / "mine.yaml", words)
         self.folder = RunFolder(path / "tuning")
         self.folder.create()
         trials = [Trial(f"trial-{number:03}", {}) for number in range(2)]
         self.tuning = Tuning(trials, file.scheduler(), slots=2)
         self.processes, self.watch = Processes(), Messages()
         servers = cast(Any, self.processes)
-        self.tuner = Tuner(file, self.folder, self.tuning, servers, self.watch, SLOTS)
+        self.tuner = Tuner(
+            file, self.folder, self.tuning, servers, self.watch, SLOTS, seconds_before=seconds
+        )
         stack.callback(self.tuner.close)
 
     def begin(self) -> None:
@@ -84,10 +93,20 @@ class Rig:
 
 
 @pytest.fixture
-def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Rig]]:
     monkeypatch.setattr(module, "Processes", lambda folder, servers: servers)
     with ExitStack() as stack:
-        yield Rig(tmp_path, stack)
+        yield partial(Rig, tmp_path, stack)
+
+
+@pytest.fixture
+def rig(made: Callable[..., Rig]) -> Rig:
+    return made()
+
+
+def test_the_experiment_is_in_the_folder(rig: Rig) -> None:
+    config = Config.load_file(rig.folder.path / "experiment.yaml")
+    assert config.to_dict() == {"algorithm": "dqn", "env_config": {"env_name": "toy:chain"}}
 
 
 @pytest.mark.parametrize("scored", [False, True])
@@ -138,7 +157,7 @@ def test_residents_follow_the_memory_in_heartbeats(rig: Rig) -> None:
         beat.status = {MEMORY_BYTES: used}
         write_beat(rig.folder.alive, beat)
     rig.tuner._read_beats()
-    assert rig.tuning.max_resident == 4
+    assert (rig.tuning.max_resident, rig.processes.signals) == (4, [])
 
 
 def test_a_trial_whose_settings_are_not_on_disk_is_not_started(
@@ -160,3 +179,89 @@ def test_a_trial_whose_settings_are_not_on_disk_is_not_started(
     rig.begin()
     assert rig.processes.started == ["trial-000", "trial-001"]
     assert '"a.b"' in (rig.folder.path / "tuning.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("free", "said"),
+    [
+        (9_000, "the disk of {0} is full: free some space, then resume; ended with exit code 1"),
+        (10**9, "ended with exit code 1"),
+    ],
+)
+def test_a_trial_that_has_died_for_lack_of_room_says_so(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, free: int, said: str
+) -> None:
+    rig.begin()
+    usage = SimpleNamespace(free=free)
+    monkeypatch.setattr("surreal_like.run.folder.shutil.disk_usage", lambda path: usage)
+    # On a full disk its last words are lost.
+    rig.tuner._obey(rig.tuner._on_exit(Exit("trial-001", 1, "ended with exit code 1")))
+    trial = rig.tuning.trials[1]
+    assert (trial.state, trial.reason) == ("pending", said.format(rig.folder))
+
+
+def ended(rig: Rig, name: str, goal_met: bool | None) -> None:
+    """Ends the process of a trial as its run does."""
+    run = RunFolder(rig.folder.path / name)
+    run.path.mkdir()
+    run.result.write_text(json.dumps({"status": "stopped", "goal_met": goal_met, "reason": "x"}))
+    line = made_line(60, training=4.0) | {"episodes": 30, "time": {"env_steps": 60.0}}
+    run.progress.write_text(json.dumps(line) + "\n")
+    exit_code = 3 if goal_met is False else 0
+    rig.tuner._obey(rig.tuner._on_exit(Exit(name, exit_code, "")))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "goal_met", "ending"),
+    [
+        (True, True, "trial-001 has met its goal"),
+        (True, False, ""),
+        (True, None, ""),
+        (False, True, ""),
+    ],
+)
+def test_a_tuning_ends_at_the_first_goal_that_is_met(
+    made: Callable[..., Rig], wanted: bool, goal_met: bool | None, ending: str
+) -> None:
+    rig = made(f"tune.stop_at_goal={str(wanted).lower()}")
+    rig.begin()
+    ended(rig, "trial-001", goal_met)
+    assert rig.tuning.ending == ending
+    assert rig.processes.signals == [("trial-000", signal.SIGINT)] * bool(ending)
+
+
+@pytest.mark.parametrize(
+    ("before", "budget", "ending"),
+    [
+        (50.0, "60", ""),
+        (61.0, "60", "budget of 60 seconds used"),
+        (61.0, "null", ""),
+    ],
+)
+def test_a_tuning_has_a_budget_of_seconds(
+    made: Callable[..., Rig], before: float, budget: str, ending: str
+) -> None:
+    rig = made(f"tune.seconds={budget}", seconds=before)
+    rig.begin()
+    rig.tuner._check_budget()
+    assert rig.tuning.ending == ending
+    assert len(rig.processes.signals) == 2 * bool(ending)
+    assert json.loads((rig.folder.path / "tuning.json").read_text())["seconds"] >= before
+
+
+def test_a_trial_that_ends_with_its_tuning_keeps_its_last_score(made: Callable[..., Rig]) -> None:
+    rig = made("tune.seconds=1", seconds=2.0)
+    rig.begin()
+    rig.tuner._check_budget()
+    ended(rig, "trial-000", None)
+    run = RunFolder(rig.folder.path / "trial-001")
+    run.path.mkdir()
+    line = made_line(80, training=7.0) | {"episodes": 30, "time": {"env_steps": 80.0}}
+    run.progress.write_text(json.dumps(line) + "\n")
+    rig.tuner._obey(rig.tuner._on_exit(Exit("trial-001", 130, "")))
+    assert rig.tuning.over
+    assert [str(each.state) for each in rig.tuning.trials] == ["terminated", "paused"]
+    assert [(each.score, each.time) for each in rig.tuning.trials] == [(4.0, 60.0), (7.0, 80.0)]
+    found = rig.tuner._write_result()
+    assert (found["status"], found["reason"]) == ("stopped", "budget of 1 seconds used")
+    assert found["best"]["trial"] == "trial-001"
