@@ -177,7 +177,7 @@ def test_a_horizon_cuts_episodes() -> None:
         ({"batch_mode": "episodes"}, "'episodes', expected truncate_episodes or complete"),
         (
             {"batch_mode": "complete_episodes", "num_envs": 2},
-            "^batch_mode is .* num_envs is 2, but",
+            "^batch_mode .* num_envs is 2, but",
         ),
     ],
 )
