@@ -55,24 +55,25 @@ def _as_array(name: str, value: Any, wanted: np.dtype[Any]) -> npt.NDArray[Any]:
         raise DataError(f"{name}: a {kind} given, expected numbers of {wanted}: {error}") from error
 
 
-def _changed(
-    given: npt.NDArray[Any], converted: npt.NDArray[Any]
-) -> npt.NDArray[np.bool_] | np.bool_:
+def _changed(given: npt.NDArray[Any], converted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Returns where the conversion changed a number."""
     was_float, is_float = given.dtype.kind == "f", converted.dtype.kind == "f"
     if was_float and is_float:
         # A NaN or an infinity stays one; the checks of values name it.
-        return np.isfinite(given) & ~np.isfinite(converted)
-    if is_float:
-        return np.not_equal(converted.astype(given.dtype), given) | _beyond(converted, given.dtype)
-    changed = np.not_equal(converted, given)
-    return changed | _beyond(given, converted.dtype) if was_float else changed
+        changed = np.isfinite(given) & ~np.isfinite(converted)
+    elif is_float:
+        changed = (converted.astype(given.dtype) != given) | _beyond(converted, given.dtype)
+    elif was_float:
+        changed = (converted != given) | _beyond(given, converted.dtype)
+    else:
+        changed = converted != given
+    return np.asarray(changed)
 
 
-def _beyond(floats: npt.NDArray[Any], whole: np.dtype[Any]) -> npt.NDArray[np.bool_] | np.bool_:
+def _beyond(floats: npt.NDArray[Any], whole: np.dtype[Any]) -> npt.NDArray[np.bool_]:
     """Returns where floats are above an integer type; their conversion to it is undefined."""
     above = 2.0 if whole.kind == "b" else float(np.iinfo(whole).max) + 1.0
-    return np.greater_equal(floats.astype(np.float64), above)
+    return np.asarray(floats.astype(np.float64) >= above)
 
 
 def _misfit(name: str, given: npt.NDArray[Any], wrong: Any, wanted: np.dtype[Any]) -> DataError:

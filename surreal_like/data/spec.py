@@ -131,13 +131,17 @@ def inner_bounds(low: npt.NDArray[Any] | None, high: npt.NDArray[Any] | None) ->
     return _rounded(low, np.less, np.inf), _rounded(high, np.greater, -np.inf)
 
 
+def _single(bound: npt.NDArray[Any] | None) -> npt.NDArray[np.float32] | None:
+    with np.errstate(over="ignore"):
+        return None if bound is None else bound.astype(np.float32)
+
+
 def _rounded(
     bound: npt.NDArray[Any] | None, outside: np.ufunc, inwards: float
 ) -> npt.NDArray[np.float32] | None:
-    if bound is None:
+    nearest = _single(bound)
+    if bound is None or nearest is None:
         return None
-    with np.errstate(over="ignore"):
-        nearest = bound.astype(np.float32)
     # One that is too large for float32 is no bound for it.
     moved = outside(nearest, bound) & np.isfinite(nearest)
     return np.where(moved, np.nextafter(nearest, np.float32(inwards)), nearest)
@@ -210,10 +214,9 @@ def parse_action_spec(spec: Mapping[str, Any], where: str = "env_config.action_s
     _refuse_unknown(spec, known, where)
     dim = _dim(spec, where)
     if kind == "continuous":
-        exact = [_bound(spec, key, dim, np.dtype(np.float64), where) for key in ("low", "high")]
-        with np.errstate(over="ignore"):
-            nearest = [None if end is None else end.astype(np.float32) for end in exact]
-        return ActionSpec(kind, dim, ArraySpec("float32", dim, *nearest), *exact)
+        low, high = (_bound(spec, key, dim, np.dtype(np.float64), where) for key in ("low", "high"))
+        array = ArraySpec("float32", dim, _single(low), _single(high))
+        return ActionSpec(kind, dim, array, low, high)
     if not dim or min(dim) < 1 or (kind == "discrete" and len(dim) != 1):
         raise SpecError(f"{where}.dim is {list(dim)}: expected the count of actions, as in [2]")
     if kind == "discrete":

@@ -91,8 +91,8 @@ class ActionValidator:
     def _check_bounds(self, given: npt.NDArray[Any], ignored: npt.NDArray[np.bool_] | None) -> None:
         """Refuses values outside the bounds; a float32 is compared with bounds of float32."""
         single = given.dtype.kind == "f" and given.dtype.itemsize <= 4
-        ends = [e if e is None or not single else e.astype(np.float32) for e in self._exact]
-        wrong = ~np.isnan(given) & (given != np.clip(given, *ends))
+        low, high = (e if e is None or not single else e.astype(np.float32) for e in self._exact)
+        wrong = ~np.isnan(given) & (given != np.clip(given, low, high))
         if ignored is not None:
             wrong[ignored] = False
         if np.count_nonzero(wrong):

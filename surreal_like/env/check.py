@@ -11,7 +11,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ from surreal_like.env.batching import flag, kinds
 from surreal_like.env.registry import check_env_config, make_env, specs_of
 from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
+
+if TYPE_CHECKING:
+    import gymnasium
 
 _SLOW_SECONDS = 0.02
 _COMPARED_STEPS = 50
@@ -89,7 +92,7 @@ class Report:
 
 
 def check_env(
-    env: str | Mapping[str, Any] | Callable[[], Env] | Env,
+    env: str | Mapping[str, Any] | Callable[[], Any] | Env | gymnasium.Env[Any, Any],
     *,
     steps: int = 300,
     seconds: float = 10.0,

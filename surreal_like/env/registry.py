@@ -31,7 +31,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, UsageError
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.spec import compare, parts_chosen
-from surreal_like.env.base import Env
+from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.wrappers import (
     ActionRepeat,
     ClipAction,
@@ -227,14 +227,16 @@ def _build_toy(name: str, arguments: Config) -> Env:
 
 def _adapt(built: Any, name: str, env_config: Config, evaluation: bool) -> Env:
     """Makes an Env of a Gymnasium environment, with the Gymnasium wrappers of the config."""
-    import gymnasium
+    import gymnasium.vector
 
     from surreal_like.env.gym_adapter import GymAdapter
 
     if not isinstance(built, gymnasium.Env):
+        batched = isinstance(built, VectorEnv | gymnasium.vector.VectorEnv)
+        hint = " (docs/your_own_environment.md, 'A batched simulator')" if batched else ""
         raise ConfigError(
             f"env_config.env_name: {name} gives a {type(built).__name__}, "
-            "expected a surreal_like.env.Env or a gymnasium.Env"
+            f"expected a surreal_like.env.Env or a gymnasium.Env{hint}"
         )
     try:
         for path, wrapper, arguments in _wrappers(env_config, evaluation):

@@ -59,6 +59,11 @@ class RolloutWorker:
     ) -> None:
         if batch_mode not in BATCH_MODES:
             raise ConfigError(f"batch_mode is {batch_mode!r}, expected {' or '.join(BATCH_MODES)}")
+        if batch_mode == "complete_episodes" and num_envs != 1:
+            raise ConfigError(
+                f"batch_mode is complete_episodes and num_envs is {num_envs}, but episodes of "
+                "several environments end at different times: use num_envs=1, or truncate_episodes"
+            )
         self._policy = policy
         config = policy.config.copy()
         if horizon is not None:

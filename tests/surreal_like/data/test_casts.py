@@ -23,12 +23,12 @@ def holds(dtype: np.dtype[Any], number: Any, source: np.dtype[Any]) -> bool:
     if isinstance(number, float) and not math.isfinite(number):
         return dtype.kind == "f"
     if dtype.kind == "f" and source.kind == "f":
-        return abs(number) <= float(np.finfo(dtype).max)
+        return bool(abs(number) <= float(np.finfo(dtype).max))
     exact = Fraction(number)
     if dtype.kind == "f":
         return Fraction(float(dtype.type(number))) == exact
     low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return exact.denominator == 1 and low <= exact <= high
+    return exact.denominator == 1 and int(low) <= exact <= int(high)
 
 
 @pytest.mark.parametrize("target", TYPES)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from session.errors import RunError
-from surreal_like.env.base import Env, Step, Wrapper
+from surreal_like.env.base import Env, Step, VectorEnv, Wrapper
 from surreal_like.env.toy import Bandit, Chain
+from surreal_like.env.vector import as_vector
 from tests.drawing import draw
 
 
@@ -106,6 +107,11 @@ class Drawing(Counter):
 def build_chain(length: int = 5) -> Env:
     """A function that builds an Env."""
     return Chain(length)
+
+
+def build_streams() -> VectorEnv:
+    """A function that builds N environments in one."""
+    return as_vector(Chain())
 
 
 def build_text() -> str:

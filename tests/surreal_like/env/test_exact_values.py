@@ -15,7 +15,8 @@ from gymnasium import spaces
 from session.errors import ConfigError
 from session.nest import flatten
 from surreal_like import GymAdapter, check_env, make_policy
-from surreal_like.env import atari_vector
+from surreal_like.env.atari import AtariSettings
+from surreal_like.env.atari_vector import AtariVector
 from surreal_like.env.base import Env, Step
 from surreal_like.env.check import tried_specs
 from surreal_like.env.native import NativeVector
@@ -26,9 +27,10 @@ from surreal_like.errors import DataError
 from surreal_like.experience.writer import unpack
 from surreal_like.gateway.driving import _play
 from surreal_like.replay.goal_reward import GoalReward
+from surreal_like.replay.tuple_replay import ExpTuple
 from tests.surreal_like.env.gym_samples import NativeCounter
 from tests.surreal_like.env.samples import Counter
-from tests.surreal_like.replay.test_tuple_replay import ExpTuple, make_replay
+from tests.surreal_like.replay.test_tuple_replay import make_replay
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,8 @@ def no_warnings() -> Iterator[None]:
         yield
 
 
+# Gymnasium takes it, its annotations do not.
+FLAG: Any = np.bool_
 # Space, a value that it must take, the value as stored, and one that it must refuse.
 READ: list[tuple[Any, Any, Any, Any]] = [
     (spaces.Box(0, 255, (2,), np.uint8), [3.0, 255], [3, 255], [0.5, 0.25]),
@@ -49,7 +53,7 @@ READ: list[tuple[Any, Any, Any, Any]] = [
     (spaces.Box(-9, 9, (1,), np.int64), [4], [4], [np.nan]),
     (spaces.Box(0, 9, (1,), np.uint16), [4], [4], [1 << 16]),
     (spaces.Box(0, 9, (1,), np.uint32), [4], [4], [-4]),
-    (spaces.Box(0, 1, (2,), np.bool_), [1, 0.0], [True, False], [0.3, 1]),
+    (spaces.Box(0, 1, (2,), FLAG), [1, 0.0], [True, False], [0.3, 1]),
     (spaces.Box(-9, 9, (1,), np.float32), [0.1], [np.float32(0.1)], [1e39]),
     (spaces.Box(-9, 9, (1,), np.float64), [7], [7.0], [(1 << 24) + 1]),
     (spaces.Discrete(5), 4.0, 4, 3.5),
@@ -165,7 +169,7 @@ def atari(**given: Any) -> Any:
             rewards = np.array([given["reward"]])
             return *self.reset(0)[:1], rewards, flags, flags, {"lives": np.array([3])}
 
-    vector = atari_vector.AtariVector("Breakout", atari_vector.AtariSettings(), seeds=[0])
+    vector = AtariVector("Breakout", AtariSettings(), seeds=[0])
     vector._games = Games()
     vector.reset()
     return vector.step(np.zeros(1, np.int64))
@@ -236,7 +240,7 @@ def test_a_policy_refuses_what_its_environment_could_not_have_given() -> None:
     assert policy.compute_actions([0.0, 255])[0].shape == ()
     for call in (policy, policy.compute_actions):
         with pytest.raises(DataError, match=r"^obs: 0\.4 at \[0\] of \[2\] does not fit"):
-            call([0.4, 1.0])  # type: ignore[operator]
+            call([0.4, 1.0])
 
 
 class Pixels(Counter):

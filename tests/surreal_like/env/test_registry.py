@@ -43,6 +43,7 @@ WRONG_NAMES = [
     ("nowhere.to:Find", "nowhere.to:Find cannot be imported.*session_config.import_path"),
     (f"{SAMPLES}:Cuonter", "has no 'Cuonter'; did you mean .*Counter"),
     (f"{SAMPLES}:build_text", "gives a str, expected a surreal_like.env.Env"),
+    (f"{SAMPLES}:build_streams", "gives a SyncVector, expected .*'A batched simulator'"),
 ]
 
 

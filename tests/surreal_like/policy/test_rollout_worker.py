@@ -175,7 +175,10 @@ def test_a_horizon_cuts_episodes() -> None:
     ("given", "words"),
     [
         ({"batch_mode": "episodes"}, "'episodes', expected truncate_episodes or complete"),
-        ({"batch_mode": "complete_episodes", "num_envs": 2}, "cut is episodes, but .* 2 streams"),
+        (
+            {"batch_mode": "complete_episodes", "num_envs": 2},
+            "^batch_mode .* num_envs is 2, but",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(given: dict[str, Any], words: str) -> None:
