@@ -27,6 +27,7 @@ from session.config.sections import SECTIONS, sections_of
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
+from session.json_file import read_object
 from session.version import VERSION
 from surreal_like.errors import SpecError
 from surreal_like.run.code_archive import git_revision
@@ -92,7 +93,10 @@ def _load(path: str | Path) -> Config:
     """Loads the file; if it does not exist, the error names similar files."""
     if os.path.exists(path) or Path(path).suffix not in (".yaml", ".yml", ".json"):
         return Config.load_file(str(path))
-    there = [str(file) for folder in (".", "configs") for file in Path(folder).glob("*.y*ml")]
+    if os.path.islink(path):
+        raise ConfigError(f"{path}: cannot be read: it links to {os.readlink(path)}, which is gone")
+    found = [file for folder in (".", "configs") for file in Path(folder).glob("*.y*ml")]
+    there = [str(file) for file in found if os.path.isfile(file)]
     names = {Path(file).name: file for file in there}
     otherwise = "give the path of an experiment file"
     name = Path(path).name
@@ -333,7 +337,7 @@ def read_answer(answer: Path, stderr: str) -> Config:
     if not answer.exists():
         words = stderr.strip().splitlines() or ["it left no word"]
         raise SurrealError(f"the experiment could not be resolved: {words[-1]}")
-    data: dict[str, Any] = json.loads(answer.read_text())
+    data = read_object(answer)
     if "error" not in data:
         return Config(data)
     kind = UsageError if data["exit_code"] == UsageError.exit_code else SurrealError
@@ -346,7 +350,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("asked", type=Path)
     parser.add_argument("answer", type=Path)
     given = parser.parse_args(argv)
-    request = json.loads(given.asked.read_text())
+    request = read_object(given.asked)
     user, must_be_installed = Config(request["user"]), request["must_be_installed"]
     try:
         config = resolve(user, must_be_installed=must_be_installed)

@@ -75,6 +75,19 @@ def read_exploits(
     return [line for line in lines if "skipped" not in line]
 
 
+def check_number(tuning: Path, trials: int, settings: int) -> None:
+    """Checks that the tune file of a tuning plans settings for all of its trials.
+
+    Raises:
+        ConfigError: it plans fewer; one of the two files was changed.
+    """
+    if settings < trials:
+        raise ConfigError(
+            f"{tuning / 'tune.yaml'} plans {settings} trials, {tuning / 'tuning.json'} has "
+            f"{trials}: put a copy of the changed one back"
+        )
+
+
 def donors(
     exploits: Sequence[Mapping[str, Any]],
 ) -> dict[str, list[tuple[float, str, float]]]:
