@@ -240,6 +240,20 @@ def test_a_damaged_result_is_named_where_the_state_is_shown(command: Command, ru
     assert "damaged" not in command("status", "run").out
 
 
+@pytest.mark.parametrize("change", ["", "gamma: 0.99", "seed: 0"])
+def test_an_edited_config_is_told_when_the_run_goes_on(
+    command: Command, run: Path, change: str
+) -> None:
+    path = run / "config.yaml"
+    text = path.read_text()
+    assert text.count(f" {change}\n") == 1 or not change
+    path.write_text(text.replace(f" {change}\n", f" {change}5\n") if change else text)
+    said = command("train", "--resume", "--folder", str(run), "--on", "serial")
+    # Told before anything is started.
+    assert "has used its budget" in said.err
+    assert (f"{path} was edited since the run began" in said.out) == (change == "gamma: 0.99")
+
+
 # -- wrong types in fields -------------------------------------------------------------------------
 
 WRONG: tuple[Any, ...] = ("x", [1], {"a": 1}, None, -1, True, 10**400, 1e999, [], {})
