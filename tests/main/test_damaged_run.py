@@ -241,7 +241,7 @@ def test_a_damaged_result_is_named_where_the_state_is_shown(command: Command, ru
 
 
 @pytest.mark.parametrize("change", ["", "gamma: 0.99", "seed: 0"])
-def test_an_edited_config_is_told_when_the_run_goes_on(
+def test_an_edited_config_is_named_when_the_run_goes_on(
     command: Command, run: Path, change: str
 ) -> None:
     path = run / "config.yaml"
@@ -249,7 +249,7 @@ def test_an_edited_config_is_told_when_the_run_goes_on(
     assert text.count(f" {change}\n") == 1 or not change
     path.write_text(text.replace(f" {change}\n", f" {change}5\n") if change else text)
     said = command("train", "--resume", "--folder", str(run), "--on", "serial")
-    # Told before anything is started.
+    # Before anything is started.
     assert "has used its budget" in said.err
     assert (f"{path} was edited since the run began" in said.out) == (change == "gamma: 0.99")
 
