@@ -40,10 +40,8 @@ _NUMBERS = MapOf(Maybe(VALUE))
 _EVALUATION = Maybe(
     {
         "mean_return": VALUE,
-        "episodes": COUNT,
-        "iteration": COUNT,
-        "env_steps": COUNT,
-        "wall_seconds": NUMBER,
+        **dict.fromkeys(("episodes", "iteration", "env_steps"), Maybe(COUNT)),
+        "wall_seconds": Maybe(NUMBER),
     }
 )
 _TRAIN = {"mean_return_100": Nullable(VALUE)}

@@ -65,6 +65,7 @@ class Tail:
         file.seek(self._place)
         text = self._rest + file.read()
         self._place = file.tell()
+        whole: list[bytes]
         *whole, self._rest = text.split(b"\n")
         return whole
 

@@ -154,6 +154,19 @@ def unsafe_arguments(call: ast.Call) -> Iterator[str]:
         yield f"line {call.lineno} allows pickle"
 
 
+def files_are_read_with_a_check_of_types(source: Source) -> Iterator[str]:
+    """A file may hold anything: `session.json_file` decodes it and checks what is used."""
+    for function in source.nodes:
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        names = [node for node in ast.walk(function) if isinstance(node, ast.Attribute)]
+        reads = any(node.attr in {"read_text", "read_bytes", "open"} for node in names)
+        for node in names:
+            name = dotted_name(node)
+            if name == "json.load" or (name == "json.loads" and reads):
+                yield f"line {node.lineno} reads a file by {name}"
+
+
 def commands_ask_for_names_of_any_length(source: Source) -> Iterator[str]:
     """`Path.is_file` raises an error for a name that is too long, os.path.isfile answers no."""
     for node in source.nodes:
@@ -224,6 +237,7 @@ RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (nothing_imports_main, PACKAGES),
     (servers_do_without_torch, PACKAGES),
     (no_code_from_data, (*PACKAGES, "benchmarks")),
+    (files_are_read_with_a_check_of_types, PACKAGES),
     (commands_ask_for_names_of_any_length, ("main",)),
     (names_say_what_is_inside, EVERYWHERE),
     (binds_no_outer_interface, PACKAGES),
@@ -255,6 +269,21 @@ BAD: tuple[tuple[Rule, str, str], ...] = (
     (no_code_from_data, "session/a.py", "yaml.load(text)"),
     (no_code_from_data, "session/a.py", "yaml.load(text, Loader=yaml.FullLoader)"),
     (no_code_from_data, "session/a.py", "np.load(path, allow_pickle=True)"),
+    (
+        files_are_read_with_a_check_of_types,
+        "session/a.py",
+        "def f(path):\n    return json.loads(path.read_text())",
+    ),
+    (
+        files_are_read_with_a_check_of_types,
+        "main/a.py",
+        "def f(path):\n    lines = path.read_bytes().split()\n    return map(json.loads, lines)",
+    ),
+    (
+        files_are_read_with_a_check_of_types,
+        "main/a.py",
+        "def f(path):\n    with path.open() as file:\n        return json.load(file)",
+    ),
     (commands_ask_for_names_of_any_length, "main/a.py", "Path(word).is_file()"),
     (commands_ask_for_names_of_any_length, "main/a.py", "found = filter(Path.exists, paths)"),
     (names_say_what_is_inside, "surreal_like/utils.py", ""),
@@ -283,6 +312,11 @@ GOOD: tuple[tuple[Rule, str, str], ...] = (
     (no_code_from_data, "session/a.py", "torch.load(path, weights_only=True); net.eval()"),
     (no_code_from_data, "session/a.py", "np.load(path, allow_pickle=False); re.compile('')"),
     (no_code_from_data, "session/a.py", "yaml.load(text, Loader=PlainLoader)"),
+    (
+        files_are_read_with_a_check_of_types,
+        "session/a.py",
+        "def f(line):\n    return json.loads(line)\ndef g(path):\n    return path.read_text()",
+    ),
     (commands_ask_for_names_of_any_length, "main/a.py", "os.path.isfile(a) or os.path.exists(a)"),
     (binds_no_outer_interface, "session/a.py", f'"""Never {ANY_INTERFACE[0]}."""'),
     (functions_are_short, "session/a.py", LONG_BY_DOCSTRING),

@@ -10,7 +10,7 @@ from pathlib import Path
 from main.cli.arguments import add_experiment, add_folder, request_of
 from main.cli.parser import Parser
 from session.launchers.registry import launcher_of
-from session.program import path_from_here
+from session.program import path_from_here, program
 from session.show.text import columns
 from session.tensorplex.pages import Pages
 from surreal_like.join.agents import join_line
@@ -81,14 +81,15 @@ def next_steps(run: str, on: str) -> list[str]:
         run: the run as a user would write it.
         on: its launcher.
     """
+    ours = program("surreal-like")
     rows = [
-        ["status", f"surreal-like status {run} --watch"],
-        ["logs", f"surreal-like logs {run} --follow"],
-        ["more agents", f"surreal-like scale {run} agent=4"],
-        ["stop", f"surreal-like stop {run}"],
+        ["status", f"{ours} status {run} --watch"],
+        ["logs", f"{ours} logs {run} --follow"],
+        ["more agents", f"{ours} scale {run} agent=4"],
+        ["stop", f"{ours} stop {run}"],
     ]
     launcher = launcher_of(on)
     if not launcher.remote:
         shown = "windows" if launcher.program else "live table"
-        rows.insert(2, [shown, f"surreal-like attach {run}"])
+        rows.insert(2, [shown, f"{ours} attach {run}"])
     return [f"run {run} goes on by itself, on {on}", columns([], rows)]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
 from session.launchers.handle import open_run
+from session.program import program
 
 
 def run(argv: Sequence[str]) -> int:
@@ -22,5 +23,7 @@ def run(argv: Sequence[str]) -> int:
     with open_run(find_run(given.run)) as adopted:
         refuse_over(adopted)
         adopted.restart(given.component)
-    print(f"{given.component} is being restarted; see: surreal-like status {given.run}")
+    print(
+        f"{given.component} is being restarted; see: {program('surreal-like')} status {given.run}"
+    )
     return 0

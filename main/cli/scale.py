@@ -8,6 +8,7 @@ from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
 from session.errors import UsageError
 from session.launchers.handle import open_run
+from session.program import program
 
 _EXAMPLE = """example:
   surreal-like scale latest agent=8 eval=2
@@ -29,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
         refuse_over(adopted)
         for kind, num in numbers.items():
             adopted.scale(kind, num)
-            print(f"{kind}: {num}; see: surreal-like status {given.run}")
+            print(f"{kind}: {num}; see: {program('surreal-like')} status {given.run}")
     return 0
 
 

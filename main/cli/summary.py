@@ -110,8 +110,8 @@ def _best(result: Mapping[str, Any]) -> str:
     if not best:
         return "no evaluation has finished"
     return (
-        f"{decimal(best['mean_return'])} over {best['episodes']} episodes, at update "
-        f"{count(best['iteration'])} and {count(best['env_steps'])} env steps"
+        f"{decimal(best['mean_return'])} over {count(best.get('episodes'))} episodes, at update "
+        f"{count(best.get('iteration'))} and {count(best.get('env_steps'))} env steps"
     )
 
 

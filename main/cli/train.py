@@ -152,7 +152,7 @@ def parse_seeds(text: str) -> list[int]:
     """Returns the seeds of ``1..5`` or ``1,4,9``.
 
     Raises:
-        UsageError: the text has neither form.
+        UsageError: the text has neither form, or names a seed twice.
     """
     first, dots, last = text.partition("..")
     try:
@@ -163,4 +163,6 @@ def parse_seeds(text: str) -> list[int]:
         seeds = []
     if not seeds or min(seeds) < 0:
         raise UsageError(f"--seeds {text}: write it as 1..5, or as 1,4,9")
+    if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
+        raise UsageError(f"--seeds {text}: seed {twice[0]} stands twice, its runs would be equal")
     return seeds

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
+from session.config.file import plain_value
 from session.config.placeholder import expectation, is_unresolved
 from session.errors import ConfigError
 
@@ -134,7 +135,11 @@ def _checked(value: Any, default: Any, path: str) -> Any:
             return value
     elif wanted.accepts(value):
         return wanted.convert(value)
-    raise ConfigError(f"{path} is {shown(value)}, expected {wanted.expected}")
+    in_quotes = isinstance(value, str) and plain_value(value) != value
+    hint = " (it is a text: leave its quotes out)" if in_quotes else ""
+    schedule = isinstance(default, dict) and {*default} >= _SCHEDULE
+    expected = f"a number or {wanted.expected}" if schedule else wanted.expected
+    raise ConfigError(f"{path} is {shown(value)}{hint}, expected {expected}")
 
 
 def missing_error(missing: Mapping[str, str]) -> ConfigError:

@@ -24,7 +24,7 @@ from session.show.progress import Curve, Progress
 from session.show.text import decimal
 from surreal_like.analysis.run_curves import RunCurves, check_metric
 from surreal_like.tune.dimension import LISTS
-from surreal_like.tune.lineage import Arrow, Part, lineage, read_exploits
+from surreal_like.tune.lineage import Arrow, Part, check_number, lineage, read_exploits
 from surreal_like.tune.score import number_name, score_of
 from surreal_like.tune.setting_text import setting_text, settings_text, short_names
 from surreal_like.tune.state import Trial, best_of, restored_trials
@@ -140,6 +140,7 @@ def draw_lineage(tuning: TuningData) -> Figure:
     if not exploits:
         raise UsageError(f"{tuning.path} has no exploit to draw: no trial has loaded another one")
     drawn = tuning.file.settings()
+    check_number(tuning.path, len(tuning.trials), len(drawn))
     first = {
         each.name: drawn[number] if each.generation else each.settings
         for number, each in enumerate(tuning.trials)

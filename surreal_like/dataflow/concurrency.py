@@ -78,7 +78,7 @@ class _RoundRobin(Flow):
     """
 
     def __init__(self, flows: Sequence[Flow], shown: set[int], weights: list[Weight]) -> None:
-        ratio = ":".join(str(weight) for weight in weights)
+        ratio = ":".join(str(w) if isinstance(w, str) else f"{w:g}" for w in weights)
         super().__init__(f"concurrently(round_robin {ratio})", *flows)
         self._shown = shown
         self._weights = weights

@@ -30,6 +30,7 @@ from session.config.sections import SECTIONS, sections_of
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, MissingExtra, SurrealError, UsageError, describe
 from session.folder import RunFolder
+from session.json_file import read_object
 from session.version import VERSION
 from surreal_like.errors import SpecError
 from surreal_like.run.code_archive import git_revision
@@ -101,7 +102,10 @@ def _load(path: str | Path) -> Config:
     """Loads the file; if it does not exist, the error names similar files."""
     if os.path.exists(path) or Path(path).suffix not in (".yaml", ".yml", ".json"):
         return Config.load_file(str(path))
-    there = [str(file) for folder in (".", "configs") for file in Path(folder).glob("*.y*ml")]
+    if os.path.islink(path):
+        raise ConfigError(f"{path}: cannot be read: it links to {os.readlink(path)}, which is gone")
+    found = [file for folder in (".", "configs") for file in Path(folder).glob("*.y*ml")]
+    there = [str(file) for file in found if os.path.isfile(file)]
     names = {Path(file).name: file for file in there}
     otherwise = "give the path of an experiment file"
     name = Path(path).name
@@ -417,7 +421,7 @@ def read_answer(answer: Path, stderr: str) -> list[Resolved]:
     if not answer.exists():
         words = stderr.strip().splitlines() or ["it left no word"]
         raise SurrealError(f"the experiment could not be resolved: {words[-1]}")
-    return [_resolved(each) for each in json.loads(answer.read_text())]
+    return [_resolved(each) for each in read_object(answer)["answers"]]
 
 
 def _resolved(data: Mapping[str, Any]) -> Resolved:
@@ -439,14 +443,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("asked", type=Path)
     parser.add_argument("answer", type=Path)
     given = parser.parse_args(argv)
-    request = json.loads(given.asked.read_text())
+    request = read_object(given.asked)
     found = try_all(
         [Config(user) for user in request["users"]],
         Config(request["known"]) if request["known"] is not None else None,
         must_be_installed=request["must_be_installed"],
         seconds=request["seconds"],
     )
-    given.answer.write_text(json.dumps(list(map(_plain, found))))
+    given.answer.write_text(json.dumps({"answers": list(map(_plain, found))}))
     return max((each.exit_code for each in found if isinstance(each, SurrealError)), default=0)
 
 

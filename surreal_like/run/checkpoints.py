@@ -74,7 +74,7 @@ def default_checkpoint(run: RunFolder) -> str:
     So it is if nothing was evaluated, or only the policy of the start, as in short runs.
     """
     newest = run.last_progress().get("eval")
-    learned = newest is None or newest["iteration"] > 0
+    learned = newest is None or (newest.get("iteration") or 0) > 0
     if learned and (run.checkpoints / "best").exists():
         return "best"
     return "latest" if checkpoints_named(run, "latest") else "best"

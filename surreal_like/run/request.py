@@ -29,6 +29,7 @@ from surreal_like.run.resume import (
     check_home,
     check_same,
     check_unused,
+    edited,
     reached,
     recorded_config,
     reopen,
@@ -291,6 +292,8 @@ class RunRequest:
         self, before: Config, config: Config, folder: RunFolder, watch: RunObserver
     ) -> None:
         check_home(before, self.launcher, folder)
+        if note := edited(before, folder):
+            watch.on_message(note)
         taken = check_same(before, config, folder, self.allow_change)
         config.session_config.checkpoint.start_from = began_with(before)
         taken |= session_changes(before, config)

@@ -76,6 +76,19 @@ def check_home(before: Config, launcher: str, folder: RunFolder) -> None:
     )
 
 
+def edited(before: Config, folder: RunFolder) -> str:
+    """Returns a note if settings of what is learned were edited in the config; else empty."""
+    recorded = (before.get("recorded") or {}).get("fingerprint")
+    # A trial that has loaded another one has settings of its tuning.
+    exploited = "launched_as" in (before.get("run") or {})
+    if recorded is None or exploited or recorded == before.fingerprint():
+        return ""
+    return (
+        f"{folder.config} was edited since the run began (its fingerprint is not that of "
+        "recorded.fingerprint): goes on with the settings that it has now"
+    )
+
+
 def session_changes(before: Config, now: Config) -> dict[str, Change]:
     """Returns the changes of ``session_config``, all of which a resumed run accepts."""
     found = changes(before, now, ("session_config",))

@@ -67,12 +67,26 @@ def read_exploits(
         if not wrong and "skipped" not in line:
             unknown = {line["recipient"], line["donor"]}.difference(names)
             lacking = set(keys).difference(line["new_settings"])
-            wrong = (unknown and f"no trial is called {min(unknown)!r}") or (
-                lacking and f"new_settings has no {min(lacking)}"
-            )
+            if unknown:
+                wrong = f"no trial is called {min(unknown)!r}"
+            elif lacking:
+                wrong = f"new_settings has no {min(lacking)}"
         if wrong:
             raise ConfigError(f"{path}:{number} is damaged: {wrong}; put a copy of it back")
     return [line for line in lines if "skipped" not in line]
+
+
+def check_number(tuning: Path, trials: int, settings: int) -> None:
+    """Checks that the tune file of a tuning plans settings for all of its trials.
+
+    Raises:
+        ConfigError: it plans fewer; one of the two files was changed.
+    """
+    if settings < trials:
+        raise ConfigError(
+            f"{tuning / 'tune.yaml'} plans {settings} trials, {tuning / 'tuning.json'} has "
+            f"{trials}: put a copy of the changed one back"
+        )
 
 
 def donors(

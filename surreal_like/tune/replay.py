@@ -11,7 +11,7 @@ from typing import Any
 from session.config.config import override
 from session.errors import UsageError
 from surreal_like.run.folder import TUNING
-from surreal_like.tune.lineage import read_exploits
+from surreal_like.tune.lineage import check_number, read_exploits
 from surreal_like.tune.trial import TUNE_FILE, read_state
 from surreal_like.tune.tune_file import TuneFile, read_tune_file
 
@@ -58,11 +58,10 @@ def replay_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
         raise UsageError(f"tuning {tuning} has no trial {name}; there are {len(names)}")
     file = read_tune_file(tuning / TUNE_FILE)
     ancestor, changes = schedule_of(name, read_exploits(tuning, names, file.space.mutable))
-    number = names.index(ancestor)
+    number, planned = names.index(ancestor), file.settings()
+    check_number(tuning, len(trials), len(planned))
     # A trial that has loaded others has other settings now than at its start.
-    settings = (
-        file.settings()[number] if trials[number]["generation"] else trials[number]["settings"]
-    )
+    settings = planned[number] if trials[number]["generation"] else trials[number]["settings"]
     first = {"time": 0.0, "settings": dict(settings)}
     seed = int((file.experiment.get("session_config") or {}).get("seed", 0)) + number
     words = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
+from surreal_like.run.folder import TUNING
 from surreal_like.run.own_code import in_snapshot
 from surreal_like.tune.dimension import KEYS as ENTRY_KEYS
 from surreal_like.tune.fixed_schedule import FixedSchedule
@@ -280,7 +282,13 @@ def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     Raises:
         ConfigError: a key or a value is wrong; the message names it.
     """
-    given = _with_words(Config.load_file(str(path)), overrides)
+    given = Config.load_file(str(path))
+    if "tune" not in given and os.path.isfile(Path(path).with_name(TUNING)):
+        raise ConfigError(
+            f"{path} is not the file of a tuning: it has no tune; it was emptied or cut short: put "
+            "a copy of it back"
+        )
+    given = _with_words(given, overrides)
     for key in given:
         if key not in _KEYS:
             hint = did_you_mean(key, _KEYS, lead="; ")

@@ -92,6 +92,21 @@ def test_seeds(text: str, seeds: list[int]) -> None:
     assert parse_seeds(text) == seeds
 
 
+@pytest.mark.parametrize("text", ["1,1,1", "4,2,4"])
+def test_a_seed_that_stands_twice_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=rf"seed {text[0]} stands twice"):
+        parse_seeds(text)
+
+
+@pytest.mark.parametrize("word", ["gone.yaml", "configs/gone.yaml"])
+def test_a_link_to_nowhere_is_never_proposed(command: Command, word: str, tmp_path: Path) -> None:
+    (tmp_path / "gone.yaml").symlink_to("nowhere.yaml")
+    said = command("plan", word)
+    assert said.code == 2
+    assert "mean gone.yaml" not in said.err
+    assert ("it links to nowhere.yaml, which is gone" in said.err) == (word == "gone.yaml")
+
+
 @pytest.mark.parametrize("text", ["3..1", "a..b", "1,,2", "", "-1", "1..", "..3"])
 def test_seeds_of_no_kind(text: str) -> None:
     with pytest.raises(UsageError, match=r"1\.\.5"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,20 +80,34 @@ FILES = (
     "checkpoints/learner/record.json",
     "checkpoints/learner/newest/state.json",
 )
-# A parser of YAML takes half a minute for these.
-_TOO_SLOW = ("config.yaml", "nested")
+# The parser of YAML takes half a minute for these.
+_TOO_SLOW = (("config.yaml", "nested"), ("tune.yaml", "nested"))
 # Each file of a run folder with each damage.
 PLACES = [
     (file, name)
     for file in FILES
     for name in ({**EVERY, **LINES} if file.endswith(".jsonl") else EVERY)
-    if (file, name) != _TOO_SLOW
+    if (file, name) not in _TOO_SLOW
 ]
 _QUICK = ("emptied", "cut", "high bit", "other JSON", "a folder", "line {}")
-SOME = [
-    pytest.param(file, name, marks=() if name.strip() in _QUICK else pytest.mark.slow)
-    for file, name in PLACES
-]
+
+
+def some(places: Sequence[tuple[str, str]]) -> list[Any]:
+    """Return the places as parameters, most of them slow."""
+    slow = pytest.mark.slow
+    return [
+        pytest.param(*place, marks=() if place[1].strip() in _QUICK else slow) for place in places
+    ]
+
+
+TUNINGS = some(
+    [
+        (file, name)
+        for file in ("tuning.json", "tune.yaml", "pbt.jsonl", "events.jsonl")
+        for name in {**EVERY, **LINES}
+        if (file, name) not in _TOO_SLOW
+    ]
+)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +160,7 @@ def is_one_line(err: str, path: Path) -> bool:
     return err.count("\n") == 1 and err.startswith("surreal-like: ") and str(path.name) in err
 
 
-@pytest.mark.parametrize(("file", "name"), SOME)
+@pytest.mark.parametrize(("file", "name"), some(PLACES))
 def test_what_looks_at_a_run_survives_damage(
     command: Command, run: Path, file: str, name: str
 ) -> None:
@@ -226,6 +240,20 @@ def test_a_damaged_result_is_named_where_the_state_is_shown(command: Command, ru
     assert "damaged" not in command("status", "run").out
 
 
+@pytest.mark.parametrize("change", ["", "gamma: 0.99", "seed: 0"])
+def test_an_edited_config_is_named_when_the_run_goes_on(
+    command: Command, run: Path, change: str
+) -> None:
+    path = run / "config.yaml"
+    text = path.read_text()
+    assert text.count(f" {change}\n") == 1 or not change
+    path.write_text(text.replace(f" {change}\n", f" {change}5\n") if change else text)
+    said = command("train", "--resume", "--folder", str(run), "--on", "serial")
+    # Before anything is started.
+    assert "has used its budget" in said.err
+    assert (f"{path} was edited since the run began" in said.out) == (change == "gamma: 0.99")
+
+
 # -- wrong types in fields -------------------------------------------------------------------------
 
 WRONG: tuple[Any, ...] = ("x", [1], {"a": 1}, None, -1, True, 10**400, 1e999, [], {})
@@ -242,17 +270,21 @@ def changed(value: Any, new: Callable[[int], Any], path: tuple[Any, ...] = ()) -
         yield from ([each, *value[1:]] for each in changed(value[0], new, (*path, 0)))
 
 
-@pytest.mark.parametrize("turn", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("turn", "every"),
+    [(0, 9), *(pytest.param(turn, 1, marks=pytest.mark.slow) for turn in range(3))],
+)
 @pytest.mark.parametrize(
     "file", [file for file in FILES if not file.startswith(("config", "checkpoints"))]
 )
 def test_fields_of_wrong_types_never_make_a_traceback(
-    command: Command, run: Path, file: str, turn: int
+    command: Command, run: Path, file: str, turn: int, every: int
 ) -> None:
     path = run / file
     *before, last = path.read_text().splitlines() if file.endswith("l") else [path.read_text()]
     argv = ("clients", "run") if file.startswith(("gateway", "keys")) else ("status", "run")
-    for content in changed(json.loads(last), lambda place: WRONG[(place + turn) % len(WRONG)]):
+    found = changed(json.loads(last), lambda place: WRONG[(place + turn) % len(WRONG)])
+    for content in list(found)[::every]:
         path.write_text("\n".join([*before, json.dumps(content), ""]))
         said = command(*argv)
         assert said.code in (0, 2)
@@ -274,8 +306,7 @@ TUNING_COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("name", {**EVERY, **LINES})
-@pytest.mark.parametrize("file", ["tuning.json", "tune.yaml", "pbt.jsonl", "events.jsonl"])
+@pytest.mark.parametrize(("file", "name"), TUNINGS)
 def test_what_looks_at_a_tuning_survives_damage(
     command: Command, quick: None, file: str, name: str
 ) -> None:
@@ -289,7 +320,7 @@ def test_what_looks_at_a_tuning_survives_damage(
         said = command(*argv)
         assert said.code in (0, 2), said.err
         assert len(said.err.splitlines()) <= 1 + said.err.startswith("best trial"), said.err
-    if file == "pbt.jsonl" and name in ("high bit", "a list", "a folder", "other JSON"):
+    if file == "pbt.jsonl" and name in ("high bit", "a list", "a folder"):
         drawn = command("plot", "runs/tuning", "--lineage", "--out", "l.png")
         assert drawn.code == 2
         assert "runs/tuning/pbt.jsonl" in drawn.err

@@ -16,6 +16,7 @@ from session.folder import RunFolder
 from session.program import path_from_here
 from surreal_like.experiment.resolve import defaults
 from surreal_like.run.train import Run
+from tests.session.made_run import made_line
 
 SOLVED: dict[str, Any] = {
     "status": "stopped",
@@ -80,7 +81,8 @@ def test_the_outcome_in_one_line(result: dict[str, Any], line: str) -> None:
 
 def test_the_summary_shows_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "best").mkdir(parents=True)
-    waiting = [{"iterations": i, "waiting_share": s} for i, s in ((0, 1.0), (5, 0.1), (9, 0.3))]
+    shares = ((0, 1.0), (5, 0.1), (9, 0.3))
+    waiting = [made_line(0, iterations=i, waiting_share=share) for i, share in shares]
     (tmp_path / "progress.jsonl").write_text("".join(f"{json.dumps(w)}\n" for w in waiting))
     lines = "\n".join(summary(Run(tmp_path, SOLVED))).splitlines()
     rows = dict(
@@ -104,7 +106,7 @@ def test_the_summary_shows_what_there_is(tmp_path: Path) -> None:
 
 
 def test_of_counted_time_no_waiting_is_shown(tmp_path: Path) -> None:
-    line = {"iterations": 5, "waiting_share": 0.94}
+    line = made_line(50, waiting_share=0.94)
     (tmp_path / "progress.jsonl").write_text(f"{json.dumps(line)}\n")
     assert "learner waited" in "\n".join(summary(Run(tmp_path, SOLVED)))
     lines = "\n".join(summary(Run(tmp_path, COUNTED)))

@@ -38,6 +38,7 @@ def trial(number: int) -> dict[str, Any]:
         "parent": "trial-000" if number == 1 else "",
         "failures": 0,
         "reason": "no env" if STATES[number] == "error" else "",
+        "cpu_seconds": 1.0,
     }
 
 

@@ -113,7 +113,7 @@ def test_C24_integral_float_for_int_is_converted() -> None:
 @pytest.mark.parametrize(
     ("user", "default", "message"),
     [
-        ("5", 5, "k is '5', expected an integer"),
+        ("5", 5, "k is '5' (it is a text: leave its quotes out), expected an integer"),
         (True, 5, "k is True, expected an integer"),
         (1, True, "k is 1, expected true or false"),
         (True, 0.5, "k is True, expected a number"),
@@ -334,5 +334,13 @@ def test_a_text_is_no_list_of_anything_else(default: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [True, "x", [1.0]])
 def test_nothing_else_is_taken_for_a_schedule(wrong: Any) -> None:
-    assert "expected a mapping" in refusal({"rate": wrong}, {"rate": SCHEDULE})
+    assert "expected a number or a mapping" in refusal({"rate": wrong}, {"rate": SCHEDULE})
     assert "expected a mapping" in refusal({"rate": 1.0}, {"rate": {"kind": "", "start": 0.0}})
+
+
+@pytest.mark.parametrize("default", [SCHEDULE, 1.0, 1, True])
+def test_a_number_in_quotes_is_named_as_a_text(default: Any) -> None:
+    text = {bool: "true", int: "12"}.get(type(default), "1e-4")
+    said = refusal({"rate": text}, {"rate": default})
+    assert f"rate is '{text}' (it is a text: leave its quotes out), expected " in said
+    assert "quotes" not in refusal({"rate": "fast"}, {"rate": default})

@@ -30,6 +30,7 @@ from session.wire.sockets import poll
 from tests.polling import until
 from tests.session.launchers.parts import make_config, make_run, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR
+from tests.session.made_run import made_line
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_SECONDS = 20.0
@@ -206,8 +207,9 @@ def test_all_lines_of_a_log(run_folder: Path) -> None:
         with pytest.raises(UsageError, match=r"no log of 'nobody' in .*; there are learner$"):
             run.log_lines("nobody")
         assert run.progress() == {}
-        folder.progress.write_text('{"env_steps": 1}\n{"env_steps": 2}\n')
-        assert run.progress() == {"env_steps": 2}
+        lines = [made_line(steps) for steps in (100, 200)]
+        folder.progress.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        assert run.progress() == lines[1]
 
 
 def test_a_log_is_followed_to_the_end_of_the_run(run_folder: Path) -> None:

@@ -151,3 +151,24 @@ def test_file_that_is_removed_is_made_again(tmp_path: Path, change: Callable[[Pa
     file.add(b"b" * 60)
     assert file.flush()
     assert file.path.read_bytes() == b"b" * 60
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(b"", b"c\nd\n"), (b"a\n", b"a\nc\nd\n"), (b"a\nb", b"a\nb\nc\nd\n")],
+)
+def test_lines_begin_behind_one_that_was_left_incomplete(
+    tmp_path: Path, before: bytes, after: bytes
+) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(before)
+    file = AppendFile(path, lines=True)
+    for line in (b"c\n", b"d\n"):
+        file.add(line)
+        file.flush()
+    assert path.read_bytes() == after
+    records = AppendFile(tmp_path / "records")
+    (tmp_path / "records").write_bytes(before)
+    records.add(b"c")
+    records.flush()
+    assert (tmp_path / "records").read_bytes() == before + b"c"

@@ -337,7 +337,7 @@ def test_updates_never_fall_below_those_that_were_reported(
     assert record.iterations == iterations
 
 
-def test_what_nobody_reports_again_is_one_sender_of_the_result() -> None:
+def test_what_is_not_reported_again_is_one_sender_of_the_result() -> None:
     record = RunStats(config(seconds_before=9.0), CountedClock())
     record.reach(REPORTED, 0)
     record.add_counts(counts(30))

@@ -25,6 +25,7 @@ from surreal_like.network.module import Module
 from surreal_like.run.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
 from surreal_like.run.request import RunRequest
 from surreal_like.run.resume import check_checkpoints
+from tests.session.made_run import made_line
 from tests.surreal_like.learner.test_saver import SETTINGS, Line, make_learner, train, weights
 from tests.surreal_like.policy.test_loaded import OVERRIDES
 
@@ -94,7 +95,7 @@ def test_a_run_without_a_best_checkpoint_has_the_latest(run: RunFolder) -> None:
 def test_a_run_of_which_only_the_start_was_evaluated_has_the_latest(
     run: RunFolder, evaluated: int, name: str
 ) -> None:
-    run.progress.write_text(json.dumps({"eval": {"iteration": evaluated}}) + "\n")
+    run.progress.write_text(json.dumps(made_line(10 * evaluated, greedy=1.0)) + "\n")
     assert checkpoint_of(str(run)).name == name
     assert checkpoint_of(f"{run}:best").name == "best"
 
@@ -119,7 +120,7 @@ def test_a_run_without_a_checkpoint_says_what_is_repeated(tmp_path: Path) -> Non
     folder = RunFolder(tmp_path / "run")
     folder.create()
     assert check_checkpoints(folder) == ""
-    folder.progress.write_text('{"iteration": 3892}\n{"itera')
+    folder.progress.write_text(json.dumps(made_line(10, iteration=3892)) + '\n{"itera')
     said = "no checkpoint yet: begins anew, 3,892 updates repeated"
     assert check_checkpoints(folder) == said
 

@@ -39,6 +39,7 @@ from surreal_like.run.own_code import keep_code, own_file_changed
 from surreal_like.run.request import as_overrides
 from surreal_like.run.resume import changes, check_same, reached
 from surreal_like.run.train import Run
+from tests.session.made_run import made_line
 
 SMALL = {
     "learner_config.replay.min_size": 64,
@@ -53,6 +54,7 @@ LONGER = SMALL | {"session_config.stop.env_steps": 3000}
 
 ALGORITHM = """\
 from surreal_like.algorithm.dqn import DQN
+from tests.session.made_run import made_line
 
 
 class Mine(DQN):
@@ -460,9 +462,10 @@ def test_seconds_go_on_where_the_run_was_cut_off() -> None:
     folder = RunFolder("r")
     assert reached(folder, "wall_seconds") == 0.0
     folder.create()
-    folder.progress.write_text('{"wall_seconds": 1.0}\n{"wall_seconds": 2.5}\n{"wall_sec')
+    lines = [json.dumps(made_line(steps)) for steps in (100, 250)]
+    folder.progress.write_text("\n".join([*lines, '{"wall_sec']))
     assert reached(folder, "wall_seconds") == 2.5
-    folder.result.write_text('{"wall_seconds": 3.0}')
+    folder.result.write_text('{"status": "running", "wall_seconds": 3.0}')
     assert reached(folder, "wall_seconds") == 3.0
 
 
