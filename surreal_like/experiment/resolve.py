@@ -30,6 +30,7 @@ from session.folder import RunFolder
 from session.version import VERSION
 from surreal_like.errors import SpecError
 from surreal_like.run.code_archive import git_revision
+from surreal_like.run.named_code import folders_of, named_places
 from surreal_like.run.own_code import in_snapshot, own_modules
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def read_experiment(
 ) -> Config:
     """Reads the user's settings: a file, or an algorithm and an environment, then overrides.
 
-    Only the parts that need neither the algorithm nor the environment are checked here.
+    Only the parts that need neither the algorithm nor the environment are checked here. The present
+    folder is added to the import path if a setting names a module of it.
 
     Args:
         path: experiment file, YAML or JSON.
@@ -85,6 +87,10 @@ def read_experiment(
             "--env gym:CartPole-v1"
         )
     _check_without_algorithm(user)
+    session = user.session_config
+    folders = folders_of(named_places(user), session.get("import_path") or [])
+    if folders:
+        session.import_path = folders
     return user
 
 

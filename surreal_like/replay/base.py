@@ -21,6 +21,7 @@ from surreal_like.data.batch import Collate, split
 from surreal_like.errors import unwritten
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import Empty
+from surreal_like.run.named_code import load_named
 
 if TYPE_CHECKING:
     from session.process.context import Context
@@ -307,13 +308,7 @@ def load_replay_class(learner_config: Mapping[str, Any]) -> type[Replay]:
 
 
 def _class_at(path: str) -> type[Replay]:
-    module, _, name = str(path).partition(":")
-    try:
-        kind: Any = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"learner_config.replay.type is '{path}', expected package.module:Class: {error}"
-        ) from None
+    kind = load_named(str(path), "learner_config.replay.type")
     if not isinstance(kind, type) or not issubclass(kind, Replay):
         raise ConfigError(
             f"learner_config.replay.type is '{path}', which is no class that extends "

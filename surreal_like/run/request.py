@@ -20,8 +20,9 @@ from surreal_like.experiment.topology import make_topology
 from surreal_like.run.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
 from surreal_like.run.code_archive import from_snapshot
 from surreal_like.run.folder import experiment_name, held, newest_path, put_back_if_refused, tuned
+from surreal_like.run.named_code import split_place
 from surreal_like.run.observer import RunObserver
-from surreal_like.run.own_code import in_snapshot, keep_code, split_place
+from surreal_like.run.own_code import in_snapshot, keep_code
 from surreal_like.run.plan import Plan
 from surreal_like.run.resume import (
     began_with,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
+from surreal_like.run.named_code import folders_of, split_place
 from surreal_like.run.own_code import in_snapshot
 from surreal_like.tune.fixed_schedule import FixedSchedule
 from surreal_like.tune.halving import SuccessiveHalving
@@ -295,6 +297,7 @@ def _explore(place: Any, folder: Path) -> Explore | None:
     # Not at the top: it imports torch, which tunings without such a function do not need.
     from surreal_like.algorithm.registry import find_function
 
+    sys.path.extend(folders_of(iter([split_place(place)[0]]), []))
     return find_function(in_snapshot(place, RunFolder(folder)), "tune.pbt.explore", "settings")
 
 
