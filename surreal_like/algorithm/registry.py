@@ -16,7 +16,7 @@ from typing import Any
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from surreal_like.algorithm.base import Algorithm
-from surreal_like.algorithm.catalog import list_algorithms
+from surreal_like.algorithm.catalog import known_elsewhere, list_algorithms
 from surreal_like.algorithm.updates import check_arguments
 from surreal_like.run.named_code import hides, load_callable, load_module, split_place
 
@@ -59,7 +59,8 @@ def find_function(name: str, key: str, argument: str) -> Callable[[Any], Any]:
 
 
 def _unknown(name: str) -> str:
-    hint = did_you_mean(name, list_algorithms(), lead=" ")
+    other = known_elsewhere(name)
+    hint = f" use {other}." if other else did_you_mean(name, list_algorithms(), lead=" ")
     return (
         f"unknown algorithm {name!r}:{hint} There are {', '.join(sorted(list_algorithms()))};"
         " your own is given as package.module:Class or as the path of a .py file"

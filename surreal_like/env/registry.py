@@ -196,13 +196,13 @@ _NEEDED = {
 
 def _build(env_config: Config, evaluation: bool) -> Env:
     name = str(env_config.get("env_name"))
-    kind, colon, rest = name.partition(":")
+    kind, _, rest = name.partition(":")
     arguments = env_args(env_config, evaluation)
-    if kind == "gym" and colon:
+    if kind == "gym" and rest:
         from surreal_like.env.gym_adapter import make_gym
 
         return _adapt(make_gym(name, arguments), name, env_config, evaluation)
-    if not colon or not rest:
+    if not rest or kind.casefold() in ("gymnasium", "openai", "gym"):
         raise ConfigError(f"env_config.env_name: no environment {name!r}; {_suggest(name)}")
     if kind == "atari":
         from surreal_like.env.atari import AtariEnv, atari_settings
@@ -331,6 +331,9 @@ def _call(
 
 def _suggest(name: str) -> str:
     """Returns a hint for an unknown name: the most similar names, with their prefix."""
+    prefix, _, rest = name.partition(":")
+    if prefix.casefold() in ("gymnasium", "openai", "gym") and rest:
+        return f"write gym:{rest}"
     bare = {full.partition(":")[2]: full for full in reversed(list_environments())}
     otherwise = (
         "expected gym:NAME, atari:NAME, toy:NAME, package.module:Class or file.py:Class "

@@ -67,6 +67,8 @@ def read_experiment(
     for key in _RECORDED:
         user.pop(key, None)
     for key in user:
+        if key in ("experiment", "space", "tune"):
+            raise ConfigError(f"{path} has {key}, so it is a tuning: surreal-like tune {path}")
         if key not in _KEYS:
             raise ConfigError(f"unknown key '{key}'; an experiment has {', '.join(_KEYS)}")
     user = Config({section: {} for section in SECTIONS} | user.to_dict())
@@ -152,7 +154,7 @@ def resolve(user: Config, *, must_be_installed: bool = True) -> Config:
     from surreal_like.gateway.settings import REMOTE, remote_specs
 
     if must_be_installed:
-        _check_import_path(user.session_config.get("import_path", []))
+        check_import_path(user.session_config.get("import_path", []))
     sys.path.extend(user.session_config.get("import_path", []))
     default = defaults(user.algorithm).extend(BASE_CONFIG, abstract=True)
     config = extended(user, default)
@@ -241,7 +243,7 @@ def _check_parts(session: Config) -> None:
         )
 
 
-def _check_import_path(folders: Sequence[str]) -> None:
+def check_import_path(folders: Sequence[str]) -> None:
     """Rejects a missing folder: otherwise an import would fail later, in another process."""
     for folder in folders:
         if not os.path.isdir(folder):

@@ -12,6 +12,7 @@ import numpy as np
 
 from session import nest
 from session.config import Config
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.loggerplex.client import Log, early_log
 from session.nest import Array
@@ -307,7 +308,20 @@ def load_replay_class(learner_config: Mapping[str, Any]) -> type[Replay]:
     return of_gradients
 
 
+# Class -> its path, for replay types of the library that are named without it.
+_SHIPPED = {
+    "FIFOReplay": "surreal_like.replay.fifo_replay:FIFOReplay",
+    "PrioritizedReplay": "surreal_like.replay.prioritized_replay:PrioritizedReplay",
+    "SequenceReplay": "surreal_like.replay.sequence_replay:SequenceReplay",
+    "UniformReplay": "surreal_like.replay.uniform_replay:UniformReplay",
+}
+
+
 def _class_at(path: str) -> type[Replay]:
+    if ":" not in str(path) and (
+        meant := did_you_mean(str(path), _SHIPPED, shown=_SHIPPED.__getitem__)
+    ):
+        raise ConfigError(f"learner_config.replay.type is '{path}': {meant}")
     kind = load_named(str(path), "learner_config.replay.type")
     if not isinstance(kind, type) or not issubclass(kind, Replay):
         raise ConfigError(
