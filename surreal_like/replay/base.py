@@ -166,7 +166,13 @@ class Replay:
 
     def insert_chunk(self, chunk: Chunk) -> None:
         """Inserts a chunk as received from the wire."""
-        self.insert(chunk)
+        try:
+            self.insert(chunk)
+        except (AttributeError, TypeError) as error:
+            raise TypeError(
+                f"{type(self).__name__}.insert(experience): {error}; it gets a Chunk "
+                "(for single transitions extend surreal_like.TupleReplay)"
+            ) from error
 
     def sample_columns(self, batch_size: int) -> dict[str, Array]:
         """Returns one batch, its nests flattened to columns (``obs/image``) for the wire."""
