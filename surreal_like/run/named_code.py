@@ -193,8 +193,18 @@ def _load_file(path: Path, what: str) -> ModuleType:
         del sys.modules[module_name]
         if isinstance(error, SurrealError) or not isinstance(error, Exception):
             raise
-        raise ConfigError(f"{what} cannot be loaded: {_shown(error)}") from error
+        raise ConfigError(
+            f"{what} cannot be loaded: {_shown(error)}{_beside(resolved, error)}"
+        ) from error
     return module
+
+
+def _beside(file: Path, error: Exception) -> str:
+    """Returns a remedy if a file imports its neighbour as if their folder were searched."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if name is None or not _holds(str(file.parent), name.partition(".")[0]):
+        return ""
+    return f"; write 'from .{name} import ...', or 'session_config.import_path=[{file.parent}]'"
 
 
 def _found(path: Path) -> Path | None:

@@ -186,6 +186,16 @@ def test_commands_take_both_forms(
     assert said.count("\n") == 1
 
 
+def test_a_neighbour_that_is_not_found_is_answered_with_the_dot(folder: Path) -> None:
+    (folder / "deeper").mkdir()
+    (folder / "deeper" / "own_code.py").write_text(f"import neighbour\n{OWN}")
+    (folder / "deeper" / "neighbour.py").write_text("")
+    with pytest.raises(ConfigError, match=r"No module named 'neighbour'.*'from \.neighbour import"):
+        resolve(experiment("env_config.env_name=deeper/own_code.py:Echo"))
+    (folder / "deeper" / "own_code.py").write_text(f"from . import neighbour\n{OWN}")
+    resolve(experiment("env_config.env_name=deeper/own_code.py:Echo"))
+
+
 @pytest.mark.parametrize(
     ("word", "place", "name"),
     [
