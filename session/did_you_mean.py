@@ -18,6 +18,8 @@ def did_you_mean(
 ) -> str:
     """Returns ``did you mean X?`` for the known names most similar to an unknown one.
 
+    Upper and lower case are alike.
+
     Args:
         name: the unknown name.
         known: the names that exist.
@@ -27,6 +29,7 @@ def did_you_mean(
         cutoff: minimum similarity, 0 to 1, as in ``difflib.get_close_matches``.
         shown: known name -> its form in the hint.
     """
-    near = get_close_matches(name, list(known), n=most, cutoff=cutoff)
-    names = " or ".join(map(shown, near))
+    spelt = {each.casefold(): each for each in known}
+    near = get_close_matches(name.casefold(), spelt, n=most, cutoff=cutoff)
+    names = " or ".join(shown(spelt[each]) for each in near)
     return f"{lead}did you mean {names}?" if near else otherwise

@@ -53,12 +53,32 @@ Names are loaded at their first use, so that processes without tensors stay smal
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import session
+_HERE = Path(__file__).resolve().parent.parent
+
+
+def _check_session() -> None:
+    """Rejects another package or module of the name `session`, before it is executed."""
+    loaded = sys.modules.get("session")
+    spec = importlib.util.find_spec("session") if loaded is None else None
+    file = getattr(loaded, "__file__", None) if spec is None else spec.origin
+    if file is None or Path(file).resolve().parent.parent != _HERE:
+        raise ImportError(
+            f"another 'session' is in the way: {file}; surreal_like needs its own, in "
+            f"{_HERE / 'session'}. Rename that file or folder, or take its folder out of the path "
+            "(start Python with -P, or append to session_config.import_path instead of PYTHONPATH)",
+            name="session",
+        )
+
+
+_check_session()
+
+# ruff: noqa: E402  (only after the check)
 from session.config import Config
 from session.config.string_enum import StringEnum
 from session.errors import ConfigError
@@ -107,14 +127,6 @@ if TYPE_CHECKING:
     from surreal_like.tune import tune
 
 __version__ = VERSION
-_HERE = Path(__file__).resolve().parent.parent
-_SESSION = Path(str(session.__file__)).resolve().parent.parent
-if _SESSION != _HERE:
-    raise ImportError(
-        f"another package called 'session' is in the way: {session.__file__}; "
-        f"surreal_like needs its own, in {_HERE / 'session'}. Remove that folder from the path "
-        "(start Python with -P, or append to session_config.import_path instead of PYTHONPATH)"
-    )
 
 _HOMES = {
     "BASE_LEARNER_CONFIG": "session.config.defaults",

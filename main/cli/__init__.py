@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from main.cli.commands import COMMANDS, Command, overview
+from main.cli.output import OutputError, prepared_output
 from session.did_you_mean import did_you_mean
 from session.errors import SurrealError, UsageError
 from session.folder import UNPACKED
@@ -25,21 +26,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        with prepared_output():
+            return _end(words)
+    except OutputError as error:
+        if error.unwanted:
+            return 0
+        show_error(error)
+        return error.exit_code
+    finally:
+        if UNPACKED in os.environ:
+            shutil.rmtree(os.environ[UNPACKED], ignore_errors=True)
+
+
+def _end(words: list[str]) -> int:
+    """Runs the command; returns the exit code of its end, after showing an error."""
+    try:
         return _run(words)
+    except OutputError:
+        raise
     except SurrealError as error:
         show_error(error)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has closed the pipe; Python must not report that at exit.
-        sys.stdout = None
-        return 0
     except SystemExit as end:  # argparse has shown a help text
         return int(end.code or 0)
-    finally:
-        if UNPACKED in os.environ:
-            shutil.rmtree(os.environ[UNPACKED], ignore_errors=True)
 
 
 def show_error(error: object) -> None:

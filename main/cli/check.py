@@ -54,12 +54,12 @@ def _parser() -> Parser:
 
 
 def _env_config(name: str, settings: Sequence[str]) -> Config:
-    """Returns `env_config` as in a run; a bare name may refer to a module in this folder."""
+    """Returns `env_config` as in a run."""
     is_file = Path(name).suffix in (".yaml", ".yml", ".json")
     # Any algorithm works: only the environment is built.
     user = read_experiment(
         name if is_file else None, settings, algorithm="dqn", env_name=None if is_file else name
     )
-    sys.path.extend(["."] if not is_file else user.session_config.get("import_path", []))
+    sys.path.extend(user.session_config.get("import_path", []))
     env_config: Config = user.env_config.extend(BASE_ENV_CONFIG, strict=True)
     return env_config

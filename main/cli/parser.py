@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
+from session.did_you_mean import did_you_mean
 from session.errors import UsageError
 
 
@@ -27,5 +28,10 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Raises UsageError."""
-        raise UsageError(f"{message}; see {self.prog} --help")
+        """Raises UsageError, with the option that was probably meant in place of an unknown one."""
+        unknown = message.removeprefix("unrecognized arguments: ").split()
+        options = [each for action in self._actions for each in action.option_strings]
+        hint = ""
+        if len(unknown) < len(message.split()) and unknown[0].startswith("--"):
+            hint = did_you_mean(unknown[0].partition("=")[0], options, lead="; ")
+        raise UsageError(f"{message}{hint}; see {self.prog} --help")

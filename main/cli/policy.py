@@ -101,4 +101,4 @@ def suggesting_import_path() -> Iterator[None]:
         if "No module named" not in str(error):
             raise
         where = "give the folder that holds it: --import-path FOLDER"
-        raise ConfigError(f"{str(error).partition('; a folder of')[0]}; {where}") from None
+        raise ConfigError(f"{str(error).partition('; write file.py')[0]}; {where}") from None

@@ -1,6 +1,10 @@
 """The sections of an experiment."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from session.config.config import Config
+from session.config.defaults import BASE_SESSION_CONFIG
 
 SECTIONS = ("learner_config", "env_config", "session_config")
 
@@ -8,3 +12,14 @@ SECTIONS = ("learner_config", "env_config", "session_config")
 def sections_of(config: Config) -> dict[str, Config]:
     """Returns the sections by name: the keywords with which agents, learners, replays are built."""
     return {name: config[name] for name in SECTIONS}
+
+
+def complete_session(given: Mapping[str, Any]) -> Config:
+    """Returns the session_config of a script, completed by the defaults.
+
+    Raises:
+        ConfigError: a key is unknown, or a value has the wrong type.
+    """
+    default = Config({"session_config": BASE_SESSION_CONFIG})
+    completed = Config({"session_config": dict(given)}).extend(default, strict=True)
+    return Config(completed["session_config"])

@@ -6,7 +6,6 @@ also with the same faults: components can be killed, stopped, restarted and scal
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import time
@@ -90,7 +89,7 @@ class SerialLauncher(Supervisor):
     def _write_files(self) -> None:
         self._folder.find_modules(self._config.session_config.import_path)
         for component in self._topology:
-            importlib.import_module(component.module)
+            component.load()
         self._prepare()
         addresses = AddressBook.inproc((*self._topology.endpoints, SUPERVISOR_CONTROL))
         write_run_files(self._folder, self._topology, addresses)
@@ -198,7 +197,7 @@ class Frames:
         launch = Launch(component, self._config, self._topology, self._addresses, self._folder)
         frame = Frame(
             launch,
-            seeded(importlib.import_module(component.module).build),
+            seeded(component.load().build),
             self._zmq_context,
             clock=self._clock,
             incarnation=max(run_part(self._config), self._incarnations.get(name, 0) + 1),

@@ -80,7 +80,7 @@ class Algorithm:
             raise SpecError(
                 f"{cls.__name__} needs {' or '.join(cls.actions)} actions,"
                 f" but {env_name} has {spec.type} {list(spec.dim)}: "
-                f"try {_fitting(spec.type)}"
+                f"try {_fitting(spec.type, bounded=is_bounded(spec.array))}"
             )
         if cls.bounded and not is_bounded(spec.array):
             low, high = action_spec.get("low"), action_spec.get("high")
@@ -142,9 +142,13 @@ class Algorithm:
             )
 
 
-def _fitting(action_type: str) -> str:
+def _fitting(action_type: str, *, bounded: bool) -> str:
     """Returns the names of the registered algorithms that support such actions."""
-    found = [name for name, known in describe_algorithms().items() if action_type in known.actions]
+    found = [
+        name
+        for name, known in describe_algorithms().items()
+        if action_type in known.actions and (bounded or not known.bounded)
+    ]
     return " or ".join(filter(None, [", ".join(found[:-1]), found[-1]]))
 
 

@@ -60,6 +60,26 @@ _REGISTERED: Mapping[str, Registration] = MappingProxyType(
 )
 
 
+# Names that are algorithms elsewhere -> what does the same here.
+_ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        "a2c": "a3c with learner_config.gradients_at=learner learner_config.algo.synchronous=true",
+        "apex": "dqn with the settings of configs/cartpole_apex.yaml",
+        "apexdqn": "dqn with the settings of configs/cartpole_apex.yaml",
+        "appo": "ppo, which is asynchronous by default, or impala",
+        "c51": "dqn with learner_config.algo.distribution.kind=categorical",
+        "ddqn": "dqn, which is double by default",
+        "doubledqn": "dqn, which is double by default",
+        "duelingdqn": "dqn with learner_config.algo.dueling=true",
+        "her": "dqn, sac, td3 or ddpg with learner_config.replay.hindsight.proportion=0.8",
+        "qrdqn": "dqn with learner_config.algo.distribution.kind=quantile",
+        "rainbow": "dqn with the settings of configs/cartpole_rainbow.yaml",
+        "recurrentppo": "ppo with learner_config.model.memory=lstm",
+        "rnd": "ppo with learner_config.parts=[{part: rnd}]",
+    }
+)
+
+
 def list_algorithms() -> dict[str, str]:
     """Returns the registered names, each with the dotted path of its class."""
     return {name: entry.path for name, entry in _REGISTERED.items()}
@@ -68,3 +88,8 @@ def list_algorithms() -> dict[str, str]:
 def describe_algorithms() -> dict[str, Registration]:
     """Returns the registered names, each with its :class:`Registration`."""
     return dict(_REGISTERED)
+
+
+def known_elsewhere(name: str) -> str:
+    """Returns what does here what an algorithm of that name does elsewhere; empty: unknown."""
+    return _ELSEWHERE.get("".join(filter(str.isalnum, name.casefold())), "")

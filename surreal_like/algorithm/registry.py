@@ -9,22 +9,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import importlib.util
-import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from session.did_you_mean import did_you_mean
-from session.errors import ConfigError, SurrealError
+from session.errors import ConfigError
 from surreal_like.algorithm.base import Algorithm
-from surreal_like.algorithm.catalog import list_algorithms
+from surreal_like.algorithm.catalog import known_elsewhere, list_algorithms
 from surreal_like.algorithm.updates import check_arguments
-from surreal_like.run.own_code import OWN_FILE, split_place
+from surreal_like.run.named_code import hides, load_callable, load_module, split_place
 
 
 def find_algorithm(name: str) -> type[Algorithm]:
@@ -33,12 +27,9 @@ def find_algorithm(name: str) -> type[Algorithm]:
     Raises ConfigError if there is none, or if its module cannot be imported.
     """
     place, class_name = split_place(list_algorithms().get(name, name))
-    if place.endswith(".py"):
-        module = _load_file(Path(place), "algorithm")
-    elif class_name:
-        module = _load_module(place, f"algorithm {name!r}")
-    else:
+    if not class_name and not place.endswith(".py"):
         raise ConfigError(_unknown(name))
+    module = load_module(place, f"algorithm {name!r}")
     algorithm = _class_of(module, class_name, name)
     for part in ("agent", "learner"):
         if not hasattr(algorithm, part):
@@ -62,67 +53,18 @@ def find_function(name: str, key: str, argument: str) -> Callable[[Any], Any]:
     Raises ConfigError if there is none, if its module cannot be imported, or if it does not take
     one argument.
     """
-    place, function = split_place(name)
-    if not function:
-        raise ConfigError(
-            f"{key} is {name!r}, expected file.py:function or package.module:function"
-        )
-    if place.endswith(".py"):
-        module = _load_file(Path(place), key)
-    else:
-        module = _load_module(place, f"{key} {name!r}")
-    found = getattr(module, function, None)
-    if not callable(found):
-        hint = did_you_mean(function, [key for key in vars(module) if key[0] != "_"], lead="; ")
-        raise ConfigError(f"{key} {name!r}: {module.__file__} has no function {function!r}{hint}")
+    found = load_callable(name, key)
     check_arguments(f"{key} {name!r}", found, (argument,))
-    called: Callable[[Any], Any] = found
-    return called
+    return found
 
 
 def _unknown(name: str) -> str:
-    hint = did_you_mean(name, list_algorithms(), lead=" ")
+    other = known_elsewhere(name)
+    hint = f" use {other}." if other else did_you_mean(name, list_algorithms(), lead=" ")
     return (
         f"unknown algorithm {name!r}:{hint} There are {', '.join(sorted(list_algorithms()))};"
         " your own is given as package.module:Class or as the path of a .py file"
     )
-
-
-def _load_module(dotted: str, what: str) -> ModuleType:
-    try:
-        return importlib.import_module(dotted)
-    except SurrealError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{what} cannot be imported: {_shown(error)}") from error
-
-
-def _load_file(path: Path, kind: str) -> ModuleType:
-    """Imports a file under a unique module name, once per process."""
-    resolved = path.expanduser().resolve()
-    if not os.path.isfile(resolved):
-        raise ConfigError(f"{kind} {str(path)!r}: there is no such file ({resolved})")
-    digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
-    module_name = f"{OWN_FILE}{resolved.stem}_{digest}"
-    if module_name in sys.modules:
-        return sys.modules[module_name]
-    # The folder of the file is its package: `from .nets import Net` imports a neighbour.
-    spec = importlib.util.spec_from_file_location(
-        module_name, resolved, submodule_search_locations=[str(resolved.parent)]
-    )
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{kind} {str(path)!r} cannot be loaded as Python")
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look up their module during its import.
-    sys.modules[module_name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[module_name]
-        if isinstance(error, SurrealError) or not isinstance(error, Exception):
-            raise
-        raise ConfigError(f"{kind} {str(path)!r} cannot be loaded: {_shown(error)}") from error
-    return module
 
 
 def _class_of(module: ModuleType, class_name: str, name: str) -> type[Algorithm]:
@@ -135,7 +77,7 @@ def _class_of(module: ModuleType, class_name: str, name: str) -> type[Algorithm]
     if class_name:
         if class_name in found:
             return found[class_name]
-        hint = did_you_mean(class_name, found, lead="; ")
+        hint = hides(module) or did_you_mean(class_name, found, lead="; ")
         raise ConfigError(
             f"algorithm {name!r}: {module.__file__} has no Algorithm {class_name!r}{hint}"
         )
@@ -146,14 +88,3 @@ def _class_of(module: ModuleType, class_name: str, name: str) -> type[Algorithm]
     raise ConfigError(
         f"algorithm {name!r}: expected one class that extends Algorithm, found {names}"
     )
-
-
-def _shown(error: Exception) -> str:
-    """Formats the error's type and message, and the line of the user's code that raised it."""
-    place = ""
-    # The message of a syntax error already has the position.
-    trace = error.__traceback__ if not isinstance(error, SyntaxError) else None
-    while trace is not None:
-        place = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})"
-        trace = trace.tb_next
-    return f"{type(error).__name__}: {error}{place}"

@@ -15,7 +15,6 @@ there is none. Neither torch nor gymnasium is imported here.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -235,12 +234,6 @@ def compare(given: Any, derived: Mapping[str, Any], what: str) -> dict[str, Any]
     if mine:
         merged = _merge(mine, theirs, f"env_config.{what}", (mine, theirs))
     return merged
-
-
-def spec_hash(obs_spec: Mapping[str, Any], action_spec: Mapping[str, Any]) -> str:
-    """Returns a hash that is equal exactly if both specs are, for any order of their keys."""
-    text = json.dumps([plain(obs_spec), plain(action_spec)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def plain(spec: Any) -> Any:

@@ -11,7 +11,7 @@ from session.config.merge import shown
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from surreal_like.dataflow.flow import Flow, Operator
-from surreal_like.env.registry import load_callable
+from surreal_like.run.named_code import load_callable
 
 if TYPE_CHECKING:
     from surreal_like.learner.base import Learner
@@ -69,6 +69,7 @@ def _found(name: str) -> Callable[..., Any]:
     if ":" not in place:
         hint = did_you_mean(name, PARTS, otherwise=f"there is {', '.join(PARTS)}")
         raise ConfigError(
-            f"{_KEY} has no part {name!r}: {hint}; your own is given as package.module:function"
+            f"{_KEY} has no part {name!r}: {hint}; your own is given as "
+            "package.module:function or file.py:function"
         )
     return load_callable(place, _KEY)

@@ -10,8 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from session.config import Config
-from session.config.defaults import BASE_SESSION_CONFIG
+from session.config.sections import complete_session
 from session.errors import UsageError
 from session.nest import Nest
 from session.process.clock import Clock, WallClock
@@ -197,8 +196,7 @@ class EvalTensorplexMonitor(TensorplexMonitor):
 
 def _interval(session_config: Mapping[str, Any], group: str) -> float:
     """Returns the seconds between two reports; missing keys are as in the defaults."""
-    full = Config(session_config).extend(BASE_SESSION_CONFIG)
-    seconds: float = full.tensorplex.update_schedule[group]
+    seconds: float = complete_session(session_config).tensorplex.update_schedule[group]
     return seconds
 
 

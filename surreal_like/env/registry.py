@@ -6,13 +6,14 @@
     atari:Pong              a game with the usual preprocessing, see `surreal_like.env.atari`
     toy:chain               an environment of `surreal_like.env.toy`
     package.module:Class    an Env, a gymnasium.Env, or a function that builds one
+    file.py:Class           the same, in a file
 
 Of `env_config` these keys are read here: `env_name`, `env_args` (constructor arguments),
 `eval_mode` (entries that replace arguments when evaluating), `clip_action`, `action_repeat`,
 `obs_keys` and `drop_keys` (parts of a Dict of observations that stay, or go), `wrappers`,
 `limit_episode_length`, `metric_keys` (numbers of `info` that become metrics of their episode),
 `frame_stack` (only its effect on specs), `obs_spec`, `action_spec`. An entry of `wrappers` is a
-dotted path `package.module:Class`, or a mapping `{wrapper: path, args: {...}, training_only:
+`package.module:Class` or `file.py:Class`, or a mapping `{wrapper: path, args: {...}, training_only:
 true}`; the first entry is the innermost. Classes that extend `gymnasium.Wrapper` come first: they
 change spaces before these are checked.
 """
@@ -41,6 +42,7 @@ from surreal_like.env.wrappers import (
     horizon,
 )
 from surreal_like.errors import SpecError
+from surreal_like.run.named_code import load_callable
 
 Config = Mapping[str, Any]
 
@@ -194,13 +196,13 @@ _NEEDED = {
 
 def _build(env_config: Config, evaluation: bool) -> Env:
     name = str(env_config.get("env_name"))
-    kind, colon, rest = name.partition(":")
+    kind, _, rest = name.partition(":")
     arguments = env_args(env_config, evaluation)
-    if kind == "gym" and colon:
+    if kind == "gym" and rest:
         from surreal_like.env.gym_adapter import make_gym
 
         return _adapt(make_gym(name, arguments), name, env_config, evaluation)
-    if not colon or not rest:
+    if not rest or kind.casefold() in ("gymnasium", "openai", "gym"):
         raise ConfigError(f"env_config.env_name: no environment {name!r}; {_suggest(name)}")
     if kind == "atari":
         from surreal_like.env.atari import AtariEnv, atari_settings
@@ -318,24 +320,6 @@ def _spec_of(env: Env, env_config: Config, what: str) -> dict[str, Any]:
     return compare(given, derived, what)
 
 
-def load_callable(path: str, where: str) -> Callable[..., Any]:
-    """Imports the object of a dotted path `package.module:Name`."""
-    module_name, _, attribute = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(
-            f"{where}: {path} cannot be imported: {error}; "
-            "a folder of your own goes into session_config.import_path"
-        ) from error
-    found = getattr(module, attribute, None)
-    if not callable(found):
-        hint = did_you_mean(attribute, dir(module), most=3, lead="; ")
-        raise ConfigError(f"{where}: {module_name} has no {attribute!r}{hint}")
-    loaded: Callable[..., Any] = found
-    return loaded
-
-
 def _call(
     factory: Callable[..., Any], name: str, arguments: Config, where: str, *positional: Any
 ) -> Any:
@@ -349,9 +333,12 @@ def _call(
 
 def _suggest(name: str) -> str:
     """Returns a hint for an unknown name: the most similar names, with their prefix."""
+    prefix, _, rest = name.partition(":")
+    if prefix.casefold() in ("gymnasium", "openai", "gym") and rest:
+        return f"write gym:{rest}"
     bare = {full.partition(":")[2]: full for full in reversed(list_environments())}
     otherwise = (
-        "expected gym:NAME, atari:NAME, toy:NAME or package.module:Class "
+        "expected gym:NAME, atari:NAME, toy:NAME, package.module:Class or file.py:Class "
         "(`surreal-like list environments`)"
     )
     return did_you_mean(name, bare, most=3, shown=bare.__getitem__, otherwise=otherwise)

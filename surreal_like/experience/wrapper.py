@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from session.config import Config
-from session.config.defaults import BASE_SESSION_CONFIG
+from session.config.sections import complete_session
 from session.errors import DeadlineError, UsageError
 from session.nest import Array, Nest
 from session.process.context import Context
@@ -43,7 +42,8 @@ class ExpSenderWrapper(VectorWrapper):
             and ``step`` waits while too many rows are unacked.
 
     Raises:
-        ConfigError: ``sender.cut`` is ``episodes``, but there are several streams.
+        ConfigError: a key of ``session_config`` is unknown; or ``sender.cut`` is ``episodes``, but
+            there are several streams.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ExpSenderWrapper(VectorWrapper):
         super().__init__(as_vector(env))
         if session_config is None and context is not None:
             session_config = context.config.session_config
-        self._session = Config(session_config or {}).extend(BASE_SESSION_CONFIG)
+        self._session = complete_session(session_config or {})
         if learner_config is None and context is not None:
             learner_config = context.config.learner_config
         overlap = 0 if learner_config is None else load_replay_class(learner_config).overlap

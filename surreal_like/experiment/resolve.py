@@ -34,6 +34,7 @@ from session.json_file import read_object
 from session.version import VERSION
 from surreal_like.errors import SpecError
 from surreal_like.run.code_archive import git_revision
+from surreal_like.run.named_code import folders_of, named_places
 from surreal_like.run.own_code import in_snapshot, own_modules
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def read_experiment(
 ) -> Config:
     """Reads the user's settings: a file, or an algorithm and an environment, then overrides.
 
-    Only the parts that need neither the algorithm nor the environment are checked here.
+    Only the parts that need neither the algorithm nor the environment are checked here. The present
+    folder is added to the import path if a setting names a module of it.
 
     Args:
         path: experiment file, YAML or JSON.
@@ -95,6 +97,10 @@ def read_experiment(
             "--env gym:CartPole-v1"
         )
     _check_without_algorithm(user)
+    session = user.session_config
+    folders = folders_of(named_places(user), session.get("import_path") or [])
+    if folders:
+        session.import_path = folders
     return user
 
 
@@ -160,9 +166,9 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     from surreal_like.gateway.settings import REMOTE, remote_specs
 
     if must_be_installed:
-        _check_import_path(user.session_config.get("import_path", []))
-    paths_given = user.session_config.get("import_path", [])
-    sys.path.extend(path for path in paths_given if path not in sys.path)
+        check_import_path(user.session_config.get("import_path", []))
+    folders = user.session_config.get("import_path", [])
+    sys.path.extend(path for path in folders if path not in sys.path)
     default = defaults(user.algorithm).extend(BASE_CONFIG, abstract=True)
     config = extended(user, default)
     check_choices(config)
@@ -256,7 +262,7 @@ def _check_parts(session: Config) -> None:
         )
 
 
-def _check_import_path(folders: Sequence[str]) -> None:
+def check_import_path(folders: Sequence[str]) -> None:
     """Rejects a missing folder: otherwise an import would fail later, in another process."""
     for folder in folders:
         if not os.path.isdir(folder):

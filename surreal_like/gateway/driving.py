@@ -22,6 +22,7 @@ from surreal_like.gateway.clients.surreal_client import (
     Unavailable,
     connect,
 )
+from surreal_like.run.named_code import folders_of, named_places
 
 # Gymnasium's render mode in which an environment has a window of its own.
 _WINDOW = "human"
@@ -82,6 +83,7 @@ def drive(
 def _make(env_name: str, *, render: bool) -> Env:
     env_config = BASE_ENV_CONFIG.copy()
     env_config.env_name = env_name
+    sys.path.extend(folders_of(named_places({"env_config": env_config}), []))
     env = make_env(env_config)
     if not render:
         return env

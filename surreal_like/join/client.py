@@ -23,7 +23,8 @@ from session.wire import Address, AddressBook, Message
 from session.wire.security import Security, write_private
 from surreal_like.join.server import ANSWERS, ENDPOINT
 from surreal_like.join.tokens import Token
-from surreal_like.run.own_code import file_hash, split_place
+from surreal_like.run.named_code import split_place
+from surreal_like.run.own_code import file_hash
 
 _ANSWER_SECONDS = 4.5
 

@@ -30,7 +30,7 @@ from session.wire.schema import (
 from session.wire.security import allow
 from session.wire.sockets import Socket
 from surreal_like.join.tokens import JoinedMachine, TokenFolder
-from surreal_like.run.own_code import split_place
+from surreal_like.run.named_code import split_place
 
 ENDPOINT = "ps.join"
 AGENTS_LIMIT = 1000

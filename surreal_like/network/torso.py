@@ -5,7 +5,6 @@ A call of a submodule takes as long as the computation of a small layer, so nest
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
@@ -17,6 +16,7 @@ from torch.nn import functional
 
 from session.errors import ConfigError
 from surreal_like.network.encoder import NATURE, make_encoder
+from surreal_like.run.named_code import load_callable
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyType(
     {
@@ -31,7 +31,8 @@ ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxy
 # The keys of `learner_config.model` for `make_torso`.
 TORSO_CONFIG: Mapping[str, Any] = MappingProxyType(
     {
-        # A user's own network before the heads, package.module:Class; empty: the keys below.
+        # A user's own network before the heads, package.module:Class or file.py:Class;
+        # empty: the keys below.
         "torso": "",
         # Keyword arguments of that class, in addition to the observation spec.
         "torso_args": {},
@@ -167,7 +168,7 @@ def make_torso(
         names = ("hidden_sizes", "activation", "image_features", "convolutions")
         return Torso(obs_spec, linear=linear, **{name: model[name] for name in names})
     where = f"learner_config.model.torso '{path}'"
-    torso = _load(path, where)
+    torso = load_callable(path, "learner_config.model.torso")
     try:
         made = torso(obs_spec, **model["torso_args"])
     except TypeError as error:
@@ -178,11 +179,3 @@ def make_torso(
             "out_features, the width of what it gives"
         )
     return cast(AnyTorso, made)
-
-
-def _load(path: str, where: str) -> Any:
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{where}, expected package.module:Class: {error}") from error

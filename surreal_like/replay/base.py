@@ -12,6 +12,7 @@ import numpy as np
 
 from session import nest
 from session.config import Config
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.loggerplex.client import Log, early_log
 from session.nest import Array
@@ -21,6 +22,7 @@ from surreal_like.data.batch import Collate, split
 from surreal_like.errors import unwritten
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import Empty
+from surreal_like.run.named_code import load_named
 
 if TYPE_CHECKING:
     from session.process.context import Context
@@ -164,7 +166,13 @@ class Replay:
 
     def insert_chunk(self, chunk: Chunk) -> None:
         """Inserts a chunk as received from the wire."""
-        self.insert(chunk)
+        try:
+            self.insert(chunk)
+        except (AttributeError, TypeError) as error:
+            raise TypeError(
+                f"{type(self).__name__}.insert(experience): {error}; it gets a Chunk "
+                "(for single transitions extend surreal_like.TupleReplay)"
+            ) from error
 
     def sample_columns(self, batch_size: int) -> dict[str, Array]:
         """Returns one batch, its nests flattened to columns (``obs/image``) for the wire."""
@@ -306,14 +314,21 @@ def load_replay_class(learner_config: Mapping[str, Any]) -> type[Replay]:
     return of_gradients
 
 
+# Class -> its path, for replay types of the library that are named without it.
+_SHIPPED = {
+    "FIFOReplay": "surreal_like.replay.fifo_replay:FIFOReplay",
+    "PrioritizedReplay": "surreal_like.replay.prioritized_replay:PrioritizedReplay",
+    "SequenceReplay": "surreal_like.replay.sequence_replay:SequenceReplay",
+    "UniformReplay": "surreal_like.replay.uniform_replay:UniformReplay",
+}
+
+
 def _class_at(path: str) -> type[Replay]:
-    module, _, name = str(path).partition(":")
-    try:
-        kind: Any = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"learner_config.replay.type is '{path}', expected package.module:Class: {error}"
-        ) from None
+    if ":" not in str(path) and (
+        meant := did_you_mean(str(path), _SHIPPED, shown=_SHIPPED.__getitem__)
+    ):
+        raise ConfigError(f"learner_config.replay.type is '{path}': {meant}")
+    kind = load_named(str(path), "learner_config.replay.type")
     if not isinstance(kind, type) or not issubclass(kind, Replay):
         raise ConfigError(
             f"learner_config.replay.type is '{path}', which is no class that extends "

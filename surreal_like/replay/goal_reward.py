@@ -11,9 +11,10 @@ import numpy.typing as npt
 from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.data.casts import cast
-from surreal_like.env.registry import load_callable, make_env
+from surreal_like.env.registry import make_env
 from surreal_like.errors import DataError
 from surreal_like.replay.n_step_view import Flags, Floats
+from surreal_like.run.named_code import load_callable
 
 # Achieved goals, desired goals, further columns -> one value per row.
 GoalFunction = Callable[[Any, Any, Any], Any]
@@ -126,7 +127,9 @@ def make_goal_reward(reward: str, env_config: Mapping[str, Any], event: Event) -
     """
     if reward != "env":
         if ":" not in reward:
-            raise ConfigError(f"{_KEY} is '{reward}', expected env or package.module:function")
+            raise ConfigError(
+                f"{_KEY} is '{reward}', expected env, package.module:function or file.py:function"
+            )
         return GoalReward(load_callable(reward, _KEY), event=event)
     env = make_env(env_config)
     compute_reward = _method(env, "compute_reward")

@@ -14,7 +14,8 @@ from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.run.code_archive import archive_files
-from surreal_like.run.own_code import own_files, split_place
+from surreal_like.run.named_code import split_place
+from surreal_like.run.own_code import own_files
 
 RUNS = Path("runs")
 # State of a tuning, in its folder.

@@ -13,21 +13,10 @@ from session.config import Config
 from session.errors import ConfigError
 from session.folder import RunFolder
 from surreal_like.run.code_archive import archive_code, from_snapshot
+from surreal_like.run.named_code import LIBRARY, OWN_FILE, named_places, split_place
 
-# Names of the modules of the user's own files begin with this.
-OWN_FILE = "_algorithm_"
 # Modules of this library are not copied.
-_LIBRARY = ("session", "surreal_like", "main", "__main__")
-
-
-def split_place(place: str) -> tuple[str, str]:
-    """Splits a place of code into a file or module, and the name in it; "" without a name.
-
-    A place is ``file.py``, ``file.py:name``, ``package.module:name`` or a name alone, which is
-    returned as a module. The path of the file may contain colons.
-    """
-    path, _, name = place.rpartition(":")
-    return (place, "") if place.endswith(".py") or not path else (path, name)
+_LIBRARY = (*LIBRARY, "__main__")
 
 
 def own_file(config: Config) -> Path | None:
@@ -41,15 +30,14 @@ def _file(place: str) -> Path | None:
 
 
 def own_files(config: Config) -> list[Path]:
-    """Returns the user's own files: of the algorithm and of the execution plan.
+    """Returns the user's own files that settings name, that of the algorithm first.
 
     Empty in a process that runs with a snapshot: it has them already.
     """
     if from_snapshot():
         return []
-    plan = str((config.get("learner_config") or {}).get("execution_plan") or "")
-    files = [own_file(config), _file(plan)]
-    return list(dict.fromkeys(file for file in files if file is not None))
+    files = [Path(place).expanduser() for place in named_places(config) if place.endswith(".py")]
+    return list(dict.fromkeys(files))
 
 
 def in_snapshot(place: str, folder: RunFolder) -> str:
@@ -71,13 +59,14 @@ def with_kept_plan(config: Config, folder: RunFolder) -> Config:
     return config
 
 
-def own_file_changed(config: Config, folder: RunFolder) -> bool:
-    """Returns True if a file of the user differs from the copy of the run's start."""
+def edited_files(config: Config, folder: RunFolder) -> list[Path]:
+    """Returns the files of the user that differ from their copies of the run's start."""
+    edited = []
     for file in own_files(config):
         kept = folder.code / file.name
         if os.path.isfile(file) and os.path.isfile(kept) and kept.read_bytes() != file.read_bytes():
-            return True
-    return False
+            edited.append(file)
+    return edited
 
 
 def own_modules(import_path: Iterable[str]) -> dict[str, str]:

@@ -15,13 +15,20 @@ from session.config.defaults import BASE_CONFIG
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
-from surreal_like.experiment.resolve import defaults, extended, read_experiment, resolve_elsewhere
+from surreal_like.experiment.resolve import (
+    check_import_path,
+    defaults,
+    extended,
+    read_experiment,
+    resolve_elsewhere,
+)
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
 from surreal_like.run.code_archive import from_snapshot
 from surreal_like.run.folder import experiment_name, held, newest_path, put_back_if_refused, tuned
+from surreal_like.run.named_code import split_place
 from surreal_like.run.observer import RunObserver
-from surreal_like.run.own_code import in_snapshot, keep_code, split_place
+from surreal_like.run.own_code import in_snapshot, keep_code
 from surreal_like.run.plan import Plan
 from surreal_like.run.resume import (
     began_with,
@@ -176,7 +183,10 @@ class RunRequest:
             ConfigError: a setting is wrong.
             MissingExtra: the environment is not installed, and its specs are not given.
         """
-        config = resolve_elsewhere(self.read(), must_be_installed=False)
+        user = self.read()
+        if not launcher_of(self.launcher).remote:
+            check_import_path(user.session_config.get("import_path", []))
+        config = resolve_elsewhere(user, must_be_installed=False)
         return Plan(config, make_topology(config))
 
     def explain(self) -> dict[str, tuple[Any, str]]:

@@ -14,7 +14,7 @@ from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.registry import LOCAL, launcher_of
 from session.show.text import count
-from surreal_like.run.own_code import own_file, own_file_changed
+from surreal_like.run.own_code import edited_files
 
 _LEARNED = ("algorithm", "learner_config", "env_config")
 _ABSENT = "absent"
@@ -110,8 +110,8 @@ def check_same(
         UsageError: the message lists every key that differs, with both values.
     """
     found = changes(before, now, _LEARNED)
-    if own_file_changed(now, folder):
-        found.setdefault("algorithm", ("the file in the run's code/", f"{own_file(now)}, edited"))
+    for file in edited_files(now, folder):
+        found.setdefault("algorithm", ("the file in the run's code/", f"{file}, edited"))
     known = [
         path for config in (before, now) for path in paths(config) if path.split(".")[0] in _LEARNED
     ]

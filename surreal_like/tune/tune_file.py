@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from session.errors import ConfigError
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
 from surreal_like.run.folder import TUNING
+from surreal_like.run.named_code import folders_of, split_place
 from surreal_like.run.own_code import in_snapshot
 from surreal_like.tune.dimension import KEYS as ENTRY_KEYS
 from surreal_like.tune.fixed_schedule import FixedSchedule
@@ -346,6 +348,7 @@ def _explore(place: Any, folder: Path) -> Explore | None:
     # Not at the top: it imports torch, which tunings without such a function do not need.
     from surreal_like.algorithm.registry import find_function
 
+    sys.path.extend(folders_of(iter([split_place(place)[0]]), []))
     return find_function(in_snapshot(place, RunFolder(folder)), "tune.pbt.explore", "settings")
 
 

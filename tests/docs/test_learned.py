@@ -79,6 +79,23 @@ def test_every_experiment_that_learns_in_minutes_has_a_row() -> None:
     assert {row.config for row in learn.ROWS} == configs - others
 
 
+def test_experiments_without_a_kept_run_are_named_in_one_place() -> None:
+    text = (ROOT / "docs" / "algorithms.md").read_text()
+    listed = text.partition("### Never trained to the end")[2].strip().partition("\n\n")[0]
+    untrained, rest = listed.split("`pong_ppo.yaml`", 1)
+    kept = {row["config"] for name in names_with("learned") for row in result(name)["learned"]}
+    kept |= {run["row"].split()[0] for run in result("milestones")["milestones"]}
+    tunings = {"cartpole_asha", "cartpole_pbt", "cartpole_tpe"}
+    clients = set(re.findall(r"`(\w+)\.yaml`", rest))
+    shipped = {path.stem for path in (ROOT / "configs").glob("*.yaml")}
+    assert set(re.findall(r"`(\w+)\.yaml`", untrained)) == shipped - kept - tunings - clients
+    assert clients == {"cartpole_remote", "cartpole_browser"}
+    # Nowhere else, where it would be forgotten.
+    others = [ROOT / "README.md", *(ROOT / "configs").glob("*.yaml")]
+    scattered = re.compile(r"not (been )?(trained|tried)( yet| to the end)", re.I)
+    assert [path.name for path in others if scattered.search(path.read_text())] == []
+
+
 @pytest.mark.parametrize("name", names_with("learned"))
 def test_what_was_kept_is_shown_and_judged_as_now(name: str) -> None:
     rows = {row.name: row for row in learn.ROWS}

@@ -694,7 +694,7 @@ RESOLVED = (
     ),
     setting("odd layers", "learner_config.model.hidden_sizes=[a]", "['a']", "widths of 1 or more"),
     setting("odd activation", "learner_config.model.activation=rleu", "'rleu'", "one of elu"),
-    setting("no replay", "learner_config.replay.type=no.such:Replay", "no.such", "module:Class"),
+    setting("no replay", "learner_config.replay.type=no.such:Replay", "no.such", "file.py:Name"),
     setting("odd replay", "learner_config.replay.type=os.path:join", "join", "surreal_like.Replay"),
     setting(
         "odd fetching", "session_config.agent.fetch_parameter_mode=often", "'often'", "episode:"
@@ -849,7 +849,7 @@ PLANS = (
     plan("alone", "cannot be built: concurrently", "needs 2 flows or more, not 1"),
     plan("two", "takes other arguments", "expected a function of (learner)"),
     plan("lacking", "no 'gains'; it has", "in reads, operator 2 of the plan of DQN"),
-    plan("lackin", "has no function 'lackin'", "did you mean lacking"),
+    plan("lackin", "has no 'lackin'", "did you mean lacking"),
     setting("no such plan", "learner_config.execution_plan=no.py:plan", "no.py", "no such file"),
     built("part", "unknown part 'los_fn'", "did you mean loss_fn"),
     built("arguments", "loss_fn of Mine takes other", "expected a function of (learner, batch)"),

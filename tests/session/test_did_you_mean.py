@@ -16,3 +16,8 @@ def test_several_names_are_shown_in_their_other_form() -> None:
 def test_a_name_like_no_other_gives_the_other_text_without_the_lead() -> None:
     assert did_you_mean("xyz", KNOWN, lead="; ", otherwise="see the list") == "see the list"
     assert did_you_mean("xyz", KNOWN, lead="; ") == ""
+
+
+def test_upper_and_lower_case_are_alike() -> None:
+    assert did_you_mean("GAMMA", ["gamma"]) == "did you mean gamma?"
+    assert did_you_mean("uniformreplay", ["UniformReplay"]) == "did you mean UniformReplay?"

@@ -158,8 +158,12 @@ def test_defaults_extend_the_base_and_say_which_replay(name: str) -> None:
     ("action_spec", "words"),
     [
         (
-            {"type": "continuous", "dim": [1]},
+            {"type": "continuous", "dim": [1], "low": -2.0, "high": 2.0},
             "gym:Pendulum-v1 has continuous [1]: try a3c, ddpg, impala, ppo, sac or td3",
+        ),
+        (
+            {"type": "continuous", "dim": [1]},
+            "gym:Pendulum-v1 has continuous [1]: try a3c, impala or ppo",
         ),
         (
             {"type": "multi_discrete", "dim": [3, 2]},

@@ -12,7 +12,6 @@ from surreal_like.data.spec import (
     parse_action_spec,
     parse_obs_spec,
     plain,
-    spec_hash,
 )
 from surreal_like.errors import DataError, SpecError
 
@@ -177,15 +176,6 @@ def test_O6_O9_specs_that_differ_are_shown_both(mine: Any, theirs: Any, where: s
     for spec in (mine, theirs):
         assert str(spec).replace("'", '"') in message
     assert caught.value.exit_code == 2
-
-
-def test_hash_ignores_order_and_container_types_only() -> None:
-    first = spec_hash(NESTED, TWO)
-    shuffled = {"goal": NESTED["goal"], "image": {"dim": (2, 2, 3), "type": "uint8"}}
-    assert spec_hash(shuffled, {"dim": [np.int64(2)], "type": "discrete"}) == first
-    assert len(first) == 64
-    assert spec_hash(NESTED, {"type": "discrete", "dim": [3]}) != first
-    assert spec_hash(FLAT, TWO) != first
 
 
 @given(

@@ -10,7 +10,7 @@ import pytest
 
 from session.config import Config
 from session.config.defaults import BASE_SESSION_CONFIG
-from session.errors import UsageError
+from session.errors import ConfigError, UsageError
 from session.tensorplex.client import TensorplexClient
 from session.wire.telemetry_buffer import Channel
 from surreal_like.env.base import Env, Info, Step, VectorEnv, VectorStep
@@ -274,3 +274,10 @@ def test_one_step_episodes_need_bounded_memory(clock: HandClock, kept: Kept) -> 
         env.step(STAY)
     assert env.episodes > 1000
     assert len(env._unreported) == 1000
+
+
+@pytest.mark.parametrize("make", [TrainingTensorplexMonitor, EvalTensorplexMonitor])
+def test_a_misspelt_setting_of_a_script_is_refused(make: Monitor, kept: Kept) -> None:
+    wrong = {"tensorplex": {"update_schedul": {"agent": 1.0}}}
+    with pytest.raises(ConfigError, match=r"update_schedul\b.*update_schedule"):
+        make(Fixed(), 0, wrong, tensorplex=kept.client)

@@ -574,3 +574,9 @@ def test_unrolls_are_whole(rig: Rig, sender: dict[str, Any], said: str) -> None:
     session = Config({"sender": sender})
     with pytest.raises(ConfigError, match=f"whole unrolls.*{said}"):
         ExpSenderWrapper(Count(), UNROLLS, session, context=rig.context("agent-0"))
+
+
+def test_a_misspelt_setting_of_a_script_is_refused() -> None:
+    words = r"session_config\.sender\.flush_iteratoin.*flush_iteration"
+    with pytest.raises(ConfigError, match=words):
+        ExpSenderWrapper(Count(), session_config={"sender": {"flush_iteratoin": 5}})

@@ -130,10 +130,10 @@ def test_plans_that_may_work_are_accepted(file: Path, name: str) -> None:
             "all operators .* wait for each other: dequeue.queue. for an item in queue",
         ),
         ("{file}:both", "plan cannot be built: rollouts and rollouts .* use one source"),
-        ("{file}:fresh_and_agian", "no function 'fresh_and_agian'.*fresh_and_again"),
-        ("nothing.py:plan", "execution_plan 'nothing.py': there is no such file"),
+        ("{file}:fresh_and_agian", "has no 'fresh_and_agian'.*fresh_and_again"),
+        ("nothing.py:plan", "execution_plan 'nothing.py:plan': there is no such file"),
         ("no_such_package:plan", "'no_such_package:plan' cannot be imported"),
-        ("my_plan", "'my_plan', expected file.py:function or package.module:function"),
+        ("my_plan", "is 'my_plan', expected package.module:Name or file.py:Name"),
         ("3", r"learner_config.execution_plan is 3"),
     ],
 )

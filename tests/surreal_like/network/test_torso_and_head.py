@@ -187,9 +187,9 @@ def test_a_user_brings_a_torso() -> None:
 @pytest.mark.parametrize(
     ("torso", "arguments", "words"),
     [
-        ("nowhere:Net", {}, r"torso 'nowhere:Net', expected package\.module:Class: No module"),
-        ("Net", {}, "torso 'Net', expected package.module:Class"),
-        (f"{__name__}:Other", {}, "has no attribute 'Other'"),
+        ("nowhere:Net", {}, r"torso 'nowhere:Net' cannot be imported: No module"),
+        ("Net", {}, "torso is 'Net', expected package.module:Name or file.py:Name"),
+        (f"{__name__}:Other", {}, "has no 'Other'"),
         (f"{__name__}:Own", {"widht": 9}, r"cannot be built with torso_args: .*'widht'"),
         (f"{__name__}:NoWidth", {}, "gives NoWidth, expected .* out_features"),
         ("builtins:dict", {}, "gives dict, expected a torch.nn.Module"),

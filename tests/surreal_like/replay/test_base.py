@@ -75,3 +75,19 @@ def test_R16_start_threads_serves_in_the_background(monkeypatch: pytest.MonkeyPa
     replay = Kept(**configs())
     replay.start_threads().join(10)
     assert served == [replay]
+
+
+def test_an_insert_of_transitions_is_named_with_what_comes() -> None:
+    class Unpacks(Kept):
+        def insert(self, experience: Any) -> None:
+            obs, _action, _reward = experience
+            self.chunks.append(obs)
+
+    class Indexes(Kept):
+        def insert(self, experience: Any) -> None:
+            self.chunks.append(experience["obs"])
+
+    for kind in (Unpacks, Indexes):
+        words = rf"{kind.__name__}\.insert.*gets a Chunk.*surreal_like\.TupleReplay"
+        with pytest.raises(TypeError, match=words):
+            kind(**configs()).insert_chunk(chunk_of("FM"))

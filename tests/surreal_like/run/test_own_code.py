@@ -20,7 +20,8 @@ from surreal_like.join.client import _write as write_admission
 from surreal_like.join.server import JoinServer, _NotAdmittedError
 from surreal_like.run.checkpoints import checkpoint_of
 from surreal_like.run.folder import experiment_name
-from surreal_like.run.own_code import in_snapshot, keep_code, keep_file, split_place
+from surreal_like.run.named_code import split_place
+from surreal_like.run.own_code import in_snapshot, keep_code, keep_file
 from surreal_like.tune.tune_file import read_tune_file
 from tests.session.made_run import made_config
 

@@ -35,7 +35,7 @@ from surreal_like.run.code_archive import keep_package_list
 from surreal_like.run.folder import experiment_name, held, new_path, newest_path
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import RunObserver
-from surreal_like.run.own_code import keep_code, own_file_changed
+from surreal_like.run.own_code import edited_files, keep_code
 from surreal_like.run.request import as_overrides
 from surreal_like.run.resume import changes, check_same, reached
 from surreal_like.run.train import Run
@@ -522,7 +522,7 @@ def test_the_package_list_is_as_pip_writes_it() -> None:
     unarchived = {"launcher": {"snapshot": False}}
     plain = Config({"algorithm": "dqn", "session_config": unarchived})
     keep_code(plain, folder)
-    assert not own_file_changed(plain, folder)
+    assert not edited_files(plain, folder)
     assert len(list(folder.code.iterdir())) == 1
 
 

@@ -1,0 +1,232 @@
+"""Code that a setting names: `package.module:Name`, or a file of the user, `file.py:Name`.
+
+One loader for algorithms, environments, wrappers, replays, networks, parts, plans, rewards of goals
+and functions of a tuning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError, SurrealError
+
+# Names of the modules of the user's own files begin with this.
+OWN_FILE = "_algorithm_"
+# Packages of this library: a user's module of such a name is never found.
+LIBRARY = ("session", "surreal_like", "main")
+# Values of `env_name` before a colon that are no modules.
+_ENVIRONMENTS = ("gym", "atari", "toy")
+
+
+def split_place(word: str) -> tuple[str, str]:
+    """Splits `file.py:Name` or `package.module:Name` into place and name; either may be empty."""
+    if word.endswith(".py"):
+        return word, ""
+    place, _, name = word.rpartition(":")
+    return (place, name) if place else (word, "")
+
+
+def named_places(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the place of each setting of an experiment that may name code of the user."""
+    learner, env = (_section(config.get(key)) for key in ("learner_config", "env_config"))
+    replay, model = (_section(learner.get(key)) for key in ("replay", "model"))
+    parts, wrappers = learner.get("parts"), env.get("wrappers")
+    words = [
+        config.get("algorithm"),
+        learner.get("execution_plan"),
+        learner.get("model"),
+        model.get("torso"),
+        replay.get("type"),
+        _section(replay.get("hindsight")).get("reward"),
+        *(_section(each).get("part") for each in _entries(parts)),
+        *(_section(each).get("wrapper", each) for each in _entries(wrappers)),
+    ]
+    name = str(env.get("env_name"))
+    if name.partition(":")[0] not in _ENVIRONMENTS:
+        words.append(name)
+    for word in words:
+        if isinstance(word, str) and (":" in word or word.endswith(".py")):
+            yield split_place(word)[0]
+
+
+def _section(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _entries(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def folders_of(places: Iterator[str], import_path: Sequence[str]) -> list[str]:
+    """Returns the import path, followed by the present folder if a place is a module of it.
+
+    Args:
+        places: modules and files that settings name.
+        import_path: folders of the user, which are searched first.
+    """
+    tops = {place.partition(".")[0] for place in places if not place.endswith(".py")}
+    for top in tops - {*LIBRARY, ""}:
+        if _holds(".", top) and not any(_holds(folder, top) for folder in import_path):
+            return [*import_path, "."]
+    return list(import_path)
+
+
+def _holds(folder: str, module: str) -> bool:
+    """Returns True if a folder has a module or package of that name."""
+    try:
+        return Path(folder, f"{module}.py").is_file() or Path(folder, module).is_dir()
+    except OSError:
+        # For example a name that is too long for a file.
+        return False
+
+
+def load_named(word: str, where: str) -> Any:
+    """Loads the object that a setting names.
+
+    Args:
+        word: `package.module:Name` or `file.py:Name`.
+        where: setting, for messages.
+
+    Raises:
+        ConfigError: there is no such module, file or object, or its import fails.
+    """
+    place, name = split_place(word)
+    if not place or not name:
+        raise ConfigError(f"{where} is {word!r}, expected package.module:Name or file.py:Name")
+    module = load_module(place, f"{where} {word!r}")
+    if not hasattr(module, name):
+        hint = did_you_mean(name, [key for key in vars(module) if key[0] != "_"], lead="; ")
+        raise ConfigError(f"{where} {word!r}: {place} has no {name!r}{hides(module) or hint}")
+    return getattr(module, name)
+
+
+def load_callable(word: str, where: str) -> Callable[..., Any]:
+    """Loads the class or function that a setting names; arguments and errors of load_named."""
+    found: Callable[..., Any] = load_named(word, where)
+    if not callable(found):
+        raise ConfigError(
+            f"{where} {word!r} is a {type(found).__name__}, expected a class or function"
+        )
+    return found
+
+
+def load_module(place: str, what: str) -> ModuleType:
+    """Imports a module by its dotted name, or a file by its path.
+
+    Args:
+        place: `package.module` or `file.py`.
+        what: setting and value, for messages.
+
+    Raises:
+        ConfigError: there is none, or its import fails.
+    """
+    if place.endswith(".py"):
+        return _load_file(Path(place), what)
+    try:
+        return importlib.import_module(place)
+    except SurrealError:
+        raise
+    except Exception as error:
+        missing = isinstance(error, ModuleNotFoundError) and place.startswith(str(error.name))
+        reason = f"{error}{_remedy(place)}" if missing else _shown(error)
+        raise ConfigError(f"{what} cannot be imported: {reason}") from error
+
+
+def _remedy(place: str) -> str:
+    top, dotted, _ = place.partition(".")
+    if dotted and (hidden := hides(sys.modules.get(top))):
+        return hidden
+    return (
+        "; write file.py:Name, or add the folder that holds the module: "
+        "'session_config.import_path=[FOLDER]'"
+    )
+
+
+def hides(module: ModuleType | None) -> str:
+    """Returns a remedy if a module of the user in the present folder has this module's name."""
+    if module is None:
+        return ""
+    top = module.__name__.partition(".")[0]
+    package = sys.modules.get(top)
+    # A package without __init__.py has only folders.
+    found = getattr(package, "__file__", None) or next(iter(getattr(package, "__path__", ())), None)
+    own = next((each for each in (Path(f"{top}.py"), Path(top)) if each.exists()), None)
+    if own is None or found is None or Path(found).resolve().is_relative_to(own.resolve()):
+        return ""
+    owner = "surreal_like's own package" if top in LIBRARY else "another module"
+    remedy = f"name it {own}:NAME or " if own.suffix else ""
+    return (
+        f": '{top}' is {owner} ({found}), which hides {own} of the present folder; {remedy}"
+        f"rename {own}"
+    )
+
+
+def _load_file(path: Path, what: str) -> ModuleType:
+    """Imports a file under a unique module name, once per process."""
+    resolved = _found(path)
+    if resolved is None:
+        raise ConfigError(f"{what}: there is no such file ({path.expanduser().absolute()})")
+    digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
+    module_name = f"{OWN_FILE}{resolved.stem}_{digest}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    # The folder of the file is its package: `from .nets import Net` imports a neighbour.
+    spec = importlib.util.spec_from_file_location(
+        module_name, resolved, submodule_search_locations=[str(resolved.parent)]
+    )
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{what} cannot be loaded as Python")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look up their module during its import.
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[module_name]
+        if isinstance(error, SurrealError) or not isinstance(error, Exception):
+            raise
+        raise ConfigError(
+            f"{what} cannot be loaded: {_shown(error)}{_beside(resolved, error)}"
+        ) from error
+    return module
+
+
+def _beside(file: Path, error: Exception) -> str:
+    """Returns a remedy if a file imports its neighbour as if their folder were searched."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if name is None or not _holds(str(file.parent), name.partition(".")[0]):
+        return ""
+    return f"; write 'from .{name} import ...', or 'session_config.import_path=[{file.parent}]'"
+
+
+def _found(path: Path) -> Path | None:
+    """Returns the file at its path; if it is gone, its copy in the run's ``code/``.
+
+    The folders that were added to Python's search path last, such as ``code/``, come first.
+    """
+    for each in (path.expanduser(), *(Path(folder, path.name) for folder in reversed(sys.path))):
+        try:
+            if each.is_file():
+                return each.resolve()
+        except OSError:
+            continue
+    return None
+
+
+def _shown(error: Exception) -> str:
+    """Formats the error's type and message, and the line of the user's code that raised it."""
+    place = ""
+    # The message of a syntax error already has the position.
+    trace = error.__traceback__ if not isinstance(error, SyntaxError) else None
+    while trace is not None:
+        place = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"{type(error).__name__}: {error}{place}"

@@ -1,0 +1,290 @@
+"""Settings that name code of the user: a file or a module of the present folder, each alike."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from main.cli import main
+from session.config import Config
+from session.errors import ConfigError
+from session.folder import RunFolder
+from surreal_like import evaluate, train
+from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.run.named_code import split_place
+from surreal_like.tune.tune_file import read_tune_file
+
+# One class or function of each kind, as a user writes them, all in one file.
+OWN = """
+import numpy as np
+from surreal_like import Env, PrioritizedReplay, Wrapper
+from surreal_like.algorithm.dqn import DQN
+from surreal_like.dataflow import Operator, replay, train_one_step
+from surreal_like.network import Torso
+
+class Echo(Env):
+    obs_spec = {"type": "float32", "dim": [1]}
+    action_spec = {"type": "discrete", "dim": [2]}
+
+    def reset(self):
+        self.seen = self.rng.integers(0, 2, 1).astype("float32")
+        return self.seen, {}
+
+    def step(self, action):
+        return self.seen, float(action == self.seen[0]), True, False, {}
+
+class Doubled(Wrapper):
+    pass
+
+class Stored(PrioritizedReplay):
+    pass
+
+class Small(Torso):
+    pass
+
+class Mine(DQN):
+    pass
+
+def plan(learner):
+    return replay(learner).for_each(train_one_step(learner))
+
+def part(learner):
+    return Operator("part", lambda batch: batch)
+
+def reward(achieved, desired, info):
+    return np.zeros(len(achieved), np.float32)
+
+def explore(settings):
+    return settings
+"""
+# Setting -> the words of the command line that name the code, {} in place of the file or module.
+SETTINGS = {
+    "algorithm": "algorithm={}:Mine",
+    "environment": "env_config.env_name={}:Echo",
+    "wrapper": "env_config.wrappers=[{{wrapper: '{}:Doubled'}}]",
+    "wrapper as text": "env_config.wrappers=['{}:Doubled']",
+    "replay": "learner_config.replay.type={}:Stored",
+    "network": "learner_config.model.torso={}:Small",
+    "model": "learner_config.model={}:Small",
+    "part": "learner_config.parts=[{{part: '{}:part'}}]",
+    "plan": "learner_config.execution_plan={}:plan",
+}
+# Packages of the library, and of a checkout that is installed in place.
+TAKEN = ("main", "session", "surreal_like", "tests", "json")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give an empty present folder, and forget afterwards what was imported from it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", ".")])
+    before = set(sys.modules)
+    sys.path_importer_cache.pop(".", None)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith(("own_code", "_algorithm_")):
+            del sys.modules[name]
+    sys.path_importer_cache.pop(".", None)
+
+
+def experiment(*words: str) -> Config:
+    return read_experiment(None, words, algorithm="dqn", env_name="toy:chain")
+
+
+@pytest.mark.parametrize("place", ["own_code", "deeper/own_code.py"])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_each_setting_takes_a_file_and_a_module_of_the_present_folder(
+    setting: str, place: str, folder: Path
+) -> None:
+    (folder / "deeper").mkdir()
+    (folder / place).with_suffix(".py").write_text(OWN)
+    config = resolve(experiment(SETTINGS[setting].format(place)))
+    # Only a module has to be searched: by the other processes of the run, too.
+    assert config.session_config.import_path == ([] if place.endswith(".py") else ["."])
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_name_that_the_file_lacks_is_refused_alike(setting: str, folder: Path) -> None:
+    (folder / "own_code.py").write_text("x = 1")
+    with pytest.raises(ConfigError, match=r"own_code\.py.* has no |no Algorithm 'Mine'") as error:
+        resolve(experiment(SETTINGS[setting].format("own_code.py")))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_module_that_is_nowhere_is_refused_with_both_remedies(setting: str) -> None:
+    with pytest.raises(ConfigError, match=r"No module named 'own_code'.*file\.py.*import_path=\["):
+        resolve(experiment(SETTINGS[setting].format("own_code")))
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_user_s_main_py_is_named_with_the_remedy(setting: str, folder: Path) -> None:
+    (folder / "main.py").write_text(OWN)
+    with pytest.raises(ConfigError, match=r"'main' is surreal_like's own.*main\.py:NAME or rename"):
+        resolve(experiment(SETTINGS[setting].format("main")))
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_file_with_the_name_of_another_module_is_named(name: str, folder: Path) -> None:
+    (folder / f"{name}.py").write_text(OWN)
+    words = rf"has no 'Echo'.*'{name}' is .*hides {name}\.py of the present folder.* rename"
+    with pytest.raises(ConfigError, match=words):
+        resolve(experiment(f"env_config.env_name={name}:Echo"))
+    resolve(experiment(f"env_config.env_name={name}.py:Echo"))
+
+
+def test_a_package_of_the_user_that_is_hidden_is_named(folder: Path) -> None:
+    (folder / "main").mkdir()
+    (folder / "main" / "worlds.py").write_text(OWN)
+    with pytest.raises(ConfigError, match=r"No module named 'main\.worlds'.*rename main"):
+        resolve(experiment("env_config.env_name=main.worlds:Echo"))
+
+
+def test_a_folder_of_the_import_path_comes_before_the_present_one(folder: Path) -> None:
+    (folder / "mine").mkdir()
+    (folder / "mine" / "own_code.py").write_text(OWN)
+    (folder / "own_code.py").write_text("raise RuntimeError")
+    words = ("env_config.env_name=own_code:Echo", "session_config.import_path=[mine]")
+    assert resolve(experiment(*words)).session_config.import_path == ["mine"]
+
+
+def test_the_reward_of_goals_and_the_function_of_a_tuning(folder: Path) -> None:
+    (folder / "own_code.py").write_text(OWN)
+    from surreal_like.replay.goal_reward import make_goal_reward
+
+    hindsight = "learner_config.replay.hindsight.reward=own_code:reward"
+    assert experiment(hindsight).session_config.import_path == ["."]
+    make_goal_reward("own_code.py:reward", {}, event=lambda kind, detail: None)
+    for place in ("own_code.py", "own_code"):
+        tuning = {
+            "algorithm": "dqn",
+            "env_config": {"env_name": "toy:chain"},
+            "space": {"learner_config.algo.n_step": {"choice": [1, 2]}},
+            "tune": {
+                "scheduler": "pbt",
+                "stop": {"env_steps": 200},
+                "pbt": {"explore": f"{place}:explore", "perturbation_interval": 100},
+            },
+        }
+        Config(tuning).dump_file(folder / "t.yaml")
+        assert read_tune_file("t.yaml").explore is not None
+
+
+@pytest.mark.parametrize("place", ["own_code", "own_code.py"])
+def test_commands_take_both_forms(
+    place: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "own_code.py").write_text(OWN)
+    assert main(["check", f"{place}:Echo"]) == 0
+    # The environment is built before anything is connected.
+    assert main(["client", "127.0.0.1:9", "--env", f"{place}:Ehco"]) == 2
+    said = capsys.readouterr().err
+    assert "did you mean Echo?" in said
+    assert said.count("\n") == 1
+
+
+def test_a_neighbour_that_is_not_found_is_answered_with_the_dot(folder: Path) -> None:
+    (folder / "deeper").mkdir()
+    (folder / "deeper" / "own_code.py").write_text(f"import neighbour\n{OWN}")
+    (folder / "deeper" / "neighbour.py").write_text("")
+    with pytest.raises(ConfigError, match=r"No module named 'neighbour'.*'from \.neighbour import"):
+        resolve(experiment("env_config.env_name=deeper/own_code.py:Echo"))
+    (folder / "deeper" / "own_code.py").write_text(f"from . import neighbour\n{OWN}")
+    resolve(experiment("env_config.env_name=deeper/own_code.py:Echo"))
+
+
+@pytest.mark.parametrize(
+    ("word", "place", "name"),
+    [
+        ("own.py:Mine", "own.py", "Mine"),
+        ("own.py", "own.py", ""),
+        ("runs/at 10:30/own.py:Mine", "runs/at 10:30/own.py", "Mine"),
+        ("runs/at 10:30/own.py", "runs/at 10:30/own.py", ""),
+        ("package.module:Mine", "package.module", "Mine"),
+        ("dqn", "dqn", ""),
+    ],
+)
+def test_the_last_colon_stands_before_the_name(word: str, place: str, name: str) -> None:
+    assert split_place(word) == (place, name)
+
+
+def small(*, place: str) -> dict[str, Any]:
+    return {
+        "learner_config.replay": {
+            "type": f"{place}:Stored",
+            "min_size": 64,
+            "batch_size": 16,
+            "capacity": 2000,
+        },
+        "learner_config.model": {"torso": f"{place}:Small", "hidden_sizes": [8]},
+        "learner_config.parts": [{"part": f"{place}:part"}],
+        "learner_config.execution_plan": f"{place}:plan",
+        "env_config.wrappers": [f"{place}:Doubled"],
+        "env_config.num_envs": 4,
+        "session_config.sender.flush_iteration": 8,
+    }
+
+
+@pytest.mark.parametrize("place", ["own_code", "own_code.py"])
+def test_a_run_keeps_the_code_and_goes_on_without_it(
+    place: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
+    (folder / "own_code.py").write_text(OWN)
+    settings = small(place=place) | {"session_config.stop": {"env_steps": 300, "eval_episodes": 2}}
+    run = train(
+        algorithm=f"{place}:Mine",
+        env=f"{place}:Echo",
+        overrides=settings,
+        launcher="serial",
+        folder="r",
+    )
+    assert run.ok
+    (folder / "own_code.py").unlink()
+    for name in [each for each in sys.modules if "own_code" in each]:
+        del sys.modules[name]
+    assert (RunFolder("r").code / "own_code.py").read_text() == OWN
+    assert evaluate("r", episodes=2, checkpoint="latest")["episodes"] == 2
+    longer = {"session_config.stop": {"env_steps": 600, "eval_episodes": 2}}
+    assert train(resume=True, folder="r", launcher="serial", overrides=longer).ok
+
+
+@pytest.mark.parametrize("name", ["main.py", "tests.py"])
+def test_an_unrelated_file_beside_a_script_is_not_executed(name: str, folder: Path) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("raise SystemExit('executed')")
+    (folder / "begin.py").write_text(
+        "from surreal_like import train\n"
+        "if __name__ == '__main__':\n"
+        "    stop = {'env_steps': 200, 'eval_episodes': 1}\n"
+        "    run = train(algorithm='dqn', env='toy:chain', launcher='serial', folder='r',\n"
+        "                overrides={'session_config.stop': stop})\n"
+        "    print('trained', run.ok)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "begin.py"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.splitlines()[-1:] == ["trained True"], done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["session.py", "session/__init__.py"])
+def test_a_session_of_the_user_is_named_and_not_executed(name: str, folder: Path) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("raise SystemExit('executed')")
+    (folder / "begin.py").write_text("import surreal_like\n")
+    done = subprocess.run([sys.executable, "begin.py"], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: another 'session' is in the way: ")
+    assert str(folder / name) in last
+    command = subprocess.run(
+        [sys.executable, "-P", "-m", "main.cli", "list", "algorithms"],
+        env={"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert command.stderr.startswith("surreal-like: error: another 'session' is in the way: ")
+    assert command.stderr.count("\n") == 1
