@@ -406,8 +406,9 @@ BASE_SESSION_CONFIG = Config(
         "stop": {
             # Goal: mean return of greedy episodes, confirmed by a second evaluation; None: no goal.
             "eval_return": None,
-            # Budget of all agents together [environment steps]; None: none. Agents go on until
-            # they ask for parameters again (agent.fetch_interval_seconds); these steps count, too.
+            # Budget of all agents together [environment steps]; None: none. The run makes one
+            # update at least. Agents go on until they ask for parameters again
+            # (agent.fetch_interval_seconds); these steps count, too.
             "env_steps": None,
             # Budget of the learner [updates]; None: none.
             "iterations": None,

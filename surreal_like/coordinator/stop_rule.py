@@ -131,7 +131,8 @@ class StopRule:
     def verdict(self, progress: RunProgress) -> Verdict | None:
         """Returns the verdict if the run has to end now, else None.
 
-        A budget that was used without a single update is a failure: nothing was learned.
+        A budget of environment steps is looked at from the first update on, which may need more of
+        them. Any other budget that was used without an update is a failure: nothing was learned.
         """
         stop = self._stop
         if self.confirmed is not None:
@@ -145,6 +146,8 @@ class StopRule:
                 return Verdict("stopped", True, f"{metric} {above:g} reached: {value:.4g}")
         for name in ("env_steps", "iterations", "seconds"):
             reached = progress.wall_seconds if name == "seconds" else getattr(progress, name)
+            if name == "env_steps" and not progress.iterations:
+                continue
             if stop[name] is not None and reached >= stop[name]:
                 goal_met = False if self.has_goal else None
                 used = f"budget of {stop[name]:g} {name} used"

@@ -109,7 +109,7 @@ def test_evaluations_of_versions_before_a_load_are_no_scores() -> None:
     ("stop", "progress", "ends"),
     [
         ({"env_steps": 100}, RunProgress(env_steps=99), False),
-        ({"env_steps": 100}, RunProgress(env_steps=100), True),
+        ({"env_steps": 100}, RunProgress(100, iterations=1), True),
         ({"iterations": 5}, RunProgress(iterations=5), True),
         ({"seconds": 5}, RunProgress(wall_seconds=4.9), False),
         ({"seconds": 5}, RunProgress(wall_seconds=5.0), True),
@@ -130,14 +130,11 @@ def test_a_budget_before_the_goal_is_a_goal_not_met() -> None:
 
 
 @pytest.mark.parametrize("goal", [None, 475])
-@pytest.mark.parametrize(
-    ("budget", "progress"),
-    [({"env_steps": 10}, RunProgress(12)), ({"seconds": 30}, RunProgress(0, 0, 30.5))],
-)
-def test_a_budget_without_an_update_is_a_failure(
-    budget: dict[str, Any], progress: RunProgress, goal: float | None
-) -> None:
-    verdict = judge(eval_return=goal, **budget).verdict(progress)
+def test_a_budget_without_an_update_is_a_failure(goal: float | None) -> None:
+    rule = judge(eval_return=goal, env_steps=10, seconds=30)
+    # Environment steps go on until the learner has what it needs for its first update.
+    assert rule.verdict(RunProgress(12, 0, 29.5)) is None
+    verdict = rule.verdict(RunProgress(12, 0, 30.5))
     assert verdict is not None
     assert (verdict.status, verdict.goal_met) == ("failed", None if goal is None else False)
     assert verdict.reason.endswith("used before the first update")

@@ -88,12 +88,22 @@ def small(
 
 
 def test_a_budget_that_is_used_before_the_first_update_is_a_failure() -> None:
-    """It is looked at often near its end, so hardly an update fits into 10 steps."""
-    run = small(changed={"session_config.stop": {"env_steps": 10, "eval_episodes": 1}})
+    changed = {
+        "session_config.stop": {"seconds": 0.5, "eval_episodes": 1},
+        "learner_config.replay.min_size": 50_000,
+    }
+    run = small(changed=changed)
     assert (run.result["status"], run.exit_code) == ("failed", 1)
     reason = str(run.result["reason"])
-    assert reason.startswith("budget of 10 env_steps used before the first update: ")
+    assert reason.startswith("budget of 0.5 seconds used before the first update: ")
     assert run.result["iterations"] == 0
+
+
+def test_a_budget_of_steps_below_the_first_update_ends_with_it() -> None:
+    """It is looked at often near its end, so only few more updates are made."""
+    run = small(changed={"session_config.stop": {"env_steps": 10, "eval_episodes": 1}})
+    assert (run.result["status"], run.exit_code) == ("stopped", 0)
+    assert 1 <= int(str(run.result["iterations"])) <= 20
 
 
 # -- a run ----------------------------------------------------------------------------------------
