@@ -157,7 +157,9 @@ def test_mistakes_of_an_object_are_found() -> None:
         lambda env: check_env({"env_name": env}),
     ],
 )
-def test_who_needs_a_name_says_which(use: Callable[[Any], Any], given: Any) -> None:
+def test_an_object_in_the_place_of_a_name_is_refused_with_the_name(
+    use: Callable[[Any], Any], given: Any
+) -> None:
     with pytest.raises(UsageError, match=r"Chain, expected a text.*'surreal_like\.env\.toy:Chain'"):
         use(given)
 
@@ -170,6 +172,6 @@ def test_what_is_no_config_of_an_environment_is_named(given: Any) -> None:
         make_env({"env_name": 7})
 
 
-def test_a_gymnasium_environment_is_told_its_own_generator() -> None:
+def test_advice_for_gymnasium_names_its_own_generator() -> None:
     report = check_env(Unseeded)
     assert "from self.np_random" in kinds(report, "advice")["seed"]
