@@ -104,15 +104,34 @@ def sac(config: Config) -> Update:
     return update
 
 
+See = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+
+def actor_critic(config: Config) -> tuple[See, list[nn.Parameter]]:
+    """Returns what computes logits `[..., A]` and values `[...]`, and its parameters."""
+    number = config.env_config.action_spec.dim[0]
+    if config.env_config.obs_spec.type != "uint8":
+        hidden = config.learner_config.model.hidden_sizes
+        actor, critic = mlp([4, *hidden, number], nn.Tanh), mlp([4, *hidden, 1], nn.Tanh)
+        parameters = [*actor.parameters(), *critic.parameters()]
+        return lambda obs: (actor(obs), critic(obs)[..., 0]), parameters
+    network = make_network(1 + number)
+
+    def see(obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out = network(obs.flatten(0, -4).float() / 255).unflatten(0, obs.shape[:-3])
+        return out[..., :-1], out[..., -1]
+
+    return see, [*network.parameters()]
+
+
 def ppo(config: Config) -> Update:
     """PPO with clipping: values and advantages, then passes over minibatches."""
-    algo, hidden = config.learner_config.algo, config.learner_config.model.hidden_sizes
-    actor, critic = mlp([4, *hidden, 2], nn.Tanh), mlp([4, *hidden, 1], nn.Tanh)
-    parameters = [*actor.parameters(), *critic.parameters()]
+    algo = config.learner_config.algo
+    see, parameters = actor_critic(config)
     adam = torch.optim.Adam(parameters, lr=RATE)
 
     def prepare(batch: Batch) -> list[torch.Tensor]:
-        values = critic(batch.obs)[..., 0]
+        values = see(batch.obs)[1]
         deltas = batch.rewards + batch.discounts * values[1:] - values[:-1]
         advantages, later = torch.zeros_like(deltas), torch.zeros(deltas.shape[1])
         for t in reversed(range(len(deltas))):
@@ -130,11 +149,12 @@ def ppo(config: Config) -> Update:
         for _ in range(algo.num_sgd_iter):
             for part in torch.randperm(len(rows[0])).chunk(algo.minibatches):
                 obs, action, acted, advantage, target = (column[part] for column in rows)
-                log_probs = actor(obs).log_softmax(1)
+                logits, values = see(obs)
+                log_probs = logits.log_softmax(1)
                 ratio = (log_probs.gather(1, action[:, None])[:, 0] - acted).exp()
                 clipped = ratio.clamp(1 - algo.clip, 1 + algo.clip)
                 gain = torch.min(ratio * advantage, clipped * advantage).mean()
-                error = (critic(obs)[:, 0] - target).square().mean()
+                error = (values - target).square().mean()
                 entropy = -(log_probs.exp() * log_probs).sum(1).mean()
                 loss = 0.5 * algo.value_weight * error - gain - 0.01 * entropy
                 step(adam, loss, algo.max_grad_norm)
@@ -145,22 +165,8 @@ def ppo(config: Config) -> Update:
 def impala(config: Config) -> Update:
     """IMPALA: one update from V-trace targets."""
     algo = config.learner_config.algo
-    number = config.env_config.action_spec.dim[0]
-    pictures = config.env_config.obs_spec.type == "uint8"
-    if pictures:
-        network = make_network(1 + number)
-        parts = [*network.parameters()]
-    else:
-        hidden = config.learner_config.model.hidden_sizes
-        actor, critic = mlp([4, *hidden, number], nn.Tanh), mlp([4, *hidden, 1], nn.Tanh)
-        parts = [*actor.parameters(), *critic.parameters()]
-    adam = torch.optim.Adam(parts, lr=RATE)
-
-    def see(obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        if not pictures:
-            return actor(obs), critic(obs)[..., 0]
-        out = network(obs.flatten(0, 1).float() / 255).unflatten(0, obs.shape[:2])
-        return out[..., :-1], out[..., -1]
+    see, parameters = actor_critic(config)
+    adam = torch.optim.Adam(parameters, lr=RATE)
 
     def update(batch: Batch) -> None:
         logits, values = see(batch.obs)
