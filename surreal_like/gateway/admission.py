@@ -16,8 +16,8 @@ from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import plain
 from surreal_like.experiment.machine import find_available_bytes
 from surreal_like.gateway.messages import VERSION, Hello, Refusal, short
-from surreal_like.gateway.port import EventLog
 from surreal_like.gateway.recorder import Rows
+from surreal_like.gateway.refusal_log import ClientLog
 from surreal_like.gateway.replies import send, send_busy, send_goodbye
 from surreal_like.gateway.sessions import Busy, Member, Sessions
 
@@ -37,7 +37,7 @@ class Admission:
         modes: of its sessions.
         listener: has the newcomers.
         gate: checks tokens; None: clients need none.
-        log: gets events and warnings.
+        log: of clients.
         clock: for sessions and tokens.
         rows: of its sessions.
         leave: ends a session, for a reason.
@@ -54,7 +54,7 @@ class Admission:
         *,
         listener: Listener,
         gate: TokenGate | None,
-        log: EventLog,
+        log: ClientLog,
         clock: Clock,
         rows: Rows,
         leave: Leave,
@@ -107,8 +107,8 @@ class Admission:
         except Busy as busy:
             send_busy(connection, busy)
             return None
-        member.token = token
-        self._log.event("client_joined", f"{member.name} from {connection.host}")
+        member.token, member.host = token, connection.host
+        self._log.joined(member.name, member.host)
         return member, False
 
     def _join(self, hello: Hello, mode: str, connection: Connection, now: float) -> Member:

@@ -133,7 +133,11 @@ def _from_object(value: Mapping[str, Any], name: str) -> Array:
         raise DataError(f"{name}: {len(raw)} bytes of data do not make {dtype} {shape}")
     if dtype == np.bool_ and raw.strip(b"\0\1"):
         raise DataError(f"{name}: bool data have bytes other than 0 and 1")
-    return np.frombuffer(raw, dtype).reshape(shape)
+    try:
+        return np.frombuffer(raw, dtype).reshape(shape)
+    except ValueError:
+        # Of no elements, with axes that are too large together.
+        raise DataError(f"{name}: {dtype} {shape} is no shape of an array") from None
 
 
 def _to_dtype(spec: ArraySpec, array: Array, name: str) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import traceback
 from typing import Any
 
 from session.errors import OversizeError
@@ -25,7 +24,7 @@ from surreal_like.gateway.policies import Policies
 from surreal_like.gateway.port import Host, make_gate, make_listener
 from surreal_like.gateway.protocol import Protocol
 from surreal_like.gateway.recorder import Rows
-from surreal_like.gateway.refusal_log import DelayedRefusals, RefusalLog
+from surreal_like.gateway.refusal_log import ClientLog, DelayedRefusals
 from surreal_like.gateway.requests import Requests
 from surreal_like.gateway.sessions import Due, Member, Sessions, Timing
 
@@ -58,7 +57,7 @@ class Frontend:
     ) -> None:
         config, log, clock = host.config, host.log, host.clock
         gateway = config.session_config.gateway
-        self._config, self._log, self._now = config, log, clock.now
+        self._config, self._now = config, clock.now
         self._rows, self._policies = rows, policies
         self._protocol = Protocol(rows.frame_spec, config.env_config.action_spec, rows.num_envs)
         self.sessions = Sessions(
@@ -68,7 +67,7 @@ class Frontend:
         )
         self._session_seconds: float = gateway.session_seconds
         self.counters = Counters()
-        self._refusals = RefusalLog(log, clock.now)
+        self._log = ClientLog(log, clock.now)
         self._delayed = DelayedRefusals(clock.now)
         self.curves = ClientCurves()
         self._seeds = Seeds(host.seed, gateway.max_clients)
@@ -87,7 +86,7 @@ class Frontend:
             port,
             limit_bytes=self._protocol.max_message_bytes,
             healthy=lambda: self.open,
-            on_refused=self._refusals.add,
+            on_refused=self._log.refused,
             clock=clock,
         )
         self.admission = Admission(
@@ -95,7 +94,7 @@ class Frontend:
             policies.modes,
             listener=self.listener,
             gate=make_gate(config, host.folder),
-            log=log,
+            log=self._log,
             clock=clock,
             rows=rows,
             leave=self.leave,
@@ -152,14 +151,14 @@ class Frontend:
                 self._receive(member, message, now)
         except Refusal as refusal:
             self._refuse(connection, member, refusal)
-        except Exception:  # noqa: BLE001 - a defect here must not end the other sessions
-            self._log.warning(traceback.format_exc())
+        except Exception as error:  # noqa: BLE001 - a defect here must not end the other sessions
+            self._log.defect(error)
             text = "a defect of the gateway, whose log has the details"
             self._refuse(connection, member, Refusal("internal", text))
 
     def _refuse(self, connection: Connection, member: Member | None, refusal: Refusal) -> None:
         self.counters.refused += 1
-        self._refusals.add(connection.host, f"{refusal.code}: {refusal.text}")
+        self._log.refused(connection.host, f"{refusal.code}: {refusal.text}")
         if refusal.code == "bad_token" and self.admission.under_attack():
             self._delayed.add(connection, refusal)
             return
@@ -216,8 +215,8 @@ class Frontend:
         if member.connection is not None:
             member.connection.owner = None
             replies.send_goodbye(member.connection, reason, reconnect=reconnect)
-        self._log.event(
-            "client_left",
+        self._log.left(
+            member.host,
             f"{member.name}: {reason}, {member.steps} steps, {member.episodes} episodes",
         )
 

@@ -136,10 +136,10 @@ class Protocol:
             )
         token = _text(fields, "token", _TOKEN_CHARACTERS)
         mode = fields.get("mode", "")
-        if mode not in ("", *MODES):
+        if type(mode) is not str or mode not in ("", *MODES):
             raise Refusal("bad_hello", f"mode is {short(mode)}, expected {', '.join(MODES)}")
         name = fields.get("name", "")
-        if name != "" and not (type(name) is str and _NAME.fullmatch(name)):
+        if type(name) is not str or (name and not _NAME.fullmatch(name)):
             raise Refusal(
                 "bad_hello",
                 f"name is {short(name)}, expected at most 64 characters of A-Za-z0-9._-",

@@ -64,6 +64,7 @@ class Member:
         waited_at, warned_at: time of the newest message that its answer is still owed.
         steps, episodes: that it has made and begun.
         joined_at: time of its first welcome.
+        host: address of its first connection.
         token: name of its token; empty without.
         last_return: of its newest episode.
         round_trip_seconds: median that the client has measured and reported, if it does.
@@ -94,6 +95,7 @@ class Member:
     names: set[str] = field(default_factory=set)
     held: bool = False
     last_streams: set[int] | None = None
+    host: str = ""
     resumes: list[str] = field(default_factory=list)
 
 
