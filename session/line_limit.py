@@ -19,9 +19,7 @@ class LineLimit:
         lines: of one sender and one kind in each period.
     """
 
-    def __init__(
-        self, now: Callable[[], float], *, seconds: float = 60.0, lines: int = 1
-    ) -> None:
+    def __init__(self, now: Callable[[], float], *, seconds: float = 60.0, lines: int = 1) -> None:
         self._now, self._seconds, self._lines = now, seconds, lines
         # Sender -> kind -> start of the period, and lines since then.
         self._counts: dict[str, dict[str, tuple[float, int]]] = {}

@@ -32,6 +32,7 @@ from session.errors import ConfigError, MissingExtra, SurrealError, UsageError, 
 from session.folder import RunFolder
 from session.json_file import read_object
 from session.version import VERSION
+from surreal_like.data.bounds import reward_bounds
 from surreal_like.errors import SpecError
 from surreal_like.run.code_archive import git_revision
 from surreal_like.run.named_code import folders_of, named_places
@@ -175,6 +176,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     check_ranges(config)
     check_resolved(config)
     env = config.env_config
+    reward_bounds(env)
     if env.env_name == REMOTE:
         env.obs_spec, env.action_spec = remote_specs(config)
     elif known is not None and _without_specs(env) == _without_specs(known.env_config):

@@ -7,6 +7,7 @@ from typing import Any
 
 from session.errors import OversizeError
 from session.stream.connection import Connection, Event
+from surreal_like.data.bounds import reward_bounds
 from surreal_like.gateway import replies
 from surreal_like.gateway.admission import Admission, Seeds, send_welcome
 from surreal_like.gateway.counters import ClientCurves, Counters
@@ -59,7 +60,9 @@ class Frontend:
         gateway = config.session_config.gateway
         self._config, self._now = config, clock.now
         self._rows, self._policies = rows, policies
-        self._protocol = Protocol(rows.frame_spec, config.env_config.action_spec, rows.num_envs)
+        env = config.env_config
+        rewards = reward_bounds(env) if rows.learned else None
+        self._protocol = Protocol(rows.frame_spec, env.action_spec, rows.num_envs, rewards)
         self.sessions = Sessions(
             gateway.max_clients,
             Timing(gateway.grace_seconds, gateway.idle_seconds, gateway.answer_seconds),

@@ -186,7 +186,7 @@ class ParameterServer(Service):
             self._accounts[key] = account
 
     def _refuse(self, request: Request, refused: Refused) -> None:
-        """Sends a refusal to the peer, and logs one line in a minute for each component and kind."""
+        """Sends a refusal to the peer, and logs a line in a minute for each component and kind."""
         reason, sender = refused.reason, request.message.sender.name
         known = sender if self._context.wire.knows(sender) else ""
         more = self._refusals.admit(known, "stranger" if refused.stranger else "")

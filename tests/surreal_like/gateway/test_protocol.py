@@ -634,3 +634,57 @@ def test_A4_any_message_is_parsed_or_refused(fields: dict[str, Any], kind: str) 
 def test_A4_any_bytes_are_decoded_or_malformed(data: bytes, start: bytes) -> None:
     with suppress(Refusal):
         ONE.parse(decode(start + data, None)[0])
+
+
+# -- bounds of what a learner gets
+
+PARTS = {"small": {"type": "float32", "dim": [2]}, "whole": {"type": "int64", "dim": []}}
+BOX = {"type": "float32", "dim": [2], "low": -3e7, "high": [1.0, math.inf]}
+FREE = {"type": "continuous", "dim": [1]}
+LIMITED = Protocol({"parts": PARTS, "box": BOX}, FREE, rewards=(-1e6, 1e6))
+LIMITED_FOUR = Protocol({"type": "float32", "dim": []}, DISCRETE, 4, rewards=(-1.0, 2e9))
+INSIDE = {"parts": {"small": [1e6, -1e6], "whole": 1_000_000}, "box": [1.0, 1e6]}
+
+
+def limited_step(where: str, value: Any) -> dict[str, Any]:
+    """A step with another value at one place of its observation, or in another field."""
+    fields = {**json.loads(json.dumps(STEP)), "observation": json.loads(json.dumps(INSIDE))}
+    fields["action"] = [0.5]
+    *path, last = where.split(".")
+    holder = fields
+    for key in path:
+        holder = holder[key]
+    holder[last] = value
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "code"),
+    [
+        ("observation.parts.small", [0.0, 1.1e6], "bad_observation"),
+        ("observation.parts.small", np.array([0.0, -1e30], np.float32), "bad_observation"),
+        ("observation.parts.whole", 1_000_001, "bad_observation"),
+        ("observation.parts.whole", np.array(-(2**63), np.int64), "bad_observation"),
+        ("observation.box", [1.5, 0.0], "bad_observation"),
+        ("observation.box", [0.0, 2e6], "bad_observation"),
+        ("reward", 1e12, "bad_reward"),
+        ("reward", -1_000_001, "bad_reward"),
+        ("action", [-2e6], "bad_action"),
+    ],
+)
+def test_numbers_beyond_their_bounds_are_refused(where: str, value: Any, code: str) -> None:
+    refusal = refused(LIMITED, limited_step(where, value))
+    assert (refusal.code, refusal.fatal) == (code, False)
+    assert "expected" in refusal.text
+
+
+def test_numbers_within_their_bounds_are_not() -> None:
+    for where, value in (("reward", -1e6), ("action", [1e6]), ("observation.box", [-3e7, -5e5])):
+        assert isinstance(LIMITED.parse(limited_step(where, value)), Request)
+    rewards = {**STEP, "reward": [-1.0, 0.0, 1.0, 2e9], "terminated": [0] * 4, "truncated": [0] * 4}
+    assert isinstance(LIMITED_FOUR.parse(rewards), Request)
+    assert refused(LIMITED_FOUR, {**rewards, "reward": [0.0, 0.0, -1.5, 0.0]}).code == "bad_reward"
+
+
+def test_where_nothing_is_learned_numbers_need_only_be_finite() -> None:
+    assert isinstance(ONE.parse({**STEP, "reward": 1e30, "observation": [1e30] * 4}), Request)

@@ -922,3 +922,18 @@ def test_A4_garbage_at_all_doors_hurts_no_other_session(stage: Stage) -> None:
     account = stage.finish()
     assert account["unacked"] == 0
     assert account["pushed"] == account["inserted"]
+
+
+def test_values_that_would_spoil_learning_are_refused_counted_and_named_once(stage: Stage) -> None:
+    client = stage.client()
+    client.request("reset")
+    client.seq = 1
+    for _ in range(3):
+        answer = client.request("step", reward=3e38)
+        assert answer["code"] == "bad_reward"
+        assert "from -1e+06 to 1e+06" in answer["message"]
+        client.seq = 1
+    assert client.request("step", reward=1e6)["kind"] == "action"
+    assert stage.service._totals()["refused"] == 3
+    stage.rig.until(lambda: stage.rig.events("client_refused"))
+    assert len(stage.rig.events("client_refused")) == 1
