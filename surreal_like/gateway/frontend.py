@@ -145,6 +145,8 @@ class Frontend:
             if member is None:
                 self._greet(connection, message)
             elif type(message) is Request:
+                if message.info:
+                    self.curves.check_episode(message)
                 ended = self._requests.receive(member, message, now)
                 self.sessions.on_message(member, now)
                 member.session.failures = 0
@@ -203,7 +205,9 @@ class Frontend:
             replies.send_to(member, {"kind": "pong", "t": message.token})
         elif isinstance(message, Metrics):
             self.sessions.on_message(member, now)
-            self.curves.add(member, message)
+            if not self.curves.add(member, message):
+                text = f"numbers of {member.name} are shown as client/other: too many names"
+                self._log.refused(member.host, f"curves: {text}")
             member.session.failures = 0
         else:
             raise Refusal("wrong_state", "this connection has a session already")
