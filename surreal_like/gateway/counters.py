@@ -146,7 +146,7 @@ class ClientCurves:
         return shown
 
     def check_episode(self, request: Request) -> None:
-        """Raises a Refusal for numbers of an episode with names that are too many of all clients."""
+        """Raises a Refusal for numbers of an episode whose names are too many of all clients."""
         for name in request.info["metrics"][0]:
             if not _has_room(self._of_episodes, name, _EPISODE_NAMES):
                 raise Refusal(
