@@ -25,7 +25,7 @@ from surreal_like.gateway.policies import Policies
 from surreal_like.gateway.port import Host, make_gate, make_listener
 from surreal_like.gateway.protocol import Protocol
 from surreal_like.gateway.recorder import Rows
-from surreal_like.gateway.refusal_log import ClientLog, DelayedRefusals
+from surreal_like.gateway.refusal_log import ClientLog
 from surreal_like.gateway.requests import Requests
 from surreal_like.gateway.sessions import Due, Member, Sessions, Timing
 
@@ -71,7 +71,6 @@ class Frontend:
         self._session_seconds: float = gateway.session_seconds
         self.counters = Counters()
         self._log = ClientLog(log, clock.now)
-        self._delayed = DelayedRefusals(clock.now)
         self.curves = ClientCurves()
         self._seeds = Seeds(host.seed, gateway.max_clients)
         self._requests = Requests(
@@ -95,7 +94,6 @@ class Frontend:
         self.admission = Admission(
             self.sessions,
             policies.modes,
-            listener=self.listener,
             gate=make_gate(config, host.folder),
             log=self._log,
             clock=clock,
@@ -131,10 +129,9 @@ class Frontend:
         connection, payload, fault = event
         member: Member | None = connection.owner
         if payload is None and fault is None:
-            self._delayed.discard(connection)
             self._lose(member, connection)
             return
-        if connection.closed or (member is None and connection in self._delayed):
+        if connection.closed:
             return
         try:
             if payload is None:
@@ -164,9 +161,6 @@ class Frontend:
     def _refuse(self, connection: Connection, member: Member | None, refusal: Refusal) -> None:
         self.counters.refused += 1
         self._log.refused(connection.host, f"{refusal.code}: {refusal.text}")
-        if refusal.code == "bad_token" and self.admission.under_attack():
-            self._delayed.add(connection, refusal)
-            return
         if member is not None:
             member.session.failures += 1
             if member.session.failures >= _FAILURES and not refusal.fatal:
@@ -270,7 +264,6 @@ class Frontend:
         for member, what in self.sessions.due(now):
             self._on_due(member, what)
         self.admission.end_revoked()
-        self._delayed.send_due()
 
     def _on_due(self, member: Member, what: Due) -> None:
         if what is Due.left:

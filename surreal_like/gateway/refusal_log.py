@@ -1,4 +1,4 @@
-"""What happens to clients: few lines in a minute for each address, and answers that come later."""
+"""Lines of log about clients: few in a minute for each address, whatever they do."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ import traceback
 from collections.abc import Callable
 
 from session.line_limit import LineLimit
-from session.stream.connection import Connection
-from surreal_like.gateway.messages import Refusal
 from surreal_like.gateway.port import EventLog
-from surreal_like.gateway.replies import send_refusal
 
 # Sessions of one address that are named when they begin, and when they end, in a minute.
 _SESSIONS = 20
-# While there are many wrong tokens, each is answered so late.
-_DELAY_SECONDS = 1.0
 
 
 class ClientLog:
@@ -60,34 +55,3 @@ class ClientLog:
         more = self._refusals.admit("", f"{frame.filename}:{frame.lineno}")
         if more is not None:
             self._log.warning("".join(traceback.format_exception(error)) + more)
-
-
-class DelayedRefusals:
-    """Connections whose refusal is sent later, so that trying tokens takes long.
-
-    Args:
-        now: returns the time in seconds.
-    """
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._waiting: dict[Connection, tuple[float, Refusal]] = {}
-
-    def __contains__(self, connection: Connection) -> bool:
-        return connection in self._waiting
-
-    def add(self, connection: Connection, refusal: Refusal) -> None:
-        """Adds a refusal; what the connection sends until then is to be ignored."""
-        self._waiting[connection] = self._now() + _DELAY_SECONDS, refusal
-
-    def discard(self, connection: Connection) -> None:
-        """Forgets a connection that is gone."""
-        self._waiting.pop(connection, None)
-
-    def send_due(self) -> None:
-        """Sends what is due."""
-        now = self._now()
-        for connection, (due, refusal) in list(self._waiting.items()):
-            if now >= due:
-                del self._waiting[connection]
-                send_refusal(connection, refusal)
