@@ -16,7 +16,7 @@ from surreal_like.join.client import Invitation
 _EXAMPLES = """examples:
   surreal-like launch configs/cartpole_dqn.yaml --on local --host 192.0.2.7   prints the line
   surreal-like join 192.0.2.7:41233 --token sl1-... --agents 4                on another machine
-  surreal-like join 192.0.2.7:41233 --token-file token.txt                    not in the process list
+  surreal-like join 192.0.2.7:41233 --token-file token.txt                    hidden from others
   surreal-like join --print latest                                            a further token
 
 exit code: 0 the run is over, or SIGTERM has asked to leave; 1 the agents or the run were lost;

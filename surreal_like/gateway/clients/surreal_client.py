@@ -14,9 +14,12 @@ with surreal_client.connect("127.0.0.1:7100") as session:
         while not over:
             observation, reward, terminated, truncated, _ = env.step(action)
             over = terminated or truncated
-            action = session.end(reward, observation, truncated=truncated) if over else session.step(reward, observation)
+            if over:
+                session.end(reward, observation, truncated=truncated and not terminated)
+            else:
+                action = session.step(reward, observation)
 ```
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 
