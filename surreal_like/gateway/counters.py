@@ -85,7 +85,7 @@ class Counters:
     """Counters of a gateway, shared by its parts.
 
     Args:
-        cut: episodes that their clients did not end.
+        cut: episodes with recorded rows that their clients did not end.
         refused: messages that were refused.
         resumed: sessions that went on over another connection.
         unrecorded: environment steps whose rows were not recorded, because replay took none.

@@ -845,7 +845,8 @@ def test_K1_the_table_of_clients(
     assert mine.split()[8] == "2.5"
     assert gone.split()[:5] == ["gateway-0", "gone", "train", "away", "-"]
     assert tokens.split() == ["token", "modes", "until"]
-    assert robot.split() == ["robot", "train", "revoked"]
+    # Valid until it is revoked; a revoked one is in no table.
+    assert robot.split() == ["robot", "train", "never"]
     assert clients.run([str(run), "--revoke", "robot"]) == 0
     guarded.rig.pass_time(4.1)
     assert clients.run([str(run)]) == 0
@@ -935,3 +936,13 @@ def test_values_that_would_spoil_learning_are_refused_counted_and_named_once(sta
     assert stage.service._totals()["refused"] == 3
     stage.rig.until(lambda: stage.rig.events("client_refused"))
     assert len(stage.rig.events("client_refused")) == 1
+
+
+@pytest.mark.parametrize(("mode", "cut"), [("train", 1), ("act", 0), ("evaluate", 0)])
+def test_only_recorded_episodes_count_as_cut(stage: Stage, mode: str, cut: int) -> None:
+    client = stage.client(mode=mode)
+    client.request("reset")
+    client.request("step")
+    client.send(kind="bye")
+    assert client.gone()
+    assert stage.service._totals()["episodes_cut"] == cut
