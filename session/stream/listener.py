@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.process.clock import Clock
@@ -84,6 +85,7 @@ class Listener:
         self._newcomers = Newcomers(limits)
         self._ending: deque[Connection] = deque()
         self._lost: list[Connection] = []
+        self._waiting: list[Connection] = []
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -97,6 +99,11 @@ class Listener:
         self.pending = self.looked = False
         now = self._now()
         events: list[Event] = []
+        # Those that have sent many messages go on where they were; meanwhile nothing is read.
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            if not connection.closed:
+                self._take(connection, connection.take, events)
         accepts = False
         for descriptor, mask in self._epoll.poll(0):
             connection = self._connections.get(descriptor)
@@ -105,7 +112,8 @@ class Listener:
                 continue
             if mask & _OUT:
                 self._flush(connection)
-            if mask != _OUT and (connection.ending or not connection.closed):
+            reads = connection.ending or not (connection.closed or connection.waits)
+            if mask != _OUT and reads:
                 self._read(connection, now, events)
         if accepts:
             self._accept(now)
@@ -185,9 +193,16 @@ class Listener:
             return
         if connection.ending:
             return
-        connection.moved_at, before = now, len(events)
+        connection.moved_at = now
+        self._take(connection, partial(connection.receive, data), events)
+
+    def _take(
+        self, connection: Connection, take: Callable[[list[Event]], bool], events: list[Event]
+    ) -> None:
+        """Adds what a connection has complete; a fault, or the end of its protocol, is handled."""
+        before = len(events)
         try:
-            over = connection.receive(data, events)
+            over = take(events)
         except (DecodeError, OversizeError) as fault:
             if not connection.closed:
                 events.append(Event(connection, fault=fault))
@@ -199,6 +214,9 @@ class Listener:
         if len(events) > before:
             # Its owner answers at once: it admits the connection, or closes it.
             self._newcomers.discard(connection)
+        if connection.waits:
+            self._waiting.append(connection)
+            self.pending = True
         if over and not connection.closed:
             self.end(connection)
             self._lost.append(connection)

@@ -164,6 +164,7 @@ class Frontend:
         if member is not None:
             member.session.failures += 1
             if member.session.failures >= _FAILURES and not refusal.fatal:
+                replies.send(connection, refusal.fields())
                 refusal = Refusal("too_many_errors", f"{_FAILURES} errors in a row: {refusal.text}")
         if refusal.fatal or member is None:
             replies.send_refusal(connection, refusal)

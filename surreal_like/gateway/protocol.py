@@ -35,6 +35,7 @@ from surreal_like.gateway.messages import (
     Ping,
     Refusal,
     Request,
+    malformed,
     short,
 )
 
@@ -130,7 +131,9 @@ class Protocol:
             raise refusal_of(error, seq) from None
 
     def _other(self, kind: Any, fields: Fields) -> Incoming:
-        if type(kind) is str and kind in self._others:
+        if type(kind) is not str:
+            malformed(f"kind is {short(kind)}, expected a text: each message has one")
+        if kind in self._others:
             return self._others[kind](fields)
         kinds = ", ".join((*self._requests, *self._others))
         raise Refusal("unknown_kind", f"kind is {short(kind)}, expected one of {kinds}")

@@ -385,3 +385,30 @@ def test_who_has_said_hello_is_not_displaced_by_those_that_come(port: Port) -> N
         client.sendall(hello)
     port.until(lambda: len(port.payloads) == 8)
     assert late[0].recv(10) == b""
+
+
+def test_a_flood_of_one_client_lets_the_messages_of_others_through(port: Port) -> None:
+    flooding, first = port.admitted()
+    modest, second = port.admitted()
+    port.events.clear()
+    flooding.sendall(framed(b"{}") * 1000)
+    modest.sendall(framed(b"{}"))
+    rounds = []
+    while sum(map(len, rounds)) < 1001:
+        rounds.append([event.connection for event in port.listener.poll()])
+    assert max(each.count(first) for each in rounds) == 4
+    # Not after all of the flood, which has come in one piece.
+    reached = next(number for number, each in enumerate(rounds) if second in each)
+    assert reached < 200
+    flooding.sendall(framed(b"{}"))
+    port.until(lambda: port.payloads)
+
+
+def test_a_client_that_floods_and_leaves_is_noticed_after_its_last_message(port: Port) -> None:
+    client, connection = port.admitted()
+    port.events.clear()
+    client.sendall(framed(b"{}") * 100)
+    client.close()
+    port.until(lambda: port.lost)
+    assert len(port.payloads) == 100
+    assert port.events[-1] == (connection, None, None)

@@ -447,7 +447,14 @@ def test_P6_the_other_kinds() -> None:
     assert ONE.parse({"kind": "bye"}) == Bye()
 
 
-@pytest.mark.parametrize("kind", [None, 1, "", "goodbye", "action", ["step"], "__class__"])
+@pytest.mark.parametrize("fields", [{}, {"kind": None}, {"kind": 1}, {"kind": ["step"]}])
+def test_a_message_without_a_kind_is_none(fields: dict[str, Any]) -> None:
+    refusal = refused(ONE, fields)
+    assert (refusal.code, refusal.fatal) == ("malformed", True)
+    assert refusal.text.endswith("expected a text: each message has one")
+
+
+@pytest.mark.parametrize("kind", ["", "goodbye", "action", "__class__"])
 def test_P9_unknown_kind(kind: Any) -> None:
     refusal = refused(ONE, {"kind": kind})
     assert refusal.code == "unknown_kind"

@@ -198,6 +198,7 @@ def before_welcome(stage: Stage, payload: bytes) -> dict[str, Any]:
         (b'{"kind": "step"}', "bad_seq"),
         (b'{"kind": "bye"}', "wrong_state"),
         (b'{"kind": "what"}', "unknown_kind"),
+        (b"{}", "malformed"),
     ],
 )
 def test_P9_before_the_welcome_every_error_is_fatal(
@@ -257,10 +258,27 @@ def test_P9_twenty_errors_in_a_row_are_too_many(stage: Stage) -> None:
     client.request("reset")
     for _ in range(19):
         assert not client.ask(kind="?")["fatal"]
-    answer = client.ask(kind="?")
+    # The last one is answered like all others, and then the session ends.
+    assert client.ask(kind="?")["code"] == "unknown_kind"
+    answer = client.next()
     assert answer["code"] == "too_many_errors"
     assert answer["fatal"]
     assert client.gone()
+
+
+def test_before_the_welcome_a_message_that_is_announced_too_large_is_refused_at_once(
+    stage: Stage,
+) -> None:
+    client = Client(stage)
+    client.send_bytes(struct.pack("<I", 12 << 10))
+    answer = client.next()
+    assert (answer["code"], answer["fatal"]) == ("oversize", True)
+    assert "the limit is 8192" in answer["message"]
+    assert client.gone()
+    # It is the limit of strangers only.
+    other = stage.client()
+    other.request("reset")
+    assert other.request("step", unknown=["x" * 3000] * 4)["kind"] == "action"
 
 
 def test_P9_a_message_that_is_too_large_ends_the_connection_and_not_the_session(
