@@ -178,6 +178,9 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     env = config.env_config
     reward_bounds(env)
     if env.env_name == REMOTE:
+        if "num_envs" not in user.env_config:
+            # Sessions of clients are the only streams that there are.
+            env.num_envs = config.session_config.gateway.num_envs
         env.obs_spec, env.action_spec = remote_specs(config)
     elif known is not None and _without_specs(env) == _without_specs(known.env_config):
         env.obs_spec, env.action_spec = known.env_config.obs_spec, known.env_config.action_spec

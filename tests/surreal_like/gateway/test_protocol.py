@@ -695,3 +695,13 @@ def test_numbers_within_their_bounds_are_not() -> None:
 
 def test_where_nothing_is_learned_numbers_need_only_be_finite() -> None:
     assert isinstance(ONE.parse({**STEP, "reward": 1e30, "observation": [1e30] * 4}), Request)
+
+
+def test_white_space_may_stand_behind_json_and_not_before_it() -> None:
+    assert decode(b'{"kind": "bye"} \r\n', None)[0] == {"kind": "bye"}
+    assert malformed(b' {"kind": "bye"}').startswith("a message is a map")
+
+
+def test_actions_in_json_are_numbers_and_nested_lists() -> None:
+    for action, text in ((np.array([0.5, -0.25], np.float32), "[0.5,-0.25]"), (1, "1")):
+        assert encode({"action": action}, Encoding.json).decode() == f'{{"action":{text}}}'
