@@ -9,7 +9,7 @@ from session.line_limit import LineLimit
 from surreal_like.gateway.port import EventLog
 
 # Sessions of one address that are named when they begin, and when they end, in a minute.
-_SESSIONS = 20
+_SESSIONS = 60
 
 
 class ClientLog:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 import zmq
 
@@ -18,13 +19,13 @@ from session.launchers.launcher import free_ports
 from session.process.clock import CountedClock
 from session.process.component import Component, Topology
 from session.process.context import Context, Launch
-from session.wire import Address, AddressBook, Identity, Wire
+from session.wire import Address, AddressBook, Identity, Message, Wire
 from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, write_keys
 from session.wire.sockets import poll
 from surreal_like.join.agents import further_line, join_line
 from surreal_like.join.client import Admission, Invitation, default_folder, request_admission
-from surreal_like.join.server import ENDPOINT, JoinServer
+from surreal_like.join.server import ENDPOINT, REQUESTS, JoinServer
 from surreal_like.join.tokens import Token, make_token
 from surreal_like.run.own_code import file_hash
 from tests.polling import until
@@ -373,3 +374,26 @@ def test_a_door_needs_keys(tmp_path: Path, host: Host) -> None:
         JoinServer(made)
     made.close()
     context.destroy(0)
+
+
+STRANGE: list[Any] = [
+    *(None, True, -1, 0, 2**64 - 1, -(2**63), 1e300, float("nan"), float("inf")),
+    *("", "x" * 70, b"x" * 65, [], [[]], [None], {}, {"a": {"b": [1]}}, {1: None}),
+    *(msgpack.ExtType(1, b"x"), [msgpack.ExtType(5, b"")], msgpack.Timestamp(1, 2)),
+]
+
+
+@pytest.mark.parametrize("name", ["secret", "agents", "clients", "algorithm_sha256", "unknown"])
+def test_no_type_of_value_passes_where_it_is_not_expected(name: str) -> None:
+    good = {"secret": b"x" * 16, "agents": 1, "clients": ["client-a"], "algorithm_sha256": "x"}
+    schema = REQUESTS["join"]
+    assert schema.complaint(Message("join", good)) is None
+    fitting = {"secret": (bytes,), "clients": (list,), "algorithm_sha256": (str,)}.get(name, ())
+    wrong = 0
+    for value in STRANGE:
+        complaint = schema.complaint(Message("join", {**good, name: value}))
+        assert complaint is None or f"'{name}'" in complaint
+        if complaint is None:
+            assert type(value) in fitting
+        wrong += complaint is not None
+    assert wrong >= len(STRANGE) - 2
