@@ -101,9 +101,9 @@ class Listener:
         events: list[Event] = []
         # Those that have sent many messages go on where they were; meanwhile nothing is read.
         waiting, self._waiting = self._waiting, []
-        for connection in waiting:
-            if not connection.closed:
-                self._take(connection, connection.take, events)
+        for each in waiting:
+            if not each.closed:
+                self._take(each, each.take, events)
         accepts = False
         for descriptor, mask in self._epoll.poll(0):
             connection = self._connections.get(descriptor)

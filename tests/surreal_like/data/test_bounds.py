@@ -26,15 +26,15 @@ def test_what_is_no_range_is_refused(given: Any) -> None:
         reward_bounds({"reward_range": given})
 
 
+WIDE = {"float32": [-1e6, 1e6], "int32": [-1e6, 1e6], "int64": [-1e6, 1e6], "uint32": [0.0, 1e6]}
+
+
 @pytest.mark.parametrize("kind", OBS_TYPES)
 def test_a_spec_without_bounds_gets_those_that_its_dtype_can_hold(kind: str) -> None:
     made = bounded(ArraySpec(kind, (2,)))
-    if kind in ("float32", "int32", "int64"):
-        assert (made.low, made.high) == (-1e6, 1e6)
-    elif kind == "uint32":
-        assert (made.low, made.high) == (0, 1e6)
-    else:
-        assert made.low is made.high is None
+    found = [float(bound) for bound in (made.low, made.high) if bound is not None]
+    # Of the others each value is within them.
+    assert found == WIDE.get(kind, [])
 
 
 def test_a_count_is_its_own_bound() -> None:
