@@ -393,8 +393,8 @@ def test_a_flood_of_one_client_lets_the_messages_of_others_through(port: Port) -
     port.events.clear()
     flooding.sendall(framed(b"{}") * 1000)
     modest.sendall(framed(b"{}"))
-    rounds = []
-    while sum(map(len, rounds)) < 1001:
+    rounds: list[list[Connection]] = []
+    while sum(len(each) for each in rounds) < 1001:
         rounds.append([event.connection for event in port.listener.poll()])
     assert max(each.count(first) for each in rounds) == 4
     # Not after all of the flood, which has come in one piece.

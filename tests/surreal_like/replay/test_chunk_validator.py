@@ -224,7 +224,7 @@ def test_bounds_of_the_spec_and_of_the_config_replace_the_usual_ones() -> None:
 def test_gradients_of_joined_agents_have_bounds() -> None:
     bare = ChunkValidator({"obs_spec": {}, "action_spec": {}})
     bare.distrust("agent-1000")
-    row = {
+    row: dict[str, Any] = {
         "step_type": np.zeros((1, 1), np.uint8),
         "reward": np.zeros((1, 1), np.float32),
         "discount": np.ones((1, 1), np.float32),
