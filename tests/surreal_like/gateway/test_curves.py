@@ -31,7 +31,8 @@ def with_metrics(values: dict[str, float]) -> Request:
 
 
 def test_sessions_without_a_name_have_the_curves_of_their_places() -> None:
-    every, curves, names = sessions(), ClientCurves(), set()
+    every, curves = sessions(), ClientCurves()
+    names: set[str] = set()
     for _ in range(3000):
         member = every.join(hello(), "train", None, 0.0)
         assert curves.add(member, Metrics(ROUND_TRIP))
@@ -52,7 +53,9 @@ def test_names_that_change_with_each_session_share_curves_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(counters, "_CURVES", 30)
-    every, curves, names, shown = sessions(), ClientCurves(), set(), []
+    every, curves = sessions(), ClientCurves()
+    names: set[str] = set()
+    shown: list[bool] = []
     for number in range(200):
         member = every.join(hello(f"robot-{number}"), "train", None, 0.0)
         shown.append(curves.add(member, Metrics({**ROUND_TRIP, f"own {number}": 1.0})))

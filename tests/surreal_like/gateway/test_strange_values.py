@@ -36,16 +36,16 @@ ARRAYS = (
     np.zeros((), np.bool_),
     np.full((2, 2), np.nan, np.float64),
 )
-ANY = (
+ANY: tuple[Any, ...] = (
     *(None, True, -1, 0.5, 2**63, -(2**63), float("nan"), float("-inf"), 1e308, "", "x", [], {}),
     *([[]], [[0.0, 1.0]], [True, None], {"a": {"b": {"c": 1}}}, "y" * 3000, [1] * 2000),
 )
-IN_JSON = (
+IN_JSON: tuple[Any, ...] = (
     *(10**30, -(10**400), [10**40], {"a": 10**40}),
     *({"dtype": "float32", "shape": HUGE, "data": ""}, {"dtype": [], "shape": {}, "data": 1}),
     {"dtype": "float64", "shape": [0] * 9, "data": ""},
 )
-IN_MSGPACK = (
+IN_MSGPACK: tuple[Any, ...] = (
     *ARRAYS,
     *([array] for array in ARRAYS),
     *({"values": array} for array in ARRAYS),
