@@ -32,7 +32,6 @@ from session.errors import ConfigError, MissingExtra, SurrealError, UsageError, 
 from session.folder import RunFolder
 from session.json_file import read_object
 from session.version import VERSION
-from surreal_like.data.bounds import reward_bounds
 from surreal_like.errors import SpecError
 from surreal_like.run.code_archive import git_revision
 from surreal_like.run.named_code import folders_of, named_places
@@ -163,6 +162,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
             support them.
     """
     from surreal_like.algorithm.registry import find_algorithm
+    from surreal_like.data.bounds import reward_bounds
     from surreal_like.experiment.preflight import rehearse
     from surreal_like.gateway.settings import REMOTE, remote_specs
 

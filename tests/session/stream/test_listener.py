@@ -371,7 +371,7 @@ def test_P9_a_defect_ends_one_connection(port: Port, monkeypatch: pytest.MonkeyP
     assert len(port.listener) == 0
 
 
-def test_who_has_said_hello_is_not_displaced_by_those_that_come(port: Port) -> None:
+def test_a_client_that_has_said_hello_is_not_displaced_by_new_ones(port: Port) -> None:
     hello = framed(b"{}")
     clients = [port.connect(hello) for _ in range(4)]
     late = [port.connect() for _ in range(40)]

@@ -181,7 +181,7 @@ def test_a_wrong_secret_is_refused(host: Host, invitation: Invitation) -> None:
     assert request_admission(invitation).names
 
 
-def test_wrong_tokens_lock_nobody_out_and_leave_one_line_a_minute(
+def test_wrong_tokens_lock_no_machine_out_and_leave_one_line_a_minute(
     host: Host, invitation: Invitation
 ) -> None:
     public = Token.decode(invitation.token).server_public

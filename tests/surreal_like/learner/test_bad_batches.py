@@ -135,7 +135,7 @@ def test_a_batch_for_which_learn_raises_is_kept_and_left_out(stage: Stage) -> No
     ]
 
 
-def test_a_kept_batch_names_who_may_have_sent_its_rows(stage: Stage) -> None:
+def test_a_kept_batch_names_the_senders_of_its_shard(stage: Stage) -> None:
     worker = learn(stage)._worker
     stage.until(worker.counts)
     stage.until(lambda: worker.learner.sampled)
