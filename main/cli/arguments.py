@@ -109,7 +109,7 @@ def token_of(given: argparse.Namespace) -> str:
         return given.token if given.token is not None else os.environ.get(TOKEN, "")
     path = Path(given.token_file).expanduser()
     try:
-        if path.is_file() and path.stat().st_mode & _OTHERS:
+        if os.path.isfile(path) and path.stat().st_mode & _OTHERS:
             raise UsageError(f"--token-file {path}: others can read it: chmod 600 {path}")
         token = path.read_text().strip()
     except (OSError, ValueError) as error:
