@@ -1,14 +1,19 @@
-"""Arguments that name an experiment, shared by ``train``, ``launch`` and ``plan``."""
+"""Arguments that several commands share: those that name an experiment, and the token."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import stat
+from pathlib import Path
 
 from session.config.sections import SECTIONS
 from session.errors import UsageError
 from surreal_like.run.request import RunRequest
 
+# Variable of the environment that has a token.
+TOKEN = "SURREAL_LIKE_TOKEN"
+_OTHERS = stat.S_IRGRP | stat.S_IROTH
 # Options of the commands that are fields of a request.
 _OPTIONS = (
     *("algorithm", "env", "seed", "agents", "evals", "host", "insecure", "snapshot"),
@@ -77,6 +82,42 @@ def add_allow_change(parser: argparse.ArgumentParser, key: str) -> None:
         metavar="KEY",
         help=f"with --resume: {key} that may differ; a,b for several",
     )
+
+
+def add_token(parser: argparse.ArgumentParser, made_by: str) -> None:
+    """Adds the arguments for a token; ``made_by`` is the command that prints it."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--token",
+        help=f"made by {made_by}; other users of this machine can see it in the list of "
+        "processes, so rather:",
+    )
+    group.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help=f"file that has the token; without both options it is the variable {TOKEN}",
+    )
+
+
+def token_of(given: argparse.Namespace) -> str:
+    """Returns the token of a parsed command line, of its file or of the environment; else "".
+
+    Raises:
+        UsageError: the file cannot be read, others can read it, or it is empty.
+    """
+    if given.token_file is None:
+        return given.token if given.token is not None else os.environ.get(TOKEN, "")
+    path = Path(given.token_file).expanduser()
+    try:
+        if os.path.isfile(path) and path.stat().st_mode & _OTHERS:
+            raise UsageError(f"--token-file {path}: others can read it: chmod 600 {path}")
+        token = path.read_text().strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"--token-file {path}: {reason}") from None
+    if not token:
+        raise UsageError(f"--token-file {path} is empty, expected a token")
+    return token
 
 
 def request_of(given: argparse.Namespace) -> RunRequest:

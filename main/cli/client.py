@@ -11,12 +11,14 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from main.cli.arguments import TOKEN, add_token, token_of
 from main.cli.parser import Parser
 from session.errors import UsageError
 
 _EXAMPLES = """examples:
   surreal-like client 127.0.0.1:7100 --env gym:CartPole-v1 --num 4
   surreal-like client 127.0.0.1:7100 --env gym:Pendulum-v1 --episodes 10 --render
+  surreal-like client tls://10.0.0.5:7100 --env gym:CartPole-v1 --token-file token.txt
   surreal-like client --copy javascript web
 
 exit code: 0 the run is over, or all episodes are played; 1 the gateway was lost; 2 not let in, or a
@@ -47,21 +49,22 @@ def run(argv: Sequence[str]) -> int:
         if getattr(given, name) < least:
             raise UsageError(f"--{name} is {getattr(given, name)}, expected {least} or more")
 
+    token = token_of(given)
     from surreal_like.gateway.driving import drive, drive_in_processes  # imports gymnasium
 
     if given.num > 1:
         words = [given.address, "--env", given.env, "--episodes", str(given.episodes)]
-        for name in ("mode", "name", "token", "fingerprint"):
+        for name in ("mode", "name", "fingerprint"):
             words += [f"--{name}", getattr(given, name)]
         words += ["--render"] * given.render
-        return drive_in_processes(given.num, words)
+        return drive_in_processes(given.num, words, {TOKEN: token})
     played = drive(
         given.address,
         given.env,
         episodes=given.episodes,
         mode=given.mode,
         name=given.name,
-        token=given.token,
+        token=token,
         fingerprint=given.fingerprint,
         render=given.render,
         say=(lambda line: print(line, flush=True)) if given.episodes else (lambda line: None),
@@ -120,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="episodes of each process; default: until the run is over",
     )
-    parser.add_argument("--token", default="", help="made by surreal-like clients RUN --token NAME")
+    add_token(parser, "surreal-like clients RUN --token NAME")
     parser.add_argument(
         "--fingerprint", default="", help="SHA-256 of the certificate, where no authority signed it"
     )

@@ -126,7 +126,7 @@ def _cells(session: dict[str, Any]) -> list[str]:
 
 
 def _date(until: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(until)) if until else "revoked"
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(until)) if until else "never"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from main.cli.arguments import add_token, token_of
 from main.cli.parser import Parser
 from main.cli.runs import find_run
 from session.errors import UsageError
@@ -15,6 +16,7 @@ from surreal_like.join.client import Invitation
 _EXAMPLES = """examples:
   surreal-like launch configs/cartpole_dqn.yaml --on local --host 192.0.2.7   prints the line
   surreal-like join 192.0.2.7:41233 --token sl1-... --agents 4                on another machine
+  surreal-like join 192.0.2.7:41233 --token-file token.txt                    hidden from others
   surreal-like join --print latest                                            a further token
 
 exit code: 0 the run is over, or SIGTERM has asked to leave; 1 the agents or the run were lost;
@@ -28,7 +30,8 @@ def run(argv: Sequence[str]) -> int:
     if given.print is not None:
         print(further_line(find_run(given.print).path))
         return 0
-    if given.address is None or given.token is None:
+    token = token_of(given)
+    if given.address is None or not token:
         missing = "ADDRESS:PORT" if given.address is None else "--token TOKEN"
         raise UsageError(
             f"{missing} is missing: copy the line that launch --host has printed, or get another "
@@ -38,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(f"--agents is {given.agents}, expected 1 or more")
     invitation = Invitation(
         given.address,
-        given.token,
+        token,
         given.agents,
         Path(given.algorithm).expanduser() if given.algorithm else None,
         Path(given.folder) if given.folder else None,
@@ -51,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "address", nargs="?", metavar="ADDRESS:PORT", help="address that launch --host has printed"
     )
-    parser.add_argument("--token", help="one-time token that launch --host has printed")
+    add_token(parser, "launch --host or join --print, for one machine")
     parser.add_argument(
         "--agents", type=int, default=1, metavar="N", help="number of agents; default: 1"
     )

@@ -28,7 +28,7 @@ _EXAMPLES = """examples:
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    given = _parser().parse_intermixed_args(argv)
+    given = _parser().parse_args(argv)
     with run_detached(request_of(given), _Notes()) as launched:
         print("\n".join(next_steps(path_from_here(launched.folder.path), given.on)))
         if (line := join_line(launched.folder)) is not None:

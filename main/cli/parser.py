@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import NoReturn
 
 from session.did_you_mean import did_you_mean
@@ -26,6 +27,12 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
+        """Returns the arguments; options may stand before, between and after the words."""
+        return self.parse_intermixed_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raises UsageError, with the option that was probably meant in place of an unknown one."""

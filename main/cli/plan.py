@@ -53,7 +53,7 @@ _LEAST_WIDTH = 20
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    given = _parser().parse_intermixed_args(argv)
+    given = _parser().parse_args(argv)
     if (path := tune_file_of(given.words)) is not None:
         return show_tuning(given, path)
     request = request_of(given)

@@ -40,7 +40,7 @@ exit code: 0 goal met, or a budget used where there is no goal; 3 a budget ended
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     started = process_start() if list(argv) == sys.argv[2:] else time.time()
-    given = _parser().parse_intermixed_args(argv)
+    given = _parser().parse_args(argv)
     request = replace(request_of(given), started=started)
     if given.from_snapshot:
         if not given.resume:

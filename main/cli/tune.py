@@ -41,7 +41,7 @@ exit code: 0 the tuning is complete; 1 no trial has a score; 2 wrong command or 
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    given = _parser().parse_intermixed_args(argv)
+    given = _parser().parse_args(argv)
     started = process_start() if list(argv) == sys.argv[2:] else time.time()
     stream = sys.stderr if given.json else sys.stdout
     file, folder = _given(given)

@@ -104,6 +104,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
 OPTIONAL: Mapping[str, str] = MappingProxyType(
     {
         "learner_config.execution_plan": "_str_",
+        "env_config.reward_range": "_list_",
         "session_config.folder": "_str_",
         "session_config.gateway.tls.cert": "_str_",
         "session_config.gateway.tls.key": "_str_",

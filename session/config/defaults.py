@@ -202,6 +202,9 @@ BASE_ENV_CONFIG = Config(
         "info_keys": [],
         # Keys of the info of an episode's last step whose numbers are metrics of the episode.
         "metric_keys": [],
+        # Lowest and highest reward that joined machines and clients of gateways may send; None:
+        # -1e6 and 1e6.
+        "reward_range": None,
         # Type and shape of stacked observations, checked; empty: taken from the environment.
         "obs_spec": {},
         # Type and shape of actions, checked; empty: taken from the environment.

@@ -53,6 +53,8 @@ class Doorway:
 
 
 _TLS_BYTES = 3
+# Most payloads of one connection in a round.
+_PAYLOADS = 4
 
 
 class Event(NamedTuple):
@@ -78,6 +80,7 @@ class Connection:
         deadline: time until which it must be admitted, or until which its end may last.
         moved_at: time of its last progress.
         out: bytes to send.
+        waits: True while further payloads may be complete that were not taken yet.
         socket, mask: for the listener's epoll.
     """
 
@@ -100,6 +103,7 @@ class Connection:
         "out",
         "owner",
         "socket",
+        "waits",
     )
 
     def __init__(self, listener: Listener, end: socket.socket, host: str, now: float) -> None:
@@ -117,7 +121,7 @@ class Connection:
         self._received = 0
         # Of frames in the clear, see :meth:`FrameReader.whole`.
         self._whole: Callable[[bytes], bytes | None] = lambda data: None
-        self._admitted = self.ending = False
+        self._admitted = self.ending = self.waits = False
         self.moved_at, self.deadline = now, now + listener.limits.greeting_seconds
         self.mask = select.EPOLLIN
 
@@ -131,8 +135,10 @@ class Connection:
         if not self._admitted:
             self._admitted = True
             self._listener.on_admitted(self)
-            if self._tls is None and isinstance(self._door, FrameDoor):
-                self._whole = self._door.whole
+            if isinstance(self._door, FrameDoor):
+                self._door.limit(self._listener.door.limit_bytes)
+                if self._tls is None:
+                    self._whole = self._door.whole
 
     def send(self, payload: bytes) -> None:
         """Sends a payload without waiting."""
@@ -191,10 +197,28 @@ class Connection:
         else:
             self._way.feed(data)
             door = self._door = self._way.door
-            if door is None:
-                return False
-        while (payload := door.next()) is not None:
+            if isinstance(door, FrameDoor) and not self._admitted:
+                door.limit(self._listener.limits.greeting_bytes)
+        return self.take(events)
+
+    def take(self, events: list[Event]) -> bool:
+        """Adds a few of the payloads that are complete; the rest waits, see :attr:`waits`.
+
+        Otherwise one connection that sends very many short messages would hold up all others.
+
+        Returns, raises: as :meth:`receive`.
+        """
+        door = self._door
+        self.waits = False
+        if door is None:
+            return False
+        for _ in range(_PAYLOADS):
+            payload = door.next()
+            if payload is None:
+                break
             events.append(Event(self, payload))
+        else:
+            self.waits = True
         if not door.speaks:
             return False
         if self.encoding is None:

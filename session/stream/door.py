@@ -89,6 +89,10 @@ class FrameDoor:
 
     wrapped = staticmethod(framed)
 
+    def limit(self, limit_bytes: int) -> None:
+        """Sets the largest payload from now on."""
+        self._reader.limit_bytes = limit_bytes
+
     @property
     def begun(self) -> bool:
         """True while the rest of a frame is missing."""

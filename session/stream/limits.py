@@ -1,16 +1,14 @@
-"""Bounds of connections from outside: newcomers, wrong tokens, silence; no socket, no clock."""
+"""Bounds of connections from outside: newcomers and silence; no socket, no clock."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from session.stream.connection import Connection
-
-_SHUT_OUT, _SHUT_OUT_SECONDS = 1024, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +18,7 @@ class StreamLimits:
     Args:
         greeting_seconds: time until a connection must be admitted, see :meth:`Connection.admit`.
         greeting_bytes: bytes that it may send before.
-        greeting: connections that are not admitted yet.
+        greeting: connections that are not admitted yet; of more, the oldest one is ended.
         greeting_per_host: the same from one address.
         waiting_bytes: nothing is read from a client while more bytes wait to be sent to it.
         stalled_seconds: time without progress inside a message after which a connection is lost.
@@ -35,7 +33,7 @@ class StreamLimits:
 
 
 class Newcomers:
-    """Connections that have not introduced themselves, and addresses that are shut out.
+    """Connections of which no message has come, the oldest first.
 
     Args:
         limits: bounds.
@@ -45,17 +43,28 @@ class Newcomers:
         self._limits = limits
         self._connections: dict[Connection, None] = {}
         self._hosts: Counter[str] = Counter()
-        self._shut_out: dict[str, float] = {}
 
-    def refusal(self, host: str, now: float) -> str:
-        """Returns the reason to close a new connection of an address; "" if there is none."""
-        if now < self._shut_out.get(host, 0.0):
-            return "closed out after many wrong tokens"
+    def is_full(self, host: str) -> bool:
+        """Returns True if there is no place for another one of an address."""
         limits = self._limits
         full = len(self._connections) >= limits.greeting
-        if full or self._hosts[host] >= limits.greeting_per_host:
-            return "too many connections that have not introduced themselves"
-        return ""
+        return full or self._hosts[host] >= limits.greeting_per_host
+
+    def oldest(self, host: str, new: Container[Connection]) -> Connection | None:
+        """Returns the connection whose place a new one of an address takes.
+
+        A client says hello at once, so the oldest one is the last that will. To refuse new ones
+        would let one client keep out all others of its address.
+
+        Args:
+            host: the address; if it has its share of places, the connection is one of its own.
+            new: connections that were accepted just now stay: they could say nothing yet.
+        """
+        crowded = self._hosts[host] >= self._limits.greeting_per_host
+        for each in self._connections:
+            if each not in new and (each.host == host or not crowded):
+                return each
+        return None
 
     def add(self, connection: Connection) -> None:
         """Adds a new connection."""
@@ -73,12 +82,3 @@ class Newcomers:
     def late(self, now: float) -> Iterator[Connection]:
         """Yields the connections whose time is up."""
         yield from [each for each in self._connections if now >= each.deadline]
-
-    def shut_out(self, host: str, now: float) -> None:
-        """Has all new connections of an address refused for a minute."""
-        if len(self._shut_out) < _SHUT_OUT:
-            self._shut_out[host] = now + _SHUT_OUT_SECONDS
-
-    def forget(self, now: float) -> None:
-        """Forgets the addresses whose minute is over."""
-        self._shut_out = {host: until for host, until in self._shut_out.items() if now < until}

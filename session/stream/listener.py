@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.process.clock import Clock
@@ -18,7 +19,8 @@ from session.stream.limits import Newcomers, StreamLimits
 _LIMITS = StreamLimits()
 _READ_BYTES = 1 << 16
 _BACKLOG = 256
-_ACCEPTS_AT_ONCE = 64
+# Few: those that wait longer lose no time, and those that are accepted can say hello first.
+_ACCEPTS_AT_ONCE = 16
 _CHORES_SECONDS = 0.25
 # After the last answer the rest of what the client sends is read and dropped for so long: to close
 # at once would reset the connection, and the client would not see the answer.
@@ -44,7 +46,7 @@ class Listener:
 
     Attributes:
         port: bound port.
-        refused: connections that were closed at accept, by a bound, or because of TLS.
+        refused: connections that were closed by a bound, or because of TLS.
 
     Raises:
         ConfigError: the port cannot be bound.
@@ -83,6 +85,7 @@ class Listener:
         self._newcomers = Newcomers(limits)
         self._ending: deque[Connection] = deque()
         self._lost: list[Connection] = []
+        self._waiting: list[Connection] = []
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -96,15 +99,24 @@ class Listener:
         self.pending = self.looked = False
         now = self._now()
         events: list[Event] = []
+        # Those that have sent many messages go on where they were; meanwhile nothing is read.
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.closed:
+                self._take(each, each.take, events)
+        accepts = False
         for descriptor, mask in self._epoll.poll(0):
             connection = self._connections.get(descriptor)
             if connection is None:
-                self._accept(now)
+                accepts = True
                 continue
             if mask & _OUT:
                 self._flush(connection)
-            if mask != _OUT and (connection.ending or not connection.closed):
+            reads = connection.ending or not (connection.closed or connection.waits)
+            if mask != _OUT and reads:
                 self._read(connection, now, events)
+        if accepts:
+            self._accept(now)
         if now >= self._chores_at:
             self._chores_at = now + _CHORES_SECONDS
             self._check_deadlines(now)
@@ -123,6 +135,7 @@ class Listener:
     # -- accepting
 
     def _accept(self, now: float) -> None:
+        new: set[Connection] = set()
         for _ in range(_ACCEPTS_AT_ONCE):
             try:
                 end, address = self._server.accept()
@@ -133,14 +146,16 @@ class Listener:
                     self._accepts_at = now + 1.0
                 return
             host = str(address[0])
-            reason = self._newcomers.refusal(host, now)
-            if reason:
-                self.refuse(host, reason)
-                end.close()
-                continue
-            self._open(end, host, now)
+            if self._newcomers.is_full(host):
+                oldest = self._newcomers.oldest(host, new)
+                self.refuse(host, "too many connections that have not said hello")
+                if oldest is None:
+                    end.close()
+                    continue
+                self.lose(oldest)
+            new.add(self._open(end, host, now))
 
-    def _open(self, end: socket.socket, host: str, now: float) -> None:
+    def _open(self, end: socket.socket, host: str, now: float) -> Connection:
         end.setblocking(False)
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -150,15 +165,12 @@ class Listener:
         self._connections[end.fileno()] = connection
         self._epoll.register(end, _IN)
         self._newcomers.add(connection)
+        return connection
 
     def refuse(self, host: str, reason: str) -> None:
         """Counts a connection that is closed by a bound, with the reason for the log."""
         self.refused += 1
         self._on_refused(host, reason)
-
-    def shut_out(self, host: str) -> None:
-        """Closes all new connections of an address for a minute."""
-        self._newcomers.shut_out(host, self._now())
 
     def on_admitted(self, connection: Connection) -> None:
         """Counts a connection no longer as one that has to introduce itself."""
@@ -182,8 +194,15 @@ class Listener:
         if connection.ending:
             return
         connection.moved_at = now
+        self._take(connection, partial(connection.receive, data), events)
+
+    def _take(
+        self, connection: Connection, take: Callable[[list[Event]], bool], events: list[Event]
+    ) -> None:
+        """Adds what a connection has complete; a fault, or the end of its protocol, is handled."""
+        before = len(events)
         try:
-            over = connection.receive(data, events)
+            over = take(events)
         except (DecodeError, OversizeError) as fault:
             if not connection.closed:
                 events.append(Event(connection, fault=fault))
@@ -192,6 +211,12 @@ class Listener:
             self.refuse(connection.host, f"a defect of this program: {error!r}")
             self.lose(connection)
             return
+        if len(events) > before:
+            # Its owner answers at once: it admits the connection, or closes it.
+            self._newcomers.discard(connection)
+        if connection.waits:
+            self._waiting.append(connection)
+            self.pending = True
         if over and not connection.closed:
             self.end(connection)
             self._lost.append(connection)
@@ -268,7 +293,6 @@ class Listener:
             self.lose(connection)
         while self._ending and (now >= self._ending[0].deadline or not self._ending[0].ending):
             self._drop(self._ending.popleft())
-        self._newcomers.forget(now)
         stalled = now - self.limits.stalled_seconds
         for connection in list(self._connections.values()):
             stuck = connection.begun or connection.out

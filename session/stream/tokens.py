@@ -8,7 +8,6 @@ import json
 import os
 import re
 import secrets
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +27,6 @@ _SHAPE = {
 }
 _DAY_SECONDS = 86_400.0
 _READ_SECONDS = 2.0
-# More wrong tokens than this within a minute are an attack.
-_WRONG, _WRONG_SECONDS = 20, 60.0
 
 
 class ClientToken(NamedTuple):
@@ -133,7 +130,6 @@ class TokenGate:
         self._folder = folder
         self._tokens: list[ClientToken] = []
         self._read_at = -_READ_SECONDS
-        self._wrong: deque[float] = deque(maxlen=_WRONG)
 
     def find(self, token: str, mode: str, *, now: float, wall: float) -> str | None:
         """Returns the name of a valid token, else None; each takes the same time.
@@ -150,19 +146,12 @@ class TokenGate:
             valid = (not each.modes or mode in each.modes) and not 0 < each.until <= wall
             if hmac.compare_digest(each.digest, digest) and valid:
                 found = each.name
-        if found is None:
-            self._wrong.append(now)
         return found
 
     def valid(self, name: str, *, now: float, wall: float) -> bool:
         """Returns False once a token was revoked, or has ended."""
         self._refresh(now)
         return any(each.name == name and not 0 < each.until <= wall for each in self._tokens)
-
-    def under_attack(self, now: float) -> bool:
-        """Returns True if very many wrong tokens came within the last minute."""
-        wrong = self._wrong
-        return len(wrong) == _WRONG and now - wrong[0] <= _WRONG_SECONDS
 
     def _refresh(self, now: float) -> None:
         if now - self._read_at >= _READ_SECONDS:

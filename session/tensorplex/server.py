@@ -70,12 +70,14 @@ class Tensorplex(Collector):
             return
         client_id, step = record["id"], record["step"]
         folder = self._groups.place(client_id, "any").folder
-        self._bound(client_id, record)
+        record, left_out = self._within_bounds(client_id, record)
         values = summary_values(record, arrays, lambda tag: self._groups.place(client_id, tag).tag)
         self._files.add(folder, record["time"], step, values)
         self._steps[sender.name] = step
         if self._page is not None:
             self._remember(client_id, record)
+        if left_out:
+            raise Bound(f"'{client_id}' reports more than {_TAGS} different metrics")
 
     def component_of(self, record: Mapping[str, Any]) -> str:
         """Name of the component in a metric: ``agent-3`` for the id ``agent/3``."""
@@ -128,8 +130,14 @@ class Tensorplex(Collector):
     def _rows(self) -> list[dict[str, Any]]:
         return self._table.rows(self._context.clock.now())
 
-    def _bound(self, client_id: str, record: Mapping[str, Any]) -> None:
-        """Raises Bound if a record would exceed the number of files or curves."""
+    def _within_bounds(
+        self, client_id: str, record: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], bool]:
+        """Returns a record without the metrics that are too many, and True if there are such.
+
+        Raises:
+            Bound: nothing of it is left, or there are too many clients.
+        """
         if client_id not in self._tags:
             script = is_client(name_of(client_id))
             most = _SCRIPTS if script else _CLIENTS + len(self._context.topology.components)
@@ -138,10 +146,15 @@ class Tensorplex(Collector):
             self._clients[script] += 1
             self._tags[client_id] = set()
         tags = self._tags[client_id]
-        new = set(record["values"] if record["kind"] == "scalars" else (record["tag"],)) - tags
-        if len(tags) + len(new) > _TAGS:
+        given = record["values"] if record["kind"] == "scalars" else (record["tag"],)
+        new = [tag for tag in given if tag not in tags]
+        room = _TAGS - len(tags)
+        tags.update(new[:room])
+        if len(new) <= room:
+            return record, False
+        if record["kind"] != "scalars":
             raise Bound(f"'{client_id}' reports more than {_TAGS} different metrics")
-        tags |= new
+        return {**record, "values": {tag: given[tag] for tag in given if tag in tags}}, True
 
     def _remember(self, client_id: str, record: Mapping[str, Any]) -> None:
         if record["kind"] == "scalar":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import zmq
 
+from session.line_limit import LineLimit
 from session.wire.codec import Identity
 from session.wire.endpoint import AddressBook
 from session.wire.poll import poll
@@ -16,8 +18,6 @@ from session.wire.security import Security
 from session.wire.socket import Counters, Socket
 from session.wire.sockets import PublisherSocket, PullSocket, PushSocket, SubscriberSocket
 from session.wire.zap_handler import ZapHandler
-
-_COMPLAINTS = 1000
 
 
 class Wire:
@@ -66,7 +66,7 @@ class Wire:
         self._zap: ZapHandler | None = None
         self._warnings: list[str] = []
         self._on_reject = on_reject
-        self._complained: set[tuple[str, str, str]] = set()
+        self._complaints = LineLimit(time.monotonic, seconds=math.inf)
 
     def pull(
         self, endpoint: str, kinds: Kinds | None = None, *, high_water_mark: int = 8
@@ -192,7 +192,6 @@ class Wire:
         All names that no component of this run has count as one sender, so that the record of
         reports is bounded by the names of the run.
         """
-        key = (endpoint, sender if self.knows(sender) else "", kind)
-        if key not in self._complained and len(self._complained) < _COMPLAINTS:
-            self._complained.add(key)
+        known = sender if self.knows(sender) else ""
+        if self._complaints.admit(f"{endpoint}/{known}", kind) is not None:
             self._on_reject(endpoint, sender, reason)

@@ -6,6 +6,7 @@ be busy for seconds, in which every new peer would be lost.
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import threading
@@ -19,6 +20,7 @@ import zmq
 from zmq.utils import z85
 
 from session.errors import UsageError
+from session.line_limit import LineLimit
 from session.wire.connection_limits import OpenConnection, OpenConnections, end_connection
 from session.wire.connection_monitor import (
     ACCEPTED,
@@ -35,7 +37,6 @@ from session.wire.security import Security
 
 _ZAP = "inproc://zeromq.zap.01"
 _EVENTS = ACCEPTED | LOST | WRONG_KEY | WRONG_PROTOCOL | BROKEN_OFF | STOPPED
-_REPORTED = 1000
 _REFUSALS = 100
 _END_SECONDS = 5.0
 _SWEEP_MILLISECONDS = 100
@@ -80,7 +81,7 @@ class ZapHandler:
         self._new: SimpleQueue[Watched] = SimpleQueue()
         self._watched: list[Watched] = []
         self._refusals: deque[str] = deque(maxlen=_REFUSALS)
-        self._reported: set[tuple[str, str]] = set()
+        self._reports = LineLimit(time.monotonic, seconds=math.inf)
         self._refused = 0
         self._sweep_at = 0.0
         self._ending = False
@@ -253,9 +254,7 @@ class ZapHandler:
     def _report(self, endpoint: str, source: str, reason: str) -> None:
         self._refused += 1
         # Reported once and bounded: a port scan must not fill the log.
-        origin = (endpoint, source)
-        if origin not in self._reported and len(self._reported) < _REPORTED:
-            self._reported.add(origin)
+        if self._reports.admit(f"{endpoint} {source}") is not None:
             source_text = f" from {source}" if source else ""
             self._refusals.append(f"{endpoint}: refused a connection{source_text}: {reason}")
 

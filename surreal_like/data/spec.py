@@ -82,25 +82,31 @@ class ArraySpec:
         if self.num is not None:
             wrong = (array < 0) | (array >= self.num)
             if np.count_nonzero(wrong):
-                _refuse(name, array, wrong, f"expected 0 to below {self.num.tolist()}")
+                _refuse(name, array, wrong, "expected 0 to below {}", self.num)
         if bounds and self.low is not None:
             wrong = array < self.low
             if np.count_nonzero(wrong):
-                _refuse(name, array, wrong, f"expected at least {self.low.tolist()}")
+                _refuse(name, array, wrong, "expected at least {}", self.low)
         if bounds and self.high is not None:
             wrong = array > self.high
             if np.count_nonzero(wrong):
-                _refuse(name, array, wrong, f"expected at most {self.high.tolist()}")
+                _refuse(name, array, wrong, "expected at most {}", self.high)
 
 
 def _refuse(
-    name: str, array: npt.NDArray[Any], wrong: npt.NDArray[np.bool_], expected: str
+    name: str,
+    array: npt.NDArray[Any],
+    wrong: npt.NDArray[np.bool_],
+    expected: str,
+    bound: npt.NDArray[Any] | None = None,
 ) -> None:
-    """Raises DataError for the first wrong value."""
+    """Raises DataError for the first wrong value, with the bound of its place."""
     where = tuple(np.argwhere(wrong)[0].tolist())
     value = array[where].item()
     shown = "NaN" if value != value else value
     place = f" at {list(where)} of {list(array.shape)}" if where else ""
+    if bound is not None:
+        expected = expected.format(np.broadcast_to(bound, array.shape)[where].item())
     raise DataError(f"{name}: {shown}{place}, {expected}")
 
 

@@ -162,6 +162,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
             support them.
     """
     from surreal_like.algorithm.registry import find_algorithm
+    from surreal_like.data.bounds import reward_bounds
     from surreal_like.experiment.preflight import rehearse
     from surreal_like.gateway.settings import REMOTE, remote_specs
 
@@ -175,7 +176,11 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     check_ranges(config)
     check_resolved(config)
     env = config.env_config
+    reward_bounds(env)
     if env.env_name == REMOTE:
+        if "num_envs" not in user.env_config:
+            # Sessions of clients are the only streams that there are.
+            env.num_envs = config.session_config.gateway.num_envs
         env.obs_spec, env.action_spec = remote_specs(config)
     elif known is not None and _without_specs(env) == _without_specs(known.env_config):
         env.obs_spec, env.action_spec = known.env_config.obs_spec, known.env_config.action_spec

@@ -9,15 +9,14 @@ from typing import Any
 from session.config import Config
 from session.process.clock import Clock
 from session.stream.connection import Connection
-from session.stream.listener import Listener
 from session.stream.tokens import TokenGate
 from session.version import VERSION as RELEASE
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import plain
 from surreal_like.experiment.machine import find_available_bytes
 from surreal_like.gateway.messages import VERSION, Hello, Refusal, short
-from surreal_like.gateway.port import EventLog
 from surreal_like.gateway.recorder import Rows
+from surreal_like.gateway.refusal_log import ClientLog
 from surreal_like.gateway.replies import send, send_busy, send_goodbye
 from surreal_like.gateway.sessions import Busy, Member, Sessions
 
@@ -35,9 +34,8 @@ class Admission:
     Args:
         sessions: all of this gateway.
         modes: of its sessions.
-        listener: has the newcomers.
         gate: checks tokens; None: clients need none.
-        log: gets events and warnings.
+        log: of clients.
         clock: for sessions and tokens.
         rows: of its sessions.
         leave: ends a session, for a reason.
@@ -52,16 +50,15 @@ class Admission:
         sessions: Sessions,
         modes: Mapping[str, Any],
         *,
-        listener: Listener,
         gate: TokenGate | None,
-        log: EventLog,
+        log: ClientLog,
         clock: Clock,
         rows: Rows,
         leave: Leave,
     ) -> None:
         self.draining = self.over = False
         self._sessions, self._modes = sessions, modes
-        self._listener, self._gate, self._log = listener, gate, log
+        self._gate, self._log = gate, log
         self._clock = clock
         self._rows = rows
         self._leave = leave
@@ -80,7 +77,7 @@ class Admission:
             raise Refusal("wrong_state", "the first message of a connection is hello")
         mode = message.mode or next(iter(self._modes))
         # The token comes first: strangers learn nothing of this gateway.
-        token = self._check_token(connection, message, mode)
+        token = self._check_token(message, mode)
         if mode not in self._modes:
             known = ", ".join(self._modes)
             raise Refusal("not_supported", f"this gateway has no mode {mode}: {known}")
@@ -107,8 +104,8 @@ class Admission:
         except Busy as busy:
             send_busy(connection, busy)
             return None
-        member.token = token
-        self._log.event("client_joined", f"{member.name} from {connection.host}")
+        member.token, member.host = token, connection.host
+        self._log.joined(member.name, member.host)
         return member, False
 
     def _join(self, hello: Hello, mode: str, connection: Connection, now: float) -> Member:
@@ -121,7 +118,7 @@ class Admission:
             self._leave(displaced, "displaced")
         return self._sessions.join(hello, mode, connection, now)
 
-    def _check_token(self, connection: Connection, hello: Hello, mode: str) -> str:
+    def _check_token(self, hello: Hello, mode: str) -> str:
         """Returns the name of the client's token; empty if clients need none.
 
         Raises:
@@ -132,14 +129,8 @@ class Admission:
         now, wall = self._clock.now(), self._clock.time()
         name = self._gate.find(hello.token, mode, now=now, wall=wall)
         if name is None:
-            if self._gate.under_attack(now):
-                self._listener.shut_out(connection.host)
             raise Refusal("bad_token", "this token is not valid here")
         return name
-
-    def under_attack(self) -> bool:
-        """Returns True if very many wrong tokens came within the last minute."""
-        return self._gate is not None and self._gate.under_attack(self._clock.now())
 
     def end_revoked(self) -> None:
         """Ends the sessions whose tokens are no longer valid."""

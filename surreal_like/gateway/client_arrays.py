@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from session.nest import Array, Nest
+from surreal_like.data.bounds import LARGEST, bounded
 from surreal_like.data.spec import ArraySpec
 from surreal_like.errors import DataError
 from surreal_like.gateway.messages import short
@@ -28,10 +29,16 @@ class ClientArray:
         spec: of one stream.
         name: for the errors.
         num_envs: N, streams of a session.
+        limited: True: numbers without bounds of their own have those of :func:`bounded`.
     """
 
-    def __init__(self, spec: ArraySpec, name: str, num_envs: int = 1) -> None:
-        self._spec, self._name, self._dtype = spec, name, spec.dtype
+    def __init__(
+        self, spec: ArraySpec, name: str, num_envs: int = 1, *, limited: bool = False
+    ) -> None:
+        self._spec = bounded(spec) if limited else spec
+        self._name, self._dtype = name, spec.dtype
+        # Compared at once where there are no other bounds.
+        self._limit = LARGEST if limited and self._spec is not spec else math.inf
         self._shape = spec.dim if num_envs == 1 else (num_envs, *spec.dim)
         self._single = num_envs == 1
         self._is_float = spec.dtype.kind == "f"
@@ -52,11 +59,16 @@ class ClientArray:
         array: Array = value if fits else self._converted(value)
         if array.shape != self._shape:
             raise self._misshapen(array.shape)
-        if self._has_bounds or (
-            self._is_float and np.count_nonzero(np.isfinite(array)) < array.size
-        ):
+        if self._has_bounds or not self._is_usual(array):
             self._spec.check_values(self._name, array)
         return array[None] if self._single else array
+
+    def _is_usual(self, array: Array) -> bool:
+        """Returns True if no number can be wrong; for an array without bounds of its own."""
+        if self._limit < math.inf and array.size:
+            least, most = np.minimum.reduce(array, axis=None), np.maximum.reduce(array, axis=None)
+            return bool(-self._limit <= least and most <= self._limit)
+        return not self._is_float or np.count_nonzero(np.isfinite(array)) == array.size
 
     def _converted(self, value: Any) -> Array:
         """Returns an array of the dtype."""
@@ -82,14 +94,16 @@ class ClientNest:
         spec: nest of specs of one stream.
         path: of the nest, for the errors.
         num_envs: N, streams of a session.
+        limited: as of :class:`ClientArray`.
     """
 
-    def __init__(self, spec: Nest, path: str, num_envs: int) -> None:
+    def __init__(self, spec: Nest, path: str, num_envs: int, *, limited: bool = False) -> None:
         self._path = path
         self._is_tuple = isinstance(spec, tuple)
         children = enumerate(spec) if self._is_tuple else spec.items()
         self._parts = {
-            str(key): client_field(child, f"{path}/{key}", num_envs) for key, child in children
+            str(key): client_field(child, f"{path}/{key}", num_envs, limited=limited)
+            for key, child in children
         }
 
     def of(self, value: Any) -> Nest:
@@ -106,11 +120,12 @@ class ClientNest:
         return tuple(parts.values()) if self._is_tuple else parts
 
 
-def client_field(spec: Nest, path: str, num_envs: int) -> ClientArray | ClientNest:
+def client_field(
+    spec: Nest, path: str, num_envs: int, *, limited: bool = False
+) -> ClientArray | ClientNest:
     """Returns the field of messages for an array, or a nest of arrays."""
-    if isinstance(spec, ArraySpec):
-        return ClientArray(spec, path, num_envs)
-    return ClientNest(spec, path, num_envs)
+    kind = ClientArray if isinstance(spec, ArraySpec) else ClientNest
+    return kind(spec, path, num_envs, limited=limited)
 
 
 def _from_object(value: Mapping[str, Any], name: str) -> Array:
@@ -133,7 +148,11 @@ def _from_object(value: Mapping[str, Any], name: str) -> Array:
         raise DataError(f"{name}: {len(raw)} bytes of data do not make {dtype} {shape}")
     if dtype == np.bool_ and raw.strip(b"\0\1"):
         raise DataError(f"{name}: bool data have bytes other than 0 and 1")
-    return np.frombuffer(raw, dtype).reshape(shape)
+    try:
+        return np.frombuffer(raw, dtype).reshape(shape)
+    except ValueError:
+        # Of no elements, with axes that are too large together.
+        raise DataError(f"{name}: {dtype} {shape} is no shape of an array") from None
 
 
 def _to_dtype(spec: ArraySpec, array: Array, name: str) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from surreal_like.gateway.messages import METRIC_NAMES, Metrics, Refusal
+from surreal_like.gateway.messages import METRIC_NAMES, Metrics, Refusal, Request
 from surreal_like.gateway.sessions import Member
 
 # Of more times, the newest are used.
@@ -85,7 +85,7 @@ class Counters:
     """Counters of a gateway, shared by its parts.
 
     Args:
-        cut: episodes that their clients did not end.
+        cut: episodes with recorded rows that their clients did not end.
         refused: messages that were refused.
         resumed: sessions that went on over another connection.
         unrecorded: environment steps whose rows were not recorded, because replay took none.
@@ -105,16 +105,27 @@ class Counters:
 
 # Of a client that measures its own round trips.
 _ROUND_TRIP = "latency_p50_seconds"
+# Names of curves of clients, and of numbers of their episodes, since the start of a gateway.
+# Tensorplex takes 2,000 of a component: its own ones need room, too.
+_CURVES, _EPISODE_NAMES = 1000, 256
+# Place of the numbers of all sessions that have no curves of their own.
+_OTHERS = "other"
 
 
 class ClientCurves:
-    """Keeps the newest number of each name until it is reported."""
+    """Keeps the newest number of each name until it is reported; bounds the names."""
 
     def __init__(self) -> None:
         self._values: dict[str, float] = {}
+        self._curves: set[str] = set()
+        self._of_others: set[str] = set()
+        self._of_episodes: set[str] = set()
 
-    def add(self, member: Member, message: Metrics) -> None:
+    def add(self, member: Member, message: Metrics) -> bool:
         """Adds the numbers of a session.
+
+        Returns:
+            False if there are too many curves already: then they count for those of all others.
 
         Raises:
             Refusal: a session has too many names.
@@ -124,10 +135,35 @@ class ClientCurves:
             member.names.difference_update(message.values)
             raise Refusal("bad_metric", f"values: more than {METRIC_NAMES} names in this session")
         member.round_trip_seconds = message.values.get(_ROUND_TRIP, member.round_trip_seconds)
+        shown = True
         for name, value in message.values.items():
-            self._values[f"client/{member.name}/{name}"] = value
+            curve = f"client/{member.curve}/{name}"
+            if not _has_room(self._curves, curve, _CURVES):
+                shown, curve = False, f"client/{_OTHERS}/{name}"
+                if not _has_room(self._of_others, curve, METRIC_NAMES):
+                    continue
+            self._values[curve] = value
+        return shown
+
+    def check_episode(self, request: Request) -> None:
+        """Raises a Refusal for numbers of an episode whose names are too many of all clients."""
+        for name in request.info["metrics"][0]:
+            if not _has_room(self._of_episodes, name, _EPISODE_NAMES):
+                raise Refusal(
+                    "bad_metric",
+                    f"metrics: {name} is new, and clients of this gateway have used "
+                    f"{_EPISODE_NAMES} names of numbers of episodes already",
+                    request.seq,
+                )
 
     def pop(self) -> dict[str, float]:
         """Returns the numbers since the last call, the newest of each name."""
         values, self._values = self._values, {}
         return values
+
+
+def _has_room(names: set[str], name: str, most: int) -> bool:
+    """Adds a name unless there are so many others; returns True if it is there."""
+    if name not in names and len(names) < most:
+        names.add(name)
+    return name in names

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -123,15 +124,17 @@ def sendable(obs: Any) -> Any:
     return obs
 
 
-def drive_in_processes(number: int, words: Sequence[str]) -> int:
+def drive_in_processes(number: int, words: Sequence[str], secrets: Mapping[str, str]) -> int:
     """Runs ``surreal-like client`` in several processes; returns the largest exit code.
 
     Args:
         number: of processes.
-        words: arguments of the command.
+        words: arguments of the command, which other users of this machine can see.
+        secrets: variables of their environment.
     """
     command = [sys.executable, "-P", "-m", "main.cli", "client", *words]
-    processes = [subprocess.Popen(command) for _ in range(number)]
+    environment = {**os.environ, **secrets}
+    processes = [subprocess.Popen(command, env=environment) for _ in range(number)]
     try:
         return max(process.wait() for process in processes)
     except KeyboardInterrupt:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import traceback
 from typing import Any
 
 from session.errors import OversizeError
 from session.stream.connection import Connection, Event
+from surreal_like.data.bounds import reward_bounds
 from surreal_like.gateway import replies
 from surreal_like.gateway.admission import Admission, Seeds, send_welcome
 from surreal_like.gateway.counters import ClientCurves, Counters
@@ -25,7 +25,7 @@ from surreal_like.gateway.policies import Policies
 from surreal_like.gateway.port import Host, make_gate, make_listener
 from surreal_like.gateway.protocol import Protocol
 from surreal_like.gateway.recorder import Rows
-from surreal_like.gateway.refusal_log import DelayedRefusals, RefusalLog
+from surreal_like.gateway.refusal_log import ClientLog
 from surreal_like.gateway.requests import Requests
 from surreal_like.gateway.sessions import Due, Member, Sessions, Timing
 
@@ -58,9 +58,11 @@ class Frontend:
     ) -> None:
         config, log, clock = host.config, host.log, host.clock
         gateway = config.session_config.gateway
-        self._config, self._log, self._now = config, log, clock.now
+        self._config, self._now = config, clock.now
         self._rows, self._policies = rows, policies
-        self._protocol = Protocol(rows.frame_spec, config.env_config.action_spec, rows.num_envs)
+        env = config.env_config
+        rewards = reward_bounds(env) if rows.learned else None
+        self._protocol = Protocol(rows.frame_spec, env.action_spec, rows.num_envs, rewards)
         self.sessions = Sessions(
             gateway.max_clients,
             Timing(gateway.grace_seconds, gateway.idle_seconds, gateway.answer_seconds),
@@ -68,8 +70,7 @@ class Frontend:
         )
         self._session_seconds: float = gateway.session_seconds
         self.counters = Counters()
-        self._refusals = RefusalLog(log, clock.now)
-        self._delayed = DelayedRefusals(clock.now)
+        self._log = ClientLog(log, clock.now)
         self.curves = ClientCurves()
         self._seeds = Seeds(host.seed, gateway.max_clients)
         self._requests = Requests(
@@ -87,15 +88,14 @@ class Frontend:
             port,
             limit_bytes=self._protocol.max_message_bytes,
             healthy=lambda: self.open,
-            on_refused=self._refusals.add,
+            on_refused=self._log.refused,
             clock=clock,
         )
         self.admission = Admission(
             self.sessions,
             policies.modes,
-            listener=self.listener,
             gate=make_gate(config, host.folder),
-            log=log,
+            log=self._log,
             clock=clock,
             rows=rows,
             leave=self.leave,
@@ -129,10 +129,9 @@ class Frontend:
         connection, payload, fault = event
         member: Member | None = connection.owner
         if payload is None and fault is None:
-            self._delayed.discard(connection)
             self._lose(member, connection)
             return
-        if connection.closed or (member is None and connection in self._delayed):
+        if connection.closed:
             return
         try:
             if payload is None:
@@ -143,6 +142,8 @@ class Frontend:
             if member is None:
                 self._greet(connection, message)
             elif type(message) is Request:
+                if message.info:
+                    self.curves.check_episode(message)
                 ended = self._requests.receive(member, message, now)
                 self.sessions.on_message(member, now)
                 member.session.failures = 0
@@ -152,20 +153,18 @@ class Frontend:
                 self._receive(member, message, now)
         except Refusal as refusal:
             self._refuse(connection, member, refusal)
-        except Exception:  # noqa: BLE001 - a defect here must not end the other sessions
-            self._log.warning(traceback.format_exc())
+        except Exception as error:  # noqa: BLE001 - a defect here must not end the other sessions
+            self._log.defect(error)
             text = "a defect of the gateway, whose log has the details"
             self._refuse(connection, member, Refusal("internal", text))
 
     def _refuse(self, connection: Connection, member: Member | None, refusal: Refusal) -> None:
         self.counters.refused += 1
-        self._refusals.add(connection.host, f"{refusal.code}: {refusal.text}")
-        if refusal.code == "bad_token" and self.admission.under_attack():
-            self._delayed.add(connection, refusal)
-            return
+        self._log.refused(connection.host, f"{refusal.code}: {refusal.text}")
         if member is not None:
             member.session.failures += 1
             if member.session.failures >= _FAILURES and not refusal.fatal:
+                replies.send(connection, refusal.fields())
                 refusal = Refusal("too_many_errors", f"{_FAILURES} errors in a row: {refusal.text}")
         if refusal.fatal or member is None:
             replies.send_refusal(connection, refusal)
@@ -201,7 +200,9 @@ class Frontend:
             replies.send_to(member, {"kind": "pong", "t": message.token})
         elif isinstance(message, Metrics):
             self.sessions.on_message(member, now)
-            self.curves.add(member, message)
+            if not self.curves.add(member, message):
+                text = f"numbers of {member.name} are shown as client/other: too many names"
+                self._log.refused(member.host, f"curves: {text}")
             member.session.failures = 0
         else:
             raise Refusal("wrong_state", "this connection has a session already")
@@ -216,8 +217,8 @@ class Frontend:
         if member.connection is not None:
             member.connection.owner = None
             replies.send_goodbye(member.connection, reason, reconnect=reconnect)
-        self._log.event(
-            "client_left",
+        self._log.left(
+            member.host,
             f"{member.name}: {reason}, {member.steps} steps, {member.episodes} episodes",
         )
 
@@ -264,7 +265,6 @@ class Frontend:
         for member, what in self.sessions.due(now):
             self._on_due(member, what)
         self.admission.end_revoked()
-        self._delayed.send_due()
 
     def _on_due(self, member: Member, what: Due) -> None:
         if what is Due.left:

@@ -118,4 +118,7 @@ def malformed(text: str) -> NoReturn:
 
 def short(value: Any) -> str:
     """Returns a value of a client as it is shown in an error."""
-    return repr(value)[:40]
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} {list(value.shape)}"
+    # An array inside a list or a map has line ends in its text.
+    return " ".join(repr(value).split())[:40]

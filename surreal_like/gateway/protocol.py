@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from session import nest
 from session.nest import Array, Nest
+from surreal_like.data.bounds import Bounds
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.env.base import Info
 from surreal_like.errors import DataError
@@ -34,6 +35,7 @@ from surreal_like.gateway.messages import (
     Ping,
     Refusal,
     Request,
+    malformed,
     short,
 )
 
@@ -61,18 +63,27 @@ class Protocol:
         obs_spec: of one frame.
         action_spec: of one stream.
         num_envs: N, streams of a session.
+        rewards: lowest and highest one; then observations and actions have bounds, too. None:
+            nothing is learned from them, so they need only be finite.
     """
 
     def __init__(
-        self, obs_spec: Mapping[str, Any], action_spec: Mapping[str, Any], num_envs: int = 1
+        self,
+        obs_spec: Mapping[str, Any],
+        action_spec: Mapping[str, Any],
+        num_envs: int = 1,
+        rewards: Bounds | None = None,
     ) -> None:
         self.num_envs = num_envs
+        limited = rewards is not None
+        self._least_reward, self._most_reward = rewards or (-FLOAT32_MOST, FLOAT32_MOST)
         obs: Nest = parse_obs_spec(obs_spec)
         self._paths: dict[str, ArraySpec] = nest.flatten(obs, "observation")
-        self._obs = client_field(obs, "observation", num_envs)
+        self._obs = client_field(obs, "observation", num_envs, limited=limited)
         action = parse_action_spec(action_spec)
-        self._action = ClientArray(action.array, "action", num_envs)
-        self._rewards = ClientArray(ArraySpec("float32", ()), "reward", num_envs)
+        self._action = ClientArray(action.array, "action", num_envs, limited=limited)
+        low, high = (np.array(each, np.float32) for each in (self._least_reward, self._most_reward))
+        self._rewards = ClientArray(ArraySpec("float32", (), low, high), "reward", num_envs)
         self._flags = {
             name: ClientArray(ArraySpec("bool", ()), name, num_envs)
             for name in ("terminated", "truncated")
@@ -120,7 +131,9 @@ class Protocol:
             raise refusal_of(error, seq) from None
 
     def _other(self, kind: Any, fields: Fields) -> Incoming:
-        if type(kind) is str and kind in self._others:
+        if type(kind) is not str:
+            malformed(f"kind is {short(kind)}, expected a text: each message has one")
+        if kind in self._others:
             return self._others[kind](fields)
         kinds = ", ".join((*self._requests, *self._others))
         raise Refusal("unknown_kind", f"kind is {short(kind)}, expected one of {kinds}")
@@ -136,10 +149,10 @@ class Protocol:
             )
         token = _text(fields, "token", _TOKEN_CHARACTERS)
         mode = fields.get("mode", "")
-        if mode not in ("", *MODES):
+        if type(mode) is not str or mode not in ("", *MODES):
             raise Refusal("bad_hello", f"mode is {short(mode)}, expected {', '.join(MODES)}")
         name = fields.get("name", "")
-        if name != "" and not (type(name) is str and _NAME.fullmatch(name)):
+        if type(name) is not str or (name and not _NAME.fullmatch(name)):
             raise Refusal(
                 "bad_hello",
                 f"name is {short(name)}, expected at most 64 characters of A-Za-z0-9._-",
@@ -204,9 +217,10 @@ class Protocol:
         value: Any = fields.get("reward")
         if self.num_envs > 1:
             return self._rewards.of(value)
-        if type(value) in _NUMBERS and -FLOAT32_MOST <= value <= FLOAT32_MOST:
+        if type(value) in _NUMBERS and self._least_reward <= value <= self._most_reward:
             return np.array([value], np.float32)
-        raise DataError(f"reward is {short(value)}, expected a number")
+        least, most = self._least_reward, self._most_reward
+        raise DataError(f"reward is {short(value)}, expected a number from {least:g} to {most:g}")
 
     def _optional(self, fields: Fields, seq: int) -> tuple[Array | None, Info]:
         action, info = None, {}

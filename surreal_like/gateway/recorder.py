@@ -22,8 +22,10 @@ class Rows(Protocol):
         num_envs: N, streams of a session.
         overlap: of the replay's class; 1: whole unrolls.
         frame_spec: observation spec of one frame.
+        learned: True: a learner gets them, so their values need bounds.
     """
 
+    learned: bool
     num_envs: int
     overlap: int
     frame_spec: dict[str, Any]
@@ -47,8 +49,10 @@ class Recorder:
         context: of this process.
 
     Attributes:
-        num_envs, overlap, frame_spec: as in :class:`Rows`.
+        learned, num_envs, overlap, frame_spec: as in :class:`Rows`.
     """
+
+    learned = True
 
     def __init__(self, context: Context) -> None:
         config = context.config

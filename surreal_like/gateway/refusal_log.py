@@ -1,84 +1,57 @@
-"""Refused clients: one event in a minute for each address, and answers that come later."""
+"""Lines of log about clients: few in a minute for each address, whatever they do."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 
-from session.stream.connection import Connection
-from surreal_like.gateway.messages import Refusal
+from session.line_limit import LineLimit
 from surreal_like.gateway.port import EventLog
-from surreal_like.gateway.replies import send_refusal
 
-_SECONDS = 60.0
-# More addresses than these share one entry.
-_ADDRESSES = 1024
-_OTHERS = "other addresses"
-# While there are many wrong tokens, each is answered so late.
-_DELAY_SECONDS = 1.0
+# Sessions of one address that are named when they begin, and when they end, in a minute.
+_SESSIONS = 60
 
 
-class RefusalLog:
-    """Reports why clients are refused, and how many were since the last report.
+class ClientLog:
+    """Reports what clients do and why they are refused; what a stranger can cause is bounded.
 
     Args:
-        log: gets the events.
+        log: gets the events and warnings.
         now: returns the time in seconds.
     """
 
     def __init__(self, log: EventLog, now: Callable[[], float]) -> None:
-        self._log, self._now = log, now
-        # Address -> time of its last event, and refusals since.
-        self._reported: dict[str, tuple[float, int]] = {}
+        self._log = log
+        self._refusals = LineLimit(now)
+        self._sessions = LineLimit(now, lines=_SESSIONS)
 
-    def add(self, address: str, reason: str) -> None:
-        """Adds a refusal."""
-        now = self._now()
-        if address not in self._reported and len(self._reported) >= _ADDRESSES:
-            self._forget(now)
-            if len(self._reported) >= _ADDRESSES:
-                address = _OTHERS
-        at, count = self._reported.get(address, (-_SECONDS, 0))
-        if now - at < _SECONDS:
-            self._reported[address] = at, count + 1
-            return
-        self._reported[address] = now, 0
-        more = f" ({count} more since the last such line)" if count else ""
-        self._log.event("client_refused", f"{address}: {reason}{more}")
+    def refused(self, address: str, reason: str) -> None:
+        """Reports a refusal: one line in a minute for each address and kind of reason.
 
-    def _forget(self, now: float) -> None:
-        self._reported = {
-            address: (at, count)
-            for address, (at, count) in self._reported.items()
-            if now - at < _SECONDS
-        }
+        Args:
+            address: of the client.
+            reason: its kind, or its kind, a colon and details.
+        """
+        more = self._refusals.admit(address, reason.partition(":")[0])
+        if more is not None:
+            self._log.event("client_refused", f"{address}: {reason}{more}")
 
+    def joined(self, name: str, address: str) -> None:
+        """Reports that a session has begun."""
+        self._session("client_joined", address, f"{name} from {address}")
 
-class DelayedRefusals:
-    """Connections whose refusal is sent later, so that trying tokens takes long.
+    def left(self, address: str, text: str) -> None:
+        """Reports that a session has ended."""
+        self._session("client_left", address, text)
 
-    Args:
-        now: returns the time in seconds.
-    """
+    def _session(self, kind: str, address: str, text: str) -> None:
+        more = self._sessions.admit(address, kind)
+        if more is not None:
+            self._log.event(kind, f"{text}{more}")
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._waiting: dict[Connection, tuple[float, Refusal]] = {}
-
-    def __contains__(self, connection: Connection) -> bool:
-        return connection in self._waiting
-
-    def add(self, connection: Connection, refusal: Refusal) -> None:
-        """Adds a refusal; what the connection sends until then is to be ignored."""
-        self._waiting[connection] = self._now() + _DELAY_SECONDS, refusal
-
-    def discard(self, connection: Connection) -> None:
-        """Forgets a connection that is gone."""
-        self._waiting.pop(connection, None)
-
-    def send_due(self) -> None:
-        """Sends what is due."""
-        now = self._now()
-        for connection, (due, refusal) in list(self._waiting.items()):
-            if now >= due:
-                del self._waiting[connection]
-                send_refusal(connection, refusal)
+    def defect(self, error: Exception) -> None:
+        """Reports a defect of this program with its traceback, each place once a minute."""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        more = self._refusals.admit("", f"{frame.filename}:{frame.lineno}")
+        if more is not None:
+            self._log.warning("".join(traceback.format_exception(error)) + more)

@@ -64,7 +64,7 @@ class ServeHost:
 class NoRows:
     """Slots of sessions whose rows go nowhere, see :class:`~surreal_like.gateway.recorder.Rows`."""
 
-    overlap, has_room = 0, True
+    overlap, has_room, learned = 0, True, False
 
     def __init__(self, config: Config, now: Callable[[], float]) -> None:
         env = config.env_config

@@ -64,6 +64,8 @@ class Member:
         waited_at, warned_at: time of the newest message that its answer is still owed.
         steps, episodes: that it has made and begun.
         joined_at: time of its first welcome.
+        host: address of its first connection.
+        curve: name of its curves: chosen by the client, else that of its place.
         token: name of its token; empty without.
         last_return: of its newest episode.
         round_trip_seconds: median that the client has measured and reported, if it does.
@@ -94,6 +96,8 @@ class Member:
     names: set[str] = field(default_factory=set)
     held: bool = False
     last_streams: set[int] | None = None
+    host: str = ""
+    curve: str = ""
     resumes: list[str] = field(default_factory=list)
 
 
@@ -177,8 +181,10 @@ class Sessions:
         if not self._free:
             raise Busy(f"all {len(self._members)} places are taken")
         self.begun += 1
-        name = hello.name or f"client-{self.begun}"
-        member = Member(self.begun, self._free.pop(), mode, name, connection, now)
+        name, slot = hello.name or f"client-{self.begun}", self._free.pop()
+        member = Member(self.begun, slot, mode, name, connection, now)
+        # Places are few; sessions without a name that come and go may be many.
+        member.curve = hello.name or f"place-{slot}"
         member.joined_at = now
         self._members[member.number] = member
         self._renew(member)

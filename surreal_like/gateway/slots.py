@@ -174,7 +174,7 @@ class Slot:
         """Ends the open episode, as a truncation that is no episode of its own.
 
         Returns:
-            False if only its first observation has come: then nothing is recorded.
+            True if rows of it are recorded; not so if only its first observation has come.
         """
         request, self._request, self._advice = self._request, None, None
         if request is None or request.kind == "reset" or self.muted:
@@ -187,7 +187,7 @@ class Slot:
         else:
             yes = np.ones(self._num_envs, np.bool_)
             self._close(request._replace(truncated=yes), counted=False)
-        return True
+        return self.writer is not None
 
     def _write_row(self, request: Request) -> Request:
         before, advice, writer = self._request, self._advice, self.writer

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
+from session.line_limit import LineLimit
 from session.process.component import is_client
 from session.process.context import Context
 from session.wire.requests import Request
@@ -68,8 +68,6 @@ ANSWERS: Kinds = {
 _REQUESTS_PER_TICK = 4
 # A machine that joins gets only the addresses of endpoints that admit guests.
 _AS_GUEST = Grant(GUEST)
-_WRONG_TOKENS = 20
-_WINDOW_SECONDS = 60.0
 _AGAIN = "get another on the run's machine with: surreal-like join --print RUN"
 
 
@@ -95,7 +93,7 @@ class JoinServer:
         self._folder: RunFolder = context.folder
         self._keys = keys
         self._tokens = TokenFolder(keys)
-        self._wrong: deque[float] = deque(maxlen=_WRONG_TOKENS)
+        self._lines = LineLimit(context.clock.now)
         self._requests = context.wire.router(ENDPOINT, REQUESTS, any_key=True)
 
     @property
@@ -121,13 +119,18 @@ class JoinServer:
         return True
 
     def _refuse(self, request: Request, reason: str) -> None:
-        self._context.event("refused", f"{ENDPOINT}: {reason}")
+        # Any key may ask, so all refused machines are one sender.
+        more = self._lines.admit("", reason)
+        if more is not None:
+            self._context.event("refused", f"{ENDPOINT}: {reason}{more}")
         self._requests.refuse(request, reason, stranger=True)
 
     def _admit(self, request: Request) -> dict[str, Any]:
         machine = self._redeem(request.key, request.message.fields)
         joined = ", ".join((*machine.names, *machine.clients))
-        self._context.event("joined", f"a machine with {joined}", key=machine.key)
+        more = self._lines.admit(machine.key)
+        if more is not None:
+            self._context.event("joined", f"a machine with {joined}{more}", key=machine.key)
         book = self._context.wire.addresses
         return {
             "names": list(machine.names),
@@ -139,13 +142,9 @@ class JoinServer:
 
     def _redeem(self, key: str, fields: Mapping[str, Any]) -> JoinedMachine:
         """Exchanges a token for names; a machine that joins again gets its earlier names."""
-        now, agents = self._context.clock.now(), fields.get("agents", 0)
-        # Checked before the token, so that even a right guess fails after too many wrong ones.
-        if len(self._wrong) == _WRONG_TOKENS and now - self._wrong[0] < _WINDOW_SECONDS:
-            raise _NotAdmittedError("too many wrong tokens: try again in a minute")
+        agents = fields.get("agents", 0)
         token = self._tokens.find(fields["secret"])
         if token is None:
-            self._wrong.append(now)
             raise _NotAdmittedError(f"wrong token: this run has given no such token; {_AGAIN}")
         if not key:
             raise _NotAdmittedError("a machine without a key cannot join")

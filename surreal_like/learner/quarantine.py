@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,8 @@ class Quarantine:
 
     An update is bad if ``learn`` raised an exception, or reported that it skipped the batch. A
     batch is written to ``<folder>/<number>.npz`` (its columns, up to 64 MiB) and ``<number>.json``
-    (the error, and the source of its rows); at most ten per run.
+    (the error, the source of its rows, and the senders from which that shard has rows); at most ten
+    per run.
 
     Args:
         folder: quarantine folder of the run; created when needed.
@@ -51,10 +54,22 @@ class Quarantine:
         """Number of bad updates since the last good one."""
         return self._bad
 
-    def add(self, sampled: Sampled | None, error: Exception, iteration: int) -> Path | None:
+    def add(
+        self,
+        sampled: Sampled | None,
+        error: Exception,
+        iteration: int,
+        counts: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> Path | None:
         """Counts a bad update and stores its batch; returns the path, None if it was not stored.
 
         Of non-finite updates in a row only the first is stored.
+
+        Args:
+            sampled: the batch; None: there is none.
+            error: of the update.
+            iteration: of the learner.
+            counts: of each replay shard, as :meth:`ReplayClient.counts` returns them.
         """
         repeated = bool(self._bad) and isinstance(error, NotFinite)
         self._first = self._first or error
@@ -63,21 +78,31 @@ class Quarantine:
         if repeated or sampled is None or self._kept >= _MOST:
             return None
         self._kept += 1
-        return self._keep(sampled, error, iteration)
+        return self._keep(sampled, error, iteration, counts)
 
     def end(self) -> Exception | None:
         """Returns the first error of the row if the row has reached its limit."""
         over = self._raised >= RAISED_LIMIT or self._bad >= self._max_bad_updates
         return self._first if over else None
 
-    def _keep(self, sampled: Sampled, error: Exception, iteration: int) -> Path | None:
-        columns = sampled.columns
+    def _keep(
+        self,
+        sampled: Sampled,
+        error: Exception,
+        iteration: int,
+        counts: Mapping[str, Mapping[str, Any]],
+    ) -> Path | None:
+        columns, replay = sampled.columns, f"replay-{sampled.shard}/{sampled.incarnation}"
         path = self._folder / f"{self._kept}.json"
         record: dict[str, Any] = {
             "error": describe(error),
             "traceback": "".join(traceback.format_exception(error)),
             "iteration": iteration,
-            "replay": f"replay-{sampled.shard}/{sampled.incarnation}",
+            "replay": replay,
+            "senders": {
+                name: {"inserted": rows["inserted"], "dropped": rows["dropped"]}
+                for name, rows in counts.get(replay, {}).get("senders", {}).items()
+            },
             "columns": {name: f"{a.dtype} {list(a.shape)}" for name, a in columns.items()},
         }
         if "version" in columns:

@@ -272,7 +272,7 @@ class LearnerWorker:
             RunError: too many non-finite updates in a row; a restart returns to a checkpoint.
         """
         quarantine, iteration = self._quarantine, self._learner.iteration
-        path = quarantine.add(self._learner.sampled, error, iteration)
+        path = quarantine.add(self._learner.sampled, error, iteration, self.counts())
         raised = not isinstance(error, NotFinite)
         if raised or quarantine.in_a_row == 1:
             kept = f"; its batch: {path}" if path is not None else ""

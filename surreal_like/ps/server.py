@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from session.errors import DecodeError
+from session.line_limit import LineLimit
 from session.process.context import Context
 from session.process.quiet_period import QuietPeriod
 from session.process.service import Service
@@ -22,7 +23,6 @@ from surreal_like.ps.store import ParameterStore
 
 _REQUESTS_PER_TICK = 64
 _PUBLICATIONS_PER_TICK = 64
-_LOGGED_REASONS = 1000
 _PATIENT_PEERS = 4096
 
 
@@ -45,7 +45,7 @@ class ParameterServer(Service):
             spec_hash=context.spec_hash,
         )
         self._accounts: dict[str, Mapping[str, Any]] = {}
-        self._logged_reasons: set[str] = set()
+        self._refusals = LineLimit(context.clock.now)
         # Requests that wait for newer parameters: the last such request of each peer.
         self._patient: dict[bytes, Request] = {}
         self._requests = context.wire.router("ps.requests", REQUESTS)
@@ -186,11 +186,12 @@ class ParameterServer(Service):
             self._accounts[key] = account
 
     def _refuse(self, request: Request, refused: Refused) -> None:
-        """Sends a refusal to the peer, and logs each reason once."""
-        reason = refused.reason
-        if reason not in self._logged_reasons and len(self._logged_reasons) < _LOGGED_REASONS:
-            self._logged_reasons.add(reason)
-            self._context.event("refused", f"ps.requests: {reason}")
+        """Sends a refusal to the peer, and logs a line in a minute for each component and kind."""
+        reason, sender = refused.reason, request.message.sender.name
+        known = sender if self._context.wire.knows(sender) else ""
+        more = self._refusals.admit(known, "stranger" if refused.stranger else "")
+        if more is not None:
+            self._context.event("refused", f"ps.requests: {reason}{more}")
         self._requests.refuse(request, reason, stranger=refused.stranger)
 
     def drain(self) -> None:

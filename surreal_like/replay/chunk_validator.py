@@ -4,6 +4,9 @@ Senders check what their environment and agent give; this check is for all other
 code behind those checks. Checking every column costs a tenth of a chunk's time and more. So every
 chunk is checked of joined agents and of senders that have sent a wrong one, else one chunk in
 sixteen. Wrong rows that pass reach the learner, which leaves out what it cannot learn from.
+
+Of joined agents all numbers must lie within bounds, too, see :mod:`surreal_like.data.bounds`: no
+check of their side can be relied on.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numpy as np
 
 from session import nest
 from session.nest import Array
+from surreal_like.data.bounds import bounded, reward_bounds, within
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType
@@ -27,6 +31,10 @@ _LAST_STEP_TYPE = max(int(kind) for kind in StepType)
 _BITS_OF_ONE = 0x3F800000
 
 _EVERY = 16
+# Kinds of dtypes.
+_NUMBERS = "iuf"
+# Publications that an agent may know before replay hears of them from the learner.
+_VERSIONS_AHEAD = 1000
 
 WRONG_COLUMNS = "wrong columns"
 WRONG_VALUES = "wrong values"
@@ -37,10 +45,15 @@ class ChunkValidator:
 
     Args:
         env_config: of the run, with ``obs_spec`` and ``action_spec``.
+
+    Attributes:
+        newest_version: of the learner's parameters, as far as it is known; 0: unknown.
     """
 
     def __init__(self, env_config: Mapping[str, Any]) -> None:
+        self.newest_version = 0
         self._suspects: set[str] = set()
+        self._guests: set[str] = set()
         self._specs: dict[str, ArraySpec] = {}
         self._shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
         if env_config["obs_spec"]:
@@ -53,17 +66,31 @@ class ChunkValidator:
         self._counts = {
             name: int(each.num.min()) for name, each in self._specs.items() if each.num is not None
         }
+        # Actions beyond their bounds are stored as agents chose them, and clipped when done.
+        self._limits = {
+            name: bounded(each) for name, each in self._specs.items() if name != "action"
+        }
+        low, high = (np.array(each, np.float32) for each in reward_bounds(env_config))
+        self._limits["reward"] = ArraySpec("float32", (), low, high)
         self._floats = ["reward", *(n for n, s in self._specs.items() if s.dtype.kind == "f")]
 
     def suspect(self, sender: str) -> None:
         """Checks every chunk of this sender from now on."""
         self._suspects.add(sender)
 
+    def distrust(self, sender: str) -> None:
+        """Checks every chunk of a sender of another machine, and the bounds of its values."""
+        self.suspect(sender)
+        self._guests.add(sender)
+
     def refusal(self, chunk: Chunk) -> tuple[str, str] | None:
         """Returns why a chunk is refused, in a word or two and in detail; None if it is not."""
         if chunk.sequence % _EVERY != 1 and chunk.sender not in self._suspects:
             return None
         wrong = self._wrong(chunk.columns)
+        if wrong is None and chunk.sender in self._guests:
+            beyond = self._beyond(chunk)
+            wrong = None if beyond is None else (WRONG_VALUES, beyond)
         if wrong is not None:
             self.suspect(chunk.sender)
         return wrong
@@ -93,10 +120,12 @@ class ChunkValidator:
             return False
         if _largest(columns["discount"].view(np.uint32)) > _BITS_OF_ONE:
             return False
-        for name in self._floats:
-            flat = columns[name].ravel()
-            if not math.isfinite(np.dot(flat, flat)):
-                return False
+        # A sum that overflows says that a value may be wrong; numpy would warn of it, too.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name in self._floats:
+                flat = columns[name].ravel()
+                if not math.isfinite(np.dot(flat, flat)):
+                    return False
         for name, count in self._counts.items():
             column = columns[name]
             if column.dtype.kind == "i":
@@ -122,6 +151,27 @@ class ChunkValidator:
         except DataError as error:
             return str(error)
         return None
+
+    def _beyond(self, chunk: Chunk) -> str | None:
+        """Describes the first value that is beyond its bounds; None if there is none."""
+        try:
+            for name, column in (*chunk.columns.items(), *chunk.lead_in.items()):
+                if name == "version":
+                    self._check_versions(column)
+                elif name in self._limits:
+                    self._limits[name].check_values(name, column)
+                elif column.dtype.kind in _NUMBERS:
+                    within(column.dtype).check_values(name, column)
+        except DataError as error:
+            return str(error)
+        return None
+
+    def _check_versions(self, versions: Array) -> None:
+        least, most = int(versions.min()), int(versions.max())
+        known = self.newest_version
+        if least < 0 or (known and most > known + _VERSIONS_AHEAD):
+            wrong = least if least < 0 else most
+            raise DataError(f"version: {wrong}, the newest one of this run is {known}")
 
 
 def _largest(column: Array) -> Any:

@@ -113,7 +113,7 @@ class ExperienceReceiver:
             chunk, readable = Chunk.unreadable(message), False
             self._experience.reject(message, str(error))
         if message.grant.guest:
-            self._validator.suspect(chunk.sender)
+            self._validator.distrust(chunk.sender)
             # A metric may be the goal of the run; those of joined agents must not count towards it.
             chunk.finished = [{**each, "metrics": {}} for each in chunk.finished]
         self._insert(chunk, readable=readable)
@@ -200,6 +200,10 @@ class ExperienceReceiver:
             self._acks.publish(message, to=ack.sender)
         if self._alive:
             self._acks.publish(Message("acks", {"senders": {}}))
+
+    def on_version(self, version: int) -> None:
+        """Notes the newest version that the learner has published."""
+        self._validator.newest_version = max(self._validator.newest_version, version)
 
     def drain(self) -> None:
         """Accepts every chunk from now on; the limiter has no effect."""

@@ -150,6 +150,7 @@ class ReplayService(Service):
         progress = {
             name: fields.get(name, 0) for name in ("version", "env_steps", "iteration", "since")
         }
+        self._intake.on_version(progress["version"])
         self._replay.on_learner(least_mass=fields.get("least", math.inf), **progress)
 
     def _answer_parked(self) -> bool:

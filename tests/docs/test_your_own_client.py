@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,3 +71,22 @@ def test_a_program_of_the_page_plays_until_the_run_is_over(
     # The robot adds up the rewards of ticks without advice.
     assert name == "robot.py" or all(each["return"] == -each["length"] for each in episodes)
     assert all(5 <= each["length"] <= 30 for each in episodes)
+
+
+def test_no_example_reports_a_termination_as_a_truncation() -> None:
+    """Both flags may be true at once: then nothing follows, and the value of the end is 0."""
+    places = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for pattern in (
+            "*.md",
+            "docs/*.md",
+            "surreal_like/**/*.*",
+            "tests/runs/*.py",
+            "notebooks/*",
+        )
+        for path in ROOT.glob(pattern)
+        if path.suffix in (".md", ".py", ".js", ".hpp", ".cpp", ".html", ".ipynb")
+        for line in path.read_text().splitlines()
+        if re.search(r"\bend\(.*truncated\s*[=:]\s*(bool\()?truncated\)*\s*[,})]", line)
+    ]
+    assert places == []

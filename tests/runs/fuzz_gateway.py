@@ -24,6 +24,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from session.launchers.launcher import free_ports
 from session.process.heartbeat import read_beats
 from session.stream.door import Encoding
@@ -36,7 +38,26 @@ START_SECONDS, ANSWER_SECONDS = 90.0, 10.0
 # The first part of the time fills caches, pools and the rows of the healthy client.
 WARM_SHARE = 0.3
 GROWTH_BYTES = 32 << 20
-FIELDS = {"v": 1, "seq": 1, "observation": [0.0] * 4, "reward": 1.0, "values": {"a": 1}, "t": 1}
+FIELDS = {
+    "v": 1,
+    "seq": 1,
+    "observation": [0.0] * 4,
+    "reward": 1.0,
+    "values": {"a": 1},
+    "t": 1,
+    "mode": "train",
+    "name": "x",
+    "token": "",
+    "num_envs": 1,
+    "client": "x",
+    "resume": "",
+    "action": 1,
+    "truncated": False,
+    "metrics": {"a": 1},
+    "kind": "step",
+}
+# Arrays without elements whose other axes are as large as they can be.
+EMPTY = [0, 2**32 - 1, 2**32 - 1, 2**32 - 1]
 # Values of JSON that no program writes.
 LITERAL = "@"
 LITERALS = (b"1e999", b"-1e999", b'"\\ud800"', b"1" * 4000, b'"\xed\xa0\x80"', b"-0", b"NaN")
@@ -60,11 +81,13 @@ class Garbage:
         if door == "noise":
             return rng.randbytes(rng.randrange(1, 4096))
         hello = {"kind": "hello", "v": 1}
+        if rng.random() < 0.2:
+            hello[rng.choice(("v", "mode", "name", "token", "num_envs", "resume"))] = self._value()
         # The first spoiled message is the last one that is read: some connections have none.
         share = rng.choice((0.0, 0.1, 0.7))
         parts = [] if rng.random() < 0.2 else [self._message(door, hello, spoiled=False)]
         for _ in range(rng.randrange(1, 8)):
-            fields = {"kind": rng.choice(KINDS), **FIELDS, "seq": rng.randrange(0, 4)}
+            fields = {**FIELDS, "kind": rng.choice(KINDS), "seq": rng.randrange(0, 4)}
             fields["t" if fields["kind"] == "ping" else rng.choice(list(FIELDS))] = self._value()
             parts.append(self._message(door, fields, spoiled=rng.random() < share))
         return self._upgrade(door) + b"".join(parts)
@@ -80,7 +103,12 @@ class Garbage:
             [[0.0] * 4],
             [1e39] * 4,
             {"dtype": "float32", "shape": [4], "data": "AA=="},
+            {"dtype": "int64", "shape": EMPTY, "data": ""},
+            {"a": {"b": [{}]}},
+            2**64 - 1,
         ]
+        arrays = [np.zeros(4, np.float32), np.zeros((0, 3), np.bool_), np.full((2, 2), 7.0)]
+        values += [*arrays, [arrays[0]], {"a": arrays[1]}]
         return rng.choice(values)
 
     def _upgrade(self, door: str) -> bytes:

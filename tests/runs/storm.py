@@ -108,7 +108,7 @@ def play(port: int, asked: Callable[[], None], got: Callable[[], None]) -> None:
                 over = terminated or truncated
                 asked()
                 if over:
-                    session.end(float(reward), observation, truncated=truncated)
+                    session.end(float(reward), observation, truncated=truncated and not terminated)
                 else:
                     action = session.step(float(reward), observation)
                 got()

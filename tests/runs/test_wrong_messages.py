@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgpack
 import numpy as np
 import pytest
 
@@ -25,6 +26,9 @@ from tests.api.stage import Stage, experiment
 WRONG: list[Any] = [
     None, True, -1, 2**62, 2**63, 2**64 - 1, 1e24, 1e300, math.nan, math.inf, -math.inf, 0.5,
     "", "x", "x" * 70_000, b"", b"x" * 100, [], [[]], [1] * 2_000, {}, {"a": 1}, {1: None},
+    -(2**63), [math.nan], {"a": {"b": [{}]}}, {b"": {}}, {0.5: [1]}, [[[[[[]]]]]],
+    msgpack.ExtType(1, b"\x01\x00"), msgpack.ExtType(5, b""), [msgpack.ExtType(1, b"")],
+    {"a": msgpack.ExtType(1, b"\x01")}, msgpack.Timestamp(1, 2), [msgpack.Timestamp(0)],
 ]  # fmt: skip
 # What cannot be sent without ending or holding the run; sent wrong, never as it should be.
 COMMANDS = ("stop", "pause", "drain", "resume")
@@ -193,7 +197,7 @@ def state(theatre: Theatre) -> int:
         theatre.service("tensorplex")._table._rows, theatre.service("loggerplex")._files,
         theatre.service("learner").coordinator.record.accounts.senders,
     ]  # fmt: skip
-    wires = [frame.context.wire._complained for frame in theatre.frames.values()]
+    wires = [frame.context.wire._complaints for frame in theatre.frames.values()]
     return sum(map(len, (*tables, *wires)))
 
 
@@ -243,7 +247,7 @@ def test_no_wrong_field_ends_a_service(theatre: Theatre, capsys: Any) -> None:
                 sent = [case for case in sent if case.wrong]
             count += len(sent)
             play(theatre, door, sent, STRANGER)
-    complained = [frame.context.wire._complained for frame in theatre.frames.values()]
+    complained = [frame.context.wire._complaints for frame in theatre.frames.values()]
     kinds = sum(len(door.kinds or ()) for door in doors(theatre))
     # Once per sender and kind; records have kinds of their own.
     assert sum(len(each) for each in complained) <= 2 * kinds + 10

@@ -31,11 +31,10 @@ LIMIT = 40
 LIMITS = (
     "surreal_like.replay.acks.SENDERS_LIMIT",
     "surreal_like.ps.server.SENDERS_LIMIT",
-    "surreal_like.ps.server._LOGGED_REASONS",
     "surreal_like.ps.server._PATIENT_PEERS",
     "surreal_like.replay.receiver._KEEP_FINISHED",
     "surreal_like.replay.server._PARKED_REQUESTS",
-    "session.wire.wire._COMPLAINTS",
+    "session.line_limit.SENDERS",
     "session.loggerplex.collector._SENDERS",
     "session.loggerplex.server._LOGS",
     "session.tensorplex.server._CLIENTS",

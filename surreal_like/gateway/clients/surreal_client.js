@@ -25,6 +25,9 @@ const LAST_DELAY = 10;
 // The gateway sends a sign of life every 5 s while it owes an answer.
 const SILENT_SECONDS = 20;
 const CONNECT_SECONDS = 5;
+const UNKNOWN =
+  "no authority vouches for the certificate of this server; if it is your own, give fingerprint, " +
+  "as surreal-like clients RUN --certificate HOST has printed it";
 const REPORT_STEPS = 100;
 const LARGEST_BYTES = 64 << 20;
 const DEEPEST = 16;
@@ -440,7 +443,12 @@ async function openSocket(connection, where, fingerprint, ready) {
       size -= 4 + length;
     }
   });
-  socket.on("error", (error) => connection.fail(new Lost(error.message || error.code)));
+  socket.on("error", (error) => {
+    // To try again would not help.
+    const unknown = /CERT|SIGNATURE/.test(error.code ?? "");
+    const text = `${error.message}: ${UNKNOWN}`;
+    connection.fail(unknown ? new Refused("certificate", text) : new Lost(error.message || error.code));
+  });
   socket.on("close", () => connection.fail(new Lost("the gateway has closed the connection")));
 }
 

@@ -14,9 +14,12 @@ with surreal_client.connect("127.0.0.1:7100") as session:
         while not over:
             observation, reward, terminated, truncated, _ = env.step(action)
             over = terminated or truncated
-            action = session.end(reward, observation, truncated=truncated) if over else session.step(reward, observation)
+            if over:
+                session.end(reward, observation, truncated=truncated and not terminated)
+            else:
+                action = session.step(reward, observation)
 ```
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,10 @@ _FIRST_DELAY, _LAST_DELAY = 0.5, 10.0
 _SILENT_SECONDS = 20.0
 _CONNECT_SECONDS = 5.0
 _REPORT_STEPS = 100
+_UNKNOWN = (
+    "no authority vouches for the certificate of this server; if it is your own, give "
+    "fingerprint=, as surreal-like clients RUN --certificate HOST has printed it"
+)
 # Type codes of the standard library's array, and numbers of bytes.
 _DTYPES = {
     1: ("float32", "f", 4),
@@ -320,6 +327,10 @@ class _Connection:
                 raw if context is None else context.wrap_socket(raw, server_hostname=host)
             )
             self._check_pin(pin)
+        except ssl.SSLCertVerificationError as error:
+            # To try again would not help.
+            raw.close()
+            raise Refused("certificate", f"{error.verify_message}: {_UNKNOWN}") from None
         except (OSError, ssl.SSLError) as error:
             raw.close()
             raise _Lost(str(error)) from None

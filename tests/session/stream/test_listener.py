@@ -182,12 +182,15 @@ def test_A4_a_slow_request_does_not_extend_its_time(port: Port) -> None:
 
 
 def test_A4_there_are_few_connections_from_one_address_before_the_welcome(port: Port) -> None:
-    clients = [port.connect() for _ in range(5)]
+    clients = [port.connect() for _ in range(4)]
+    port.until(lambda: len(port.listener) == 4)
+    port.connect()
     port.until(lambda: port.listener.refused == 1)
     assert len(port.listener) == 4
-    assert clients[4].recv(10) == b""
+    # The oldest one has had its time.
+    assert clients[0].recv(10) == b""
     # One that is admitted makes room.
-    clients[0].sendall(framed(b"{}"))
+    clients[1].sendall(framed(b"{}"))
     port.until(lambda: port.payloads)
     port.events[-1].connection.admit()
     port.connect()
@@ -264,19 +267,6 @@ def test_an_http_answer_ends_the_connection(port: Port) -> None:
     port.until(lambda: port.lost)
     port.turns()
     assert read_all(client).endswith(b"ok\n")
-
-
-def test_A2_an_address_can_be_shut_out_for_a_minute(port: Port) -> None:
-    _, connection = port.admitted()
-    port.listener.shut_out("127.0.0.1")
-    client = port.connect()
-    port.until(lambda: port.listener.refused == 1)
-    assert client.recv(10) == b""
-    assert "wrong tokens" in port.refused[-1]
-    assert not connection.closed
-    port.pass_time(61.0)
-    port.connect()
-    port.until(lambda: len(port.listener) == 2)
 
 
 def test_a_port_in_use_is_named(port: Port) -> None:
@@ -379,3 +369,46 @@ def test_P9_a_defect_ends_one_connection(port: Port, monkeypatch: pytest.MonkeyP
     port.until(lambda: port.refused)
     assert port.refused == ["127.0.0.1: a defect of this program: ZeroDivisionError('here')"]
     assert len(port.listener) == 0
+
+
+def test_a_client_that_has_said_hello_is_not_displaced_by_new_ones(port: Port) -> None:
+    hello = framed(b"{}")
+    clients = [port.connect(hello) for _ in range(4)]
+    late = [port.connect() for _ in range(40)]
+    port.until(lambda: len(port.payloads) == 4)
+    for event in port.events:
+        if event.payload is not None:
+            event.connection.admit()
+    port.until(lambda: port.listener.refused == 36)
+    assert len(port.listener) == 8
+    for client in clients:
+        client.sendall(hello)
+    port.until(lambda: len(port.payloads) == 8)
+    assert late[0].recv(10) == b""
+
+
+def test_a_flood_of_one_client_lets_the_messages_of_others_through(port: Port) -> None:
+    flooding, first = port.admitted()
+    modest, second = port.admitted()
+    port.events.clear()
+    flooding.sendall(framed(b"{}") * 1000)
+    modest.sendall(framed(b"{}"))
+    rounds: list[list[Connection]] = []
+    while sum(len(each) for each in rounds) < 1001:
+        rounds.append([event.connection for event in port.listener.poll()])
+    assert max(each.count(first) for each in rounds) == 4
+    # Not after all of the flood, which has come in one piece.
+    reached = next(number for number, each in enumerate(rounds) if second in each)
+    assert reached < 200
+    flooding.sendall(framed(b"{}"))
+    port.until(lambda: port.payloads)
+
+
+def test_a_client_that_floods_and_leaves_is_noticed_after_its_last_message(port: Port) -> None:
+    client, connection = port.admitted()
+    port.events.clear()
+    client.sendall(framed(b"{}") * 100)
+    client.close()
+    port.until(lambda: port.lost)
+    assert len(port.payloads) == 100
+    assert port.events[-1] == (connection, None, None)

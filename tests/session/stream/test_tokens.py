@@ -86,16 +86,3 @@ def test_a_damaged_file_is_no_token(text: str, tmp_path: Path) -> None:
     assert find(TokenGate(tmp_path), token) == "robot"
     (tmp_path / "half.new").write_text(json.dumps({}))
     assert len(read_tokens(tmp_path)) == 1
-
-
-def test_A2_twenty_wrong_tokens_within_a_minute_are_an_attack(tmp_path: Path) -> None:
-    token = write_token(tmp_path, "robot")
-    gate = TokenGate(tmp_path)
-    for number in range(19):
-        find(gate, "wrong", now=float(number))
-    assert find(gate, token, now=19.0) == "robot"
-    assert not gate.under_attack(19.0)
-    find(gate, "wrong", now=20.0)
-    assert gate.under_attack(20.0)
-    assert gate.under_attack(60.0)
-    assert not gate.under_attack(61.0)

@@ -310,6 +310,27 @@ def test_clients_and_curves_are_bounded(make_rig: MakeRig, monkeypatch: pytest.M
     assert len(curves(rig.folder.tensorboard)["agent/0"]) == 20
 
 
+def test_a_metric_that_is_too_many_takes_no_other_with_it(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("session.tensorplex.server._TAGS", 20)
+    rig = make_rig()
+    server = Tensorplex(rig.context("tensorplex"))
+    for step in range(1, 50):
+        values = {"loss": float(step), f"of {step}": 1.0, "return": 2.0 * step}
+        record = {"kind": "scalars", "id": "gateway/0", "values": values, "step": step, "time": 1.0}
+        sender = Identity("gateway-0")
+        server._store_message(
+            Message("tensorplex", {"records": [record], "dropped": 0}, sender=sender)
+        )
+    server.close()
+    found = curves(rig.folder.tensorboard)["gateway/0"]
+    assert len(found) == 20
+    own = [tag for tag in found if tag.rpartition("/")[2] in ("loss", "return")]
+    assert [scalars(rig.folder.tensorboard / "gateway/0", tag)[-1][1] for tag in own] == [49, 49]
+    assert server.rejected == 31
+
+
 def scalar_of(client_id: str, tag: str) -> dict[str, Any]:
     return {"kind": "scalar", "id": client_id, "tag": tag, "value": 1.0, "step": 1, "time": 1.0}
 

@@ -173,7 +173,7 @@ def test_random_names_leave_one_line_and_no_memory(wires: Wires, book: AddressBo
     for number in range(5_000):
         wire.reject(ENDPOINTS[0], f"random-{number}", "wrong")
     assert lines == ["wrong"]
-    assert len(wire._complained) == 1
+    assert len(wire._complaints) == 1
 
 
 @pytest.mark.parametrize("header_bytes", [100, 10_000])

@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from main.cli import client, main
+from main.cli import client, join, main
 from session.errors import ConfigError, SurrealError, UsageError
 from surreal_like.env.registry import make_env
 from surreal_like.gateway import driving
@@ -232,12 +232,54 @@ def test_C2_ctrl_c_says_goodbye(stage: Stage) -> None:
 
 def test_the_processes_get_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(driving, "drive_in_processes", lambda n, words: seen.append((n, words)))
+    monkeypatch.setattr(driving, "drive_in_processes", lambda *given: seen.append(given))
     words = ["a:1", "--env", "x", "--num", "3", "--episodes", "2", "--mode", "act"]
     client.run([*words, "--token", "t", "--fingerprint", "f", "--render"])
-    given = ["--env", "x", "--episodes", "2", "--mode", "act", "--name", "", "--token", "t"]
+    given = ["--env", "x", "--episodes", "2", "--mode", "act", "--name", ""]
     given += ["--fingerprint", "f", "--render"]
-    assert seen == [(3, ["a:1", *given])]
+    # Everybody can see the arguments of a process, and only its user the environment.
+    assert seen == [(3, ["a:1", *given], {"SURREAL_LIKE_TOKEN": "t"})]
+
+
+def test_a_token_comes_from_an_option_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(driving, "drive", lambda *_, token, **more: seen.append(token))
+    words = ["a:1", "--env", "x"]
+    file = tmp_path / "token"
+    file.write_text("of the file\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("SURREAL_LIKE_TOKEN", "of the environment")
+    for more in (["--token", "given"], ["--token-file", str(file)], []):
+        client.run([*words, *more])
+    monkeypatch.delenv("SURREAL_LIKE_TOKEN")
+    client.run(words)
+    assert seen == ["given", "of the file", "of the environment", ""]
+
+
+@pytest.mark.parametrize("command", [client.run, join.run])
+def test_a_file_of_a_token_that_cannot_be_meant_is_refused(
+    command: Callable[[list[str]], int], tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    words = ["127.0.0.1:1", *(["--env", "x"] if command is client.run else [])]
+
+    def refusal() -> str:
+        with pytest.raises(UsageError) as caught:
+            command([*words, "--token-file", str(file)])
+        return str(caught.value)
+
+    assert refusal() == f"--token-file {file}: No such file or directory"
+    file.write_text("")
+    file.chmod(0o600)
+    assert refusal() == f"--token-file {file} is empty, expected a token"
+    file.write_bytes(b"\xff\xfe")
+    assert refusal() == f"--token-file {file}: it is no text"
+    file.chmod(0o640)
+    assert refusal() == f"--token-file {file}: others can read it: chmod 600 {file}"
+    with pytest.raises(UsageError, match="not allowed with argument --token"):
+        command([*words, "--token", "t", "--token-file", str(file)])
 
 
 @pytest.mark.parametrize("language", ["python", "javascript", "cpp"])

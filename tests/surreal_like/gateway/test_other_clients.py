@@ -29,7 +29,7 @@ from surreal_like.gateway import clients
 from surreal_like.gateway.payloads import DTYPES, decode, encode
 from tests.surreal_like.gateway.rig import Stage, make_stage
 from tests.surreal_like.gateway.test_protocol import GOLDEN, payload
-from tests.surreal_like.gateway.test_surreal_client import cut_connections
+from tests.surreal_like.gateway.test_surreal_client import CERTIFICATE, cut_connections
 
 PLAYERS = Path(__file__).parent / "clients"
 CLIENTS = Path(clients.__file__).parent
@@ -342,6 +342,19 @@ def test_C5_a_wrong_token(play: Play, tmp_path: Path) -> None:
     with make_stage(run=run, gateway={"tokens": True}) as stage:
         wrong = play(stage, *on(stage, "refused", "token", "sg1-no")).result()
         assert wrong == ["Refused bad_token bad_token: this token is not valid here"]
+
+
+def test_a_certificate_that_no_authority_knows_is_refused_at_once() -> None:
+    tls = {"cert": str(CERTIFICATE), "key": str(CERTIFICATE)}
+    with make_stage(gateway={"tls": tls}) as stage:
+        command = ["node", str(PLAYERS / "player.mjs")]
+        player = Player(command, stage, "refused", f"tls://127.0.0.1:{stage.port}")
+        try:
+            (line,) = player.result()
+        finally:
+            player.kill()
+    assert line.startswith("Refused certificate certificate: self")
+    assert "give fingerprint" in line
 
 
 def test_a_run_that_is_over_and_a_gateway_that_is_not_there(

@@ -447,7 +447,14 @@ def test_P6_the_other_kinds() -> None:
     assert ONE.parse({"kind": "bye"}) == Bye()
 
 
-@pytest.mark.parametrize("kind", [None, 1, "", "goodbye", "action", ["step"], "__class__"])
+@pytest.mark.parametrize("fields", [{}, {"kind": None}, {"kind": 1}, {"kind": ["step"]}])
+def test_a_message_without_a_kind_is_none(fields: dict[str, Any]) -> None:
+    refusal = refused(ONE, fields)
+    assert (refusal.code, refusal.fatal) == ("malformed", True)
+    assert refusal.text.endswith("expected a text: each message has one")
+
+
+@pytest.mark.parametrize("kind", ["", "goodbye", "action", "__class__"])
 def test_P9_unknown_kind(kind: Any) -> None:
     refusal = refused(ONE, {"kind": kind})
     assert refusal.code == "unknown_kind"
@@ -634,3 +641,67 @@ def test_A4_any_message_is_parsed_or_refused(fields: dict[str, Any], kind: str) 
 def test_A4_any_bytes_are_decoded_or_malformed(data: bytes, start: bytes) -> None:
     with suppress(Refusal):
         ONE.parse(decode(start + data, None)[0])
+
+
+# -- bounds of what a learner gets
+
+PARTS = {"small": {"type": "float32", "dim": [2]}, "whole": {"type": "int64", "dim": []}}
+BOX = {"type": "float32", "dim": [2], "low": -3e7, "high": [1.0, math.inf]}
+FREE = {"type": "continuous", "dim": [1]}
+LIMITED = Protocol({"parts": PARTS, "box": BOX}, FREE, rewards=(-1e6, 1e6))
+LIMITED_FOUR = Protocol({"type": "float32", "dim": []}, DISCRETE, 4, rewards=(-1.0, 2e9))
+INSIDE = {"parts": {"small": [1e6, -1e6], "whole": 1_000_000}, "box": [1.0, 1e6]}
+
+
+def limited_step(where: str, value: Any) -> dict[str, Any]:
+    """A step with another value at one place of its observation, or in another field."""
+    fields = {**json.loads(json.dumps(STEP)), "observation": json.loads(json.dumps(INSIDE))}
+    fields["action"] = [0.5]
+    *path, last = where.split(".")
+    holder = fields
+    for key in path:
+        holder = holder[key]
+    holder[last] = value
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "code"),
+    [
+        ("observation.parts.small", [0.0, 1.1e6], "bad_observation"),
+        ("observation.parts.small", np.array([0.0, -1e30], np.float32), "bad_observation"),
+        ("observation.parts.whole", 1_000_001, "bad_observation"),
+        ("observation.parts.whole", np.array(-(2**63), np.int64), "bad_observation"),
+        ("observation.box", [1.5, 0.0], "bad_observation"),
+        ("observation.box", [0.0, 2e6], "bad_observation"),
+        ("reward", 1e12, "bad_reward"),
+        ("reward", -1_000_001, "bad_reward"),
+        ("action", [-2e6], "bad_action"),
+    ],
+)
+def test_numbers_beyond_their_bounds_are_refused(where: str, value: Any, code: str) -> None:
+    refusal = refused(LIMITED, limited_step(where, value))
+    assert (refusal.code, refusal.fatal) == (code, False)
+    assert "expected" in refusal.text
+
+
+def test_numbers_within_their_bounds_are_not() -> None:
+    for where, value in (("reward", -1e6), ("action", [1e6]), ("observation.box", [-3e7, -5e5])):
+        assert isinstance(LIMITED.parse(limited_step(where, value)), Request)
+    rewards = {**STEP, "reward": [-1.0, 0.0, 1.0, 2e9], "terminated": [0] * 4, "truncated": [0] * 4}
+    assert isinstance(LIMITED_FOUR.parse(rewards), Request)
+    assert refused(LIMITED_FOUR, {**rewards, "reward": [0.0, 0.0, -1.5, 0.0]}).code == "bad_reward"
+
+
+def test_where_nothing_is_learned_numbers_need_only_be_finite() -> None:
+    assert isinstance(ONE.parse({**STEP, "reward": 1e30, "observation": [1e30] * 4}), Request)
+
+
+def test_white_space_may_stand_behind_json_and_not_before_it() -> None:
+    assert decode(b'{"kind": "bye"} \r\n', None)[0] == {"kind": "bye"}
+    assert malformed(b' {"kind": "bye"}').startswith("a message is a map")
+
+
+def test_actions_in_json_are_numbers_and_nested_lists() -> None:
+    for action, text in ((np.array([0.5, -0.25], np.float32), "[0.5,-0.25]"), (1, "1")):
+        assert encode({"action": action}, Encoding.json).decode() == f'{{"action":{text}}}'

@@ -198,6 +198,7 @@ def before_welcome(stage: Stage, payload: bytes) -> dict[str, Any]:
         (b'{"kind": "step"}', "bad_seq"),
         (b'{"kind": "bye"}', "wrong_state"),
         (b'{"kind": "what"}', "unknown_kind"),
+        (b"{}", "malformed"),
     ],
 )
 def test_P9_before_the_welcome_every_error_is_fatal(
@@ -257,10 +258,27 @@ def test_P9_twenty_errors_in_a_row_are_too_many(stage: Stage) -> None:
     client.request("reset")
     for _ in range(19):
         assert not client.ask(kind="?")["fatal"]
-    answer = client.ask(kind="?")
+    # The last one is answered like all others, and then the session ends.
+    assert client.ask(kind="?")["code"] == "unknown_kind"
+    answer = client.next()
     assert answer["code"] == "too_many_errors"
     assert answer["fatal"]
     assert client.gone()
+
+
+def test_before_the_welcome_a_message_that_is_announced_too_large_is_refused_at_once(
+    stage: Stage,
+) -> None:
+    client = Client(stage)
+    client.send_bytes(struct.pack("<I", 12 << 10))
+    answer = client.next()
+    assert (answer["code"], answer["fatal"]) == ("oversize", True)
+    assert "the limit is 8192" in answer["message"]
+    assert client.gone()
+    # It is the limit of strangers only.
+    other = stage.client()
+    other.request("reset")
+    assert other.request("step", unknown=["x" * 3000] * 4)["kind"] == "action"
 
 
 def test_P9_a_message_that_is_too_large_ends_the_connection_and_not_the_session(
@@ -796,29 +814,27 @@ def test_A2_a_revoked_client_is_sent_away(guarded: Stage) -> None:
     assert client.gone()
 
 
-def test_A2_after_many_wrong_tokens_their_address_is_closed_out(guarded: Stage) -> None:
-    late = [Client(guarded) for _ in range(2)]
-    for _ in range(19):
+def test_A2_wrong_tokens_keep_no_right_one_of_their_address_out(guarded: Stage) -> None:
+    token = write_token(folder_of(guarded), "robot")
+    guarded.rig.pass_time(2.1)
+    for _ in range(25):
         client = Client(guarded)
         assert client.hello(token="sg1-0")["code"] == "bad_token"
-        client.close()
-    # These stand already. Their answers come later, whatever else they send.
-    for client in late:
-        client.send(kind="hello", v=1, token="sg1-0")
-        client.send(kind="hello", v=1)
-    guarded.rig.pass_time(0.9)
-    assert [client.receive() for client in late] == [None, None]
-    guarded.rig.pass_time(0.2)
-    for client in late:
-        assert client.next()["code"] == "bad_token"
         assert client.gone()
-    assert guarded.service._frontend.counters.refused == 21
-    (line,) = set(guarded.rig.events("client_refused"))
-    assert line == "127.0.0.1: bad_token: this token is not valid here"
-    assert guarded.listener._newcomers._shut_out.keys() == {"127.0.0.1"}
-    assert Client(guarded).gone()
-    guarded.rig.pass_time(61.0)
-    assert Client(guarded).hello(token="sg1-0")["code"] == "bad_token"
+    assert Client(guarded).hello(token=token)["kind"] == "welcome"
+    assert guarded.service._frontend.counters.refused == 25
+    guarded.rig.until(lambda: guarded.rig.events("client_refused"))
+    assert guarded.rig.events("client_refused") == [
+        "127.0.0.1: bad_token: this token is not valid here"
+    ]
+
+
+def test_connections_that_say_nothing_keep_no_client_of_their_address_out(stage: Stage) -> None:
+    silent = [Client(stage) for _ in range(16)]
+    stage.rig.until(lambda: len(stage.listener) == 16)
+    assert Client(stage).hello()["kind"] == "welcome"
+    assert silent[0].gone()
+    assert silent[1].hello()["kind"] == "welcome"
 
 
 def test_K1_the_table_of_clients(
@@ -847,7 +863,8 @@ def test_K1_the_table_of_clients(
     assert mine.split()[8] == "2.5"
     assert gone.split()[:5] == ["gateway-0", "gone", "train", "away", "-"]
     assert tokens.split() == ["token", "modes", "until"]
-    assert robot.split() == ["robot", "train", "revoked"]
+    # Valid until it is revoked; a revoked one is in no table.
+    assert robot.split() == ["robot", "train", "never"]
     assert clients.run([str(run), "--revoke", "robot"]) == 0
     guarded.rig.pass_time(4.1)
     assert clients.run([str(run)]) == 0
@@ -922,3 +939,28 @@ def test_A4_garbage_at_all_doors_hurts_no_other_session(stage: Stage) -> None:
     account = stage.finish()
     assert account["unacked"] == 0
     assert account["pushed"] == account["inserted"]
+
+
+def test_values_that_would_spoil_learning_are_refused_counted_and_named_once(stage: Stage) -> None:
+    client = stage.client()
+    client.request("reset")
+    client.seq = 1
+    for _ in range(3):
+        answer = client.request("step", reward=3e38)
+        assert answer["code"] == "bad_reward"
+        assert "from -1e+06 to 1e+06" in answer["message"]
+        client.seq = 1
+    assert client.request("step", reward=1e6)["kind"] == "action"
+    assert stage.service._totals()["refused"] == 3
+    stage.rig.until(lambda: stage.rig.events("client_refused"))
+    assert len(stage.rig.events("client_refused")) == 1
+
+
+@pytest.mark.parametrize(("mode", "cut"), [("train", 1), ("act", 0), ("evaluate", 0)])
+def test_only_recorded_episodes_count_as_cut(stage: Stage, mode: str, cut: int) -> None:
+    client = stage.client(mode=mode)
+    client.request("reset")
+    client.request("step")
+    client.send(kind="bye")
+    assert client.gone()
+    assert stage.service._totals()["episodes_cut"] == cut

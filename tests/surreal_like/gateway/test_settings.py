@@ -55,11 +55,22 @@ def test_E1_the_specs_of_a_remote_environment_stand_in_the_file() -> None:
 
 
 def test_the_gradients_of_clients_alone_are_those_of_the_algorithm() -> None:
-    # Replay takes unrolls of one width, and the gateway's is 1.
-    config = experiment({**REMOTE, "env_config.num_envs": 1}, "a3c")
+    config = experiment(REMOTE, "a3c")
     assert "extras/gradient" in config.learner_config.gradient_columns
+
+
+@pytest.mark.parametrize("algorithm", ["a3c", "impala", "ppo", "dqn"])
+@pytest.mark.parametrize("width", [1, 4])
+def test_with_remote_environments_only_the_width_of_sessions_can_be_meant(
+    algorithm: str, width: int
+) -> None:
+    config = experiment({**REMOTE, "session_config.gateway.num_envs": width}, algorithm)
+    assert config.env_config.num_envs == width
+
+
+def test_another_width_than_that_of_sessions_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"set both to the same number"):
-        experiment(REMOTE, "a3c")
+        experiment({**REMOTE, "env_config.num_envs": 8}, "a3c")
 
 
 @pytest.mark.parametrize(

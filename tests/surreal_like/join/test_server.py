@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 import zmq
 
@@ -18,13 +19,13 @@ from session.launchers.launcher import free_ports
 from session.process.clock import CountedClock
 from session.process.component import Component, Topology
 from session.process.context import Context, Launch
-from session.wire import Address, AddressBook, Identity, Wire
+from session.wire import Address, AddressBook, Identity, Message, Wire
 from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, write_keys
 from session.wire.sockets import poll
 from surreal_like.join.agents import further_line, join_line
 from surreal_like.join.client import Admission, Invitation, default_folder, request_admission
-from surreal_like.join.server import ENDPOINT, JoinServer
+from surreal_like.join.server import ENDPOINT, REQUESTS, JoinServer
 from surreal_like.join.tokens import Token, make_token
 from surreal_like.run.own_code import file_hash
 from tests.polling import until
@@ -180,19 +181,26 @@ def test_a_wrong_secret_is_refused(host: Host, invitation: Invitation) -> None:
     assert request_admission(invitation).names
 
 
-def test_wrong_tokens_are_not_tried_for_long(host: Host, invitation: Invitation) -> None:
+def test_wrong_tokens_lock_no_machine_out_and_leave_one_line_a_minute(
+    host: Host, invitation: Invitation
+) -> None:
     public = Token.decode(invitation.token).server_public
-    for number in range(20):
-        wrong = Token(public, bytes([number]) * 16).encode()
-        with pytest.raises(AdmissionError, match="wrong token"):
-            request_admission(replace(invitation, token=wrong))
-    with pytest.raises(AdmissionError, match="too many wrong tokens: try again in a minute"):
-        request_admission(invitation)
+
+    def try_wrong(numbers: range) -> None:
+        for number in numbers:
+            wrong = Token(public, bytes([number]) * 16).encode()
+            with pytest.raises(AdmissionError, match="wrong token"):
+                request_admission(replace(invitation, token=wrong))
+
+    try_wrong(range(30))
+    assert len(host.events) == 1
+    assert request_admission(invitation).names
     clock = host.context.clock
     assert isinstance(clock, CountedClock)
     for _ in range(60_001):
         clock.advance()
-    assert request_admission(invitation).names
+    try_wrong(range(1))
+    assert host.events[-1].endswith("(29 more since the last such line)")
 
 
 def test_the_token_of_another_run_does_not_open(host: Host, invitation: Invitation) -> None:
@@ -366,3 +374,26 @@ def test_a_door_needs_keys(tmp_path: Path, host: Host) -> None:
         JoinServer(made)
     made.close()
     context.destroy(0)
+
+
+STRANGE: list[Any] = [
+    *(None, True, -1, 0, 2**64 - 1, -(2**63), 1e300, float("nan"), float("inf")),
+    *("", "x" * 70, b"x" * 65, [], [[]], [None], {}, {"a": {"b": [1]}}, {1: None}),
+    *(msgpack.ExtType(1, b"x"), [msgpack.ExtType(5, b"")], msgpack.Timestamp(1, 2)),
+]
+
+
+@pytest.mark.parametrize("name", ["secret", "agents", "clients", "algorithm_sha256", "unknown"])
+def test_no_type_of_value_passes_where_it_is_not_expected(name: str) -> None:
+    good = {"secret": b"x" * 16, "agents": 1, "clients": ["client-a"], "algorithm_sha256": "x"}
+    schema = REQUESTS["join"]
+    assert schema.complaint(Message("join", good)) is None
+    fitting = {"secret": (bytes,), "clients": (list,), "algorithm_sha256": (str,)}.get(name, ())
+    wrong = 0
+    for value in STRANGE:
+        complaint = schema.complaint(Message("join", {**good, name: value}))
+        assert complaint is None or f"'{name}'" in complaint
+        if complaint is None:
+            assert type(value) in fitting
+        wrong += complaint is not None
+    assert wrong >= len(STRANGE) - 2

@@ -135,6 +135,17 @@ def test_a_batch_for_which_learn_raises_is_kept_and_left_out(stage: Stage) -> No
     ]
 
 
+def test_a_kept_batch_names_the_senders_of_its_shard(stage: Stage) -> None:
+    worker = learn(stage)._worker
+    stage.until(worker.counts)
+    stage.until(lambda: worker.learner.sampled)
+    worker._set_aside(ValueError("wrong"))
+    kept = json.loads((stage.folder.quarantine / "1.json").read_text())
+    ((sender, rows),) = kept["senders"].items()
+    assert sender.partition("/")[0] == "agent-0"
+    assert rows["inserted"] > 0 == rows["dropped"]
+
+
 def test_the_third_in_a_row_ends_the_run_with_the_first_error(stage: Stage) -> None:
     service = learn(stage, bad=staticmethod(lambda call: call > 4))
     verdict = stage.until(lambda: service.coordinator.verdict)

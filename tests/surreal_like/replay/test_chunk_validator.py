@@ -15,6 +15,10 @@ BOX = {"type": "float32", "dim": [3]}
 PARTS = {"position": BOX, "kind": {"type": "int64", "dim": [], "num": 4}}
 
 
+# Within the bounds of what nothing is known.
+FROM_FAR = {"obs/position": 1e6, "reward": -1e6, "extras/anything": -1e6, "version": 1_006}
+
+
 def validator(obs: Any = None, action: Any = None, **env: Any) -> ChunkValidator:
     specs = {"obs_spec": obs or PARTS, "action_spec": action or {"type": "discrete", "dim": [2]}}
     return ChunkValidator({**specs, "frame_stack": 0, **env})
@@ -87,7 +91,7 @@ def test_actions_of_other_kinds() -> None:
     given["action"][1, 1] = [3, 0]
     assert many.refusal(chunk(given)) == (
         WRONG_VALUES,
-        "action: 3 at [1, 1, 0] of [5, 2, 2], expected 0 to below [3, 5]",
+        "action: 3 at [1, 1, 0] of [5, 2, 2], expected 0 to below 3",
     )
 
 
@@ -130,3 +134,110 @@ def test_chunks_of_joined_and_of_faulty_senders_are_checked_each_time() -> None:
     assert one.refusal(chunk(bad, sequence=18, sender="agent-1")) is None
     one.suspect("agent-1")
     assert one.refusal(chunk(bad, sequence=18, sender="agent-1")) is not None
+
+
+def far(name: str = "reward", value: Any = 1.0) -> dict[str, Any]:
+    """The columns of a joined agent, with one value of one column."""
+    given = {**columns(), "obs/position": np.ones((T, N, 3), np.float32)}
+    given |= {"extras/anything": np.ones((T, N), np.float32), "extras/count": np.ones((T, N), "i8")}
+    given[name][3, 1] = value
+    return given
+
+
+BEYOND = [
+    ("reward", 3e38, "reward: 3.0000"),
+    ("reward", -1.1e6, "reward: -1100000.0 at [3, 1] of [5, 2], expected at least -1000000.0"),
+    ("obs/position", 1e12, "obs/position: 999999995904.0 at [3, 1, 0]"),
+    ("extras/anything", np.nan, "extras/anything: NaN at [3, 1] of [5, 2], expected a finite"),
+    ("extras/anything", 2e6, "extras/anything: 2000000.0 at [3, 1] of [5, 2], expected at most"),
+    ("extras/count", -(2**62), "extras/count: -4611686018427387904 at [3, 1]"),
+    ("version", 2**60, "version: 1152921504606846976, the newest one of this run is 7"),
+    ("version", -1, "version: -1, the newest one of this run is 7"),
+    ("discount", 1.5, "discount: a value outside of 0 to 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "said"), BEYOND)
+def test_values_of_joined_agents_have_bounds(name: str, value: Any, said: str) -> None:
+    one = validator()
+    one.newest_version = 7
+    one.distrust("agent-1000")
+    assert one.refusal(chunk(far(name, value), sequence=3, sender="agent-1000")) == (
+        WRONG_VALUES,
+        Beginning(said),
+    )
+
+
+class Beginning(str):
+    """Equal to each text that begins with it."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return str(other).startswith(self)
+
+
+@pytest.mark.parametrize("name", FROM_FAR)
+def test_values_at_the_bounds_pass(name: str) -> None:
+    one = validator()
+    one.newest_version = 7
+    one.distrust("agent-1000")
+    assert one.refusal(chunk(far(name, FROM_FAR[name]), sender="agent-1000")) is None
+
+
+def test_frames_before_an_unroll_have_bounds_too() -> None:
+    one = validator(BOX)
+    one.distrust("agent-1000")
+    given = far()
+    given["obs"] = given.pop("obs/position")
+    del given["obs/kind"]
+    sent = chunk(given, sender="agent-1000")
+    sent.lead_in = {"obs": np.full((1, N, 3), np.inf, np.float32)}
+    assert one.refusal(sent) == (WRONG_VALUES, Beginning("obs: inf at [0, 0, 0]"))
+
+
+def test_bounds_of_the_spec_and_of_the_config_replace_the_usual_ones() -> None:
+    highest = float(np.finfo(np.float32).max)
+    box = {**BOX, "low": [-2e9, -1.0, -np.inf], "high": [2e9, 1.0, highest]}
+    one = validator({"position": box, "kind": PARTS["kind"]}, reward_range=[-1, 5e7])
+    one.distrust("agent-1000")
+
+    def refusal(name: str, value: Any) -> str:
+        given = far()
+        given["reward"][:] = 0.0
+        given[name][3, 1] = value
+        wrong = one.refusal(chunk(given, sender="agent-1000"))
+        return "" if wrong is None else wrong[1]
+
+    assert refusal("obs/position", [1.5e9, 0.0, -9e5]) == ""
+    assert "[3, 1, 0] of [5, 2, 3], expected at most 2000000000.0" in refusal(
+        "obs/position", [3e9, 0.0, 0.0]
+    )
+    assert "expected at most 1.0" in refusal("obs/position", [0.0, 1.5, 0.0])
+    # An infinite bound, and one at the end of the dtype, are none.
+    assert "expected at least -1000000.0" in refusal("obs/position", [0.0, 0.0, -2e6])
+    assert "expected at most 1000000.0" in refusal("obs/position", [0.0, 0.0, 1e30])
+    assert refusal("reward", 4e7) == ""
+    assert "reward: -1.5" in refusal("reward", -1.5)
+
+
+def test_gradients_of_joined_agents_have_bounds() -> None:
+    bare = ChunkValidator({"obs_spec": {}, "action_spec": {}})
+    bare.distrust("agent-1000")
+    row: dict[str, Any] = {
+        "step_type": np.zeros((1, 1), np.uint8),
+        "reward": np.zeros((1, 1), np.float32),
+        "discount": np.ones((1, 1), np.float32),
+        "version": np.ones((1, 1), np.int64),
+        "extras/gradient": np.ones((1, 1, 30), np.float32),
+        "extras/rows": np.ones((1, 1), np.int64),
+    }
+    sent = Chunk(row, 2, [0], sender="agent-1000")
+    assert bare.refusal(sent) is None
+    row["extras/gradient"][0, 0, 7] = 1e8
+    assert bare.refusal(sent) == (WRONG_VALUES, Beginning("extras/gradient: 100000000.0 at"))
+
+
+def test_nothing_of_that_holds_for_the_agents_of_the_run() -> None:
+    for name, value, _ in BEYOND[:2]:
+        assert validator().refusal(chunk(spoilt(name, value))) is None

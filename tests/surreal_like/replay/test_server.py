@@ -23,6 +23,7 @@ from session.process.context import Launch
 from session.process.service import IDLE_SECONDS, Frame
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import Request
+from session.wire.roles import GUEST, Grant
 from session.wire.sockets import poll
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import server
@@ -33,6 +34,7 @@ from surreal_like.replay.server import ReplayService
 from surreal_like.replay.tuple_replay import TupleReplay
 from surreal_like.replay.uniform_replay import UniformReplay
 from tests.polling import until
+from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.cluster import Cluster
 from tests.surreal_like.replay.cluster import config as cluster_config
 
@@ -882,3 +884,26 @@ def test_rows_that_are_none_of_this_run_are_dropped_counted_and_reported_once(
     bench.until(lambda: bench.ack() == [11, 4, 20, 20])
     assert bench.counts()["dropped"] == {"wrong values": 20}
     assert reported == ["action: 99 at [0, 0] of [5, 2], expected 0 to below 2"]
+
+
+def test_rows_of_a_joined_agent_beyond_the_bounds_are_dropped_and_named_once(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make()
+    reported: list[str] = []
+    bench.until(lambda: bench.service)
+    monkeypatch.setattr(
+        bench.frame.context.wire, "_on_reject", lambda *words: reported.append(words[2])
+    )
+    guest = Identity("agent-1000", 3, bytes(8))
+    for number, reward in enumerate((1.0, 3e38, 1e12, 2.0), 1):
+        made = chunk_of("FMMM", sequence=number)
+        made.rows = 4 * number
+        message = made.to_message()
+        rewards = np.full_like(message.arrays["reward"], reward)
+        message.arrays = {**message.arrays, "reward": rewards}
+        message.sender, message.grant = guest, Grant(GUEST, ("agent-*",))
+        bench.service._intake._take(message)
+    assert bench.counts()["dropped"] == {"wrong values": 8}
+    assert len(reported) == 1
+    assert reported[0].startswith("reward: 3.0000")
