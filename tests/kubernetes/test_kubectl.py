@@ -89,8 +89,11 @@ def built(overlay: Path) -> list[dict[str, Any]]:
     for each in objects:
         for version in ("1.28", "1.37"):
             validate(each, version)
-    secrets = {str(each["metadata"]) for each in objects if each["kind"] == "Secret"}
-    assert secrets == {str(each["metadata"]) for each in overlay_secrets(overlay)}
+    secrets = [each for each in objects if each["kind"] == "Secret"]
+    ours = overlay_secrets(overlay)
+    assert {key: each["metadata"] for key, each in by_name(secrets).items()} == {
+        key: each["metadata"] for key, each in by_name(ours).items()
+    }
     return [each for each in objects if each["kind"] != "Secret"]
 
 
@@ -207,7 +210,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_launch_applies_what_dry_run_shows(tmp_path: Path, kubectl: Shell) -> None:
-    cluster = cluster_in(tmp_path)
+    cluster = cluster_in(tmp_path, "session_config.kubernetes.ttl_seconds=null")
     shown = list(yaml.safe_load_all(cluster.dry_run()))
     assert not kubectl.api.store.objects
     cluster.launch()

@@ -202,6 +202,7 @@ def test_a_head_over_a_space_is_written(head: str, observed: str, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("head", HEADS)
 def test_every_head_over_every_space_is_written_for_torch(head: str, tmp_path: Path) -> None:
     for observed in OBSERVED:
