@@ -542,7 +542,7 @@ def test_secrets_have_the_labels_of_all_objects(tmp_path: Path) -> None:
 @functools.cache
 def label_keys() -> list[str]:
     """Return every key of a label, or of a selector of labels, in a run with every branch."""
-    found = set()
+    found: set[str] = set()
 
     def walk(value: Any) -> None:
         for name, each in value.items() if isinstance(value, dict) else ():
@@ -638,7 +638,7 @@ def test_metrics_are_for_the_namespaces_that_are_named() -> None:
     assert {"name": "metrics", "port": 9100, "targetPort": 9100} in service["spec"]["ports"]
 
 
-def test_metrics_stay_in_their_pod_unless_somebody_is_named() -> None:
+def test_metrics_stay_in_their_pod_unless_namespaces_are_named() -> None:
     assert "9100" not in json.dumps(objects_of(setting_of(METRICS[0]))[1:])
 
 

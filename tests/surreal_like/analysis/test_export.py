@@ -230,8 +230,9 @@ def test_the_tables_have_every_algorithm_and_every_kind_of_space() -> None:
 
 def parts_of(space: Any) -> list[Any]:
     """Return a space and all spaces inside it."""
-    inner = space.spaces if isinstance(space, spaces.Dict | spaces.Tuple) else ()
-    inner = inner.values() if isinstance(space, spaces.Dict) else inner
+    inner: Any = ()
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
     return [space, *(part for each in inner for part in parts_of(each))]
 
 

@@ -171,7 +171,7 @@ OBSERVED: dict[str, spaces.Space[Any]] = {
     "shorts": spaces.Box(-300, 300, (2, 2), np.int16),
     "discrete": spaces.Discrete(5, start=-2),
     "multi_discrete": spaces.MultiDiscrete([3, 2, 4]),
-    "multi_discrete_grid": spaces.MultiDiscrete([[3, 2], [4, 5]]),
+    "multi_discrete_grid": spaces.MultiDiscrete(np.array([[3, 2], [4, 5]])),
     "multi_binary": spaces.MultiBinary(3),
     "multi_binary_grid": spaces.MultiBinary((2, 2)),
     "image_last": spaces.Box(0, 255, (36, 36, 3), np.uint8),
