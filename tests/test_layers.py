@@ -232,6 +232,31 @@ def names_are_not_those_of_people(source: Source) -> Iterator[str]:
             yield f"line {node.lineno} names {name}"
 
 
+def networks_leave_the_batch_free(source: Source) -> Iterator[str]:
+    """Refuse `len` of a batch: a plain number, which an exported graph would keep for ever.
+
+    `len` of an attribute is no batch. In files with networks, functions of tensors are looked at,
+    too.
+    """
+    bodies = [node.body for node in source.nodes if isinstance(node, ast.ClassDef)]
+    methods = [[each for each in body if isinstance(each, ast.FunctionDef)] for body in bodies]
+    networks = [own for own in methods if "forward" in {each.name for each in own}]
+    if not networks:
+        return
+    inside = {each for own in networks for each in own if each.name != "__init__"}
+    inside |= {node for node in source.nodes if isinstance(node, ast.FunctionDef) and tensors(node)}
+    calls = {node for each in inside for node in ast.walk(each) if isinstance(node, ast.Call)}
+    for call in calls:
+        if dotted_name(call.func) == "len" and not dotted_name(call.args[0]).startswith("self."):
+            yield f"line {call.lineno} has len() of a batch: use shape[0]"
+
+
+def tensors(function: ast.FunctionDef) -> bool:
+    """Return True if an argument is a tensor."""
+    given = (each.annotation for each in function.args.args)
+    return any(each is not None and dotted_name(each) == "torch.Tensor" for each in given)
+
+
 RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (session_stands_alone, PACKAGES),
     (nothing_imports_main, PACKAGES),
@@ -245,10 +270,13 @@ RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (entries_are_short, PACKAGES),
     (docstrings_begin_with_the_thing, (*PACKAGES, "benchmarks")),
     (names_are_not_those_of_people, EVERYWHERE),
+    (networks_leave_the_batch_free, ("surreal_like",)),
 )
 
 LONG = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
 LONG_BY_DOCSTRING = 'def f():\n    """Short.\n' + "\n" * 70 + '    """\n' + "    x = 1\n" * 58
+NETWORK = "class Net:\n    def forward(self, x): return"
+OF_TENSOR = "def f(x: torch.Tensor): return len(x)"
 
 BAD: tuple[tuple[Rule, str, str], ...] = (
     (session_stands_alone, "session/a.py", "import torch.nn"),
@@ -302,6 +330,9 @@ BAD: tuple[tuple[Rule, str, str], ...] = (
     (names_are_not_those_of_people, "session/a.py", "class Nobody: pass"),
     (names_are_not_those_of_people, "session/a.py", "def f(who): pass"),
     (names_are_not_those_of_people, "session/a.py", "self.told_at = 0"),
+    (networks_leave_the_batch_free, "surreal_like/a.py", f"{NETWORK} x.view(len(x), -1)"),
+    (networks_leave_the_batch_free, "surreal_like/a.py", f"{NETWORK} draw((len(leaves(x)[0]),))"),
+    (networks_leave_the_batch_free, "surreal_like/a.py", f"{NETWORK} x\n{OF_TENSOR}"),
 )
 
 GOOD: tuple[tuple[Rule, str, str], ...] = (
@@ -323,6 +354,8 @@ GOOD: tuple[tuple[Rule, str, str], ...] = (
     (entries_are_short, "main/cli.py", "x = 1\n" * 41),
     (docstrings_begin_with_the_thing, "session/a.py", '"""Whatever is due. What else?"""'),
     (names_are_not_those_of_people, "session/a.py", "whole = threshold = wholesale = 1"),
+    (networks_leave_the_batch_free, "surreal_like/a.py", f"{NETWORK} range(len(self.layers))"),
+    (networks_leave_the_batch_free, "surreal_like/a.py", OF_TENSOR),
 )
 
 

@@ -75,6 +75,8 @@ def run(argv: Sequence[str]) -> int:
     if cluster:
         print(_on_kubernetes(plan, shape, request))
     else:
+        if shape != "table":
+            _note(f"the run requests {_requests(plan.topology)}")
         print(_FORMATS[shape](plan, Path(request.folder or new_path(request.name))))
     return 0
 
@@ -112,8 +114,8 @@ def _on_kubernetes(plan: Plan, shape: str, request: RunRequest) -> str:
 
     folder = Path(request.folder) if request.folder else None
     setting = kubernetes_setting(plan.config, folder.name if folder is not None else request.name)
-    for line in warnings(setting.config):
-        print(f"surreal-like: note: {line}", file=sys.stderr)
+    for line in (f"the run requests {_requests(setting.topology)}", *warnings(setting.config)):
+        _note(line)
     if shape != "yaml":
         return _FORMATS[shape](Plan(setting.config, setting.topology), Path())
     if folder is None:
@@ -125,6 +127,20 @@ def _on_kubernetes(plan: Plan, shape: str, request: RunRequest) -> str:
         f"then:  kubectl apply -k {overlay}\n"
         f"or:    surreal-like keys --secret {overlay} | kubectl apply -f -\n"
         f"       kubectl apply -f {single}"
+    )
+
+
+def _note(line: str) -> None:
+    print(f"surreal-like: note: {line}", file=sys.stderr)
+
+
+def _requests(topology: Topology) -> str:
+    """Returns the sum of ``session_config.resources`` over all processes, in words."""
+    total = topology.requests()
+    gpus = f", {total.gpu} GPU{'s' if total.gpu > 1 else ''}" if total.gpu else ""
+    return (
+        f"{total.cpu:g} cores, {size(total.memory_bytes)} of memory{gpus} "
+        f"for {len(topology.components)} processes"
     )
 
 
@@ -165,7 +181,7 @@ def _table(plan: Plan, folder: Path) -> str:
     head = ["component", "started as", "binds", "connects to"]
     flow = _flow(config)
     operators = [f"  {line}" for line in flow.outline()] if flow is not None else []
-    parts = [columns([], _facts(config)), columns(head, rows)]
+    parts = [columns([], _facts(config, plan.topology)), columns(head, rows)]
     return "\n\n".join([*parts, "\n".join(["dataflow of the learner", *operators])])
 
 
@@ -186,7 +202,7 @@ def _connects(component: Component) -> list[str]:
     return [end for end in component.connects if not end.endswith("plex.records")]
 
 
-def _facts(config: Config) -> list[list[str]]:
+def _facts(config: Config, topology: Topology) -> list[list[str]]:
     env, need = config.env_config, replay_need(config)
     stop = {key: value for key, value in config.session_config.stop.items() if value is not None}
     return [
@@ -195,6 +211,7 @@ def _facts(config: Config) -> list[list[str]]:
         ["observations", _spec(env.obs_spec)],
         ["actions", _spec(env.action_spec)],
         ["replay", f"{count(need.rows)} rows of {size(need.row_bytes)}: {size(need.total_bytes)}"],
+        ["requests", _requests(topology)],
         ["stop", ", ".join(f"{key} {value}" for key, value in stop.items())],
         ["seed", str(config.session_config.seed)],
         ["fingerprint", config.fingerprint()[:16]],

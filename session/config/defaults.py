@@ -363,7 +363,8 @@ BASE_SESSION_CONFIG = Config(
             },
             # Number of agents per chart, as a text; auto: all if there are up to 8, else 8.
             "bins": "auto",
-            # Local HTTP port that serves the newest values as Prometheus text; 0: none.
+            # HTTP port that serves the newest values as Prometheus text, to this machine only; on
+            # Kubernetes also to the pods of kubernetes.metrics_from; 0: none.
             "prometheus_port": 0,
             # Buffer of a client while the server is unreachable [records]; drops are counted.
             "buffer": 10_000,
@@ -579,16 +580,23 @@ BASE_SESSION_CONFIG = Config(
             "gateway_service": "ClusterIP",
             # Additional Kubernetes fields for the pods of a role: nodeSelector, tolerations,
             # affinity, topologySpreadConstraints, priorityClassName, serviceAccountName,
-            # imagePullSecrets, runtimeClassName, annotations, env. A role is a key of resources, or
-            # all, as in {learner: {nodeSelector: {pool: gpu}}}.
+            # imagePullSecrets, runtimeClassName, labels, annotations, env. A role is a key of
+            # resources, or all, as in {learner: {nodeSelector: {pool: gpu}}}.
             "pods": {},
+            # Labels of all objects and pods, as in {team: robots}; those of the run are reserved.
+            "labels": {},
+            # Annotations of all objects and pods.
+            "annotations": {},
+            # Namespaces whose pods may read session_config.tensorplex.prometheus_port; empty: the
+            # port is on the loopback interface of its pod.
+            "metrics_from": [],
             # Allow only the run's own pods to reach its ports, if the network plugin supports it.
             "network_policy": True,
             # Size limit of /tmp, and of the run folder in pods without a volume; for a replay shard
             # its memory is added; requested as ephemeral storage [bytes]; 0: no limit.
             "scratch_bytes": 536_870_912,
             # Time from the end to the removal of all objects but volumes [seconds]; None: never.
-            "ttl_seconds": None,
+            "ttl_seconds": 3600,
         },
         # Upper bound of any message between components [bytes].
         "max_message_bytes": 268_435_456,

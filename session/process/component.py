@@ -189,6 +189,15 @@ class Topology:
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
 
+    def requests(self) -> Resources:
+        """Returns the sum of what its components request."""
+        every = [component.resources for component in self.components]
+        return Resources(
+            cpu=sum(each.cpu for each in every),
+            memory_bytes=sum(each.memory_bytes for each in every),
+            gpu=sum(each.gpu for each in every),
+        )
+
     def __getitem__(self, name: str) -> Component:
         if name not in self._by_name:
             raise ConfigError(f"no component '{name}'; there are {', '.join(self._by_name)}")

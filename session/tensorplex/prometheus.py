@@ -1,20 +1,25 @@
-"""Serves the newest values as Prometheus text on a port of the loopback interface."""
+"""Serves the newest values as Prometheus text, on the loopback interface or in a pod."""
 
 from __future__ import annotations
 
 import math
 import socketserver
 import threading
+import time
 from collections.abc import Iterable, Mapping
-from http.server import BaseHTTPRequestHandler
+from contextlib import suppress
 from typing import Any
 
+from session.config import Config
 from session.errors import UsageError
 from session.process.state import State
+from session.wire.endpoint import LOOPBACK, expanded
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_HOST = "127.0.0.1"
 _POLL_SECONDS = 0.1
+# Of one client, so that none can occupy the page, or delay the end of its server.
+_CLIENT_SECONDS = 0.5
+_LARGEST_REQUEST_BYTES = 16_384
 _PREFIX = "surreal_like_"
 _MEANINGS = {
     "component_up": "1, or 0 where the component is silent or has failed.",
@@ -73,25 +78,37 @@ def _number(value: float) -> str:
     return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
 
 
+def metrics_host(config: Config) -> str:
+    """Returns the address to listen at: the loopback interface, unless a NetworkPolicy protects it.
+
+    The text is not encrypted and needs no key. In a pod, ``session_config.kubernetes.metrics_from``
+    names those that may read it, and the launcher has written a policy that admits only these.
+    """
+    in_pod = (config.get("run") or {}).get("launcher") == "kubernetes"
+    admitted = config.session_config.kubernetes.get("metrics_from")
+    return expanded("$(POD_IP)") if in_pod and admitted else LOOPBACK
+
+
 class Page:
     """Serves one text under every path from its own thread: a slow client must not stop the server.
 
     Args:
-        port: port of the loopback interface; 0: any free port.
+        port: port of the interface; 0: any free port.
+        host: address of the interface.
 
     Raises:
         UsageError: the port is not available.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, host: str = LOOPBACK) -> None:
         try:
-            self._server = _Server((_HOST, port), _Handler)
+            self._server = _Server((host, port), _Handler)
         except (OSError, OverflowError) as error:
             raise UsageError(
-                f"cannot serve Prometheus text on {_HOST}:{port}: {error}; choose another "
+                f"cannot serve Prometheus text on {host}:{port}: {error}; choose another "
                 "session_config.tensorplex.prometheus_port, or 0 for none"
             ) from None
-        self.address = f"http://{_HOST}:{self._server.server_address[1]}/metrics"
+        self.address = f"http://{host}:{self._server.server_address[1]}/metrics"
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_SECONDS,), daemon=True
         )
@@ -116,18 +133,30 @@ class _Server(socketserver.TCPServer):
         """Ignores errors of a client that has disconnected."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(socketserver.BaseRequestHandler):
     server: _Server
-    timeout = 0.5
 
-    def do_GET(self) -> None:
-        """Sends the text."""
-        body = self.server.text
-        self.send_response(200)
-        self.send_header("Content-Type", _CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    def handle(self) -> None:
+        """Sends the text to any complete request that arrives in time."""
+        # A client that has disconnected, or sends nothing.
+        with suppress(OSError):
+            if self._receive():
+                body = self.server.text
+                head = f"HTTP/1.0 200 OK\r\nContent-Type: {_CONTENT_TYPE}\r\n"
+                head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+                self.request.settimeout(_CLIENT_SECONDS)
+                self.request.sendall(head.encode() + body)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Disables the log of requests."""
+    def _receive(self) -> bool:
+        """Reads the head of a request; returns False if it is too long, too late or cut off."""
+        received, deadline = b"", time.monotonic() + _CLIENT_SECONDS
+        while b"\r\n\r\n" not in received:
+            left = deadline - time.monotonic()
+            if left <= 0 or len(received) > _LARGEST_REQUEST_BYTES:
+                return False
+            self.request.settimeout(left)
+            more = self.request.recv(4096)
+            if not more:
+                return False
+            received += more
+        return True

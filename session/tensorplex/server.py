@@ -13,7 +13,7 @@ from session.process.component import is_client
 from session.process.context import Context
 from session.tensorplex.event_files import EventFiles, summary_values
 from session.tensorplex.groups import bin_size_of, name_of, standard_groups
-from session.tensorplex.prometheus import Page, exposition
+from session.tensorplex.prometheus import Page, exposition, metrics_host
 from session.tensorplex.records import RECORDS, REQUESTS
 from session.tensorplex.table import ComponentTable
 from session.wire import Identity, Message
@@ -53,7 +53,7 @@ class Tensorplex(Collector):
         self._tags: dict[str, set[str]] = {}
         self._clients: Counter[bool] = Counter()
         port: int = session.tensorplex.prometheus_port
-        self._page = Page(port) if port else None
+        self._page = Page(port, metrics_host(context.config)) if port else None
         if self._page is not None:
             context.event("prometheus", self._page.address)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _COMPARED = 256
 _TOLERANCE = 1e-5
 _METADATA = "surreal_like.json"
+# Packages whose classes are not a user's.
+_LIBRARIES = ("torch", "session", "surreal_like")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +95,31 @@ def export(
     if not os.path.isdir(path.parent):
         raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
     policy = load_policy(folder, checkpoint, import_path=import_path)
+    return write_policy(policy, path, format=format, metadata=_metadata(policy, RunFolder(folder)))
+
+
+def write_policy(
+    policy: Policy, path: Path, *, format: str, metadata: Mapping[str, str]
+) -> Exported:
+    """Writes the greedy policy of a policy in memory, and compares it; as :func:`export`.
+
+    Args:
+        policy: its parameters are written.
+        path: the file, in a folder that exists.
+        format: ``onnx`` or ``pt2``.
+        metadata: texts that are kept in the file.
+
+    Raises:
+        UsageError: the agent cannot be traced, or the file cannot be written.
+        SurrealError: the actions of the graph differ from those of the policy.
+    """
     probe = _probe(policy)
     graph = _Graph(policy, tuple(probe))
     beside = path.with_name(f".{path.name}.part")
     try:
         program = _traced(graph, probe)
         write, read = (_write_onnx, _read_onnx) if format == "onnx" else (_write_pt2, _read_pt2)
-        write(program, graph, _metadata(policy, RunFolder(folder)), beside)
+        write(program, graph, metadata, beside)
         difference = _compare(policy, read(beside), probe)
         beside.replace(path)
     except OSError as error:
@@ -166,7 +187,7 @@ def _random(spec: ArraySpec, rng: np.random.Generator) -> Array:
     low = 0 if spec.low is None else spec.low
     high = (1 if spec.dtype.kind == "b" else 100) if spec.high is None else spec.high
     values = low + rng.random(shape) * (np.asarray(high, np.float64) - low + 1)
-    return values.astype(spec.dtype)
+    return np.floor(values).astype(spec.dtype)
 
 
 def _traced(graph: _Graph, probe: Mapping[str, Array]) -> torch.export.ExportedProgram:
@@ -184,26 +205,49 @@ def _traced(graph: _Graph, probe: Mapping[str, Array]) -> torch.export.ExportedP
             )
     except Exception as error:
         name = type(graph.agent).__name__
-        raise UsageError(
-            f"{name}.act cannot be traced: {_operation(error)}; compute actions with operations of "
-            "torch only, without branches on values of tensors"
-        ) from error
+        words = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        place, foreign = _place(error)
+        own = _own_classes(graph)
+        if own or foreign:
+            within = f" in {', '.join(own)}" if own else ""
+            advice = (
+                f"compute actions{within} with operations of torch only, without branches on "
+                "values of tensors and without len() of a batch, which makes its size constant: "
+                "x.shape[0] does not"
+            )
+        else:
+            advice = (
+                "no class of your own takes part, so this is a fault of surreal_like: report it "
+                "with the config.yaml of the run"
+            )
+        raise UsageError(f"{name}.act cannot be traced: {words}{place}; {advice}") from error
 
 
-def _operation(error: Exception) -> str:
-    """Returns the first line of an error, and the line of `act` that caused it."""
-    place, trace = "", error.__traceback__
+def _own_classes(graph: _Graph) -> list[str]:
+    """Returns the names of those classes of the agent and its networks that a user wrote."""
+    classes = {type(each) for each in (graph.agent, *graph.parts.modules())}
+    return sorted(each.__qualname__ for each in classes if _top(each.__module__) not in _LIBRARIES)
+
+
+def _place(error: Exception) -> tuple[str, bool]:
+    """Returns the line that failed, in brackets, and if it is foreign to this package and torch."""
+    place, foreign, trace = "", False, error.__traceback__
     while trace is not None:
-        code = trace.tb_frame.f_code
-        if "torch" not in Path(code.co_filename).parts and code.co_filename != __file__:
+        code, module = trace.tb_frame.f_code, str(trace.tb_frame.f_globals.get("__name__"))
+        inside = _top(module) == "torch" or _top(module) in sys.stdlib_module_names
+        if not inside and module != __name__:
             place = f" ({code.co_filename}, line {trace.tb_lineno})"
+            foreign = _top(module) not in _LIBRARIES
         trace = trace.tb_next
-    words = str(error).strip().splitlines() or [type(error).__name__]
-    return f"{words[0]}{place}"
+    return place, foreign
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _write_onnx(
-    program: torch.export.ExportedProgram, graph: _Graph, metadata: dict[str, str], path: Path
+    program: torch.export.ExportedProgram, graph: _Graph, metadata: Mapping[str, str], path: Path
 ) -> None:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -228,9 +272,9 @@ def _read_onnx(path: Path) -> Run:
 
 
 def _write_pt2(
-    program: torch.export.ExportedProgram, graph: _Graph, metadata: dict[str, str], path: Path
+    program: torch.export.ExportedProgram, graph: _Graph, metadata: Mapping[str, str], path: Path
 ) -> None:
-    content = metadata | {"inputs": graph.inputs, "outputs": graph.outputs}
+    content = {**metadata, "inputs": graph.inputs, "outputs": graph.outputs}
     with path.open("wb") as file:
         torch.export.save(program, file, extra_files={_METADATA: json.dumps(content)})
 
@@ -264,9 +308,16 @@ def _metadata(policy: Policy, run: RunFolder) -> dict[str, str]:
 def _compare(policy: Policy, run: Run, probe: Mapping[str, Array]) -> float:
     """Returns the largest difference between the written graph and the policy.
 
+    The first row is compared alone, too: most programs act for one environment.
+
     Raises:
         SurrealError: it is too large; integers of discrete actions must be equal.
     """
+    one = {name: each[:1] for name, each in probe.items()}
+    return max(_difference(policy, run, each) for each in (probe, one))
+
+
+def _difference(policy: Policy, run: Run, probe: Mapping[str, Array]) -> float:
     obs = nest.unflatten({name: each for name, each in probe.items() if name[:3] == "obs"}, "obs")
     state = probe.get("state")
     wanted, after = policy(

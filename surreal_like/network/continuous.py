@@ -80,7 +80,7 @@ class Critics(ObsModule):
         obs = self.seen(obs)
         if self._learns:
             features = torch.stack([encoder(obs) for encoder in self.encoders])
-            actions = actions.expand(len(features), *actions.shape)
+            actions = actions.expand(features.shape[0], *actions.shape)
         else:
             features = own["encoders"][0](obs)
         values: torch.Tensor = own["layers"](torch.cat((features, actions), -1))

@@ -62,7 +62,7 @@ class DuelingHead(nn.Module):
         value, advantage = self.value(features), self.advantage(features)
         if self._outputs > 1:
             value = value.unsqueeze(1)
-            advantage = advantage.view(len(advantage), -1, self._outputs)
+            advantage = advantage.view(advantage.shape[0], -1, self._outputs)
         q_values: torch.Tensor = value + advantage - advantage.mean(1, keepdim=True)
         return q_values
 

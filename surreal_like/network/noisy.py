@@ -39,7 +39,7 @@ class Noise:
             return
         shape = (*leading, sum(self._sizes))
         count = math.prod(shape)
-        if not len(self._table) or self._table.device != self.generator.device:
+        if not self._table.numel() or self._table.device != self.generator.device:
             self._table = factor_quantiles().to(self.generator.device)
         # One call for all layers: the cost of small operations is that of their calls. 16 random
         # bits choose a quantile, in half of the time that a normal number and its root take.

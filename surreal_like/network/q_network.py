@@ -146,7 +146,7 @@ class QNetwork(ObsModule):
     def outputs(self, obs: Any) -> torch.Tensor:
         """Returns the outputs of the head: `[B, num_actions]` without a distribution."""
         if self.noise is not None:
-            self.noise.draw((len(nest.leaves(obs)[0]),))
+            self.noise.draw(nest.leaves(obs)[0].shape[:1])
         own: dict[str, Any] = self._modules
         # `forward` directly: a call as a module would cost a quarter of the head's computation.
         found: torch.Tensor = own["head"].forward(own["torso"](self.seen(obs)))
@@ -216,7 +216,7 @@ class RecurrentQNetwork(QNetwork):
 
     def burn_in(self, obs: Any, state: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
         """Returns the state after sequences, `[B, state_size]`; arguments as of `unroll`."""
-        if not len(first):
+        if first.shape[0] == 0:
             return state
         with self.parameter_lock:
             return self._remember(obs, state, first)[1]

@@ -26,7 +26,7 @@ def moments_of(x: torch.Tensor) -> dict[str, torch.Tensor]:
     `count` `[]`, `mean` and the sums of squared distances from it, `squares`, both `[*shape]`.
     """
     rows = x.double()
-    count = torch.tensor(float(len(rows)), dtype=torch.float64, device=x.device)
+    count = torch.tensor(float(rows.shape[0]), dtype=torch.float64, device=x.device)
     return {"count": count, "mean": rows.mean(0), "squares": count * rows.var(0, correction=0)}
 
 

@@ -37,14 +37,25 @@ def test_what_fits_a_cluster_is_not_questioned() -> None:
 
 
 def test_a_launch_says_what_stays_reserved() -> None:
-    (line,) = launch_advice(config_of(PUSHED, LONG), NAMES)
+    never = "session_config.kubernetes.ttl_seconds=null"
+    (line,) = launch_advice(config_of(PUSHED, LONG, never), NAMES)
     # Replay, two agents, one evaluator: 1 each; the servers 1.25.
     assert "keep 5.25 cores reserved until surreal-like stop" in line
     assert "ttl_seconds=3600" in line
-    config = config_of(PUSHED, LONG, "session_config.kubernetes.ttl_seconds=600")
-    assert launch_advice(config, NAMES) == [
-        "all objects but the volumes are removed 600 s after the end of the run"
-    ]
+    (line,) = launch_advice(config_of(PUSHED, LONG), NAMES)
+    assert line.startswith(
+        "all objects but the volumes are removed 3600 s after the end of the run"
+    )
+    assert "ttl_seconds; null: they stay" in line
+
+
+def test_metrics_that_nothing_reaches_are_questioned() -> None:
+    port = "session_config.tensorplex.prometheus_port=9100"
+    (line,) = warnings(config_of(PUSHED, LONG, port))
+    assert "9100" in line
+    assert "session_config.kubernetes.metrics_from=[NAMESPACE]" in line
+    named = "session_config.kubernetes.metrics_from=[monitoring]"
+    assert warnings(config_of(PUSHED, LONG, port, named)) == []
 
 
 def test_a_run_that_is_over_says_what_it_still_reserves() -> None:
@@ -59,5 +70,6 @@ def test_a_run_that_is_over_says_what_it_still_reserves() -> None:
 def test_plan_says_it_beside_the_objects(capsys: pytest.CaptureFixture[str]) -> None:
     assert surreal_like(["plan", "configs/cartpole_dqn.yaml", "--on", "kubernetes"]) == 0
     said = capsys.readouterr()
-    assert [line.split(":")[1] for line in said.err.splitlines()] == [" note", " note"]
+    assert [line.split(":")[1] for line in said.err.splitlines()] == [" note"] * 3
+    assert "the run requests 7.75 cores, 15.0 GB of memory for 9 processes" in said.err
     assert "note" not in said.out.splitlines()[0]

@@ -56,12 +56,16 @@ def test_K4_gateways_are_numbered_pods_with_one_port() -> None:
 def test_K4_a_service_leads_clients_to_gateways_that_are_ready() -> None:
     for overrides, kind in (
         ((), "ClusterIP"),
+        (("session_config.kubernetes.gateway_service=NodePort",), "NodePort"),
         (("session_config.kubernetes.gateway_service=LoadBalancer",), "LoadBalancer"),
     ):
         setting = setting_of(*GATEWAYS, *overrides)
+        # From outside, a gateway must see the address of the client, not that of a node.
+        direct = {} if kind == "ClusterIP" else {"externalTrafficPolicy": "Local"}
         service = made(setting, "Service", "cartpole-gateway")
         assert service == {
             "type": kind,
+            **direct,
             "sessionAffinity": "ClientIP",
             "selector": setting.selector("gateway"),
             "ports": [{"name": "clients", "port": 7100, "targetPort": 7100}],
@@ -159,6 +163,7 @@ def test_K4_a_certificate_is_a_file_of_the_secret(tmp_path: Path, applied: list[
         f"{GATEWAY}.tls.{name}={file}" for name, file in zip(("cert", "key"), files, strict=True)
     ]
     given = [f"{GATEWAY}.num=1", f"{GATEWAY}.tokens=true", *tls]
+    given.append("session_config.kubernetes.ttl_seconds=null")
     setting = setting_of(*given)
     paths = [f"{RUN_PATH}/keys/tls.crt", f"{RUN_PATH}/keys/tls.key"]
     assert [setting.session.gateway.tls.cert, setting.session.gateway.tls.key] == paths

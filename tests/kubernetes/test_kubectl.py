@@ -17,14 +17,19 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.handle import open_run
 from session.launchers.kubernetes import KubernetesCluster
-from session.launchers.kubernetes.secret import KEYS_FOLDER, SECRETS, write_overlay_keys
+from session.launchers.kubernetes.secret import (
+    KEYS_FOLDER,
+    SECRETS,
+    overlay_secrets,
+    write_overlay_keys,
+)
 from surreal_like.run.kubernetes import write_overlay
 from tests.docs.examples import blocks
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.conftest import setting_of
 from tests.kubernetes.schemas import validate
 from tests.kubernetes.test_manifests import K8S, OVERLAYS, ROOT, copy_of_k8s
-from tests.kubernetes.test_objects import GATEWAYS
+from tests.kubernetes.test_objects import GATEWAYS, LABELS, METRICS
 
 pytestmark = pytest.mark.kubectl
 
@@ -84,6 +89,11 @@ def built(overlay: Path) -> list[dict[str, Any]]:
     for each in objects:
         for version in ("1.28", "1.37"):
             validate(each, version)
+    secrets = [each for each in objects if each["kind"] == "Secret"]
+    ours = overlay_secrets(overlay)
+    assert {key: each["metadata"] for key, each in by_name(secrets).items()} == {
+        key: each["metadata"] for key, each in by_name(ours).items()
+    }
     return [each for each in objects if each["kind"] != "Secret"]
 
 
@@ -97,6 +107,16 @@ def test_K4_an_overlay_with_gateways_is_the_single_file(tmp_path: Path) -> None:
     overlay, single = write_overlay(setting_of(*GATEWAYS), tmp_path / "overlays" / "cartpole")
     write_overlay_keys(overlay)
     assert by_name(list(yaml.safe_load_all(single.read_text()))) == by_name(built(overlay))
+
+
+def test_an_overlay_with_labels_and_metrics_is_the_single_file(tmp_path: Path) -> None:
+    setting = setting_of(*LABELS, *METRICS)
+    overlay, single = write_overlay(setting, tmp_path / "overlays" / "cartpole")
+    write_overlay_keys(overlay)
+    assert by_name(list(yaml.safe_load_all(single.read_text()))) == by_name(built(overlay))
+    assert "costs" in {
+        key for each in overlay_secrets(overlay) for key in each["metadata"]["labels"]
+    }
 
 
 def by_name(objects: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -190,7 +210,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_launch_applies_what_dry_run_shows(tmp_path: Path, kubectl: Shell) -> None:
-    cluster = cluster_in(tmp_path)
+    cluster = cluster_in(tmp_path, "session_config.kubernetes.ttl_seconds=null")
     shown = list(yaml.safe_load_all(cluster.dry_run()))
     assert not kubectl.api.store.objects
     cluster.launch()
@@ -224,8 +244,14 @@ def everything(kubectl: Shell) -> list[dict[str, Any]]:
     return list(kubectl.api.store.objects.values())
 
 
-def test_without_a_ttl_objects_stay(tmp_path: Path, kubectl: Shell) -> None:
+def test_an_hour_is_the_time_until_all_is_removed(tmp_path: Path, kubectl: Shell) -> None:
     cluster_in(tmp_path).launch()
+    (job,) = [each for each in everything(kubectl) if each["kind"] == "Job"]
+    assert job["spec"]["ttlSecondsAfterFinished"] == 3600
+
+
+def test_without_a_ttl_objects_stay(tmp_path: Path, kubectl: Shell) -> None:
+    cluster_in(tmp_path, "session_config.kubernetes.ttl_seconds=null").launch()
     assert not [each for each in everything(kubectl) if "ownerReferences" in each["metadata"]]
 
 

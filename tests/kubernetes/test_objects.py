@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from session.config import Config
+from session.config.config import apply_overrides
 from session.config.file import parse_yaml
 from session.errors import ConfigError, UsageError
 from session.launchers.kubernetes.manifest import dump_objects
@@ -31,7 +33,7 @@ from session.version import VERSION
 from session.wire.security import KEY_FILES, write_keys
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.kubernetes import render
-from tests.kubernetes.conftest import setting_of
+from tests.kubernetes.conftest import experiment, setting_of
 from tests.kubernetes.schemas import InvalidError, validate
 
 OLDEST, NEWEST = "1.28", "1.37"
@@ -56,11 +58,24 @@ GATEWAYS = (
     "session_config.gateway.tokens=true",
     "session_config.gateway.plaintext=true",
 )
+METRICS = (
+    "session_config.tensorplex.prometheus_port=9100",
+    "session_config.kubernetes.metrics_from=[monitoring, 2nd-team]",
+)
+LABELS = (
+    "session_config.kubernetes.labels={team.example.org/name: robots, costs: 17}",
+    "session_config.kubernetes.annotations={example.org/reason: 'any text, of any kind'}",
+    "session_config.kubernetes.pods.all={labels: {tier: low, size: s}}",
+    "session_config.kubernetes.pods.agent={labels: {size: m}, annotations: {a: true}}",
+)
 EXPERIMENTS = {
     "plain": (),
     "full": FULL,
     "gateways": GATEWAYS,
     "insecure": ("session_config.security.insecure=true",),
+    "scraped": METRICS,
+    "labelled": (*LABELS, *METRICS),
+    "balanced": (*GATEWAYS, "session_config.kubernetes.gateway_service=LoadBalancer"),
     "unbounded": (
         "session_config.kubernetes.scratch_bytes=0",
         "session_config.kubernetes.network_policy=false",
@@ -470,8 +485,179 @@ def test_every_object_says_what_made_it(objects: list[Data]) -> None:
 
 def test_a_run_is_not_reachable_from_outside_the_cluster(objects: list[Data]) -> None:
     for service in of_kind(objects, "Service"):
-        assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
+        if service["metadata"]["name"] != "cartpole-gateway":
+            assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
     assert "Ingress" not in {each["kind"] for each in objects}
+
+
+def spread_of(*overrides: str) -> Any:
+    (owner,) = (
+        each
+        for each in of_kind(objects_of(setting_of(*overrides)), "StatefulSet")
+        if each["metadata"]["name"] == "cartpole-replay"
+    )
+    return owner["spec"]["template"]["spec"].get("topologySpreadConstraints")
+
+
+def test_shards_prefer_nodes_of_their_own() -> None:
+    several = "learner_config.replay.replay_shards=2"
+    assert spread_of() is None
+    (rule,) = spread_of(several)
+    assert rule["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert rule["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "replay"
+    pods = "session_config.kubernetes.pods.replay={topologySpreadConstraints: []}"
+    assert spread_of(several, pods) is None
+
+
+def test_labels_and_annotations_are_on_every_object_and_pod() -> None:
+    objects = objects_of(setting_of(*LABELS))
+    metadata = [each["metadata"] for each in objects]
+    metadata += [template["metadata"] for _, template in templates(objects)]
+    assert len(metadata) > len(objects)
+    for each in metadata:
+        found = each["labels"]
+        assert (found["team.example.org/name"], found["costs"]) == ("robots", "17")
+        assert each["annotations"]["example.org/reason"] == "any text, of any kind"
+    pods = {
+        owner["metadata"]["name"]: template["metadata"] for owner, template in templates(objects)
+    }
+    sizes = {name: (pod["labels"]["tier"], pod["labels"]["size"]) for name, pod in pods.items()}
+    assert sizes.pop("cartpole-agent") == ("low", "m")
+    assert set(sizes.values()) == {("low", "s")}
+    assert pods["cartpole-agent"]["annotations"]["a"] == "true"
+    # Selectors are those of a run without them, and still find its own pods alone.
+    for each in objects:
+        assert "costs" not in json.dumps(each["spec"].get("selector", {}) if "spec" in each else {})
+
+
+def test_secrets_have_the_labels_of_all_objects(tmp_path: Path) -> None:
+    write_keys(tmp_path / "keys", cluster_keys())
+    added = {"labels": {"team": "robots", INSTANCE: "other"}, "annotations": {"a": "b"}}
+    for secret in make_secrets(tmp_path / "keys", "cartpole", None, added):
+        assert secret["metadata"]["labels"] == {"team": "robots", INSTANCE: "cartpole"}
+        assert secret["metadata"]["annotations"] == {"a": "b"}
+        validate(secret, NEWEST)
+
+
+@functools.cache
+def label_keys() -> list[str]:
+    """Return every key of a label, or of a selector of labels, in a run with every branch."""
+    found: set[str] = set()
+
+    def walk(value: Any) -> None:
+        for name, each in value.items() if isinstance(value, dict) else ():
+            if name in ("labels", "matchLabels", "selector") and isinstance(each, dict):
+                found.update(key for key, text in each.items() if isinstance(text, str))
+            walk(each)
+        for each in value if isinstance(value, list) else ():
+            walk(each)
+
+    for overrides in EXPERIMENTS.values():
+        if "labels" not in str(overrides):
+            walk(objects_of(setting_of(*overrides)))
+    return sorted(found)
+
+
+LABELLED_PLACES = ("labels", "pods.all.labels", "pods.learner.labels")
+
+
+@pytest.mark.parametrize("place", LABELLED_PLACES)
+def test_a_label_that_the_run_sets_is_refused(place: str) -> None:
+    keys = label_keys()
+    assert {INSTANCE, "statefulset.kubernetes.io/pod-name"} < set(keys)
+    config = experiment()
+    for key in keys:
+        override = f"session_config.kubernetes.{place}={{{key}: mine}}"
+        with pytest.raises(ConfigError, match=f"{place} has '{key}', which the run itself sets"):
+            prepared(apply_overrides(config, [override]), "cartpole")
+
+
+WRONG_LABELS = [
+    ("{'two words': x}", "use letters, digits"),
+    ("{/x: y}", "a domain name"),
+    ("{a: 'two words'}", "'two words' is no value of a label"),
+    (f"{{a: {'x' * 64}}}", "at most 63 characters"),
+    ("{a: [1]}", "is no value of a label"),
+]
+
+
+@pytest.mark.parametrize("place", LABELLED_PLACES)
+def test_a_label_that_no_object_can_have_is_refused(place: str) -> None:
+    config = experiment()
+    for given, message in WRONG_LABELS:
+        override = f"session_config.kubernetes.{place}={given}"
+        with pytest.raises(ConfigError, match=f"{place} has .*{message}") as caught:
+            prepared(apply_overrides(config, [override]), "cartpole")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["annotations", "pods.all.annotations"])
+def test_an_annotation_that_no_object_can_have_is_refused(place: str) -> None:
+    with pytest.raises(ConfigError, match=f"{place} has 'a b': use letters"):
+        setting_of(f"session_config.kubernetes.{place}={{a b: c}}")
+
+
+def test_metrics_are_for_the_namespaces_that_are_named() -> None:
+    objects = objects_of(setting_of(*METRICS))
+    policies = {
+        each["metadata"]["name"]: each["spec"] for each in of_kind(objects, "NetworkPolicy")
+    }
+    (allowed,) = policies["cartpole-metrics"]["ingress"]
+    assert allowed["ports"] == [{"protocol": "TCP", "port": 9100}]
+    (source,) = allowed["from"]
+    (named,) = source["namespaceSelector"]["matchExpressions"]
+    assert (named["key"], named["values"]) == (
+        "kubernetes.io/metadata.name",
+        ["monitoring", "2nd-team"],
+    )
+    assert 9100 not in {each["port"] for each in policies["cartpole-run"]["ingress"][0]["ports"]}
+    chosen = policies["cartpole-metrics"]["podSelector"]["matchLabels"].items()
+    pods = {
+        owner["metadata"]["name"]: template["metadata"]
+        for owner, template in templates(objects)
+        if chosen <= template["metadata"]["labels"].items()
+    }
+    assert {name: pod["annotations"] for name, pod in pods.items()} == {
+        "cartpole-tensorplex": {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": "9100",
+            "prometheus.io/path": "/metrics",
+        }
+    }
+    opened = {
+        container["name"]
+        for _, container in containers(objects)
+        if {"name": "metrics", "containerPort": 9100} in container.get("ports", [])
+    }
+    assert opened == {"tensorplex"}
+    (service,) = (
+        each
+        for each in of_kind(objects, "Service")
+        if each["metadata"]["name"] == "cartpole-tensorplex"
+    )
+    assert {"name": "metrics", "port": 9100, "targetPort": 9100} in service["spec"]["ports"]
+
+
+def test_metrics_stay_in_their_pod_unless_namespaces_are_named() -> None:
+    assert "9100" not in json.dumps(objects_of(setting_of(METRICS[0]))[1:])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ((METRICS[1],), "prometheus_port is 0: set a port"),
+        ((METRICS[1], "session_config.tensorplex.prometheus_port=7001"), "7001: set a port"),
+        ((*METRICS, "session_config.kubernetes.network_policy=false"), "every pod of the cluster"),
+        ((METRICS[0], "session_config.kubernetes.metrics_from=[A_b]"), "names of namespaces"),
+        ((METRICS[0], "session_config.kubernetes.metrics_from=[1]"), "names of namespaces"),
+    ],
+)
+def test_metrics_that_any_pod_could_read_are_refused(
+    overrides: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        setting_of(*overrides)
+    assert "\n" not in str(caught.value)
 
 
 def test_without_keys_only_where_that_was_said() -> None:

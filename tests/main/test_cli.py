@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from session.process.heartbeat import Beat, write_beat
 from session.process.state import State
 from session.show.run_state import state_of
 from surreal_like.run.folder import held
-from tests.main.conftest import Command
+from tests.main.conftest import Command, Said
 
 
 def test_help_shows_every_command_in_its_group(command: Command) -> None:
@@ -245,6 +246,38 @@ def test_plan_shows_components_and_starts_nothing(command: Command, tmp_path: Pa
     ]
     assert "2,000 rows of 65 B: 130 kB" in said.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"]
+
+
+SUMS = {
+    "local": ("--on", "local"),
+    "tmux": ("--on", "tmux"),
+    "shell": ("--format", "shell"),
+    "procfile": ("--format", "procfile"),
+    "mermaid": ("--format", "mermaid"),
+    "kubernetes": ("--on", "kubernetes"),
+    "kubernetes, mermaid": ("--on", "kubernetes", "--format", "mermaid"),
+}
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("how", SUMS)
+def test_plan_shows_what_all_processes_request(how: str, command: Command) -> None:
+    each = "session_config.resources.agent={cpu: 1.5, memory_bytes: 1_000_000_000, gpu: 1}"
+    few, many = (
+        command("plan", "small.yaml", each, "--agents", number, *SUMS[how])
+        for number in ("2", "12")
+    )
+    cores, gigabytes, gpus, processes = zip(*(_sums(said) for said in (few, many)), strict=True)
+    assert cores[1] - cores[0] == 10 * 1.5
+    assert abs(gigabytes[1] - gigabytes[0] - 10) < 0.2
+    assert gpus == (2, 12)
+    assert processes[1] - processes[0] == 10
+
+
+def _sums(said: Said) -> tuple[float, float, int, int]:
+    form = r"requests +([\d.]+) cores, ([\d.]+) GB of memory, (\d+) GPUs for (\d+) processes"
+    ((cores, gigabytes, gpus, processes),) = re.findall(form, said.out + said.err)
+    return float(cores), float(gigabytes), int(gpus), int(processes)
 
 
 def test_plan_explains_what_decided(command: Command) -> None:

@@ -22,6 +22,13 @@ def warnings(config: Config) -> list[str]:
             f"{image}, minikube image load {image}), or push it and set "
             "session_config.kubernetes.image=REGISTRY/NAME:TAG"
         )
+    port: int = session.tensorplex.prometheus_port
+    if port and not session.kubernetes.metrics_from:
+        lines.append(
+            f"session_config.tensorplex.prometheus_port is {port}, on the loopback interface of "
+            "its pod, where only kubectl port-forward reaches it; let Prometheus read it with "
+            "session_config.kubernetes.metrics_from=[NAMESPACE]"
+        )
     if seconds is not None and seconds < SHORT_SECONDS:
         lines.append(
             f"session_config.stop.seconds is {seconds:g}, and nodes that fetch the image and start "
@@ -50,7 +57,11 @@ def end_note(config: Config, components: Iterable[str]) -> str:
     """
     ttl_seconds: int | None = config.session_config.kubernetes.ttl_seconds
     if ttl_seconds is not None:
-        return f"all objects but the volumes are removed {ttl_seconds} s after the end of the run"
+        return (
+            f"all objects but the volumes are removed {ttl_seconds} s after the end of the run "
+            "(session_config.kubernetes.ttl_seconds; null: they stay); status copies result.json "
+            "to this machine until then"
+        )
     return (
         f"after the end of the run its pods idle and keep {_cores(config, components)} reserved "
         "until surreal-like stop; session_config.kubernetes.ttl_seconds=3600 removes them an hour "

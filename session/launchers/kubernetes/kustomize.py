@@ -75,11 +75,12 @@ def overlay_files(setting: Setting, base: Setting, *, base_path: str) -> dict[st
 def _kustomization(setting: Setting, base_path: str, files: Mapping[str, Any]) -> Data:
     space, gateway = setting.session.kubernetes.namespace, setting.session.gateway
     tls = bool(gateway.num) and gateway.tls.cert is not None
+    added = {key: values for key, values in setting.added().items() if values}
     keys = [
         {
             "name": secret,
             "files": [f"{name}={KEYS_FOLDER}/{file}" for name, file in parts.items()],
-            "options": {"disableNameSuffixHash": True},
+            "options": {"disableNameSuffixHash": True, **added},
         }
         for secret, parts in secret_files(tls=tls).items()
     ]

@@ -102,6 +102,30 @@ def _network_policies(setting: Setting) -> Iterator[Data]:
                 "ingress": [{"ports": opened}],
             },
         }
+    yield from _metrics_policies(setting)
+
+
+def _metrics_policies(setting: Setting) -> Iterator[Data]:
+    """Allows the pods of some namespaces to read the metrics, which no key protects."""
+    names = list(setting.session.kubernetes.metrics_from)
+    # A label that the cluster itself gives to each namespace.
+    named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}
+    for component in setting.topology:
+        for port in setting.metrics(component).values():
+            allowed = {
+                "from": [{"namespaceSelector": {"matchExpressions": [named]}}],
+                "ports": [{"protocol": "TCP", "port": port}],
+            }
+            yield {
+                "apiVersion": "networking.k8s.io/v1",
+                "kind": "NetworkPolicy",
+                "metadata": setting.metadata("metrics", stem(component)),
+                "spec": {
+                    "podSelector": {"matchLabels": setting.selector(stem(component))},
+                    "policyTypes": ["Ingress"],
+                    "ingress": [allowed],
+                },
+            }
 
 
 def _services(setting: Setting) -> Iterator[Data]:
@@ -114,19 +138,24 @@ def _services(setting: Setting) -> Iterator[Data]:
         selector = setting.selector(stem(component))
         if component.kind == "replay":
             selector = {INSTANCE: setting.name, _POD_NAME: setting.host(component.name)}
-        spec = {"selector": selector, "ports": _opened(short_ports(component))}
+        opened = {**short_ports(component), **setting.metrics(component)}
+        spec = {"selector": selector, "ports": _opened(opened)}
         yield _service(setting, component.name, stem(component), spec)
 
 
 def _clients_service(setting: Setting) -> Iterator[Data]:
     """Yields the Service through which clients connect to any gateway."""
     for component in setting.topology.of_kind(GATEWAY)[:1]:
+        kind: str = setting.session.kubernetes.gateway_service
+        # Gateways limit and refuse clients by address, which a node that passes them on would hide.
+        direct = {"externalTrafficPolicy": "Local"} if kind != "ClusterIP" else {}
         yield {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": setting.metadata(stem(component), stem(component)),
             "spec": {
-                "type": setting.session.kubernetes.gateway_service,
+                "type": kind,
+                **direct,
                 # A client that has lost its connection finds its session at the same gateway.
                 "sessionAffinity": "ClientIP",
                 "selector": setting.selector(stem(component)),
@@ -219,6 +248,7 @@ def _learner(setting: Setting) -> Data:
         "kind": "Job",
         "metadata": setting.metadata("learner", "learner"),
         "spec": {
+            # Each drained node and each crash counts; the learner goes on from its checkpoint.
             "backoffLimit": _MANY,
             # The next pod reads the checkpoint that this one saves while it ends.
             "podReplacementPolicy": "Failed",

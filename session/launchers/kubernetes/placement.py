@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from session.launchers.kubernetes.pod_fields import EVERY_ROLE
+from session.launchers.kubernetes.pod_fields import EVERY_ROLE, text, texts
 from session.launchers.kubernetes.settings import Setting, stem
 from session.process.component import Component
 
 Data = dict[str, Any]
 
 ELASTIC = ("agent", "evaluator")
-_NOT_IN_SPEC = ("annotations", "env")
+_NOT_IN_SPEC = ("annotations", "env", "labels")
 _GPU = "nvidia.com/gpu"
+_SPREAD: Data = {
+    "maxSkew": 1,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "ScheduleAnyway",
+}
 
 
 def pod_additions(setting: Setting, component: Component) -> Data:
@@ -36,18 +40,34 @@ def pod_additions(setting: Setting, component: Component) -> Data:
         if settings.prefer_spot:
             fields["affinity"] = {**_preferred(settings.spot_labels), **fields.get("affinity", {})}
     if "nodeSelector" in fields:
-        fields["nodeSelector"] = _texts(fields["nodeSelector"])
-    if "topologySpreadConstraints" in fields:
+        fields["nodeSelector"] = texts(fields["nodeSelector"])
+    every = fields.get("topologySpreadConstraints")
+    if every is None and component.kind == "replay" and len(setting.topology.of_kind("replay")) > 1:
+        # One lost node then takes few rows with it.
+        every = [_SPREAD]
+    if every is not None:
         own = {"labelSelector": {"matchLabels": setting.selector(stem(component))}}
-        every = fields["topologySpreadConstraints"]
         fields["topologySpreadConstraints"] = [{**own, **each} for each in every]
     return {name: value for name, value in sorted(fields.items()) if value}
 
 
-def pod_annotations(setting: Setting, component: Component) -> Data:
-    """Returns the annotations of a pod as an entry of its metadata, empty without any."""
-    found = _texts(_asked(setting, component.kind).get("annotations", {}))
-    return {"annotations": found} if found else {}
+def pod_metadata(setting: Setting, component: Component) -> Data:
+    """Returns labels and annotations of a pod: those of all objects, then those of its role.
+
+    Prometheus finds a port by annotations, where nothing in the cluster looks for Services.
+    """
+    asked, added = _asked(setting, component.kind), setting.added()
+    scraped = {
+        f"prometheus.io/{name}": value
+        for port in setting.metrics(component).values()
+        for name, value in (("scrape", "true"), ("port", str(port)), ("path", "/metrics"))
+    }
+    labels = {**added["labels"], **texts(asked.get("labels", {}))}
+    annotations = {**added["annotations"], **scraped, **texts(asked.get("annotations", {}))}
+    return {
+        "labels": {**labels, **setting.labels(stem(component))},
+        **({"annotations": annotations} if annotations else {}),
+    }
 
 
 def extra_environment(setting: Setting, component: Component) -> dict[str, Data]:
@@ -57,7 +77,7 @@ def extra_environment(setting: Setting, component: Component) -> dict[str, Data]
     """
     found = _asked(setting, component.kind).get("env", {})
     return {
-        name: {"name": name, **(value if isinstance(value, dict) else {"value": _text(value)})}
+        name: {"name": name, **(value if isinstance(value, dict) else {"value": text(value)})}
         for name, value in found.items()
     }
 
@@ -92,12 +112,3 @@ def _preference(label: str) -> Data:
     key, _, value = label.partition("=")
     expression = {"key": key, "operator": "In", "values": [value]}
     return {"weight": 100, "preference": {"matchExpressions": [expression]}}
-
-
-def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    return {key: _text(value) for key, value in values.items()}
-
-
-def _text(value: Any) -> str:
-    """Formats a value as in YAML: ``true``, not ``True``."""
-    return value if isinstance(value, str) else json.dumps(value)

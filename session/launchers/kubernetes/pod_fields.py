@@ -1,7 +1,9 @@
-"""Fields that a user may add to the pods of a role, and their types."""
+"""Fields that a user may add to the pods of a role, labels and annotations; and their types."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +18,7 @@ _FIELDS: Mapping[str, type] = {
     "annotations": dict,
     "env": dict,
     "imagePullSecrets": list,
+    "labels": dict,
     "nodeSelector": dict,
     "priorityClassName": str,
     "runtimeClassName": str,
@@ -26,6 +29,19 @@ _FIELDS: Mapping[str, type] = {
 _SHAPES: Mapping[type, str] = {dict: "a mapping", list: "a list", str: "a text"}
 # Variables of the run itself, used in the arguments of components.
 _OURS = ("POD_IP", "POD_INDEX")
+# Labels by which objects of the run find each other, or which describe them.
+OUR_LABELS = (
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/component",
+    "app.kubernetes.io/version",
+    "apps.kubernetes.io/pod-index",
+    "statefulset.kubernetes.io/pod-name",
+)
+# Name of a label, behind its optional prefix, and its value.
+_WORD = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 def check_pods(config: Config) -> None:
@@ -42,9 +58,44 @@ def check_pods(config: Config) -> None:
         for name, value in fields.items():
             _check_name(f"{key}.{role}", name, _FIELDS, "field")
             _check_shape(f"{key}.{role}.{name}", value, _FIELDS[name])
+        check_metadata(f"{key}.{role}", fields)
         for name in _OURS:
             if name in fields.get("env", {}):
                 raise ConfigError(f"{key}.{role}.env.{name} is set by the run itself: leave it out")
+
+
+def check_metadata(section: str, fields: Mapping[str, Any]) -> None:
+    """Checks ``labels`` and ``annotations`` of a section.
+
+    Raises:
+        ConfigError: a label is one of the run's own, or Kubernetes would refuse a key or a value.
+    """
+    for key in ("labels", "annotations"):
+        for name, value in (fields.get(key) or {}).items():
+            where = f"{section}.{key} has {name!r}"
+            if name in OUR_LABELS and key == "labels":
+                raise ConfigError(f"{where}, which the run itself sets: choose another key")
+            prefix, slash, word = name.rpartition("/")
+            if not _WORD.fullmatch(word) or (slash and not _PREFIX.fullmatch(prefix)):
+                raise ConfigError(
+                    f"{where}: use letters, digits, '-', '_' and '.', at most 63 characters, and "
+                    "before a '/' a domain name"
+                )
+            if key == "labels" and text(value) and not _WORD.fullmatch(text(value)):
+                raise ConfigError(
+                    f"{where}: {text(value)!r} is no value of a label: use letters, digits, '-', "
+                    "'_' and '.', at most 63 characters; annotations hold any text"
+                )
+
+
+def texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Formats the values of a mapping as :func:`text`."""
+    return {key: text(value) for key, value in values.items()}
+
+
+def text(value: Any) -> str:
+    """Formats a value as in YAML: ``true``, not ``True``."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _check_name(key: str, name: str, known: Iterable[str], what: str) -> None:

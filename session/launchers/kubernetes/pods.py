@@ -10,7 +10,7 @@ from session.launchers.kubernetes.placement import (
     ELASTIC,
     extra_environment,
     pod_additions,
-    pod_annotations,
+    pod_metadata,
 )
 from session.launchers.kubernetes.secret import CLIENTS_SECRET, secret_files, secret_of
 from session.launchers.kubernetes.settings import RUN_PATH, Setting, cores, short_ports, size, stem
@@ -59,8 +59,7 @@ def pod_template(
         ],
         "volumes": _volumes(setting, first, claim),
     }
-    labels = {"labels": setting.labels(stem(first))}
-    return {"metadata": {**labels, **pod_annotations(setting, first)}, "spec": spec}
+    return {"metadata": pod_metadata(setting, first), "spec": spec}
 
 
 def _container(setting: Setting, component: Component, first: Component, *, alone: bool) -> Data:
@@ -81,8 +80,8 @@ def _container(setting: Setting, component: Component, first: Component, *, alon
         },
         "volumeMounts": _mounts(setting, first),
     }
-    if component.binds or component.serves:
-        opened = {**short_ports(component), **component.serves}
+    opened = {**short_ports(component), **component.serves, **setting.metrics(component)}
+    if opened:
         container["ports"] = [
             {"name": name, "containerPort": port} for name, port in opened.items()
         ]

@@ -16,7 +16,7 @@ from session.launchers.handle import RunHandle
 from session.launchers.kubernetes.kubectl import Kubectl, condition
 from session.launchers.kubernetes.manifest import dump_objects
 from session.launchers.kubernetes.secret import make_secrets
-from session.launchers.kubernetes.settings import INSTANCE, RUN_PATH
+from session.launchers.kubernetes.settings import INSTANCE, RUN_PATH, added_metadata
 from session.launchers.kubernetes.table import Container, containers_of, row_of
 from session.launchers.launcher import Outcome
 from session.launchers.status import ComponentStatus, rows_of_files
@@ -154,7 +154,7 @@ class KubernetesRun(RunHandle):
             UsageError: a key is missing, or no cluster answers.
         """
         space = self.config.session_config.kubernetes.namespace
-        secrets = make_secrets(self._folder.keys, self.name, space)
+        secrets = make_secrets(self._folder.keys, self.name, space, added_metadata(self.config))
         self.kubectl.run("apply", "--filename=-", given=dump_objects(secrets))
 
     def scale(self, kind: str, num: int) -> None:

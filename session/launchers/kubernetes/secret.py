@@ -10,6 +10,7 @@ import base64
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from session.config.file import read_file
@@ -84,21 +85,33 @@ def overlay_secrets(overlay: Path) -> list[dict[str, Any]]:
     kustomization = _kustomization(overlay)
     prefix = str(kustomization.get("namePrefix", ""))
     namespace = kustomization.get("namespace")
-    return make_secrets(overlay / KEYS_FOLDER, prefix.removesuffix("-"), namespace)
+    generators = kustomization.get("secretGenerator") or [{}]
+    options = generators[0].get("options") or {}
+    added = {key: options[key] for key in ("labels", "annotations") if key in options}
+    return make_secrets(overlay / KEYS_FOLDER, prefix.removesuffix("-"), namespace, added)
 
 
-def make_secrets(folder: Path, name: str, namespace: str | None) -> list[dict[str, Any]]:
+def make_secrets(
+    folder: Path,
+    name: str,
+    namespace: str | None,
+    added: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
     """Returns the Secrets of a run; that of the tokens of clients once there was one.
 
     Args:
         folder: of the keys; may have the certificate of gateways, and the folder of the tokens.
         name: of the run.
         namespace: of its objects; None: that of the ``kubectl apply`` command.
+        added: the ``labels`` and ``annotations`` that the user adds to all objects.
 
     Raises:
         UsageError: a key is missing.
     """
-    placed = {} if namespace is None else {"namespace": str(namespace)}
+    placed: dict[str, Any] = {} if namespace is None else {"namespace": str(namespace)}
+    placed["labels"] = {**added.get("labels", {}), INSTANCE: name}
+    if added.get("annotations"):
+        placed["annotations"] = dict(added["annotations"])
     every = dict(secret_files(tls=any((folder / each).exists() for each in TLS_FILES)))
     if (folder / _TOKENS).is_dir():
         names = [each.name for each in read_tokens(folder / _TOKENS)]
@@ -107,7 +120,7 @@ def make_secrets(folder: Path, name: str, namespace: str | None) -> list[dict[st
         {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": f"{name}-{secret}", **placed, "labels": {INSTANCE: name}},
+            "metadata": {"name": f"{name}-{secret}", **placed},
             "type": "Opaque",
             "data": {each: _encoded(folder / file) for each, file in files.items()},
         }

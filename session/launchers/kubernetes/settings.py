@@ -12,7 +12,7 @@ from typing import Any
 from session.config import Config
 from session.config.file import dump_yaml
 from session.errors import ConfigError, UsageError
-from session.launchers.kubernetes.pod_fields import check_pods
+from session.launchers.kubernetes.pod_fields import check_metadata, check_pods, texts
 from session.process.component import Component, Topology
 from session.stream.exposure import check_address
 from session.version import VERSION
@@ -22,6 +22,8 @@ from session.wire.endpoint import Address
 RUN_PATH = "/run/surreal"
 INSTANCE = "app.kubernetes.io/instance"
 FIRST_PORT = 7000
+# Ports from there on that no other purpose may have.
+_PORTS = 10
 # Certificate of gateways and its private key, in their Secret.
 TLS_FILES = ("tls.crt", "tls.key")
 # Labels of pods hold 63 characters and also contain the name of their controller and a hash.
@@ -29,6 +31,7 @@ LONGEST_NAME = 40
 LARGEST_CODE_BYTES = 512 << 10
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _GIBIBYTE, _MEBIBYTE = 1 << 30, 1 << 20
 
 
@@ -80,8 +83,23 @@ class Setting:
         space = self.session.kubernetes.namespace
         placed = {"namespace": str(space)} if space is not None else {}
         # Not on pods: a new version of surreal-like alone must not replace pods.
-        labels = {**self.labels(part), "app.kubernetes.io/version": VERSION}
-        return {"name": self.named(name), **placed, "labels": labels}
+        added = self.added()
+        labels = {**added["labels"], **self.labels(part), "app.kubernetes.io/version": VERSION}
+        annotations = {"annotations": added["annotations"]} if added["annotations"] else {}
+        return {"name": self.named(name), **placed, "labels": labels, **annotations}
+
+    def added(self) -> dict[str, dict[str, str]]:
+        """Returns the ``labels`` and ``annotations`` that the user adds to all objects."""
+        return added_metadata(self.config)
+
+    def metrics(self, component: Component) -> dict[str, int]:
+        """Returns the name and the port of a component's metrics that others in the cluster read.
+
+        Empty unless ``session_config.kubernetes.metrics_from`` names them.
+        """
+        port: int = self.session.tensorplex.prometheus_port
+        opened = component.kind == "tensorplex" and port and self.session.kubernetes.metrics_from
+        return {"metrics": port} if opened else {}
 
     def labels(self, part: str) -> dict[str, str]:
         """Returns the labels of the objects of one part of the run, such as ``agent``."""
@@ -96,6 +114,12 @@ class Setting:
         """Returns labels that select the pods of one part of this run and no others."""
         labels = self.labels(part)
         return {key: labels[key] for key in (INSTANCE, "app.kubernetes.io/component")}
+
+
+def added_metadata(config: Config) -> dict[str, dict[str, str]]:
+    """Returns the ``labels`` and ``annotations`` of all objects of a run, as texts."""
+    settings = config.session_config.kubernetes
+    return {key: texts(settings.get(key) or {}) for key in ("labels", "annotations")}
 
 
 def stem(component: Component) -> str:
@@ -133,10 +157,12 @@ def prepared(config: Config, name: str) -> Config:
         name: of the experiment, used without ``session_config.kubernetes.name``.
 
     Raises:
-        ConfigError: the name or ``session_config.kubernetes.pods`` is not valid for objects, or
-            strangers could use the port of gateways.
+        ConfigError: the name, a label or ``session_config.kubernetes.pods`` is not valid for
+            objects, or strangers could use the port of gateways or of the metrics.
     """
     check_pods(config)
+    check_metadata("session_config.kubernetes", config.session_config.kubernetes)
+    _check_metrics(config.session_config)
     config = config.copy()
     session = config.session_config
     session.kubernetes.name = check_name(session.kubernetes.name or run_name(name))
@@ -149,6 +175,28 @@ def prepared(config: Config, name: str) -> Config:
     # The image determines the code that runs, not the machine that resolves the experiment.
     config["recorded"] = {"fingerprint": config.fingerprint()}
     return config
+
+
+def _check_metrics(session: Config) -> None:
+    """Rejects metrics that any pod of the cluster could read."""
+    settings, port = session.kubernetes, session.tensorplex.prometheus_port
+    where = f"session_config.kubernetes.metrics_from is {settings.metrics_from}"
+    if not settings.metrics_from:
+        return
+    if not all(
+        isinstance(each, str) and _NAMESPACE.fullmatch(each) for each in settings.metrics_from
+    ):
+        raise ConfigError(f"{where}, expected names of namespaces, as in [monitoring]")
+    if not port or FIRST_PORT <= port < FIRST_PORT + _PORTS:
+        raise ConfigError(
+            f"{where}, but session_config.tensorplex.prometheus_port is {port}: set a port outside "
+            f"of {FIRST_PORT} to {FIRST_PORT + _PORTS - 1}, for example 9100"
+        )
+    if not settings.network_policy:
+        raise ConfigError(
+            f"{where}, but session_config.kubernetes.network_policy is false, so every pod of the "
+            "cluster could read the metrics, which no key protects: set it to true"
+        )
 
 
 def _open_gateways(session: Config) -> None:

@@ -3,15 +3,19 @@
 import math
 import re
 import socket
+import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from session.config import Config
 from session.errors import UsageError
-from session.tensorplex.prometheus import Page, exposition
+from session.tensorplex.prometheus import Page, exposition, metrics_host
 
 ROOT = Path(__file__).resolve().parents[3]
 ROW = {"name": "agent-0", "state": "running", "age_seconds": 0.5, "rss_bytes": 7, "status": {}}
@@ -138,6 +142,58 @@ def test_reader_that_says_nothing_delays_others_only_for_a_moment(page: Page) ->
     host, port = page.address.removeprefix("http://").removesuffix("/metrics").split(":")
     with socket.create_connection((host, int(port))):
         assert fetch(page.address)[1] == "a 1\n"
+
+
+def test_reader_that_never_ends_its_request_delays_others_only_for_a_moment(page: Page) -> None:
+    page.show("a 1\n")
+    host, port = page.address.removeprefix("http://").removesuffix("/metrics").split(":")
+    ended = threading.Event()
+    with socket.create_connection((host, int(port))) as slow:
+
+        def drip() -> None:
+            with suppress(OSError):
+                while not ended.wait(0.02):
+                    slow.sendall(b"G")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            assert fetch(page.address)[1] == "a 1\n"
+        finally:
+            ended.set()
+            dripping.join()
+
+
+def test_a_request_that_is_too_long_is_not_answered(page: Page) -> None:
+    host, port = page.address.removeprefix("http://").removesuffix("/metrics").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as long, suppress(OSError):
+        long.sendall(b"x" * 100_000)
+        assert long.recv(1) == b""
+
+
+IN_POD = {"run": {"launcher": "kubernetes"}}
+
+
+@pytest.mark.parametrize(
+    ("launched", "admitted", "host"),
+    [
+        (IN_POD, ["monitoring"], "127.0.0.9"),
+        (IN_POD, [], "127.0.0.1"),
+        ({}, ["monitoring"], "127.0.0.1"),
+        ({"run": {"launcher": "local"}}, ["monitoring"], "127.0.0.1"),
+    ],
+)
+def test_only_a_pod_that_is_protected_is_reached_by_others(
+    launched: dict[str, Any], admitted: list[str], host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_IP", "127.0.0.9")
+    config = Config({"session_config": {"kubernetes": {"metrics_from": admitted}}, **launched})
+    page = Page(0, metrics_host(config))
+    try:
+        assert page.address.startswith(f"http://{host}:")
+        assert fetch(page.address)[1] == ""
+    finally:
+        page.close()
 
 
 def test_port_in_use_is_one_clear_line(page: Page) -> None:

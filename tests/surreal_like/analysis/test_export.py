@@ -10,14 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
 
 from main.cli import main
 from session import nest
 from session.errors import MissingExtra, SurrealError, UsageError
-from surreal_like import load_policy, train
+from surreal_like import load_policy, make_policy, train
+from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.algorithm.dqn import DQNAgent
 from surreal_like.analysis import export as exporting
-from surreal_like.analysis.export import export
+from surreal_like.analysis.export import export, write_policy
+from surreal_like.network.encoder import FlatEncoder
+from surreal_like.policy import Policy
+from tests.surreal_like.env.gym_samples import ACTED, OBSERVED
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "export.md").read_text()
 ABSENT = "import sys\nfor name in ('torch', 'surreal_like', 'session', 'main'):\n"
@@ -35,6 +42,81 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "r2d2": ("toy:recall", {"learner_config.replay.min_size": 20}),
 }
+
+C51 = "learner_config.algo.distribution={kind: categorical, atoms: 7, v_min: -2.0, v_max: 3.0}"
+QUANTILE = "learner_config.algo.distribution={kind: quantile, quantiles: 5}"
+DUELING = "learner_config.algo.dueling=true"
+NOISY = "learner_config.model.noisy=0.3"
+LAYERS = "learner_config.model.head_sizes=[8]"
+NORMAL = "learner_config.model.normalize_obs=true"
+SCALED = "learner_config.model.normalize_values=true"
+LSTM, GRU = ("learner_config.model.memory=lstm", "learner_config.model.memory=gru")
+BETA, SQUASHED = (
+    "learner_config.model.policy=beta",
+    "learner_config.model.policy=squashed_gaussian",
+)
+SMALL_IMAGES = (
+    "learner_config.model.convolutions=[[4, 8, 4]]",
+    "learner_config.model.image_features=8",
+)
+# Name -> algorithm, action space, settings: every head that acts.
+HEADS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "dqn": ("dqn", "discrete", ()),
+    "dqn normalized, with layers": ("dqn", "discrete", (NORMAL, LAYERS)),
+    "dqn dueling": ("dqn", "discrete", (DUELING,)),
+    "dqn noisy": ("dqn", "discrete", (NOISY,)),
+    "dqn categorical": ("dqn", "discrete", (C51,)),
+    "dqn dueling categorical": ("dqn", "discrete", (C51, DUELING, LAYERS)),
+    "dqn dueling quantile": ("dqn", "discrete", (QUANTILE, DUELING)),
+    "rainbow": ("dqn", "discrete", (C51, DUELING, NOISY)),
+    "dqn noisy quantile": ("dqn", "discrete", (QUANTILE, NOISY)),
+    "r2d2 lstm": ("r2d2", "discrete", (NORMAL,)),
+    "r2d2 gru dueling": ("r2d2", "discrete", (GRU, DUELING)),
+    "ppo": ("ppo", "discrete", ()),
+    "ppo several choices": ("ppo", "multi_discrete", (SCALED,)),
+    "ppo binary": ("ppo", "multi_binary", (NORMAL,)),
+    "ppo lstm": ("ppo", "discrete", (LSTM, NORMAL)),
+    "ppo gru several choices": ("ppo", "multi_discrete", (GRU,)),
+    "ppo gaussian": ("ppo", "box_free", ()),
+    "ppo gaussian of a state": ("ppo", "box_grid", ("learner_config.model.variance=state",)),
+    "ppo beta": ("ppo", "box_grid", (BETA,)),
+    "ppo squashed lstm": ("ppo", "box", (SQUASHED, LSTM)),
+    "a3c": ("a3c", "discrete", ()),
+    "a3c gru": ("a3c", "multi_discrete", (GRU,)),
+    "a3c gaussian": ("a3c", "box", ()),
+    "impala": ("impala", "discrete", ()),
+    "impala lstm": ("impala", "multi_discrete", (LSTM, SCALED)),
+    "sac": ("sac", "box", (NORMAL,)),
+    "sac grid": ("sac", "box_grid", ()),
+    "td3": ("td3", "box_grid", ()),
+    "ddpg": ("ddpg", "box", (NORMAL,)),
+}
+# Head -> observation space: each kind of either once, for the quick test.
+FEW = {
+    "rainbow": "nest",
+    "dqn dueling quantile": "multi_discrete_grid",
+    "r2d2 gru dueling": "discrete",
+    "ppo beta": "grid",
+    "impala lstm": "multi_binary_grid",
+    "td3": "image_frames",
+}
+
+
+def spaced(head: str, observed: str) -> Policy:
+    """Return a new policy with this head over this observation space."""
+    algorithm, acted, settings = HEADS[head]
+    places = f"env_config.env_args={{observed: {observed}, acted: {acted}}}"
+    env = "tests.surreal_like.env.gym_samples:Spaced"
+    return make_policy(algorithm, env=env, overrides=[places, *SMALL_IMAGES, *settings])
+
+
+def check_written(policy: Policy, form: str, folder: Path) -> None:
+    """Write the policy, which compares 256 rows and one, and compare three rows."""
+    path = folder / f"policy.{form}"
+    assert write_policy(policy, path, format=form, metadata={}).difference <= 1e-5
+    run = {"onnx": exporting._read_onnx, "pt2": exporting._read_pt2}[form](path)
+    three = {name: each[-3:] for name, each in exporting._probe(policy).items()}
+    assert exporting._difference(policy, run, three) <= 1e-5
 
 
 def trained(algorithm: str, folder: Path) -> Path:
@@ -114,6 +196,46 @@ def test_K3_the_page_runs_without_this_package(
     assert action in ("0", "1", "2", "3")
 
 
+@pytest.mark.parametrize(("head", "observed"), FEW.items(), ids=FEW)
+def test_a_head_over_a_space_is_written(head: str, observed: str, tmp_path: Path) -> None:
+    check_written(spaced(head, observed), "pt2", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_over_every_space_is_written_for_torch(head: str, tmp_path: Path) -> None:
+    for observed in OBSERVED:
+        check_written(spaced(head, observed), "pt2", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("head", "observed"),
+    [*((head, "nest") for head in HEADS), *(("dqn", each) for each in OBSERVED if each != "nest")],
+)
+def test_every_head_and_every_space_is_written_as_onnx(
+    head: str, observed: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime")
+    check_written(spaced(head, observed), "onnx", tmp_path)
+
+
+def test_the_tables_have_every_algorithm_and_every_kind_of_space() -> None:
+    assert {algorithm for algorithm, *_ in HEADS.values()} == set(list_algorithms())
+    kinds = {type(part).__name__ for space in OBSERVED.values() for part in parts_of(space)}
+    assert kinds == {"Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple"}
+    assert {acted for _, acted, _ in HEADS.values()} == set(ACTED)
+
+
+def parts_of(space: Any) -> list[Any]:
+    """Return a space and all spaces inside it."""
+    inner: Any = ()
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+    return [space, *(part for each in inner for part in parts_of(each))]
+
+
 def test_K3_a_graph_that_differs_is_not_written(
     dqn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,9 +263,44 @@ def test_an_agent_that_cannot_be_traced_is_refused(
         return values.argmax(1).numpy() if float(values.max()) > 0 else values.argmin(1).numpy()
 
     monkeypatch.setattr(DQNAgent, "act", act)
-    with pytest.raises(UsageError, match=r"DQNAgent.act cannot be traced: .*test_export.py, line"):
+    with pytest.raises(
+        UsageError,
+        match=r"DQNAgent.act cannot be traced: .*test_export.py, line \d+\); compute actions with",
+    ):
         export(dqn, tmp_path / "policy.pt2", format="pt2", checkpoint="latest")
     assert not list(tmp_path.iterdir())
+
+
+class Counting(nn.Module):
+    """A user's torso that makes the size of the batch constant."""
+
+    def __init__(self, obs_spec: Any) -> None:
+        super().__init__()
+        self.out_features = 4
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return obs.reshape(len(obs), -1)
+
+
+TORSO = "learner_config.model.torso=tests.surreal_like.analysis.test_export:Counting"
+
+
+def test_a_users_network_is_named_where_it_makes_the_batch_constant(tmp_path: Path) -> None:
+    policy = make_policy("dqn", env="tests.surreal_like.env.gym_samples:Spaced", overrides=[TORSO])
+    with pytest.raises(UsageError, match=r"compute actions in Counting with .*len\(\) of a batch"):
+        write_policy(policy, tmp_path / "policy.pt2", format="pt2", metadata={})
+
+
+def test_a_fault_of_the_package_is_not_blamed_on_a_user(
+    dqn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def constant(self: FlatEncoder, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(len(x), -1).float()
+
+    monkeypatch.setattr(FlatEncoder, "forward", constant)
+    with pytest.raises(UsageError, match="a fault of surreal_like: report it") as raised:
+        export(dqn, tmp_path / "policy.pt2", format="pt2", checkpoint="latest")
+    assert "compute actions" not in str(raised.value)
 
 
 def test_without_its_packages_the_extra_is_named(

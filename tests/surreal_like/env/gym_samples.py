@@ -159,3 +159,57 @@ class OnlyState(gymnasium.ObservationWrapper[Any, Any, Any]):
 
     def observation(self, observation: Any) -> Any:
         return self.factor * observation["state"]
+
+
+# Name -> observation space: every kind of part that a network encodes.
+OBSERVED: dict[str, spaces.Space[Any]] = {
+    "vector": spaces.Box(-2.0, 2.0, (4,), np.float32),
+    "number": spaces.Box(-1.0, 1.0, (), np.float32),
+    "grid": spaces.Box(-np.inf, np.inf, (2, 3), np.float32),
+    "double": spaces.Box(0.0, 1.0, (3,), np.float64),
+    "bytes": spaces.Box(0, 255, (6,), np.uint8),
+    "shorts": spaces.Box(-300, 300, (2, 2), np.int16),
+    "discrete": spaces.Discrete(5, start=-2),
+    "multi_discrete": spaces.MultiDiscrete([3, 2, 4]),
+    "multi_discrete_grid": spaces.MultiDiscrete(np.array([[3, 2], [4, 5]])),
+    "multi_binary": spaces.MultiBinary(3),
+    "multi_binary_grid": spaces.MultiBinary((2, 2)),
+    "image_last": spaces.Box(0, 255, (36, 36, 3), np.uint8),
+    "image_first": spaces.Box(0, 255, (1, 36, 40), np.uint8),
+    "image_frames": spaces.Box(0, 255, (2, 36, 36, 1), np.uint8),
+    "image_plain": spaces.Box(0, 255, (36, 36), np.uint8),
+    "tuple": spaces.Tuple((spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2, 2), np.float32))),
+    "nest": spaces.Dict(
+        {
+            "inner": spaces.Dict({"flag": spaces.MultiBinary(2), "kind": spaces.Discrete(4)}),
+            "picture": spaces.Box(0, 255, (36, 36, 1), np.uint8),
+            "pair": spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.Box(-1.0, 1.0, (1,)))),
+        }
+    ),
+}
+
+# Name -> action space: every kind that some algorithm acts in.
+ACTED: dict[str, spaces.Space[Any]] = {
+    "discrete": spaces.Discrete(3, start=1),
+    "multi_discrete": spaces.MultiDiscrete([3, 2]),
+    "multi_binary": spaces.MultiBinary(2),
+    "box": spaces.Box(-2.0, 1.0, (2,), np.float32),
+    "box_grid": spaces.Box(np.array([[-1.0], [0.0]]), np.array([[1.0], [3.0]]), dtype=np.float64),
+    "box_free": spaces.Box(-np.inf, np.inf, (2,), np.float32),
+}
+
+
+class Spaced(gymnasium.Env[Any, Any]):
+    """Observes and acts in spaces of the tables above, by their names."""
+
+    def __init__(self, *, observed: str = "vector", acted: str = "discrete") -> None:
+        self.observation_space = OBSERVED[observed]
+        self.action_space = ACTED[acted]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.observation_space.sample(), 0.0, self.np_random.random() < 0.1, False, {}
