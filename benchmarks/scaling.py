@@ -249,11 +249,11 @@ def goals_table(found: Mapping[str, Any]) -> str:
 def document(found: Mapping[str, Any]) -> str:
     """Formats all tables, for docs/performance.md."""
     where = found["machine"]
-    told = {name: where["versions"][name] for name in ("numpy", "pyzmq", "torch")}
-    told |= found.get("peer_versions", {})
+    packages = {name: where["versions"][name] for name in ("numpy", "pyzmq", "torch")}
+    packages |= found.get("peer_versions", {})
     parts = [
         table(found),
-        f"{provenance(where, told)} Load of the machine before: {found['load']:.1f}.",
+        f"{provenance(where, packages)} Load of the machine before: {found['load']:.1f}.",
     ]
     if found["goals"]:
         parts.append(goals_table(found))

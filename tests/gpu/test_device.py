@@ -90,11 +90,11 @@ class RandomOnTheCpu(TorchFunctionMode):
         return func(*args, **kwargs).to(device or "cpu")
 
 
-class Reads(TorchDispatchMode):
+class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts how often a number is read from a tensor, which waits for the device."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
