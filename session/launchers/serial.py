@@ -33,6 +33,7 @@ from session.process.periodic import Every
 from session.process.service import Frame, seeded
 from session.process.state import State
 from session.wire import AddressBook, Identity, Wire
+from session.wire.contexts import make_context
 from session.wire.sockets import Socket
 
 # Between two looks of the supervisor while no component ends; each costs as much as many turns.
@@ -124,6 +125,8 @@ class SerialLauncher(Supervisor):
         """Ends the run at once: closes all components."""
         if self.running:
             self._supervision.interrupted = True
+            # First, because the learner writes its counts, which the result keeps.
+            self.frames.close_components()
             self._finish()
 
     def _real_seconds(self) -> float:
@@ -155,7 +158,7 @@ class Frames:
         self._addresses, self._folder, self._clock = addresses, folder, clock
         self._supervise = supervise
         # Between sockets of one process ZeroMQ needs no thread.
-        self._zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(0)
+        self._zmq_context: zmq.Context[zmq.Socket[bytes]] = make_context(0)
         # None: it has ended; one that is started again keeps its turn.
         self._frames: dict[str, Frame | None] = {}
         # Component -> its bound sockets if it has ended; others connect anew at its next start.
@@ -284,6 +287,11 @@ class Frames:
         """Does nothing: a frame that has ended holds no resources."""
 
     def close(self) -> None:
+        """Closes the remaining components, and what they share."""
+        self.close_components()
+        self._zmq_context.destroy(0)
+
+    def close_components(self) -> None:
         """Closes the remaining components."""
         # Telemetry is first in the list and closed last: it still writes records of the others.
         for frame in reversed(self.living()):
@@ -291,7 +299,6 @@ class Frames:
             # the rest open.
             with suppress(Exception, KeyboardInterrupt):
                 self._close(frame)
-        self._zmq_context.destroy(0)
 
     def _close(self, frame: Frame) -> None:
         if frame.context.component.kind in TELEMETRY and frame.state != State.failed:

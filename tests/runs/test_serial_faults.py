@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
+from session.folder import RunFolder
+from surreal_like import train
 from tests.runs.command import balanced, clean
 from tests.runs.serial_faults import Ended, SerialRun, play, play_twice
+from tests.session.tensorplex.reading import read
 
 # A line of progress about every 20 rounds.
 OFTEN: dict[str, Any] = {"session_config.learner.report_seconds": 0.02}
+GROUPS = ("agent", "learner", "replay")
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +77,7 @@ def test_replay_dies_before_its_acks_arrive(tmp_path: Path) -> None:
     assert resent > 0
     assert clean(ended.result)
     assert rows_stored(ended) == ended.result["experience"]["inserted"] - lost
+    assert ended.result["experience"]["lost"] == lost
     assert ended.restarts == {"replay-0": 1}
     assert ended.events_of("lost") == killed("replay-0")
 
@@ -87,6 +92,7 @@ def test_replay_that_is_restarted_keeps_every_row(tmp_path: Path) -> None:
     ended = play_twice(tmp_path, fault, **{"session_config.replay.snapshot": True})
     assert clean(ended.result)
     assert rows_stored(ended) == ended.result["experience"]["inserted"]
+    assert ended.result["experience"]["lost"] == 0
     assert ended.events_of("lost") == []
     assert ended.events_of("restart") == ["replay-0: as asked"]
 
@@ -336,3 +342,62 @@ def test_an_agent_that_hangs_is_replaced(tmp_path: Path) -> None:
     assert balanced(ended.result)
     assert ended.result["experience"]["unacked"] == 0
     assert ended.restarts == {"agent-0": 1}
+
+
+def points(folder: RunFolder) -> dict[str, list[int]]:
+    """Each curve of each folder -> the steps of its points."""
+    found = {}
+    for place in sorted({path.parent for path in folder.tensorboard.rglob("*tfevents*")}):
+        events = read(place)
+        for tag in events.Tags()["scalars"]:
+            found[f"{place.name} {tag}"] = [each.step for each in events.Scalars(tag)]
+    return found
+
+
+def test_no_curve_goes_back_when_parts_are_killed_and_the_run_is_resumed(tmp_path: Path) -> None:
+    def fault(run: SerialRun) -> None:
+        for number, name in enumerate(("replay-0", "agent-0", "learner"), 1):
+            run.steps(250 * number)
+            run.kill_and_wait(name)
+
+    often = {f"session_config.tensorplex.update_schedule.{group}": 0.01 for group in GROUPS}
+    play(tmp_path / "run", fault, {**OFTEN, **often})
+    folder = RunFolder(tmp_path / "run")
+    before = {name: len(steps) for name, steps in points(folder).items()}
+    stop = "session_config.stop.env_steps=1800"
+    train(launcher="serial", folder=folder.path, resume=True, overrides=[stop])
+    after = points(folder)
+    assert {name for name, steps in after.items() if steps != sorted(steps)} == set()
+    assert {name for name in after if name.startswith("0 replay")} <= {
+        name for name, steps in after.items() if len(steps) > before[name] > 5
+    }
+
+
+@pytest.mark.parametrize("part", ["learner", "agent-0", "launcher"])
+def test_a_run_that_an_error_ends_says_how_far_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Whatever raises: the last line and the result have the counts up to there."""
+
+    def fault(run: SerialRun) -> None:
+        learner = run.running("learner")
+        run.until(lambda: learner._worker.iteration >= 5)
+        run.until(lambda: learner._worker.counts() and learner.coordinator._worker.env_steps)
+
+        def fail(*words: object) -> bool:
+            raise RuntimeError("as asked")
+
+        service = run.running(part) if part != "launcher" else None
+        if service is None:
+            run.launcher.kill()
+        else:
+            monkeypatch.setattr(service, "tick", fail)
+
+    folder = RunFolder(tmp_path / "run")
+    slowly = {"session_config.learner.report_seconds": 1000.0}
+    ended = play(folder.path, fault, slowly, restarts=False)
+    assert ended.result["status"] == ("interrupted" if part == "launcher" else "failed")
+    for counts in (ended.result, ended.progress[-1]):
+        assert counts["iterations"] >= 5
+        assert counts["env_steps"] > 0
+        assert counts["experience"]["pushed"] > 0
