@@ -52,7 +52,7 @@ SETTLE_SECONDS = 5.0
 GOAL_SECONDS = 900.0
 SETTINGS = (
     "learner_config.replay.samples_per_insert=4",
-    "learner_config.replay.min_size=1000",
+    "learner_config.replay.min_size=200",
     "env_config.num_envs=1",
     f"session_config.import_path=[{PEERS}]",
     "session_config.tensorplex.update_schedule.agent=10",
@@ -246,7 +246,7 @@ def goals_table(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def document(found: Mapping[str, Any]) -> str:
+def scaling_document(found: Mapping[str, Any]) -> str:
     """Formats all tables, for docs/performance.md."""
     where = found["machine"]
     packages = {name: where["versions"][name] for name in ("numpy", "pyzmq", "torch")}
@@ -347,7 +347,7 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
     write_result(given.name, found)
     draw(found, RESULTS / f"{given.name}.png" if given.name != "scaling" else IMAGE)
-    print(document(found))
+    print(scaling_document(found))
     exact = all(row["ours"]["exact"] for row in found["scaling"])
     return int(not exact or bool(found["kills"] and not found["kills"]["exact"]))
 

@@ -27,6 +27,7 @@ sys.path += [path for path in (str(ROOT), str(ROOT / "benchmarks")) if path not 
 from gateway_soak import soak_table  # noqa: E402
 from learned import learned_table, samples_table  # noqa: E402
 from milestones import document  # noqa: E402
+from scaling import scaling_document  # noqa: E402
 from tables import measured  # noqa: E402
 from targets import targets_table  # noqa: E402
 
@@ -277,6 +278,7 @@ def with_tables(text: str) -> str:
         "milestones": document,
         "targets": targets_table,
         "gateway_soak": soak_table,
+        "scaling": scaling_document,
     }
 
     def newest(found: re.Match[str]) -> str:
