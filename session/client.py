@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from typing import Self
 
-import zmq
-
 from session.config import Config
 from session.folder import RunFolder
 from session.wire import AddressBook, Identity, Wire
+from session.wire.contexts import make_context
 from session.wire.security import Security
 
 COMMAND = "command"
@@ -38,7 +37,7 @@ class Client(Wire):
             limits["max_message_bytes"] = config.session_config.max_message_bytes
             fingerprint = bytes.fromhex(config.fingerprint()[:16])
         identity = Identity(name, time.time_ns() // 1_000_000, fingerprint)
-        super().__init__(zmq.Context(), addresses, identity, security=security, **limits)
+        super().__init__(make_context(), addresses, identity, security=security, **limits)
 
     def close(self, linger_seconds: float = 1.0) -> None:
         """Closes every socket, then the context; libzmq sends queued messages until then."""

@@ -423,3 +423,19 @@ def test_a_circle_of_imports_is_seen() -> None:
     typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a.one\n"
     assert set(circle([one, two])) == {"a.one", "a.two"}
     assert circle([one, Source("a/two.py", typed)]) == []
+
+
+# -- the end of a process --------------------------------------------------------------------------
+
+# Libraries whose exit handlers close what our sockets need; ours has to come before them.
+ENDS_OF_A_PROCESS = {"zmq.Context", "zmq.Context.instance", "atexit.register"}
+
+
+def calls(source: Source) -> set[str]:
+    """Return the dotted names of all functions that a file calls."""
+    return {dotted_name(node.func) for node in source.nodes if isinstance(node, ast.Call)}
+
+
+def test_one_module_makes_all_contexts_and_is_the_one_to_close_them_at_exit() -> None:
+    found = {source.path: calls(source) & ENDS_OF_A_PROCESS for source in sources(*PACKAGES)}
+    assert [each for each in found.values() if each] == [{"zmq.Context", "atexit.register"}], found

@@ -33,6 +33,7 @@ from session.process.periodic import Every
 from session.process.service import Frame, seeded
 from session.process.state import State
 from session.wire import AddressBook, Identity, Wire
+from session.wire.contexts import make_context
 from session.wire.sockets import Socket
 
 # Between two looks of the supervisor while no component ends; each costs as much as many turns.
@@ -155,7 +156,7 @@ class Frames:
         self._addresses, self._folder, self._clock = addresses, folder, clock
         self._supervise = supervise
         # Between sockets of one process ZeroMQ needs no thread.
-        self._zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(0)
+        self._zmq_context: zmq.Context[zmq.Socket[bytes]] = make_context(0)
         # None: it has ended; one that is started again keeps its turn.
         self._frames: dict[str, Frame | None] = {}
         # Component -> its bound sockets if it has ended; others connect anew at its next start.

@@ -245,15 +245,19 @@ class Context:
         for channel in self._channels.values():
             channel.flush()
 
-    def close(self) -> None:
-        """Flushes telemetry and closes every socket, with deadlines."""
+    def close(self, linger_seconds: float = 1.0) -> None:
+        """Flushes telemetry and closes every socket, with deadlines.
+
+        Args:
+            linger_seconds: maximum time in which libzmq sends queued messages afterwards.
+        """
         reported = self._dropped_records
         for channel in self._channels.values():
             channel.close(0.5)
         if self._dropped_records > reported:
             # If the telemetry servers are dead, only the heartbeat file can report these drops.
             self.beat(self._state, self._doing)
-        self.wire.close(1.0)
+        self.wire.close(linger_seconds)
 
     def _telemetry(self, plex: str) -> PushSocket | None:
         endpoint = f"{plex}.records"

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import zmq
 from setproctitle import setproctitle
 
 from session.config import Config
@@ -26,6 +25,7 @@ from session.process.malloc import keep_freed_memory
 from session.process.periodic import Every
 from session.process.service import Build, Frame, seeded
 from session.wire import AddressBook
+from session.wire.contexts import make_context
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LIFELINE_SECONDS = 0.25
@@ -55,7 +55,7 @@ def run_service(
         sys.stderr.write(f"{kind}: {error}\n")
         return error.exit_code
     _set_title(launch)
-    zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    zmq_context = make_context()
     try:
         frame = Frame(
             launch,

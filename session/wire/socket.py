@@ -7,6 +7,7 @@ CPU's cycle counter, and two serial runs would differ.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 _KERNEL_BUFFER_BYTES = 1 << 20
 # Up to this size a frame is copied: without a copy, pyzmq's notification thread costs more.
 _COPIED_BYTES = 1 << 18
+# pyzmq makes the socket of its collector at the first frame without a copy, and two threads that
+# send their first at once would make two, of which one is closed while libzmq still uses it.
+_COLLECTOR = threading.Lock()
 _SILENT_SECONDS = 30
 _UNCONFIRMED_SECONDS = 60
 _EVENTS_KEPT = 64
@@ -353,7 +357,11 @@ class Socket:
             for index, frame in enumerate(frames):
                 length = len(frame)
                 flags = _MORE if index < last else _NOBLOCK
-                self._send_frame(frame, flags, length <= _COPIED_BYTES)
+                if length <= _COPIED_BYTES:
+                    self._send_frame(frame, flags, True)
+                else:
+                    with _COLLECTOR:
+                        self._send_frame(frame, flags, False)
                 size += length
         except zmq.Again:
             return False

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Self
-
-import zmq
+from typing import Self
 
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
@@ -20,14 +17,15 @@ from session.process.context import Context, Launch
 from session.tensorplex import client as component_client
 from session.tensorplex.groups import name_of, own_client_id
 from session.wire import AddressBook
+from session.wire.contexts import cancel_close_at_exit, close_at_exit, make_context
 from session.wire.sockets import poll
 from surreal_like.join.client import Invitation, request_admission
 
 _SEND_SECONDS = 0.1
 _SILENT_SECONDS = 5.0
 _CLOSE_SECONDS = 1.0
-# Additional time to close: libzmq sends its queued messages.
-_LINGER_SECONDS = 2.0
+# Additional time in which libzmq sends its queued messages while the server reads them.
+_LINGER_SECONDS = 5.0
 
 
 class _Connection:
@@ -41,7 +39,7 @@ class _Connection:
     def __init__(self, where: str | Path, name: str, token: str | None, plex: str) -> None:
         self.client_id = own_client_id(name)
         launch = _launch(_folder(where, name, token), name_of(self.client_id), f"{plex}.records")
-        self._zmq_context: zmq.Context[Any] = zmq.Context()
+        self._zmq_context = make_context()
         try:
             self.context = Context(
                 launch,
@@ -60,14 +58,16 @@ class _Connection:
         self._moved_at, self._sent, self._warned = time.monotonic(), 0, False
         self._thread = threading.Thread(target=self._serve, name=f"{plex}-client", daemon=True)
         self._thread.start()
-        atexit.register(self.close)
+        close_at_exit(self.close)
 
     def close(self, timeout_seconds: float = _CLOSE_SECONDS) -> None:
         """Sends records until the deadline, then closes; further calls do nothing."""
-        atexit.unregister(self.close)
+        cancel_close_at_exit(self.close)
         self._close_seconds = timeout_seconds
         self._closing.set()
-        self._thread.join(timeout_seconds + _LINGER_SECONDS)
+        # Not for a limited time: the thread has deadlines, and its context must be closed before
+        # the process ends.
+        self._thread.join()
 
     def _serve(self) -> None:
         try:
@@ -77,8 +77,14 @@ class _Connection:
             if self.channel.dropped:
                 self._warn(f"{self.channel.dropped} records were dropped")
         finally:
-            self.context.close()
-            self._zmq_context.destroy(0)
+            self._close()
+
+    def _close(self) -> None:
+        ends_at = time.monotonic() + _LINGER_SECONDS
+        self.context.close(_LINGER_SECONDS)
+        self._zmq_context.destroy(0)
+        if time.monotonic() > ends_at:
+            self._warn(f"the {self._where} reads too slowly; the last records may be lost")
 
     def _send(self) -> None:
         try:

@@ -6,7 +6,6 @@ The script's ``session_config.folder`` is a run folder written by ``surreal-like
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
@@ -29,6 +28,7 @@ from session.process.context import Context, Launch
 from session.process.entry import remove_socket_folders
 from session.process.service import Build, Frame, Service
 from session.wire import AddressBook
+from session.wire.contexts import close_at_exit, make_context
 
 _JOIN_SECONDS = 0.1
 
@@ -102,7 +102,7 @@ def script_context(session_config: Config, kind: str) -> Context:
     """
     if _SCRIPT.frame is None:
         _watch()
-        zmq_context: zmq.Context[Any] = zmq.Context()
+        zmq_context = make_context()
         try:
             frame = _make_frame(session_config, kind, _SCRIPT.index, _build_idle, zmq_context)
             while frame.state == "starting":
@@ -130,7 +130,7 @@ def run_in_background(
         UsageError: there is no planned run folder.
     """
     _watch()
-    zmq_context: zmq.Context[Any] = zmq.Context()
+    zmq_context = make_context()
     try:
         frame = _make_frame(session_config, kind, index, build, zmq_context)
     except BaseException:
@@ -252,7 +252,7 @@ def _watch() -> None:
     if _SCRIPT.watched:
         return
     _SCRIPT.watched = True
-    atexit.register(_leave_at_exit)
+    close_at_exit(_leave_at_exit)
     if threading.current_thread() is not threading.main_thread():
         return
     # Handlers of the user are kept.

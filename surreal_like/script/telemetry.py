@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
 import time
 from pathlib import Path
-from typing import Any, Self
-
-import zmq
+from typing import Self
 
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
@@ -21,6 +18,7 @@ from session.process.context import Launch
 from session.process.service import Build, Frame
 from session.tensorplex.server import Tensorplex
 from session.wire import AddressBook
+from session.wire.contexts import cancel_close_at_exit, close_at_exit, make_context
 from surreal_like.script.context import serve
 
 # Replaces the names of algorithm and environment: the folder belongs to no run.
@@ -52,7 +50,7 @@ class Telemetry:
         self._threads: list[threading.Thread] = []
         for component, build in zip(topology, (Loggerplex, Tensorplex), strict=True):
             self._start(Launch(component, config, topology, addresses, self._folder), build)
-        atexit.register(self.close)
+        close_at_exit(self.close)
 
     def _enter(self) -> Config:
         folder = self._folder
@@ -71,7 +69,7 @@ class Telemetry:
         return config
 
     def _start(self, launch: Launch, build: Build) -> None:
-        zmq_context: zmq.Context[Any] = zmq.Context()
+        zmq_context = make_context()
         incarnation = time.time_ns() // 1_000_000
         frame = Frame(launch, build, zmq_context, clock=WallClock(), incarnation=incarnation)
         thread = threading.Thread(
@@ -83,7 +81,7 @@ class Telemetry:
 
     def close(self) -> None:
         """Writes received records and ends both; called at exit, too. Close clients before."""
-        atexit.unregister(self.close)
+        cancel_close_at_exit(self.close)
         for frame in self._frames:
             frame.context.stopping = True
         for thread in self._threads:

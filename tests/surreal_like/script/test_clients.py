@@ -1,12 +1,15 @@
 """Clients of any script: to a run by its folder or by a token, and to a folder without a run."""
 
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import zmq
 
@@ -23,7 +26,7 @@ from surreal_like import LoggerplexClient, Telemetry, TensorplexClient
 from surreal_like.join.client import default_folder
 from surreal_like.script.context import serve
 from tests.polling import until
-from tests.session.tensorplex.reading import curves, scalars
+from tests.session.tensorplex.reading import curves, read, scalars
 from tests.session.tensorplex.rig import MakeRig
 from tests.session.tensorplex.rig import make_rig as make_rig
 from tests.surreal_like.join.test_server import ALL, Host
@@ -52,6 +55,44 @@ def test_a_plain_script_has_curves_and_logs(tmp_path: Path) -> None:
     assert texts(folder / "logs" / "client-train-0.log") == ["part 0", "part 1"]
     assert not RunFolder(folder).in_use
     assert not RunFolder(folder).sockets.exists()
+
+
+PHOTOGRAPHER = """
+import sys
+import numpy as np
+from surreal_like import TensorplexClient
+for name in ("left", "right"):
+    client = TensorplexClient(sys.argv[1], f"camera/{name}")
+    for step in range(7):
+        client.add_image("p", np.full((700, 600), 9 * step, np.uint8), step)
+"""
+
+
+def test_the_end_of_a_script_sends_pictures_that_are_under_way(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    with Telemetry(folder):
+        words = [sys.executable, "-c", PHOTOGRAPHER, str(folder)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=90)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    found = read(folder / "tensorboard" / "camera")
+    steps = {tag: [each.step for each in found.Images(tag)] for tag in found.Tags()["images"]}
+    assert steps == {"left/p": list(range(7)), "right/p": list(range(7))}
+
+
+def test_a_server_that_reads_too_slowly_is_one_line(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("surreal_like.script.clients._LINGER_SECONDS", 0.1)
+    rig = make_rig()
+    rig.write_files()
+    server = rig.context("tensorplex").wire.pull("tensorplex.records", high_water_mark=1)
+    with TensorplexClient(rig.folder.path, "camera/left") as client:
+        for step in range(10):
+            client.add_image("p", np.zeros((2000, 2000), np.uint8), step)
+        until(lambda: server.look())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("client-camera-left: the tensorplex of ")
+    assert line.endswith("reads too slowly; the last records may be lost")
 
 
 def test_a_folder_has_one_telemetry_and_no_run(tmp_path: Path) -> None:
