@@ -36,6 +36,7 @@ class PushSocket(Socket):
 
     pattern = zmq.PUSH
     binds = False
+    receives = False
 
     def send(self, message: Message) -> bool:
         """Sends without waiting; False if there is no peer or it is full.

@@ -2,6 +2,8 @@
 
 import socket as tcp
 import struct
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -241,6 +243,70 @@ def test_an_ipc_folder_that_cannot_be_made_is_named(tmp_path: Path, wires: Wires
     book = AddressBook.ipc(ENDPOINTS, tmp_path / "file" / "sockets")
     with pytest.raises(UsageError, match=r"cannot bind replay-0\.experience to ipc://.*file"):
         wires.make(book).pull("replay-0.experience")
+
+
+# In a process of its own, because libzmq aborts where it does not expect something.
+HALF_READ = """
+import itertools, sys
+import numpy as np, zmq
+from session.wire import AddressBook, Identity, Message, Wire
+from session.wire.sockets import poll
+
+LOOKS = {"look": lambda s: s.look(), "readable": lambda s: s.readable(),
+         "poll": lambda s: poll([s], 0.0), "receive": lambda s: s.receive(), "nothing": id}
+
+class Pair:
+    def __init__(self, pattern, retired):
+        self.context, book = zmq.Context(0), AddressBook.inproc(["ps.x"])
+        self.ours, self.theirs = (Wire(self.context, book, Identity(name, 1, b"12345678"))
+                                  for name in ("agent-0", "ps"))
+        if retired:
+            self.ours.retired = {}
+        self.publishes = pattern == "subscriber"
+        make = self.theirs.publisher if self.publishes else self.theirs.router
+        self.server, self.client = make("ps.x"), getattr(self.ours, pattern)("ps.x")
+        self.turn()
+
+    def turn(self):
+        for _ in range(3):
+            self.server.look(), self.client.look()
+
+    def send(self, number):
+        fields, arrays = {"number": number}, {"a": np.zeros(30, np.uint8)}
+        if self.publishes:
+            self.server.publish(Message("news", fields, arrays))
+        else:
+            self.client.send("ask", {"id": number})
+            self.server.reply(self.server.receive(), "news", fields, arrays)
+
+    def close(self):
+        for wire in (self.ours, self.theirs):
+            wire.close(0)
+        self.context.destroy(0)
+
+for look, waiting, retired in itertools.product(LOOKS, (0, 1, 3), (False, True)):
+    pair = Pair(sys.argv[1], retired)
+    for number in range(waiting):
+        pair.send(number)
+    LOOKS[look](pair.client)
+    if not retired:
+        pair.ours.reconnect(["ps.x"])
+        pair.turn()
+        assert pair.client.receive() is None
+        pair.send(99)
+        assert pair.client.receive().fields["number"] == 99
+    pair.close()
+    sys.stdout.write(".")
+"""
+
+
+@pytest.mark.parametrize("pattern", ["subscriber", "dealer"])
+def test_a_connection_within_a_process_ends_or_is_made_anew_whatever_waits_there(
+    pattern: str,
+) -> None:
+    words = [sys.executable, "-c", HALF_READ, pattern]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, 5 * 3 * 2 * "."), done.stderr
 
 
 def test_waiting_for_no_socket_still_waits() -> None:
