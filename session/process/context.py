@@ -13,6 +13,7 @@ from pathlib import Path
 import zmq
 
 from session.config import Config
+from session.errors import ConfigError
 from session.folder import RunFolder
 from session.loggerplex.client import Log, make_log
 from session.process.clock import Clock, WallClock
@@ -28,18 +29,34 @@ from session.wire.sockets import PushSocket, Socket
 from session.wire.telemetry_buffer import Channel
 
 _NAMES_KEPT = 4096
+_RUN_LIMIT = 1 << 30
 
 Pause = Callable[[Sequence[Socket], float], None]
 
 
 def run_part(config: Config) -> int:
     """Number of the part of the run: 1, increased by 1 each time the run is resumed."""
-    return int((config.get("run") or {}).get("part", 1))
+    return _run_number(config, "part", 1)
 
 
 def run_generation(config: Config) -> int:
     """Number of times that the run, a trial of a tuning, has taken over another one."""
-    return int((config.get("run") or {}).get("generation", 0))
+    return _run_number(config, "generation", 0)
+
+
+def _run_number(config: Config, name: str, least: int) -> int:
+    """Reads a number that goes into messages.
+
+    Raises:
+        ConfigError: it is no number that a run of any length reaches.
+    """
+    value = (config.get("run") or {}).get(name, least)
+    if type(value) is not int or not least <= value <= _RUN_LIMIT:
+        raise ConfigError(
+            f"run.{name} of this run's config.yaml is {value!r}, expected a whole number from "
+            f"{least} to {_RUN_LIMIT}; the file was changed or damaged"
+        )
+    return value
 
 
 def run_fingerprint(config: Config) -> str:

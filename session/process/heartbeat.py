@@ -15,7 +15,10 @@ from session.process.state import State
 
 _SHAPE = {
     "name": TEXT,
-    "incarnation": COUNT,
+    # Half the range of messages, as in a hello: the next start of the name has a higher one.
+    "incarnation": Leaf(
+        "an incarnation", lambda value: type(value) is int and 0 <= value < 1 << 52
+    ),
     "state": Leaf("a state of a component", lambda value: value in tuple(map(str, State))),
     "pid": Leaf("a process id", lambda value: type(value) is int and 0 <= value < 1 << 31),
     "time": NUMBER,

@@ -287,9 +287,11 @@ class RunRequest:
         if before is not None:
             _name_as_before(config, before, folder)
             self._check_resumed(before, config, folder, watch)
+            from session.process.context import run_part  # imports ZeroMQ
+
             earlier = before.get("run") or run
             run["first_started"] = earlier.get("first_started") or clock
-            run["part"] = (earlier.get("part") or 1) + 1
+            run["part"] = run_part(before) + 1
             run["seconds_before"] = reached(folder, "wall_seconds")
             run |= {name: earlier[name] for name in _EXPLOITED if name in earlier}
         config.session_config.folder = str(folder.path)

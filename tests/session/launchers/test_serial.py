@@ -86,6 +86,18 @@ def test_servers_leave_before_telemetry(run_folder: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(("kept", "begins"), [(41, 42), (1 << 60, 1), ("41", 1)])
+def test_a_damaged_beat_is_no_earlier_start(run_folder: Path, kept: object, begins: int) -> None:
+    beat = {"name": "agent-0", "incarnation": kept, "state": "done", "pid": 1, "time": 1.0}
+    with make(run_folder) as launcher:
+        folder = RunFolder(run_folder)
+        folder.make_below()
+        (folder.alive / "agent-0").write_text(json.dumps(beat))
+        launcher.launch()
+        launcher.poll()
+        assert read_beats(folder.alive)["agent-0"].incarnation == begins
+
+
 def events(path: Path) -> list[tuple[str, str]]:
     records = [json.loads(line) for line in RunFolder(path).events.read_text().splitlines()]
     return [(each["component"], each["event"]) for each in records if "event" in each]

@@ -1,8 +1,9 @@
 """Signs of life: small files, whole or not there."""
 
 import errno
+import json
 import time
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,38 @@ def test_a_damaged_file_is_no_beat(tmp_path: Path, text: str) -> None:
     (tmp_path / "agent-0").write_text(text)
     assert read_beat(tmp_path, "agent-0") is None
     assert read_beats(tmp_path) == {}
+
+
+WRONG: dict[str, list[object]] = {
+    "name": [3, "../agent-0", None],
+    "incarnation": [1 << 60, 1 << 52, -1, 1.5, "17", True],
+    "state": ["asleep", 1, None],
+    "pid": [-1, 1 << 40, "4711", [4711]],
+    "time": ["now", 1e300, None],
+    "busy_seconds": [-1.0, float("inf"), "3"],
+    "doing": [7, ["compiling"]],
+    "dropped_records": [-1, 0.5, 1 << 60],
+    "ready": [1, "yes"],
+    "status": [{"sps": "fast"}, ["sps"], {"sps": None}],
+}
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_a_value_that_is_out_of_range_or_of_another_type_is_no_beat(
+    tmp_path: Path, field: str
+) -> None:
+    assert set(WRONG) == {each.name for each in fields(Beat)}
+    for value in WRONG[field]:
+        (tmp_path / "agent-0").write_text(json.dumps({**asdict(BEAT), field: value}))
+        assert read_beat(tmp_path, "agent-0") is None, value
+    assert read_beats(tmp_path) == {}
+
+
+def test_the_largest_beat_is_read(tmp_path: Path) -> None:
+    status = {"sps": float("inf"), "age": float("nan"), "queue": 3}
+    beat = replace(BEAT, incarnation=(1 << 52) - 1, doing="x" * 70_000, status=status)
+    write_beat(tmp_path, beat)
+    assert repr(read_beat(tmp_path, "agent-0")) == repr(beat)
 
 
 def test_a_beat_that_cannot_be_written_ends_no_process(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from session import ConfigError
+from session.config import Config
+from session.process.context import run_generation, run_part
 from session.process.seeding import build_seeded, component_seed, seed_globals, seeded_globals
 from tests.drawing import draw
 
@@ -103,3 +105,14 @@ def test_torch_is_seeded_also_if_an_author_is_the_first_to_load_it() -> None:
     first, same, other = (process.communicate()[0] for process in processes)
     assert first == same != other
     assert float(first) == build_seeded(5, lambda: torch.rand(1).item())
+
+
+@pytest.mark.parametrize("value", [1 << 60, -1, 1.5, "2", True, [3]])
+@pytest.mark.parametrize(("name", "read"), [("part", run_part), ("generation", run_generation)])
+def test_a_damaged_number_of_a_run_reaches_no_message(
+    name: str, read: Callable[[Config], int], value: object
+) -> None:
+    assert read(Config({"run": {name: 7}})) == 7
+    assert read(Config({})) == {"part": 1, "generation": 0}[name]
+    with pytest.raises(ConfigError, match=rf"run\.{name} of this run's config\.yaml is .*changed"):
+        read(Config({"run": {name: value}}))
