@@ -70,6 +70,11 @@ class Log(logging.LoggerAdapter[logging.Logger]):
             note["text"] = sendable(" ".join(word for word in words if word).rstrip(":"))
         self.handler.put(level, note)
 
+    @property
+    def buffered(self) -> int:
+        """Number of records that wait to be sent."""
+        return self.handler.buffered
+
     def join(self, log: Log) -> Log:
         """Moves the buffered records to the log of a running component, and returns that log.
 
@@ -99,6 +104,11 @@ class ChannelHandler(logging.Handler):
         self._channel = channel
         self._clock = clock
         self.show: Show = lambda seconds, level, text: None
+
+    @property
+    def buffered(self) -> int:
+        """Number of records that wait to be sent."""
+        return len(self._channel)
 
     def join(self, other: ChannelHandler, least: int) -> None:
         """Forwards all records of at least this level to the channel of another handler."""

@@ -74,6 +74,11 @@ class TensorplexClient:
         """Number of records dropped by all clients of this process."""
         return self._channel.dropped
 
+    @property
+    def buffered(self) -> int:
+        """Number of records that wait to be sent, of all clients of this process."""
+        return len(self._channel)
+
     def add_scalar(
         self, tag: str, value: SupportsFloat, global_step: SupportsInt | None = None
     ) -> None:

@@ -24,7 +24,7 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.network.flat import check_manifest, load_flat, manifest_of, named_tensors
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
-from surreal_like.script.context import script_context, this_is_agent
+from surreal_like.script.context import add_part, script_context, this_is_agent
 
 _FETCH_SECONDS = 10.0
 
@@ -109,6 +109,7 @@ class Agent:
         self._unreported: dict[str, float] = {}
         # In a script the sender is made before this agent but connects after it.
         this_is_agent(agent_id)
+        add_part(session_config, self._kind, agent_id, self.log, self.tensorplex)
 
     @classmethod
     def default_config(cls) -> Mapping[str, Any]:

@@ -31,6 +31,7 @@ from surreal_like.learner.on_policy import check_synchronous
 from surreal_like.network.files import read_parameters
 from surreal_like.replay.base import load_replay_class
 from surreal_like.run.checkpoints import checkpoint_of
+from surreal_like.script.context import outside_a_run
 
 _Built = TypeVar("_Built")
 
@@ -55,7 +56,7 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
     configs = sections_of(config)
     replay = load_replay_class(config.learner_config)
     # Networks use the global generator: later code must find its state unchanged.
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), outside_a_run():
         agent = _try(lambda: algorithm.agent(**configs, agent_id=0, agent_mode=AgentMode.training))
         synchronous = agent is not None and agent.synchronous
         check_gateway(config, overlap=replay.overlap, synchronous=synchronous, here=starts_here)
@@ -86,7 +87,7 @@ def flow_of(config: Config) -> Flow | None:
     sys.path.extend(path for path in paths if path not in sys.path)
     config = config.copy()
     config.learner_config.device = "cpu"
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), outside_a_run():
         return _try(lambda: find_algorithm(config.algorithm).learner(**sections_of(config)).flow)
 
 

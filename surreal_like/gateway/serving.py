@@ -26,6 +26,7 @@ from surreal_like.gateway.frontend import Frontend
 from surreal_like.gateway.policies import Policies
 from surreal_like.gateway.served_checkpoint import ServedCheckpoint
 from surreal_like.gateway.slots import Slot
+from surreal_like.script.context import outside_a_run
 
 _CHORES_SECONDS = 0.05
 _FOLLOW_SECONDS = 1.0
@@ -123,7 +124,8 @@ class Server:
         def make(mode: AgentMode) -> Agent:
             names = ("learner_config", "env_config", "session_config")
             configs = {name: config[name] for name in names}
-            return algorithm.agent(**configs, agent_id=0, agent_mode=mode)
+            with outside_a_run():
+                return algorithm.agent(**configs, agent_id=0, agent_mode=mode)
 
         mode = AgentMode.eval_stochastic if stochastic else AgentMode.eval_deterministic
         self._policies = Policies(

@@ -34,6 +34,7 @@ from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import ReplayClient, Sampled
+from surreal_like.script.context import add_part
 
 if TYPE_CHECKING:
     from session.process.context import Context
@@ -116,6 +117,7 @@ class Learner:
         # Records made before connect() are kept and sent once it is called.
         self.log: Log = early_log("learner")
         self.tensorplex = TensorplexClient.early(_CLIENT_ID)
+        add_part(session_config, "learner", 0, self.log, self.tensorplex)
         self._context: Context | None = None
         self._accounts = RowAccounts()
         self.sampled: Sampled | None = None

@@ -38,6 +38,7 @@ from surreal_like.network.flat import Modules, check_manifest, manifest_of, name
 from surreal_like.network.tensors import to_array, to_tensor
 from surreal_like.run.checkpoints import whole_checkpoint
 from surreal_like.run.own_code import with_kept_plan
+from surreal_like.script.context import outside_a_run
 
 Array = npt.NDArray[Any]
 
@@ -381,14 +382,16 @@ def load_policy(
 
 
 def _learner(config: Config, run: RunFolder | None) -> Learner:
-    return algorithm_of(config, run).learner(**sections_of(config))
+    with outside_a_run():
+        return algorithm_of(config, run).learner(**sections_of(config))
 
 
 def _agents(config: Config, run: RunFolder | None, drawing: AgentMode) -> dict[bool, Agent]:
     """Returns the agent of greedy actions, and the one that draws them."""
     modes = {True: AgentMode.eval_deterministic, False: drawing}
     algorithm = algorithm_of(config, run)
-    return {
-        greedy: algorithm.agent(**sections_of(config), agent_id=0, agent_mode=mode)
-        for greedy, mode in modes.items()
-    }
+    with outside_a_run():
+        return {
+            greedy: algorithm.agent(**sections_of(config), agent_id=0, agent_mode=mode)
+            for greedy, mode in modes.items()
+        }

@@ -23,6 +23,7 @@ from surreal_like.errors import unwritten
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import Empty
 from surreal_like.run.named_code import load_named
+from surreal_like.script.context import add_part
 
 if TYPE_CHECKING:
     from session.process.context import Context
@@ -81,6 +82,7 @@ class Replay:
         # Records are kept until this replay is attached.
         self.log: Log = early_log("replay")
         self.tensorplex = TensorplexClient.early("replay/0")
+        add_part(session_config, "replay", 0, self.log, self.tensorplex)
         self.newest_version = self.since = 0
         self.env_steps = 0
         self.iteration = 0

@@ -6,13 +6,12 @@ The script's ``session_config.folder`` is a run folder written by ``surreal-like
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -22,13 +21,16 @@ import zmq
 from session.config import Config
 from session.errors import SurrealError, UsageError, describe
 from session.folder import RunFolder
+from session.loggerplex.client import Log
 from session.process.clock import WallClock
 from session.process.component import Topology
 from session.process.context import Context, Launch
 from session.process.entry import remove_socket_folders
 from session.process.service import Build, Frame, Service
+from session.tensorplex.client import TensorplexClient
 from session.wire import AddressBook
-from session.wire.contexts import close_at_exit, make_context
+from session.wire.contexts import cancel_close_at_exit, close_at_exit, make_context
+from surreal_like.script.parts import Part, Parts, is_planned
 
 _JOIN_SECONDS = 0.1
 
@@ -58,6 +60,7 @@ class _Script:
         background: services in threads.
         closing: callbacks that run before the services end.
         watched: True once exit and signal handlers are installed.
+        parts: made, but not connected.
         asked_to_end: True once a signal has arrived.
         at_its_end: True once the script has run to its end and only its services continue.
     """
@@ -68,6 +71,7 @@ class _Script:
     background: list[_Background] = field(default_factory=list)
     closing: ExitStack = field(default_factory=ExitStack)
     watched: bool = False
+    parts: Parts = field(default_factory=Parts)
     asked_to_end: bool = False
     at_its_end: bool = False
 
@@ -78,6 +82,40 @@ _SCRIPT = _Script()
 def this_is_agent(index: int) -> None:
     """Records the index of an agent of this process, for a sender that was made before it."""
     _SCRIPT.index = index
+
+
+def add_part(
+    session_config: Config, kind: str, index: int, log: Log, metrics: TensorplexClient
+) -> None:
+    """Sends the early records of a part of a planned run as soon as this script is connected.
+
+    Records of a part that nothing has connected are sent at exit, if the servers of the run answer
+    at once. Does nothing without a planned run. Arguments as for :class:`Part`.
+    """
+    if not _SCRIPT.parts.open or not is_planned(session_config):
+        return
+    part, context = Part(session_config, kind, index, log, metrics), current_context()
+    if context is not None and part.joins(context):
+        part.join(context)
+    else:
+        _SCRIPT.parts.add(part)
+        # Registered anew, so that it comes before whatever was registered earlier.
+        cancel_close_at_exit(_send_early_records)
+        close_at_exit(_send_early_records)
+
+
+def _send_early_records() -> None:
+    _SCRIPT.parts.send(_make_launch)
+
+
+@contextmanager
+def outside_a_run() -> Iterator[None]:
+    """Makes agents and learners that are no parts of the run that their config names."""
+    before, _SCRIPT.parts.open = _SCRIPT.parts.open, False
+    try:
+        yield
+    finally:
+        _SCRIPT.parts.open = before
 
 
 def current_context() -> Context | None:
@@ -115,6 +153,7 @@ def script_context(session_config: Config, kind: str) -> Context:
         # hello.
         frame.context.pulse = frame.step
         _SCRIPT.frame, _SCRIPT.zmq_context = frame, zmq_context
+        _SCRIPT.parts.join(frame.context)
     return _SCRIPT.frame.context
 
 
@@ -220,25 +259,28 @@ def _build_idle(context: Context) -> Service:
 def _make_frame(
     session_config: Config, kind: str, index: int, build: Build, zmq_context: zmq.Context[Any]
 ) -> Frame:
-    folder = _planned(session_config)
-    config = folder.read_config()
+    launch = _make_launch(session_config, kind, index)
     # Appended: a user's folder must not shadow the library's own modules.
-    paths = config.session_config.import_path
+    paths = launch.config.session_config.import_path
     sys.path.extend(path for path in paths if path not in sys.path)
-    topology = Topology.load(folder.topology)
-    first = topology.of_kind(kind)[0].name
-    name = f"{first.removesuffix('-0')}-{index}" if first.endswith("-0") else first
-    launch = Launch(
-        topology.component(name), config, topology, AddressBook.load(folder.addresses), folder
-    )
     return Frame(
         launch, build, zmq_context, clock=WallClock(), incarnation=time.time_ns() // 1_000_000
     )
 
 
+def _make_launch(session_config: Config, kind: str, index: int) -> Launch:
+    folder = _planned(session_config)
+    config = folder.read_config()
+    topology = Topology.load(folder.topology)
+    first = topology.of_kind(kind)[0].name
+    name = f"{first.removesuffix('-0')}-{index}" if first.endswith("-0") else first
+    return Launch(
+        topology.component(name), config, topology, AddressBook.load(folder.addresses), folder
+    )
+
+
 def _planned(session_config: Config) -> RunFolder:
-    folder = session_config.folder
-    if folder is None or not os.path.exists(RunFolder(folder).addresses):
+    if not is_planned(session_config):
         raise UsageError(
             "a script needs a planned run: write one with "
             "'surreal-like plan CONFIG.yaml --format shell --folder RUN' and set "

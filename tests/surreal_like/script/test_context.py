@@ -1,5 +1,7 @@
 """What a script has in a run, and how it leaves."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,15 +13,19 @@ import main.ps
 from session.config import Config
 from session.config.sections import sections_of
 from session.errors import UsageError
+from session.wire.sockets import PullSocket
 from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
+from surreal_like.experiment.topology import make_topology
+from surreal_like.run.plan import Plan
 from surreal_like.script.context import (
     at_leave,
     current_context,
+    outside_a_run,
     run_in_background,
     script_context,
     this_is_agent,
 )
-from tests.api.planned import end_script, planned_script
+from tests.api.planned import end_script, looking_on, planned_script
 from tests.api.stage import experiment
 from tests.polling import until
 
@@ -112,6 +118,97 @@ def test_one_that_cannot_be_closed_keeps_no_other_from_it(script: Config) -> Non
         end_script(script)
     assert closed == ["other"]
     assert context.wire.sockets == []
+
+
+# Each part of a script ends before it has made a call that would connect it.
+PARTS = {
+    "agent": "from surreal_like.algorithm.dqn import DQNAgent as Part; more = {'agent_id': 3, "
+    "'agent_mode': 'training'}",
+    "learner": "from surreal_like.algorithm.dqn import DQNLearner as Part; more = {}",
+    "replay": "from surreal_like import UniformReplay as Part; more = {}",
+}
+EARLY_END = """
+import sys
+from surreal_like import Config
+config = Config.load_file(sys.argv[1] + "/config.yaml")
+names = ("learner_config", "env_config", "session_config")
+def work():
+    part = Part(**{name: config[name] for name in names}, **more)
+    part.log.info("made")
+    part.tensorplex.add_scalar("made", 7, 1)
+    sys.exit("as asked")
+work()
+"""
+
+
+def read_records(server: PullSocket) -> list[dict[str, Any]]:
+    """All records that have arrived."""
+    found: list[dict[str, Any]] = []
+    while (message := server.receive()) is not None:
+        assert message.sender.name in ("agent-3", "learner", "replay-0")
+        found += message.fields["records"]
+    return found
+
+
+# Those with torch take seconds to import it.
+@pytest.mark.parametrize(
+    "part",
+    [pytest.param(part, marks=pytest.mark.slow if part != "replay" else ()) for part in PARTS],
+)
+def test_a_script_that_ends_before_it_connects_sends_its_records(
+    config: Config, tmp_path: Path, part: str
+) -> None:
+    Plan(config, make_topology(config)).write(tmp_path / "run")
+    with looking_on(config, "sink") as wire:
+        servers = {plex: wire.pull(f"{plex}.records") for plex in ("tensorplex", "loggerplex")}
+        words = [sys.executable, "-c", PARTS[part] + EARLY_END, str(tmp_path / "run")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=90)
+        assert (done.returncode, done.stderr) == (1, "as asked\n")
+        found = {plex: read_records(server) for plex, server in servers.items()}
+    assert [record["text"] for record in found["loggerplex"] if "text" in record] == ["made"]
+    assert [(each["id"], each["tag"]) for each in found["tensorplex"]] == [
+        ({"agent": "agent/3", "learner": "learner/learner", "replay": "replay/0"}[part], "made")
+    ]
+    assert not (tmp_path / "run" / "alive").exists() or not list(
+        (tmp_path / "run" / "alive").iterdir()
+    )
+
+
+def test_without_servers_a_script_that_ends_early_says_what_it_lost(
+    config: Config, tmp_path: Path
+) -> None:
+    Plan(config, make_topology(config)).write(tmp_path / "run")
+    words = [sys.executable, "-c", PARTS["replay"] + EARLY_END, str(tmp_path / "run")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=90)
+    lines = ["as asked", "replay-0: 2 of 2 records were lost: its run's servers do not answer"]
+    assert (done.returncode, done.stderr.splitlines()) == (1, lines)
+
+
+@pytest.mark.parametrize("agent_first", [True, False])
+def test_an_agent_that_never_fetches_reports_by_the_context_of_its_script(
+    script: Config, agent_first: bool
+) -> None:
+    agent = agent_of(script) if agent_first else None
+    context = script_context(script.session_config, "agent")
+    agent = agent or agent_of(script)
+    context.flush()
+    before = context.log.buffered, context.tensorplex.buffered
+    agent.log.info("acts")
+    agent.update_tensorplex({"mine": 1.0})
+    agent.tensorplex.add_scalar("mine", 1.0, 3)
+    assert agent.log.buffered == 0
+    after = context.log.buffered, context.tensorplex.buffered
+    assert after == (before[0] + 1, before[1] + 2)
+
+
+def test_agents_of_a_policy_are_no_parts_of_the_run(script: Config) -> None:
+    context = script_context(script.session_config, "learner")
+    with outside_a_run():
+        agent = agent_of(script)
+    agent.log.info("acts")
+    assert agent.log.buffered == 1
+    assert agent_of(script).log.buffered == 0
+    assert context.log.buffered == 0 or context.flush() is None
 
 
 @pytest.mark.parametrize("folder", [None, "nowhere"])
