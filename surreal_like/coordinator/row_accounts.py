@@ -87,6 +87,20 @@ class SenderRows:
             setattr(self, name, max(getattr(self, name), int(value)))
 
 
+class ShardRows(NamedTuple):
+    """Newest counts of rows of one incarnation of a shard.
+
+    Args:
+        restored: rows that it has restored from a snapshot.
+        inserted: rows that it has inserted since.
+        stored: rows that it keeps.
+    """
+
+    restored: int = 0
+    inserted: int = 0
+    stored: int = 0
+
+
 class RowAccounts:
     """Row accounts of a whole run, kept by the learner.
 
@@ -99,6 +113,7 @@ class RowAccounts:
         self.senders: dict[str, SenderRows] = {}
         self._sampled: dict[str, int] = {}
         self._replayed: dict[str, int] = {}
+        self._shards: dict[str, ShardRows] = {}
         # Totals that were reported before this process; sums below them are not known completely.
         self._reached = {"env_steps": 0, "episodes": 0}
 
@@ -139,6 +154,8 @@ class RowAccounts:
         """Adds the counts of one incarnation of a shard (``name/incarnation``)."""
         self._sampled[key] = max(self._sampled.get(key, 0), int(counts["sampled"]))
         self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
+        numbers = (counts.get(name, 0) for name in ("restored", "added", "size"))
+        self._shards[key] = ShardRows(*map(int, numbers))
         for name, seen in counts["senders"].items():
             sender = self._sender(name)
             if sender.joined:
@@ -185,6 +202,25 @@ class RowAccounts:
         """Number of rows of unrolls that were given out again, which :attr:`sampled` excludes."""
         return sum(self._replayed.values())
 
+    def lost(self) -> int:
+        """Number of inserted rows that shards kept when they ended, and their successors do not.
+
+        Exact once all living shards have reported all that they inserted, and if a dead one evicted
+        none since its last report.
+        """
+        newest: dict[str, ShardRows] = {}
+        lost = 0
+        for key, rows in sorted(self._shards.items(), key=lambda item: _split(item[0])):
+            before = newest.get(_split(key)[0], ShardRows())
+            newest[_split(key)[0]] = rows
+            lost += before.stored - rows.restored
+        if len(newest) == len(self._shards):
+            return 0
+        # Rows that a dead shard has inserted after its last report are in no report; rows that it
+        # had not acked yet were sent again and are in two.
+        reported = sum(rows.inserted for rows in self._shards.values())
+        return max(0, lost + self.rows().inserted - reported)
+
     @property
     def killed(self) -> int:
         """Number of senders that a later incarnation replaced without a leave message."""
@@ -225,13 +261,16 @@ class RowAccounts:
         """Returns plain data for a file."""
         senders = {key: asdict(sender) for key, sender in self.senders.items()}
         given = {"sampled": dict(self._sampled), "replayed": dict(self._replayed)}
-        return {"senders": senders, **given}
+        shards = {key: list(rows) for key, rows in self._shards.items()}
+        return {"senders": senders, "shards": shards, **given}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores a result of :meth:`state`."""
         self.senders = {key: SenderRows(**sender) for key, sender in state["senders"].items()}
         self._sampled = dict(state["sampled"])
         self._replayed = dict(state.get("replayed", {}))
+        # Runs that began earlier have not counted them.
+        self._shards = {key: ShardRows(*rows) for key, rows in state.get("shards", {}).items()}
 
 
 def _sum(senders: Iterable[SenderRows]) -> RowFates:

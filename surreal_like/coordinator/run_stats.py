@@ -241,7 +241,7 @@ class RunStats:
                 "samples_per_insert": self._samples_per_insert(),
             },
             "lag": self.lag.summary(),
-            "experience": self.experience(),
+            "experience": self.experience() | {"lost": self.accounts.lost()},
             "senders": self.accounts.by_name(),
             **({"gateway": clients} if clients else {}),
         }

@@ -40,6 +40,8 @@ _SEEN = ("rows", "base", "inserted", "dropped", "holes", "env_steps", "episodes"
 _STATUS = ("requests_waiting", "needs_rows", "has_rows", "takes_no_rows")
 _COUNTED = (
     "inserted",
+    "added",
+    "restored",
     "duplicates",
     "sampled",
     "replayed",

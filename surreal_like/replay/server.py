@@ -248,6 +248,8 @@ class ReplayService(Service):
         totals = self._intake.ledger.totals()
         return {
             "inserted": totals["inserted"],
+            "added": int(self._intake.inserts.total),
+            "restored": self._snapshots.rows,
             "dropped": dict(self._intake.ledger.drops),
             "duplicates": totals["duplicates"],
             "sampled": int(self._samples.total),

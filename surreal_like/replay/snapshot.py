@@ -27,12 +27,16 @@ class Snapshots:
         replay: stores the rows.
         ledger: accounts of all chunks, so that a chunk whose ack was lost is not stored twice
             when it is sent again.
+
+    Attributes:
+        rows: number of restored rows.
     """
 
     def __init__(self, context: Context, replay: Replay, ledger: AckTracker) -> None:
         self._context = context
         self._replay = replay
         self._ledger = ledger
+        self.rows = 0
         folder = context.folder if context.config.session_config.replay.snapshot else None
         self._checkpoints = folder and Checkpoints(
             folder.checkpoints / context.name,
@@ -72,7 +76,8 @@ class Snapshots:
     def restore(self) -> None:
         """Restores the newest snapshot that is whole and of the same kind of rows."""
         if self._checkpoints and self._checkpoints.restore(self._read) is not None:
-            self._context.event("restored", f"{self._rows()} rows")
+            self.rows = self._rows()
+            self._context.event("restored", f"{self.rows} rows")
 
     def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
         if any(state.get(key) != self._about[key] for key in ("type", "spec_hash")):

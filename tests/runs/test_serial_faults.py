@@ -73,6 +73,7 @@ def test_replay_dies_before_its_acks_arrive(tmp_path: Path) -> None:
     assert resent > 0
     assert clean(ended.result)
     assert rows_stored(ended) == ended.result["experience"]["inserted"] - lost
+    assert ended.result["experience"]["lost"] == lost
     assert ended.restarts == {"replay-0": 1}
     assert ended.events_of("lost") == killed("replay-0")
 
@@ -87,6 +88,7 @@ def test_replay_that_is_restarted_keeps_every_row(tmp_path: Path) -> None:
     ended = play_twice(tmp_path, fault, **{"session_config.replay.snapshot": True})
     assert clean(ended.result)
     assert rows_stored(ended) == ended.result["experience"]["inserted"]
+    assert ended.result["experience"]["lost"] == 0
     assert ended.events_of("lost") == []
     assert ended.events_of("restart") == ["replay-0: as asked"]
 

@@ -1,5 +1,6 @@
 """RowAccounts: every row is counted once, whatever dies."""
 
+import json
 from typing import Any
 
 import pytest
@@ -42,6 +43,47 @@ def test_a_sender_that_said_leave_counts_as_it_counted() -> None:
     accounts.add_shard("replay-0/1", counts(agent__1=saw(100, 90, dropped=10)))
     accounts.add_sender("agent/1", said(100, 90, 10, final=True))
     assert accounts.rows() == RowFates(100, 90, 10, 0, 0)
+
+
+def shard(added: int, stored: int, restored: int = 0) -> dict[str, Any]:
+    return {**counts(agent__1=saw(added, added)), "added": added, "size": stored} | {
+        "restored": restored
+    }
+
+
+LOST: list[tuple[list[tuple[str, dict[str, Any]]], int, int]] = [
+    # Shards that live, or have evicted rows, have lost nothing.
+    ([("replay-0/1", shard(100, 60)), ("replay-1/1", shard(80, 80))], 180, 0),
+    # A successor begins empty, with what the newest report of its predecessor says.
+    ([("replay-0/1", shard(90, 90)), ("replay-0/1", shard(100, 60)), ("replay-0/2", shard(7, 7))],
+     107, 60),
+    # 20 rows were inserted after the last report; 30 were sent again, because they had no ack.
+    ([("replay-0/1", shard(100, 100)), ("replay-0/2", shard(50, 50))], 170, 120),
+    ([("replay-0/1", shard(100, 100)), ("replay-0/2", shard(50, 50))], 120, 70),
+    # Restored, and not all of it; a third one restores nothing.
+    ([("replay-0/1", shard(100, 80)), ("replay-0/2", shard(50, 120, 75))], 150, 5),
+    ([("replay-0/1", shard(100, 80)), ("replay-0/2", shard(50, 130, 80)),
+      ("replay-0/10", shard(1, 1))], 151, 130),
+    # One of two shards has died twice.
+    ([("replay-0/1", shard(10, 10)), ("replay-1/1", shard(40, 40)), ("replay-0/2", shard(5, 5)),
+      ("replay-0/3", shard(0, 0))], 55, 15),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reports", "inserted", "lost"), LOST)
+def test_rows_of_a_shard_that_died_are_counted(
+    reports: list[tuple[str, dict[str, Any]]], inserted: int, lost: int
+) -> None:
+    accounts = RowAccounts()
+    for key, report in reports:
+        accounts.add_shard(key, report)
+    accounts.add_sender("agent/1", said(inserted, inserted, final=True))
+    assert accounts.lost() == lost
+    resumed = RowAccounts()
+    resumed.restore(json.loads(json.dumps(accounts.state())))
+    assert resumed.lost() == lost
+    resumed.restore({k: v for k, v in accounts.state().items() if k != "shards"})
+    assert resumed.lost() == 0
 
 
 def test_an_older_account_never_takes_back_a_newer_one() -> None:

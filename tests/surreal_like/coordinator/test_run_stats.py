@@ -179,6 +179,7 @@ def test_the_result_has_every_key_of_its_schema() -> None:
         "sampled": 400,
         "replayed": 100,
         "left_out": 0,
+        "lost": 0,
     }
     json.dumps(result, allow_nan=False)
     assert "gateway" not in result
