@@ -66,6 +66,8 @@ class ReplayService(Service):
         # A peer on another transport is on another machine, or may be any process.
         self._shares = wire.addresses[self._batches.endpoint].bind.startswith(IPC)
         self._ignored_priorities = 0
+        # Environment steps of the run at the last report.
+        self._reported_at = 0
         self._leaving = False
         self._waiting = Stopwatch(clock.now)
         self._evict_due = Every(seconds=session.replay.evict_interval, clock=clock.now)
@@ -275,7 +277,10 @@ class ReplayService(Service):
         return self._ignored_priorities + int(statistics.get("priorities_ignored", 0))
 
     def _report(self) -> None:
-        step = int(self._intake.inserts.total)
+        if not self._learners:
+            # The axis is that of the run: a shard that has just started does not know it yet.
+            return
+        self._reported_at = max(self._reported_at, self._replay.env_steps)
         totals = self._intake.ledger.totals()
         statistics = self._replay.statistics()
         numbers = {
@@ -288,7 +293,8 @@ class ReplayService(Service):
             **self._rates(),
             "requests_waiting": float(len(self._parked)),
         }
-        self._context.tensorplex.add_scalars({f".core/{k}": v for k, v in numbers.items()}, step)
+        named = {f".core/{name}": value for name, value in numbers.items()}
+        self._context.tensorplex.add_scalars(named, self._reported_at)
 
     def drain(self) -> None:
         """Handles SIGTERM: accepts every chunk, and ends once no more arrive."""

@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
+from session.folder import RunFolder
+from surreal_like import train
 from tests.runs.command import balanced, clean
 from tests.runs.serial_faults import Ended, SerialRun, play, play_twice
+from tests.session.tensorplex.reading import read
 
 # A line of progress about every 20 rounds.
 OFTEN: dict[str, Any] = {"session_config.learner.report_seconds": 0.02}
+GROUPS = ("agent", "learner", "replay")
 
 
 @pytest.fixture(scope="module")
@@ -338,3 +342,32 @@ def test_an_agent_that_hangs_is_replaced(tmp_path: Path) -> None:
     assert balanced(ended.result)
     assert ended.result["experience"]["unacked"] == 0
     assert ended.restarts == {"agent-0": 1}
+
+
+def points(folder: RunFolder) -> dict[str, list[int]]:
+    """Each curve of each folder -> the steps of its points."""
+    found = {}
+    for place in sorted({path.parent for path in folder.tensorboard.rglob("*tfevents*")}):
+        events = read(place)
+        for tag in events.Tags()["scalars"]:
+            found[f"{place.name} {tag}"] = [each.step for each in events.Scalars(tag)]
+    return found
+
+
+def test_no_curve_goes_back_when_parts_are_killed_and_the_run_is_resumed(tmp_path: Path) -> None:
+    def fault(run: SerialRun) -> None:
+        for number, name in enumerate(("replay-0", "agent-0", "learner"), 1):
+            run.steps(250 * number)
+            run.kill_and_wait(name)
+
+    often = {f"session_config.tensorplex.update_schedule.{group}": 0.01 for group in GROUPS}
+    play(tmp_path / "run", fault, {**OFTEN, **often})
+    folder = RunFolder(tmp_path / "run")
+    before = {name: len(steps) for name, steps in points(folder).items()}
+    stop = "session_config.stop.env_steps=1800"
+    train(launcher="serial", folder=folder.path, resume=True, overrides=[stop])
+    after = points(folder)
+    assert {name for name, steps in after.items() if steps != sorted(steps)} == set()
+    assert {name for name in after if name.startswith("0 replay")} <= {
+        name for name, steps in after.items() if len(steps) > before[name] > 5
+    }
