@@ -6,6 +6,7 @@ ports, files) is looked at after each test file.
 
 import contextlib
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,8 +81,14 @@ def is_ours(process: psutil.Process, folders: Sequence[str]) -> bool:
     """Return whether an unrelated process was started by a test of this session."""
     if process.environ().get(MARKER) == os.environ[MARKER]:
         return True
-    places = (*process.cmdline(), process.cwd())
-    return any(folder in place for folder in folders for place in places)
+    words = (*process.cmdline(), process.cwd())
+    return any(names_folder(word, folder) for folder in folders for word in words)
+
+
+def names_folder(text: str, folder: str | Path) -> bool:
+    """Return whether a text names a folder or what lies in it, not one whose name is longer."""
+    # Workers of pytest-xdist have folders like `popen-gw1` and `popen-gw10`.
+    return re.search(rf"(?<![\w.-]){re.escape(str(folder))}(?![\w.+@~-])", text) is not None
 
 
 def port_traces(pids: Iterable[int]) -> set[Trace]:

@@ -1,12 +1,16 @@
 """The checks on tests work: each kind of leftover fails a run of pytest of its own."""
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
+
+from tests.leftovers import names_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -62,7 +66,10 @@ def test_clean(tmp_path) -> None:
 """
 
 GROUPS = """
+import psutil
 import pytest
+
+from tests.leftovers import names_folder
 @pytest.mark.slow
 def test_slow() -> None: ...
 @pytest.mark.kubectl
@@ -127,3 +134,62 @@ def test_groups_are_counted_once_however_many_workers_there_are(tmp_path: Path) 
     assert code == 0, output
     assert "slow          1 left out" in output
     assert "kubectl       1 skipped   no kubectl" in output
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("/tmp/slt-1", True),
+        ("/tmp/slt-1/popen-gw1/test_a0", True),
+        ("python -m main.agent --folder /tmp/slt-1 --name agent-0", True),
+        ("--folder=/tmp/slt-1/run", True),
+        ("import x; open('/tmp/slt-1')", True),
+        ("ipc:///tmp/slt-1/ps.requests", True),
+        ("/tmp/slt-10", False),
+        ("--folder=/tmp/slt-1x/run", False),
+        ("/tmp/slt-1.old", False),
+        ("/tmp/slt-1-2/run", False),
+        ("/home/tmp/slt-1", False),
+        ("/tmp/slt-1_run", False),
+        ("/tmp", False),
+    ],
+)
+def test_a_folder_is_named_by_its_whole_name(text: str, named: bool) -> None:
+    assert names_folder(text, "/tmp/slt-1") is named
+    assert names_folder(f"a {text}", "/tmp/slt-1") is named
+
+
+LONGER = """
+import os, pathlib, subprocess, sys
+def test_other(tmp_path_factory) -> None:
+    ours = tmp_path_factory.getbasetemp()
+    other = ours.with_name(ours.name + "0")
+    other.mkdir()
+    # Another worker's process, as far as its environment and its parent tell.
+    code = "import os, time\\nif os.fork() == 0:\\n    time.sleep(20)\\nelse: os._exit(0)"
+    environment = {**os.environ, "SURREAL_LIKE_TEST": "other"}
+    subprocess.run(
+        [sys.executable, "-c", code, str(other)], env=environment, cwd=other, check=True,
+        start_new_session=True,
+    )
+"""
+
+
+def test_processes_of_another_worker_are_left_alone(tmp_path: Path) -> None:
+    try:
+        code, output = run_pytest(tmp_path, other=LONGER)
+        assert code == 0, output
+        assert processes_in(tmp_path / "temp0")
+    finally:
+        for process in processes_in(tmp_path / "temp0"):
+            process.kill()
+
+
+def processes_in(folder: Path) -> list[psutil.Process]:
+    """Return the processes whose current folder is this one."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cwd() == str(folder):
+                found.append(process)
+    return found

@@ -29,6 +29,7 @@ from session.launchers.handle import check_launcher, open_run
 from session.launchers.tmux_session import default_socket
 from session.process.heartbeat import Beat, write_beat
 from session.process.state import State
+from tests.leftovers import names_folder
 from tests.main.conftest import Command
 from tests.polling import until
 from tests.session.made_run import made_line
@@ -295,7 +296,7 @@ def launched(command: Command, tmp_path: Path, on: str) -> Iterator[RunFolder]:
             until(lambda: not run.running)
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                if str(folder.path) in " ".join(process.cmdline()):
+                if names_folder(" ".join(process.cmdline()), folder.path):
                     process.kill()
         shutil.rmtree(folder.sockets, ignore_errors=True)
 

@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from session.folder import RunFolder
 from session.show.text import columns
+from tests.leftovers import names_folder
 from tests.polling import until
 from tests.runs.command import COMMAND, ROOT, Process, gone
 from tests.runs.small_disk import fill, small_disk
@@ -100,11 +101,12 @@ class Tuning:
 
     def left(self) -> list[str]:
         """Returns what is left of it: processes and sockets."""
-        here = str(self.folder)
         names = [" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
         folders = [self.folder, *self.folder.glob("trial-*")]
         sockets = [str(each) for each in map(RunFolder, folders) if each.sockets.exists()]
-        return [name for name in names if here in name and "chaos_tune" not in name] + sockets
+        return [
+            name for name in names if names_folder(name, self.folder) and "chaos_tune" not in name
+        ] + sockets
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import torch
 from session.config import Config
 from session.folder import RunFolder
 from session.process.context import run_part
+from tests.leftovers import names_folder
 from tests.runs.command import CARTPOLE, Train, balanced, clean, gone
 from tests.session.tensorplex.reading import scalars
 
@@ -46,7 +47,7 @@ def adam(folder: RunFolder) -> dict[str, Any]:
 def nothing_left(folder: RunFolder) -> bool:
     """No socket, no lock, no process that names the folder."""
     for process in psutil.process_iter(["cmdline"]):
-        if str(folder) in " ".join(process.info["cmdline"] or []):
+        if names_folder(" ".join(process.info["cmdline"] or []), str(folder)):
             return False
     return not folder.sockets.exists() and not folder.in_use
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from session.folder import RunFolder
+from tests.leftovers import names_folder
 from tests.polling import until
 from tests.runs.command import COMMAND, ROOT, Process
 
@@ -41,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "tuning"
     names = [" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
-    assert not [name for name in names if str(tmp_path) in name]
+    assert not [name for name in names if names_folder(name, tmp_path)]
     assert not RunFolder(tmp_path / "tuning").sockets.exists()
 
 
