@@ -36,7 +36,9 @@ learn: $(VENV)/.installed
 
 # A test file stays in one worker: what its tests share is started once.
 # Bytecode is kept: else each of many processes would compile all modules anew.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# A worker that dies leaves its last words: its stack, and what a library wrote to standard error.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER=1 \
+  $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --capture=sys
 
 test: lint
 	$(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)

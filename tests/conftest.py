@@ -32,6 +32,8 @@ os.environ.update(
         "TMUX_TMPDIR": PRIVATE_TEMP,
     }
 )
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["SURREAL_LIKE_TEST_WORDS"] = PRIVATE_TEMP
 tempfile.tempdir = PRIVATE_TEMP
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in its background so, and all our children would be deaf to Ctrl-C.
@@ -50,6 +52,7 @@ from typing import Any
 import pytest
 
 from tests import examples
+from tests.last_words import LastWords
 from tests.leftovers import no_child_left as no_child_left
 from tests.leftovers import nothing_left as nothing_left
 
@@ -170,6 +173,7 @@ def groups_of(item: pytest.Item) -> list[str]:
 def pytest_configure(config: pytest.Config) -> None:
     examples.register(slow="not slow" not in config.getoption("markexpr"))
     config.pluginmanager.register(GroupReport(), "surreal-like-groups")
+    config.pluginmanager.register(LastWords(), "surreal-like-last-words")
 
 
 @pytest.hookimpl(wrapper=True)

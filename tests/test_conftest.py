@@ -159,6 +159,33 @@ def test_a_folder_is_named_by_its_whole_name(text: str, named: bool) -> None:
     assert names_folder(f"a {text}", "/tmp/slt-1") is named
 
 
+ABORTS = """
+import ctypes, os
+def test_abort() -> None:
+    os.write(2, b"Assertion failed: !_more (src/fq.cpp:80)\\n")
+    ctypes.CDLL(None).abort()
+"""
+
+
+@pytest.mark.parametrize("outcome", ["vanishes", "ends"])
+def test_a_worker_that_vanishes_leaves_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
+    files = {
+        "abort": ABORTS
+        if outcome == "vanishes"
+        else ABORTS.replace("ctypes.CDLL(None).abort()", "")
+    }
+    words = ("-n", "1", "--max-worker-restart=0", "--capture=sys")
+    code, output = run_pytest(tmp_path, *words, **files)
+    vanishes = outcome == "vanishes"
+    assert code == vanishes, output
+    for said in ("last words of worker gw0", "Assertion failed: !_more", "test_abort.py"):
+        assert (said in output) is vanishes, output
+    assert ("Fatal Python error: Aborted" in output) is vanishes
+
+
 LONGER = """
 import os, pathlib, subprocess, sys
 def test_other(tmp_path_factory) -> None:
