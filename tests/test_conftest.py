@@ -149,7 +149,7 @@ def test_groups_are_counted_once_however_many_workers_there_are(tmp_path: Path) 
         ("--folder=/tmp/slt-1x/run", False),
         ("/tmp/slt-1.old", False),
         ("/tmp/slt-1-2/run", False),
-        ("/home/tmp/slt-1", False),
+        ("/srv/tmp/slt-1", False),
         ("/tmp/slt-1_run", False),
         ("/tmp", False),
     ],

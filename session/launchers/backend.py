@@ -17,6 +17,11 @@ from session.process.heartbeat import read_beat
 from session.process.state import State
 
 _DETAILS_BYTES = 1 << 14
+_WORDS_LIMIT = 500
+# Signals with which a process ends itself, for example at an assertion of libzmq.
+_CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+# Python's report of such a signal, with the stack of each thread.
+_STACKS = "Fatal Python error:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +119,16 @@ class StderrTail:
         if exit_code == -signal.SIGKILL and self._memory.took_one():
             return f"{exit_error(exit_code)}: out of memory, ended by the kernel"
         if exit_code < 0:
-            return exit_error(exit_code)
+            words = _last_words(details) if -exit_code in _CRASHES else ""
+            return f"{exit_error(exit_code)}: {words}" if words else exit_error(exit_code)
         # The heartbeat has the error in one line; the last line of a traceback is often less clear.
         beat = read_beat(self._alive, self._name)
         if beat is not None and beat.pid == pid and beat.state == State.failed and beat.doing:
             return beat.doing
         return details.splitlines()[-1] if details else exit_error(exit_code)
+
+
+def _last_words(details: str) -> str:
+    """Returns the last line that a library wrote before a crash; empty if there is none."""
+    lines = details.partition(_STACKS)[0].strip().splitlines()
+    return lines[-1].strip()[:_WORDS_LIMIT] if lines else ""

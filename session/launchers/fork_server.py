@@ -29,6 +29,7 @@ commas: it imports the shared ones, then forks itself for all servers but the la
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib
 import json
@@ -210,6 +211,8 @@ def run_child(module: str, argv: list[str], stderr: str) -> NoReturn:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.close(output)
+        # A crash leaves the stack of each thread there.
+        faulthandler.enable(2)
         setproctitle(" ".join(["python", "-P", "-m", module, *argv]))
         sys.argv = [module, *argv]
         code = importlib.import_module(module).main(argv)

@@ -227,6 +227,9 @@ def build(context: Context) -> Service:
         write_atomically(path, json.dumps(draw()))
     if act == "vanish":
         os._exit(7)
+    if act == "abort" and starts(context) == 1:
+        os.write(2, b"Assertion failed: !_more (src/fq.cpp:80)\n")
+        os.abort()
     if act == "hang" or (act == "hang later" and starts(context) > 1):
         time.sleep(600)
     if context.component.kind == "learner":

@@ -123,6 +123,19 @@ def test_a_run_that_ends_by_itself(run_folder: Path) -> None:
     assert run.result()["goal_met"] is True
 
 
+def test_the_last_words_of_a_library_are_the_cause_of_an_abort(run_folder: Path) -> None:
+    acts = {**ACTS, "learner": "learn", "agent-0": "abort", "loggerplex": "work"}
+    with Run(run_folder, acts) as run:
+        run.until(lambda: "restart" in run.kinds("agent-0"))
+        lost = [each for each in run.events if each.kind == "lost"]
+        run.launcher.stop()
+        run.outcome()
+    cause = "killed by SIGABRT: Assertion failed: !_more (src/fq.cpp:80)"
+    assert lost == [Event("agent-0", "lost", cause)]
+    # Where it was at that time.
+    assert 'parts.py", line' in (run.folder.logs / "agent-0.err").read_text()
+
+
 def test_a_killed_component_is_started_again(run_folder: Path) -> None:
     """A light one, the one that owns the run, and a heavy one."""
     with Run(run_folder, {**ACTS, "loggerplex": "work"}) as run:
