@@ -125,6 +125,8 @@ class SerialLauncher(Supervisor):
         """Ends the run at once: closes all components."""
         if self.running:
             self._supervision.interrupted = True
+            # First, because the learner writes its counts, which the result keeps.
+            self.frames.close_components()
             self._finish()
 
     def _real_seconds(self) -> float:
@@ -285,6 +287,11 @@ class Frames:
         """Does nothing: a frame that has ended holds no resources."""
 
     def close(self) -> None:
+        """Closes the remaining components, and what they share."""
+        self.close_components()
+        self._zmq_context.destroy(0)
+
+    def close_components(self) -> None:
         """Closes the remaining components."""
         # Telemetry is first in the list and closed last: it still writes records of the others.
         for frame in reversed(self.living()):
@@ -292,7 +299,6 @@ class Frames:
             # the rest open.
             with suppress(Exception, KeyboardInterrupt):
                 self._close(frame)
-        self._zmq_context.destroy(0)
 
     def _close(self, frame: Frame) -> None:
         if frame.context.component.kind in TELEMETRY and frame.state != State.failed:

@@ -395,10 +395,21 @@ class RunCoordinator:
         )
 
     def close(self) -> None:
-        """Writes the last lines of progress."""
-        self._report.close()
-        if self._reporter is not None:
-            self._reporter.close()
+        """Writes the last lines of progress, and the counts so far if an error ends the run."""
+        try:
+            if self._ends_early:
+                self.report()
+                self._write_result(Verdict("running", None, ""))
+        finally:
+            self._report.close()
+            if self._reporter is not None:
+                self._reporter.close()
+
+    @property
+    def _ends_early(self) -> bool:
+        """True without a verdict, unless another learner goes on or this one was killed."""
+        killed = not self._context.wire.sockets
+        return self.verdict is None and not self._context.leaves and not killed
 
     def _count(self) -> None:
         record, worker = self.record, self._worker

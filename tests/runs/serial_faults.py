@@ -124,8 +124,8 @@ class SerialRun:
         return self.running(name)
 
 
-def play(path: Path, fault: Fault, changes: Mapping[str, Any]) -> Ended:
-    """Plays one run from its launch to its end."""
+def play(path: Path, fault: Fault, changes: Mapping[str, Any], *, restarts: bool = True) -> Ended:
+    """Plays one run from its launch to its end; without restarts the first error ends it."""
     words = [f"{key}={json.dumps(value)}" for key, value in {**SMALL, **changes}.items()]
     config = resolve(read_experiment(None, words, algorithm="dqn", env_name="toy:chain"))
     config["run"] = {"started": 0.0, "first_started": 0.0, "seconds_before": 0.0}
@@ -137,7 +137,7 @@ def play(path: Path, fault: Fault, changes: Mapping[str, Any]) -> Ended:
         make_topology(config),
         folder,
         prepare=lambda: torch.set_num_threads(1),
-        restarts=True,
+        restarts=restarts,
     )
     with launcher:
         launcher.launch()

@@ -371,3 +371,33 @@ def test_no_curve_goes_back_when_parts_are_killed_and_the_run_is_resumed(tmp_pat
     assert {name for name in after if name.startswith("0 replay")} <= {
         name for name, steps in after.items() if len(steps) > before[name] > 5
     }
+
+
+@pytest.mark.parametrize("part", ["learner", "agent-0", "launcher"])
+def test_a_run_that_an_error_ends_says_how_far_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Whatever raises: the last line and the result have the counts up to there."""
+
+    def fault(run: SerialRun) -> None:
+        learner = run.running("learner")
+        run.until(lambda: learner._worker.iteration >= 5)
+        run.until(lambda: learner._worker.counts() and learner.coordinator._worker.env_steps)
+
+        def fail(*words: object) -> bool:
+            raise RuntimeError("as asked")
+
+        service = run.running(part) if part != "launcher" else None
+        if service is None:
+            run.launcher.kill()
+        else:
+            monkeypatch.setattr(service, "tick", fail)
+
+    folder = RunFolder(tmp_path / "run")
+    slowly = {"session_config.learner.report_seconds": 1000.0}
+    ended = play(folder.path, fault, slowly, restarts=False)
+    assert ended.result["status"] == ("interrupted" if part == "launcher" else "failed")
+    for counts in (ended.result, ended.progress[-1]):
+        assert counts["iterations"] >= 5
+        assert counts["env_steps"] > 0
+        assert counts["experience"]["pushed"] > 0
