@@ -10,9 +10,12 @@ from pathlib import Path
 
 from session.errors import ConfigError
 from session.folder import write_atomically
-from session.json_file import COUNT, FLAG, NUMBER, TEXT, Leaf, MapOf, read_object
+from session.json_file import COUNT, FLAG, TEXT, VALUE, Leaf, MapOf, read_object
 from session.process.state import State
 
+_SECONDS = Leaf(
+    "a number of seconds", lambda value: type(value) in (int, float) and 0.0 <= value <= 1e11
+)
 _SHAPE = {
     "name": TEXT,
     # Half the range of messages, as in a hello: the next start of the name has a higher one.
@@ -21,12 +24,12 @@ _SHAPE = {
     ),
     "state": Leaf("a state of a component", lambda value: value in tuple(map(str, State))),
     "pid": Leaf("a process id", lambda value: type(value) is int and 0 <= value < 1 << 31),
-    "time": NUMBER,
-    "busy_seconds": NUMBER,
+    "time": _SECONDS,
+    "busy_seconds": _SECONDS,
     "doing": TEXT,
     "dropped_records": COUNT,
     "ready": FLAG,
-    "status": MapOf(NUMBER),
+    "status": MapOf(VALUE),
 }
 
 

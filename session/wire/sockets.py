@@ -36,7 +36,6 @@ class PushSocket(Socket):
 
     pattern = zmq.PUSH
     binds = False
-    receives = False
 
     def send(self, message: Message) -> bool:
         """Sends without waiting; False if there is no peer or it is full.
@@ -137,6 +136,16 @@ class SubscriberSocket(Socket):
         self.raw.setsockopt(zmq.IMMEDIATE, 0)
         for topic in self._topics:
             self.raw.setsockopt(zmq.SUBSCRIBE, topic)
+
+    def reconnect(self) -> None:
+        """Replaces an in-process connection; messages that were not received yet are dropped.
+
+        libzmq reads the first frame of a subscriber's message when its events are read, and aborts
+        the process if the other frames vanish. Sockets of other patterns read whole messages.
+        """
+        while self._receive() is not None:
+            pass
+        super().reconnect()
 
     def receive(self) -> Message | None:
         """Returns the next valid message, or None if there is none now."""
