@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from session.folder import RunFolder
 from session.launchers.handle import open_run
 from session.launchers.launcher import Outcome
 from session.launchers.serial import SerialLauncher
-from session.process.heartbeat import read_beats
+from session.process.heartbeat import Beat, read_beats
+from session.process.state import State
 from tests.session.launchers.parts import MODULE, drawn, make_config, make_run, make_topology
 
 ACTS = {"loggerplex": "work", "replay-0": "work", "learner": "solve", "agent-0": "work"}
@@ -88,7 +90,7 @@ def test_servers_leave_before_telemetry(run_folder: Path) -> None:
 
 @pytest.mark.parametrize(("kept", "begins"), [(41, 42), (1 << 60, 1), ("41", 1)])
 def test_a_damaged_beat_is_no_earlier_start(run_folder: Path, kept: object, begins: int) -> None:
-    beat = {"name": "agent-0", "incarnation": kept, "state": "done", "pid": 1, "time": 1.0}
+    beat = asdict(Beat("agent-0", 1, State.done, 1, 1.0)) | {"incarnation": kept}
     with make(run_folder) as launcher:
         folder = RunFolder(run_folder)
         folder.make_below()
