@@ -40,7 +40,7 @@ from run import seeds_of
 from session.config import Config
 from session.config.defaults import BASE_SESSION_CONFIG
 from session.errors import SurrealError
-from session.folder import RunFolder
+from session.folder import LAG, RunFolder
 from surreal_like.run.request import RunRequest
 from surreal_like.statistics import iqm
 
@@ -201,7 +201,9 @@ def _write_peer(folder: RunFolder, row: Row, seed: int, curve: Kept) -> None:
     config.session_config.extend(BASE_SESSION_CONFIG)
     config.session_config.seed = seed
     config.dump_file(folder.config)
-    folder.progress.write_text("".join(f"{json.dumps(line)}\n" for line in curve))
+    # What a reader of progress.jsonl expects, and the peer does not count.
+    others = {"iterations": 0, "episodes": 0, "lag": dict.fromkeys(LAG)}
+    folder.progress.write_text("".join(f"{json.dumps(others | line)}\n" for line in curve))
 
 
 def fingerprint(wanted: Row) -> str:

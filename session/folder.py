@@ -45,7 +45,7 @@ _EVALUATION = Maybe(
     }
 )
 _TRAIN = {"mean_return_100": Nullable(VALUE)}
-_LAG = {name: Nullable(VALUE) for name in ("mean_versions", "max_versions", "mean_updates")}
+LAG = {name: Nullable(VALUE) for name in ("mean_versions", "max_versions", "mean_updates")}
 # Fields of a line of progress and of the result that are read again.
 _REPORTED = {
     **dict.fromkeys(("iteration", "repeated_iterations", "frames"), Maybe(COUNT)),
@@ -62,7 +62,7 @@ PROGRESS = {
     **dict.fromkeys(_TOTALS, COUNT),
     "wall_seconds": NUMBER,
     "train": _TRAIN,
-    "lag": _LAG,
+    "lag": LAG,
     "standstill": Maybe(TEXT),
     "version": Maybe(COUNT),
     "metrics": Maybe(MapOf(_NUMBERS)),
@@ -77,7 +77,7 @@ RESULT = {
     "reason": Maybe(TEXT),
     "goal_met": Maybe(FLAG),
     "train": Maybe(_TRAIN),
-    "lag": Maybe(_LAG),
+    "lag": Maybe(LAG),
     "latency": Maybe(MapOf(VALUE)),
     "solved": Maybe(dict.fromkeys(("greedy_seconds", "greedy_env_steps"), Nullable(VALUE))),
     "components": Maybe(MapOf({"restarts": Maybe(COUNT), "exit_code": Maybe(NUMBER)})),

@@ -25,7 +25,7 @@ from session.process.seeding import build_seeded
 from session.process.state import State
 from session.wire.sockets import Pollable, poll
 
-_CHORES_SECONDS = 0.2
+_CHORES_SECONDS = 0.5
 IDLE_SECONDS = 0.02
 _ORPHAN_GRACE_SECONDS = 2.0
 # Exit code of a process that was stopped before its work was done and must be restarted.

@@ -12,6 +12,7 @@ from typing import Any
 
 from session.config import Config
 from session.errors import UsageError
+from session.launchers.registry import launcher_of
 from session.process.state import State
 from session.wire.endpoint import LOOPBACK, expanded
 
@@ -84,7 +85,7 @@ def metrics_host(config: Config) -> str:
     The text is not encrypted and needs no key. In a pod, ``session_config.kubernetes.metrics_from``
     names those that may read it, and the launcher has written a policy that admits only these.
     """
-    in_pod = (config.get("run") or {}).get("launcher") == "kubernetes"
+    in_pod = launcher_of((config.get("run") or {}).get("launcher", "")).remote
     admitted = config.session_config.kubernetes.get("metrics_from")
     return expanded("$(POD_IP)") if in_pod and admitted else LOOPBACK
 

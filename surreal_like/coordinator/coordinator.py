@@ -332,10 +332,8 @@ class RunCoordinator:
         """True if the budget of environment steps may be used before the next regular look."""
         budget = self._session.stop.env_steps
         steps = self.record.accounts.env_steps
-        # No steps were counted yet, or their rate may have doubled since.
-        return budget is not None and (
-            not self._steps_between or budget - steps <= 2 * self._steps_between
-        )
+        # Their rate may have doubled since the last regular look.
+        return budget is not None and 0 < budget - steps <= 2 * self._steps_between
 
     @property
     def _runs_alone(self) -> bool:

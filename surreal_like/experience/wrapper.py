@@ -21,7 +21,7 @@ from surreal_like.replay.base import load_replay_class
 
 # A chunk that could not be sent yet is tried soon; acks of chunks that were sent can wait.
 _SEND_SECONDS = 0.01
-_ACKS_SECONDS = 0.1
+_ACKS_SECONDS = 0.5
 _POLL_SECONDS = 0.02
 _FULL_SECONDS = 120.0
 

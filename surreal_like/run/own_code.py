@@ -85,6 +85,9 @@ def own_modules(import_path: Iterable[str]) -> dict[str, str]:
             roots, parts = [Path(str(sys.modules[parts[0]].__file__)).parent], parts[1:]
         if not roots or not str(file).endswith(".py") or parts[0] in _LIBRARY:
             continue
+        if not os.path.isfile(str(file)):
+            # Of an earlier run of this process, in a folder that is gone.
+            continue
         place = Path(str(file)).resolve()
         for root in filter(place.is_relative_to, roots):
             below = place.relative_to(root)

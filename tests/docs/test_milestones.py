@@ -137,11 +137,14 @@ def test_a_peer_has_the_settings_of_our_config(tmp_path: Path, monkeypatch: Any)
 def test_the_run_of_a_peer_is_what_its_script_prints(tmp_path: Path) -> None:
     [peer] = milestones.peers_of(milestones.chosen(["hopper_sac"]))
     python = tmp_path / "python"
-    python.write_text(
-        "#!/bin/sh\nshift\necho noise\n"
-        'echo "{\\"mean_return\\": 7.5, \\"seed_word\\": \\"$2\\", \\"curve\\": '
-        '[{\\"eval\\": {\\"mean_return\\": 6.5, \\"env_steps\\": 9}}]}"\n'
-    )
+    line = {
+        "env_steps": 9,
+        "wall_seconds": 1.5,
+        "eval": {"mean_return": 6.5, "env_steps": 9},
+        "train": {"mean_return_100": None},
+    }
+    printed = json.dumps({"mean_return": 7.5, "seed_word": "$2", "curve": [line]})
+    python.write_text(f"#!/bin/sh\nshift\necho noise\ncat <<END\n{printed}\nEND\n")
     python.chmod(0o755)
     folder = tmp_path / "hopper-peer" / "seed-4"
     found = milestones.peer_run(str(python), peer, 4, folder)

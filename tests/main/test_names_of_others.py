@@ -63,10 +63,10 @@ INPUTS = {
     ),
     "a tuning": (
         ("train", "t.yaml"),
-        "t.yaml has experiment, so it is a tuning: surreal-like tune",
+        "t.yaml is a tuning: surreal-like tune t.yaml",
     ),
-    "a tuning to launch": (("launch", "t.yaml"), "so it is a tuning: surreal-like tune t.yaml"),
-    "a tuning to check": (("check", "t.yaml"), "so it is a tuning: surreal-like tune t.yaml"),
+    "a tuning to launch": (("launch", "t.yaml"), "t.yaml is a tuning: surreal-like tune t.yaml"),
+    "a tuning to check": (("check", "t.yaml"), "t.yaml is a tuning: surreal-like tune t.yaml"),
     "a folder that is not there": (
         ("plan", "small.yaml", "session_config.import_path=[nowhere]"),
         "session_config.import_path: there is no folder nowhere",

@@ -38,14 +38,13 @@ def test_every_key_of_the_tables_is_a_setting() -> None:
     sections = {key.rpartition(".")[0] for key in known} | {key.partition(".")[0] for key in known}
     assert set(OPTIONAL) <= set(known)
     assert set(RANGES) <= set(known) | sections
-    assert all(known[key] is None for key in OPTIONAL)
 
 
 def test_every_setting_without_a_kind_has_one_here() -> None:
     known = leaves(BASE_CONFIG.to_dict())
     # The environment checks this one, with the words for what it takes.
     other = {"env_config.limit_episode_length"}
-    assert {key for key, value in known.items() if value is None} - other == set(OPTIONAL)
+    assert {key for key, value in known.items() if value is None} - other <= set(OPTIONAL)
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,8 @@ def test_a_process_that_left_no_answer_is_quoted(tmp_path: Path) -> None:
 
 def test_infinite_bounds_survive_the_way(file: Path, tmp_path: Path) -> None:
     answer = tmp_path / "answer.json"
-    answer.write_text(json.dumps([{"env_config": {"obs_spec": {"high": [float("inf"), 1.0]}}}]))
+    config = {"env_config": {"obs_spec": {"high": [float("inf"), 1.0]}}}
+    answer.write_text(json.dumps({"answers": [config]}))
     assert only_one(read_answer(answer, "")).env_config.obs_spec.high == [float("inf"), 1.0]
 
 

@@ -422,7 +422,7 @@ WRONG: list[tuple[type[Any], Any, dict[str, Any], dict[str, Any], str]] = [
         r"shape \[3\], 'desired_goal' \[4\]",
     ),
     (UniformReplay, None, {"env_name": "toy:grid", "env_args": {}}, {}, "toy:grid has no method"),
-    (UniformReplay, None, {}, {"reward": "mine"}, "expected env or package.module:function"),
+    (UniformReplay, None, {}, {"reward": "mine"}, "expected env, package.module:function or"),
     (UniformReplay, None, {}, {"reward": "math:cosi"}, "math has no 'cosi'"),
 ]
 

@@ -283,6 +283,9 @@ def test_a_function_explores_last(tmp_path: Path) -> None:
     keep_file(f"{own}:half", RunFolder(tmp_path))
     own.write_text("")
     assert read_tune_file(tmp_path / "tune.yaml", [word]).explore is not None
-    for wrong, message in (("half", "expected file.py:function"), (f"{own}:hlf", "mean half")):
+    for wrong, message in (
+        ("half", "expected package.module:Name or file.py:Name"),
+        (f"{own}:hlf", "mean half"),
+    ):
         with pytest.raises(ConfigError, match=message):
             read_tune_file(tmp_path / "tune.yaml", [f"tune.pbt.explore={wrong}"])
