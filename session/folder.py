@@ -173,7 +173,7 @@ class RunFolder:
         files = [self.config, self.topology, self.addresses, self.result, self.progress]
         folders = [self.logs, self.checkpoints, self.alive, self.checkpoints / "learner"]
         for below in (self.logs, self.alive):
-            files += below.iterdir() if below.is_dir() else ()
+            files += below.iterdir() if os.path.isdir(below) else ()
         for path in (*files, self.events):
             if path.is_dir():
                 raise UsageError(f"{path} is a folder, a run has a file there: move it away")

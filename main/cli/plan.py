@@ -75,9 +75,10 @@ def run(argv: Sequence[str]) -> int:
     if cluster:
         print(_on_kubernetes(plan, shape, request))
     else:
+        text = _FORMATS[shape](plan, Path(request.folder or new_path(request.name)))
         if shape != "table":
             _note(f"the run requests {_requests(plan.topology)}")
-        print(_FORMATS[shape](plan, Path(request.folder or new_path(request.name))))
+        print(text)
     return 0
 
 

@@ -66,8 +66,9 @@ def test_replay_dies_before_its_acks_arrive(tmp_path: Path) -> None:
             return bool(account.handled > agents[0].acked)
 
         run.until(acks_pending)
-        lost = sum(window.acked_rows for window in agents)
         assert run.kill_and_wait("replay-0")._intake.ledger.totals()["inserted"] == 0
+        # Acks that were under way may have arrived; the new shard has not sent any.
+        lost = sum(window.acked_rows for window in agents)
         run.until(lambda: all(window.resent for window in agents))
         return lost, sum(window.resent for window in agents)
 
@@ -314,9 +315,9 @@ def test_agents_come_and_go(tmp_path: Path) -> None:
         run.steps(200)
         run.launcher.scale("agent", 3)
         run.running("agent-2")
-        run.steps(500)
-        run.launcher.scale("agent", 1)
         ledger = run.service("replay-0")._intake.ledger
+        run.until(lambda: "agent-2/1" in ledger.senders())
+        run.launcher.scale("agent", 1)
         run.until(lambda: all(ledger.account(f"agent-{k}", 1).ended for k in (1, 2)))
 
     ended = play_twice(tmp_path, fault)
