@@ -175,10 +175,10 @@ class RunFolder:
         for below in (self.logs, self.alive):
             files += below.iterdir() if os.path.isdir(below) else ()
         for path in (*files, self.events):
-            if path.is_dir():
+            if os.path.isdir(path):
                 raise UsageError(f"{path} is a folder, a run has a file there: move it away")
         for path in folders:
-            if path.exists() and not path.is_dir():
+            if os.path.exists(path) and not os.path.isdir(path):
                 raise UsageError(f"{path} is a file, a run has a folder there: move it away")
 
     def make_below(self) -> None:

@@ -86,6 +86,8 @@ def run_pytest(folder: Path, *arguments: str, path: str = "", **files: str) -> t
     command += ["-p", "tests.conftest", "-p", "no:cacheprovider", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
     environment["SURREAL_LIKE_TEST_GRACE_SECONDS"] = "0.2"
+    # It is no worker of this suite.
+    environment.pop("PYTEST_XDIST_WORKER", None)
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
     )

@@ -333,7 +333,7 @@ class RunCoordinator:
         budget = self._session.stop.env_steps
         steps = self.record.accounts.env_steps
         # Their rate may have doubled since the last regular look.
-        return budget is not None and 0 < budget - steps <= 2 * self._steps_between
+        return budget is not None and budget - steps <= 2 * self._steps_between
 
     @property
     def _runs_alone(self) -> bool:

@@ -85,7 +85,10 @@ SHOWN = {
         *["test_kubectl.py runs it"] * 2,
     ],
     "your_own_environment.md": ["minigrid is not installed with this package"] * 2,
-    "performance.md": ["installs four peers, and measures for minutes"],
+    "performance.md": [
+        "installs four peers, and measures for minutes",
+        "runs up to 256 processes for half an hour, and installs a peer",
+    ],
     "several_machines.md": ["needs a second machine, and a certificate"],
     "scripts.md": [
         "runs until it is ended; test_scripts.py starts the same",

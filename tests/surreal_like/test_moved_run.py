@@ -58,6 +58,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         (there / name).parent.mkdir(parents=True, exist_ok=True)
         (there / name).write_text(text)
     here.mkdir()
+    forget()
     with monkeypatch.context() as patch:
         patch.chdir(there)
         run = train(
