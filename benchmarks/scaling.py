@@ -166,13 +166,15 @@ def bare(agents: int, seconds: float) -> dict[str, Any]:
     return {"per_second": round(found["per_second"], 1), "cpu": round(found["cpu"], 7)}
 
 
-def peer(python: str, workers: int, seconds: float) -> dict[str, Any]:
-    """Measures as many of RLlib's env runners."""
+def peer(python: str, workers: int, seconds: float) -> dict[str, Any] | None:
+    """Measures as many of RLlib's env runners; None if it has failed, with its last words."""
     command = [python, "-W", "ignore", str(PEERS / "rllib_sleeping.py"), str(workers), str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"RLlib with {workers} workers: {done.stderr.strip()}")
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    printed = [line for line in done.stdout.splitlines() if line.startswith('{"per_second"')]
+    if not printed:
+        print(f"RLlib with {workers} workers: {done.stderr.strip()[-2000:]}", file=sys.stderr)
+        return None
+    found: dict[str, Any] = json.loads(printed[-1])
     return found
 
 
@@ -331,8 +333,10 @@ def main() -> int:
             row["ours"] = ours(folder / f"run-{agents}", agents, given.seconds)
             row["bare"] = bare(agents, given.seconds)
             if python and agents in PEER_WORKERS:
-                row["rllib"] = peer(python, agents, given.seconds)
+                theirs = peer(python, agents, given.seconds)
+                row |= {} if theirs is None else {"rllib": theirs}
             found["scaling"].append(row)
+            write_result(given.name, found)
             print(json.dumps(row), file=sys.stderr, flush=True)
         for agents in GOAL_AGENTS if given.seeds else ():
             seconds = [
@@ -340,6 +344,7 @@ def main() -> int:
                 for seed in seeds_of(given.seeds)
             ]
             found["goals"].append({"agents": agents, "seconds": seconds})
+            write_result(given.name, found)
             print(json.dumps(found["goals"][-1]), file=sys.stderr, flush=True)
         if given.minutes:
             found["kills"] = with_kills(folder / "kills", given.minutes)
