@@ -36,7 +36,7 @@ def runners() -> list[Any]:
 def cpu_seconds(processes: list[Any]) -> float:
     """Returns the processor seconds of processes so far."""
     times = [each.cpu_times() for each in processes]
-    return sum(each.user + each.system for each in times)
+    return float(sum(each.user + each.system for each in times))
 
 
 def main(workers: int, seconds: float) -> None:
