@@ -50,14 +50,14 @@ DEVICES = (
 UPDATES = 20
 # Config -> times that an update of it reads a number from the device: each waits for all work that
 # was queued there. A step of an optimizer reads loss and norm, to leave out what is not finite; SAC
-# reads its temperature, PPO the means of each of its passes.
+# reads its temperature, Rainbow (on the CPU alone) the ends of its atoms, PPO the means of each pass.
 READS: Mapping[str, int] = MappingProxyType(
     {
         "cartpole_dqn": 2,
-        "cartpole_rainbow": 2,
+        "cartpole_rainbow": 3,
         "cartpole_qrdqn": 2,
         "memory_r2d2": 2,
-        "cartpole_ppo": 55,
+        "cartpole_ppo": 54,
         "cartpole_impala": 2,
         "pendulum_sac": 8,
         "pendulum_td3": 4,

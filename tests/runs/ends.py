@@ -51,7 +51,6 @@ from tests.session.tensorplex.reading import read
 FRAMES = 6
 WIDTH = 640  # squared: 400 KiB, so no frame is copied
 WAIT_SECONDS = 60.0
-AGENTS = 8
 
 HEAD = f"""
 import os, sys
@@ -63,7 +62,7 @@ def send(client, frames={FRAMES}):
 """
 CLIENT = """
 from surreal_like import TensorplexClient
-client = TensorplexClient(folder, "script/a")
+client = TensorplexClient(folder, f"script/{number % 150}")
 send(client)
 """
 COMPONENT = """
@@ -120,9 +119,11 @@ class Server:
 
     Args:
         path: the run folder.
+        agents: number of agents; each process is another one, since a sender has a bound on what it
+            may send in the long run.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, agents: int) -> None:
         self.folder = RunFolder(path)
         path.mkdir()
         plain = {"algorithm": "none", "env_config": {"env_name": "none"}}
@@ -132,11 +133,11 @@ class Server:
         endpoint = "tensorplex.records"
         binds = (endpoint, "tensorplex.requests")
         server = Component("tensorplex", "tensorplex", "main.tensorplex", binds=binds)
-        agents = [
+        components = [
             Component(f"agent-{n}", "agent", "main.agent", index=n, connects=(endpoint,))
-            for n in range(AGENTS)
+            for n in range(agents)
         ]
-        topology = Topology([server, *agents])
+        topology = Topology([server, *components])
         addresses = AddressBook.ipc(topology.endpoints, self.folder.sockets)
         write_run_files(self.folder, topology, addresses)
         sockets = make_context()
@@ -232,12 +233,12 @@ def run(ends: int, at_once: int) -> list[str]:
     wrong: list[str] = []
     numbers = itertools.count()
     with tempfile.TemporaryDirectory(prefix="ends-") as temp:
-        server = Server(Path(temp) / "run")
+        server = Server(Path(temp) / "run", ends)
 
-        def work(agent: int) -> None:
+        def work(_: int) -> None:
             while (number := next(numbers)) < ends:
                 kind = ORDER[number % len(ORDER)]
-                wrong.extend(KINDS[kind](server.folder.path, agent, number))
+                wrong.extend(KINDS[kind](server.folder.path, number, number))
 
         try:
             with ThreadPoolExecutor(at_once) as pool:
