@@ -50,7 +50,7 @@ DEVICES = (
 UPDATES = 20
 # Config -> times that an update of it reads a number from the device: each waits for all work that
 # was queued there. A step of an optimizer reads loss and norm, to leave out what is not finite; SAC
-# reads its temperature, Rainbow (on the CPU alone) the ends of its atoms, PPO the means of each pass.
+# reads its temperature, Rainbow the ends of its atoms (on the CPU alone), PPO the means of passes.
 READS: Mapping[str, int] = MappingProxyType(
     {
         "cartpole_dqn": 2,
