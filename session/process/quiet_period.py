@@ -18,29 +18,32 @@ class QuietPeriod:
 
     Args:
         context: of the process.
+
+    Attributes:
+        draining: True from :meth:`drain` on.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._look_due = Every(seconds=_LOOK_SECONDS, clock=context.clock.now)
-        self._draining = False
+        self.draining = False
         self._over = False
         self._last_message = context.clock.now()
 
     def on_message(self, *, of_script: bool = False) -> None:
         """Restarts the period. Ignores scripts before :meth:`drain`: they may outlive the run."""
-        if self._draining or not of_script:
+        if self.draining or not of_script:
             self._last_message = self._context.clock.now()
 
     def drain(self) -> None:
         """Begins the end; messages in transit still have 0.3 s to arrive."""
-        self._draining = True
+        self.draining = True
         self.on_message()
 
     @property
     def done(self) -> bool:
         """True when no more messages are expected."""
-        if self._draining:
+        if self.draining:
             return self._context.clock.now() - self._last_message >= _DRAINED_SECONDS
         return self._context.may_exit and self.silent and self.run_over
 

@@ -14,6 +14,8 @@ from session.loggerplex.server import Loggerplex, Reorder
 from session.process.handshake import Accepted
 from session.wire import Identity, Message
 from session.wire.roles import Grant
+from session.wire.sockets import poll
+from tests.polling import until
 from tests.session.loggerplex.test_append_file import disk_of
 from tests.session.tensorplex.rig import MakeRig, Rig
 from tests.session.tensorplex.rig import make_rig as make_rig
@@ -330,6 +332,26 @@ def test_drain_takes_what_is_still_under_way(make_rig: MakeRig) -> None:
     rig.pump(server, lambda: server.done)
     server.close()
     assert texts(rig.folder.logs / "all.log") == [f"line {number}" for number in range(2000)]
+
+
+def test_drain_stores_its_own_last_records(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    context = rig.context("loggerplex")
+    server = Loggerplex(context)
+    # As in a process that is stopped at once: nothing has flushed the context yet.
+    context.event("start", "incarnation 1")
+    server.drain()
+
+    def step() -> None:
+        if not server.tick():
+            poll(server.wait_on(), 0.01)
+        rig.clock.seconds += 0.01
+
+    until(lambda: server.done, step=step)
+    server.close()
+    assert [(event["component"], event["event"]) for event in events(rig)] == [
+        ("loggerplex", "start")
+    ]
 
 
 def test_without_a_folder_it_does_not_start(make_rig: MakeRig) -> None:
