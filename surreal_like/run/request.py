@@ -12,7 +12,7 @@ from typing import Any
 
 from session.config.config import Config, apply_overrides, explain, override
 from session.config.defaults import BASE_CONFIG
-from session.errors import UsageError
+from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
 from surreal_like.experiment.resolve import (
@@ -140,7 +140,20 @@ class RunRequest:
             folder = RunFolder(self.folder or "")
             recorded_config(folder)
             source = folder.config
-        return read_experiment(source, self.words, algorithm=self.algorithm, env_name=self.env)
+        with self._naming_source():
+            return read_experiment(source, self.words, algorithm=self.algorithm, env_name=self.env)
+
+    @contextmanager
+    def _naming_source(self) -> Iterator[None]:
+        """Adds the path of a recorded config to an error in it: the user has not written it."""
+        try:
+            yield
+        except ConfigError as error:
+            path = RunFolder(self.folder or "").config
+            given = [str(path), *(word.split("=")[0] for word in self.words)]
+            if not self._as_recorded or any(each in str(error) for each in given):
+                raise
+            raise ConfigError(f"{path}: {error}; the file was changed or damaged") from None
 
     def read_start(self) -> Config:
         """Reads the experiment, with the absolute path of the checkpoint that it starts from.
@@ -281,7 +294,8 @@ class RunRequest:
     ) -> Config:
         """Returns the config of this part of the run, with its times, launcher and folder."""
         before = recorded_config(folder) if self.resume else None
-        config = resolve(_with_code(user, folder) if before is not None else user)
+        with self._naming_source():
+            config = resolve(_with_code(user, folder) if before is not None else user)
         config.session_config.import_path = list(user.session_config.get("import_path", []))
         run = {"started": clock, "first_started": clock, "seconds_before": 0.0}
         if before is not None:
