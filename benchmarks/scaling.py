@@ -50,13 +50,22 @@ KILLED_AGENTS, KILL_SECONDS = 16, 30.0
 START_SECONDS = 600.0
 SETTLE_SECONDS = 5.0
 GOAL_SECONDS = 900.0
-SETTINGS = (
-    "learner_config.replay.samples_per_insert=4",
-    "learner_config.replay.min_size=200",
+SIMULATOR = (
+    "--env",
+    "sleeping:SleepingPole",
     "env_config.num_envs=1",
     f"session_config.import_path=[{PEERS}]",
+)
+# What is measured are agents: the learner does little for each row.
+THROUGHPUT = (
+    "--algorithm",
+    "dqn",
+    "learner_config.replay.samples_per_insert=4",
+    "learner_config.replay.min_size=200",
     "session_config.tensorplex.update_schedule.agent=10",
 )
+# A hundred episodes of evaluation in which each step sleeps would take minutes.
+LEARNS = (str(HERE.parent / "configs" / "cartpole_dqn.yaml"), "env_config.eval_mode.step_seconds=0")
 
 
 @contextmanager
@@ -66,11 +75,11 @@ def training(folder: Path, agents: int, *words: str) -> Iterator[subprocess.Pope
     Args:
         folder: of the run.
         agents: number of agents.
-        words: further settings.
+        words: experiment and settings.
     """
-    command = [sys.executable, "-P", "-m", "main.cli", "train", "--algorithm", "dqn"]
-    command += ["--env", "sleeping:SleepingPole", "--folder", str(folder), "--on", "local"]
-    command += ["--quiet", *SETTINGS, f"session_config.agent.num={agents}", *words]
+    command = [sys.executable, "-P", "-m", "main.cli", "train", *words, *SIMULATOR]
+    command += ["--folder", str(folder), "--on", "local", "--quiet"]
+    command += [f"session_config.agent.num={agents}"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as run:
         try:
             yield run
@@ -124,7 +133,7 @@ def cpu_seconds(processes: Mapping[str, psutil.Process]) -> dict[str, float]:
 
 def ours(folder: Path, agents: int, seconds: float) -> dict[str, Any]:
     """Measures a run for some seconds after all its agents have begun."""
-    with training(folder, agents) as run:
+    with training(folder, agents, *THROUGHPUT) as run:
         wait_for(folder, agents, run)
         time.sleep(SETTLE_SECONDS)
         processes = processes_of(run)
@@ -181,7 +190,7 @@ def peer(python: str, workers: int, seconds: float) -> dict[str, Any] | None:
 def to_goal(folder: Path, agents: int, seed: int) -> float | None:
     """Returns the seconds to CartPole's goal; None if it was not reached."""
     stop = f"session_config.stop={{eval_return: {GOAL}, seconds: {GOAL_SECONDS}}}"
-    with training(folder, agents, stop, f"session_config.seed={seed}") as run:
+    with training(folder, agents, *LEARNS, stop, f"session_config.seed={seed}") as run:
         run.wait()
     result = RunFolder(folder).read_result() or {}
     solved = result.get("solved") or {}
@@ -191,7 +200,7 @@ def to_goal(folder: Path, agents: int, seed: int) -> float | None:
 def with_kills(folder: Path, minutes: float) -> dict[str, Any]:
     """Kills two random agents each minute; returns how often, and the accounts at the end."""
     rng, killed = random.Random(0), 0
-    with training(folder, KILLED_AGENTS) as run:
+    with training(folder, KILLED_AGENTS, *THROUGHPUT) as run:
         wait_for(folder, KILLED_AGENTS, run)
         until = time.monotonic() + 60 * minutes
         while time.monotonic() < until:

@@ -34,6 +34,7 @@ from targets import Target, holds, judge_all, targets_table
 from tune_stand_ins import answer_seconds, seconds_until_all_ended
 
 from main.cli.tune_live import LiveTune
+from session.process.heartbeat import read_beat
 from surreal_like.tune import tuner as tuner_module
 from surreal_like.tune.control import Control, Reported
 from surreal_like.tune.start import run_tuning
@@ -322,8 +323,10 @@ def paused(steps: int) -> Found:
             time.sleep(0.05)
             for trial in _trials(folder / "tuning"):
                 with suppress(OSError, ValueError, psutil.Error):
-                    pid = json.loads((folder / "tuning/alive" / trial["name"]).read_text())["pid"]
-                    times = psutil.Process(pid).cpu_times()
+                    beat = read_beat(folder / "tuning/alive", trial["name"])
+                    if beat is None:
+                        continue
+                    times = psutil.Process(beat.pid).cpu_times()
                     now = (time.monotonic(), times.user + times.system)
                     if trial["state"] != "paused":
                         since.pop(trial["name"], None)
@@ -332,7 +335,7 @@ def paused(steps: int) -> Found:
                     elif now[0] - since[trial["name"]][0] > 1.0:
                         before, cpu = since.pop(trial["name"])
                         shares.append((now[1] - cpu) / (now[0] - before))
-                        sizes.append(psutil.Process(pid).memory_full_info().uss)
+                        sizes.append(psutil.Process(beat.pid).memory_full_info().uss)
     return {
         "samples": len(shares),
         "cpu": 1e2 * statistics.mean(shares),

@@ -26,7 +26,7 @@ def build(context: Context) -> Service:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the process; returns its exit code."""
-    return run_service("agent", build, argv)
+    return run_service("agent", build, argv, gives_way=True)
 
 
 if __name__ == "__main__":

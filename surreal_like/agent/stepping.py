@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from session.process.context import Context
 
-_PULSE_SECONDS = 0.05
+_PULSE_SECONDS = 0.25
 # A stop request does not interrupt shorter steps.
 _PATIENCE_SECONDS = 1.0
 _SLOW_SECONDS = 5.0

@@ -48,6 +48,8 @@ def manifest_of(tensors: Mapping[str, torch.Tensor]) -> Manifest:
 
 def check_manifest(mine: Manifest, theirs: Manifest) -> None:
     """Raises SpecError, which shows both sides, if parameters of `theirs` do not fit `mine`."""
+    if mine == theirs:
+        return
     for here, there in zip_longest(map(_describe, mine), map(_describe, theirs)):
         if here != there:
             raise SpecError(
@@ -70,13 +72,18 @@ def read_flat(modules: Modules) -> npt.NDArray[np.uint8]:
     return flat.numpy()
 
 
-def load_flat(modules: Modules, flat: npt.NDArray[np.uint8]) -> None:
+def load_flat(
+    modules: Modules, flat: npt.NDArray[np.uint8], theirs: Manifest | None = None
+) -> None:
     """Copies a buffer made by `read_flat` into the tensors, in place: one copy for each.
 
-    A `Module` cannot be called meanwhile. Raises SpecError if the size of the buffer differs.
+    A `Module` cannot be called meanwhile. Raises SpecError if the size of the buffer differs, or
+    `theirs`, the manifest of the buffer.
     """
     tensors = named_tensors(modules)
     manifest = manifest_of(tensors)
+    if theirs is not None:
+        check_manifest(manifest, theirs)
     expected = manifest_size_bytes(manifest)
     if flat.nbytes != expected:
         raise SpecError(f"parameters have {flat.nbytes} bytes, this network {expected}")

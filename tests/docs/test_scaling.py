@@ -72,3 +72,8 @@ def test_accounts_are_exact_and_readme_says_what_was_measured(name: str) -> None
     assert f"RLlib's env runners need {1e3 * by_agents[16]['rllib']['cpu']:.1f} ms with 16" in text
     worst = max(row["ours"]["policy_age_seconds"]["p99"] for row in rows if row["agents"] > 1)
     assert f"below {worst:.1f} s" in text
+    said = f"256 make {by_agents[256]['ours']['per_second']:,.0f}."
+    assert said in text
+    goals = {row["agents"]: row["seconds"] for row in kept["goals"]}
+    first, last = goals[1][0], goals[64][0]
+    assert f"CartPole is solved in {first:.0f} s by one of them, in {last:.0f} s by 64" in text

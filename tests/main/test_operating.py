@@ -325,6 +325,9 @@ SERVERS = ("loggerplex", "tensorplex", "ps", "replay-0", "learner")
 def test_the_life_of_a_detached_run(command: Command, tmp_path: Path, on: str) -> None:
     with launched(command, tmp_path, on) as folder:
         before = running(command, [*SERVERS, "agent-0", "eval-0"])
+        niceness = {name: psutil.Process(row["pid"]).nice() for name, row in before.items()}
+        assert niceness.pop("agent-0") - os.nice(0) == 5
+        assert set(niceness.values()) == {os.nice(0)}
         assert command("scale", "r", "agent=2", "eval=0").code == 0
         running(command, [*SERVERS, "agent-0", "agent-1"])
         assert command("restart", "r", "learner").code == 0

@@ -25,6 +25,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from session.folder import RunFolder
+from session.process.heartbeat import read_beat
 from session.show.text import columns
 from tests.leftovers import names_folder
 from tests.polling import until
@@ -86,7 +87,9 @@ class Tuning:
         return path.is_file() and len(path.read_text().splitlines()) >= lines
 
     def pid(self, trial: str) -> int:
-        return int(json.loads((self.folder / "alive" / trial).read_text())["pid"])
+        beat = read_beat(self.folder / "alive", trial)
+        assert beat is not None
+        return beat.pid
 
     def processes(self) -> list[psutil.Process]:
         found = psutil.Process(self.process.pid).children(recursive=True)

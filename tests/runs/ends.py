@@ -41,7 +41,9 @@ from session.process.clock import WallClock
 from session.process.component import Component, Topology
 from session.process.context import Context, Launch
 from session.process.entry import run_service
+from session.process.heartbeat import read_beat
 from session.process.service import Frame, Service
+from session.process.state import State
 from session.tensorplex.server import Tensorplex
 from session.wire import AddressBook
 from session.wire.contexts import make_context
@@ -183,7 +185,8 @@ def end_service(folder: Path, agent: int, number: int) -> list[str]:
     ) as process:
         deadline = time.monotonic() + WAIT_SECONDS
         while waits and process.poll() is None and time.monotonic() < deadline:
-            if alive.exists() and json.loads(alive.read_text())["state"] == "running":
+            beat = read_beat(alive.parent, alive.name)
+            if beat is not None and beat.state is State.running:
                 process.send_signal(signal.SIGTERM)
                 break
             time.sleep(0.01)

@@ -1,10 +1,10 @@
 """Signs of life: small files, whole or not there."""
 
-import errno
 import json
 import time
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -85,14 +85,30 @@ def test_a_beat_is_late_after_its_time_and_what_it_asked_for() -> None:
     assert replace(beat, time=time.time() + 60).age_seconds == 0.0
 
 
-def test_on_a_full_disk_the_old_beat_is_written_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(path: Path, text: str) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+def test_the_old_beat_is_written_over_in_place(tmp_path: Path) -> None:
     write_beat(tmp_path, BEAT)
-    monkeypatch.setattr("session.process.heartbeat.write_atomically", full)
-    for beat in (replace(BEAT, doing="a longer story than before"), replace(BEAT, doing="")):
-        write_beat(tmp_path, beat)
-        assert read_beat(tmp_path, "agent-0") == beat
+    file = (tmp_path / "agent-0").stat().st_ino
+    for doing in ("a longer story than before", "", "x" * 5000, "compiling"):
+        write_beat(tmp_path, replace(BEAT, doing=doing))
+        assert read_beat(tmp_path, "agent-0") == replace(BEAT, doing=doing)
+    # A new file for each of them would cost 30 times as much, and space on a full disk.
+    assert (tmp_path / "agent-0").stat().st_ino == file
+    assert [path.name for path in tmp_path.iterdir()] == ["agent-0"]
+
+
+def test_a_beat_is_read_while_it_is_written(tmp_path: Path) -> None:
+    write_beat(tmp_path, BEAT)
+    stop = Event()
+
+    def beat() -> None:
+        while not stop.is_set():
+            for doing in ("", "building agent and environments", "x" * 3000):
+                write_beat(tmp_path, replace(BEAT, doing=doing))
+
+    writer = Thread(target=beat)
+    writer.start()
+    missing = sum(read_beat(tmp_path, "agent-0") is None for _ in range(2000))
+    stop.set()
+    writer.join()
+    # A reader that meets a beat half written twice in a row sees none, and looks again later.
+    assert missing <= 20

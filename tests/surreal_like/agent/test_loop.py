@@ -12,7 +12,7 @@ import torch
 import main.ps
 from session.errors import RefusedError
 from session.process.context import Context
-from session.process.service import Frame
+from session.process.service import IDLE_SECONDS, Frame
 from session.wire.connection_monitor import ACCEPTED, Monitor
 from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.loop import AgentService, make_agent
@@ -192,6 +192,11 @@ def test_a_full_window_stops_stepping_until_replay_reads() -> None:
         rig.pass_time(0.5)
         assert window.pushed == pushed
         assert window.unacked_bytes <= 1500
+        # Only an ack can let it go on, which wakes it.
+        assert window.next_to_send() is None
+        assert service(frame).rest_seconds() == 10 * IDLE_SECONDS
+        window.lost()
+        assert service(frame).rest_seconds() == IDLE_SECONDS
         replay.open = True
         rig.until(lambda: window.pushed > pushed)
 
