@@ -42,6 +42,8 @@ class Page:
         self.console: list[str] = []
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
+        # A page in no window of a desktop has no focus, without which some pages do less.
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Ask the browser; remember what it fetches meanwhile."""

@@ -14,6 +14,8 @@ from session.json_file import COUNT, FLAG, TEXT, VALUE, Leaf, MapOf, parse_objec
 from session.process.state import State
 
 _READS = 2
+# Of the file of a heartbeat with a short status [bytes].
+_LENGTH = 1024
 _SECONDS = Leaf(
     "a number of seconds", lambda value: type(value) in (int, float) and 0.0 <= value <= 1e11
 )
@@ -80,7 +82,9 @@ class Beat:
 def write_beat(folder: Path, beat: Beat) -> None:
     """Writes the component's file; ignores a full disk or a missing folder."""
     # Not asdict: its deep copy takes as long as the rest.
-    line = json.dumps({name: getattr(beat, name) for name in _SHAPE}) + "\n"
+    text = json.dumps({name: getattr(beat, name) for name in _SHAPE})
+    # Padded: most beats have the same length then.
+    line = text.ljust(_LENGTH - 1) + "\n"
     # A full disk must not look like a dead component, which would be killed for it.
     with suppress(OSError):
         try:
@@ -90,13 +94,15 @@ def write_beat(folder: Path, beat: Beat) -> None:
 
 
 def _write_over(path: str, line: bytes) -> None:
-    """Overwrites the begin of a file: 30 times as fast as a new file, and needs no space.
+    """Overwrites a file of one line in place: 30 times as fast as a new file, and needs no space.
 
-    Behind the first line the end of a longer beat may be left.
+    For a moment there is more behind the line, if the one before was longer.
     """
     file = os.open(path, os.O_WRONLY)
     try:
         os.write(file, line)
+        if os.fstat(file).st_size > len(line):
+            os.ftruncate(file, len(line))
     finally:
         os.close(file)
 

@@ -31,6 +31,7 @@ _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 # wakes two threads here and two at replay, which costs more than the content of a small one.
 _TOGETHER_SECONDS = 0.002
 _TOGETHER_BYTES = 1 << 16
+_LOOK_SECONDS = 0.25
 _POLL_SECONDS = 0.02
 _LEAVE_SECONDS = 3.0
 
@@ -61,7 +62,7 @@ class ExpSender:
         self._trace_every: int = context.config.session_config.trace_every
         self._boot = _boot_number()
         self._acting = acting_of(context)
-        self._sent_at = -math.inf
+        self._sent_at = self._look_at = -math.inf
         self._held_bytes = 0
         self._ended = False
 
@@ -150,8 +151,11 @@ class ExpSender:
         now, window, route = self._context.clock.now(), self.window, self._route
         self._held_bytes = 0
         self._read_acks(now)
-        if route.look(now):
-            window.lost()
+        # Events of a connection wait in a queue; they matter before a chunk is sent.
+        if window.next_to_send() is not None or now >= self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            if route.look(now):
+                window.lost()
         if route.returning:
             if window.under_way:
                 return

@@ -8,9 +8,6 @@ from session.process.context import Context
 from session.wire.sockets import PushSocket, SubscriberSocket
 from surreal_like.replay.schemas import ACKS
 
-# Time between two looks at the events of a connection, which wait in a queue.
-_LOOK_SECONDS = 0.25
-
 
 class ShardConnection:
     """The sockets between an agent and one shard.
@@ -76,17 +73,10 @@ class ShardRouter:
         connects = context.component.connects
         self._shards = sum(end.endswith(".experience") for end in connects)
         self._failover_seconds = failover_seconds
-        self._look_at = -math.inf
         self._home = self.way = ShardConnection(context, context.component.index % self._shards)
 
     def look(self, now: float) -> bool:
-        """Returns True if chunks in flight may be lost: the connection was lost or is given up.
-
-        Returns False without a look if the last one was just now.
-        """
-        if now < self._look_at:
-            return False
-        self._look_at = now + _LOOK_SECONDS
+        """Returns True if chunks in flight may be lost: the connection was lost or is given up."""
         self._home.look(now)
         if self.way is not self._home:
             self.way.look(now)

@@ -48,7 +48,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def final(folder: Path, name: str, n_step: int) -> tuple[float, float]:
     """The return in the end, and the value that was learned."""
     words = {**SETTINGS[name], "learner_config__algo__n_step": n_step}
-    run = play(folder, name, "toy:clock", env_steps=3000, **words)
+    steps = 3000 if name == "dqn" else 6000
+    run = play(folder, name, "toy:clock", env_steps=steps, **words)
     last = run.progress()[-1]
     return run.result["eval"]["mean_return"], last["learn"]["mean_q"]
 

@@ -446,6 +446,8 @@ def test_the_last_report_has_everything(
     )
     bench.send()
     bench.until(bench.ack)
+    # Its axis is that of the run, which the learner's first request has.
+    bench.until(lambda: bench.service._learners)
     assert reported == {}
     bench.frame.close()
     assert reported[".core/inserted"] == reported[".core/size"] == 10
