@@ -31,8 +31,8 @@ from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
 from surreal_like.replay.iteration import steps_together
 
-# Rest of an agent that waits for an ack or for parameters, which wake it. Many agents that wait
-# and wake more often than needed would take the processor from replay and learner.
+# Rest of an agent that waits for an ack, which wakes it. Many agents that wait and wake more often
+# than needed would take the processor from replay and learner.
 _WAITING_SECONDS = 0.2
 
 
@@ -249,9 +249,10 @@ class AgentService(Service):
         return [self._sender.socket, self._fetcher.client.socket]
 
     def rest_seconds(self) -> float:
-        """Longer while only a message can let it go on [s]."""
-        unsent = self._window.next_to_send() is not None
-        return IDLE_SECONDS if unsent or self._leaving.begun else _WAITING_SECONDS
+        """Longer while only an ack can let it go on [s]."""
+        window = self._window
+        waits = not (window.ready or self._leaving.begun) and window.next_to_send() is None
+        return _WAITING_SECONDS if waits else IDLE_SECONDS
 
     def status(self) -> dict[str, float]:
         return {
