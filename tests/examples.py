@@ -13,6 +13,8 @@ def register(*, slow: bool) -> None:
             name,
             hypothesis.settings.get_profile("default"),
             max_examples=number,
+            # The quick ones are the same each time, so what was green stays so; all of them search.
+            derandomize=name == "quick",
             # Other processes may have the cores just then: how long one takes proves nothing.
             deadline=None,
             suppress_health_check=[hypothesis.HealthCheck.too_slow],

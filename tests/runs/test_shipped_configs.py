@@ -21,9 +21,19 @@ MILESTONES = {row.config for row in ROWS}
 # Shown elsewhere: by the tests of runs, and by benchmarks, for they take minutes and more.
 ELSEWHERE = {"cartpole_browser", "cartpole_dqn", "cartpole_remote"}
 ELSEWHERE |= {"lunarlander_ppo", "pong_apex", "pong_impala", "pong_rainbow"}
+# Each starts a process that looks at its environment: at once is checked one of each algorithm,
+# that of a small environment where there is one.
+SMALL_LAST = sorted(CONFIGS, key=lambda path: path.stem.startswith(("cartpole", "pendulum")))
+QUICK = {path.stem.partition("_")[2]: path for path in SMALL_LAST}.values()
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=() if path in QUICK else pytest.mark.slow)
+        for path in CONFIGS
+    ],
+)
 def test_a_shipped_experiment_has_a_goal_and_a_budget(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

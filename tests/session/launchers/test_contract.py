@@ -107,6 +107,8 @@ class TestDetached(OfThisMachine):
             yield launched
 
 
+# Slow, since test_tmux shows at once what is the launcher's own.
+@pytest.mark.slow
 @pytest.mark.tmux
 class TestTmux(OfThisMachine):
     @contextmanager

@@ -39,7 +39,11 @@ def run(folder: Path, algorithm: str, every: int) -> Any:
     ("algorithm", "some"),
     [
         ("dqn", {"parameters/q_network/head.weight", "batch/priorities", "batch/obs"}),
-        ("ppo", {"gradients/network/value_head.bias", "batch/advantages", "batch/value_targets"}),
+        pytest.param(
+            "ppo",
+            {"gradients/network/value_head.bias", "batch/advantages", "batch/value_targets"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_they_are_reported_every_so_many_updates(

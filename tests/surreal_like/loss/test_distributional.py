@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from surreal_like.loss.distributional import (
@@ -32,7 +32,9 @@ def slow_projection(probs: list[float], atoms: list[float], r: float, d: float) 
     spacing = (atoms[-1] - atoms[0]) / (len(atoms) - 1)
     result = [0.0] * len(atoms)
     for p, z in zip(probs, atoms, strict=True):
+        # Rounded, the place of the last atom can lie just beyond it.
         place = (min(max(r + d * z, atoms[0]), atoms[-1]) - atoms[0]) / spacing
+        place = min(place, len(atoms) - 1.0)
         low, high = math.floor(place), math.ceil(place)
         if low == high:
             result[low] += p
@@ -53,6 +55,7 @@ def test_projections_are_the_golden_ones(
     assert mass.tolist() == pytest.approx([beyond], abs=1e-6)
 
 
+@example([1.0] * 8, 0.0, 0.0, -5.0, 0.999)
 @given(
     st.lists(st.floats(0.01, 1), min_size=2, max_size=9),
     st.floats(-20, 20),

@@ -68,7 +68,7 @@ class Cluster:
         ]
         learner = Component("learner", "learner", "main.learner", connects=tuple(ends))
         self.topology = Topology([*self.shards, *agents, learner])
-        self.addresses = AddressBook.ipc([*ends, "tensorplex.records"], sockets)
+        self.addresses = AddressBook.ipc(ends, sockets)
         self.frames: dict[int, Frame] = {}
         self.contexts = [
             Context(self.launch(agent), self.zmq, clock=self.clock, incarnation=1, pause=poll)
