@@ -2,14 +2,14 @@
 #
 # PYTHON  the interpreter to build the environment with; PyTorch, where it already has it, is kept
 # VENV    the virtual environment to use; an existing one is taken as it is, with its PyTorch
-# WORKERS processes that share the tests; three for two cores, since a third of their time is waiting
+# WORKERS processes that share the tests
 # ARGS    more words for `surreal-like train`, for pytest, or for each benchmark
 # BENCH   the benchmarks to run, files in benchmarks/ without .py
 
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
+WORKERS ?=
 BIN := $(VENV)/bin
 PACKAGES := session surreal_like main
 CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
@@ -37,8 +37,12 @@ learn: $(VENV)/.installed
 # A test file stays in one worker: what its tests share is started once.
 # Bytecode is kept: else each of many processes would compile all modules anew.
 # A worker that dies leaves its last words: its stack, and what a library wrote to standard error.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER=1 \
-  $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --capture=sys
+PYTEST = env -u PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER=1 \
+  $(BIN)/python -m pytest -n $(or $(WORKERS),$(SHARED_BY)) --dist loadfile --capture=sys
+
+# A third of the time of quick tests is waiting; the runs of the slow ones fill the cores.
+test: SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
+test-all: SHARED_BY = auto
 
 test: lint
 	$(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)

@@ -306,7 +306,9 @@ class Flow:
             self._timed += 1
             return result
         except Exception as error:
-            error.add_note(f"in {self.name}{self._place}")
+            # A flow of a script has no name.
+            place = self._place or f", operator {len(self.parts())} of its flow"
+            error.add_note(f"in {self.name}{place}")
             raise
 
 

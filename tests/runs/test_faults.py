@@ -94,7 +94,7 @@ def test_one_name_twice(run_folder: Path, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_garbage_on_every_port(run_folder: Path) -> None:
-    with ByHand(run_folder, SHORT, "session_config.launcher.transport=tcp") as run:
+    with ByHand(run_folder, ENDLESS, "session_config.launcher.transport=tcp") as run:
         run.start()
         run.steps(1000)
         addresses = {
@@ -108,12 +108,14 @@ def test_garbage_on_every_port(run_folder: Path) -> None:
             for endpoint, address in addresses.items():
                 strangers(context, endpoint, address)
             insiders(context, run)
+        run.steps(run.line["env_steps"] + 1000)
+        run.processes["learner"].signal(signal.SIGINT)
         ends = run.wait()
         words = {name: process.words for name, process in run.processes.items()}
     assert set(ends.values()) == {0}, words
     assert set(words.values()) == {""}
     assert clean(run.result)
-    assert run.result["status"] == "stopped"
+    assert run.result["status"] == "interrupted"
     refused = [event for event in run.events if event["event"] == "refused"]
     assert {event["component"] for event in refused} == {
         "learner",

@@ -151,7 +151,8 @@ def test_two_agents_of_another_machine_help_to_solve_cartpole(
     try:
         join = run.join()
         until(lambda: run.running("agent-1000", "agent-1001", "agent-0", "learner"))
-        assert run.status()["agent-1000"]["doing"] == "on another machine"
+        # A look that Tensorplex does not answer in time shows no agents of other machines.
+        until(lambda: run.status().get("agent-1000", {}).get("doing") == "on another machine")
         assert join.wait(240) == 0, join.words
         until(lambda: run.result.get("status") == "stopped" and not run.folder.in_use)
     finally:

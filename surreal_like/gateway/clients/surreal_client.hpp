@@ -32,6 +32,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
+#include <iostream>
 #include <limits>
 #include <map>
 #include <optional>
@@ -780,6 +781,11 @@ class Session {
       } catch (const Lost& lost) {
         connection_.reset();
         reason = lost.what();
+      }
+      if (longest == kFirstDelay) {
+        const double left = std::max(0.0, deadline - now());
+        std::cerr << address_ << ": " << reason << "; trying again for " << std::lround(left)
+                  << " s" << std::endl;
       }
       longest = std::min(kLastDelay, 1.5 * longest);
       delay = std::max(retry, uniform(longest));

@@ -672,6 +672,10 @@ export class Session {
         if (!(error instanceof Lost)) throw error;
         reason = error.message;
       }
+      if (longest === FIRST_DELAY) {
+        const left = Math.max(0, deadline - now()).toFixed(0);
+        console.warn(`${this._address}: ${reason}; trying again for ${left} s`);
+      }
       longest = Math.min(LAST_DELAY, 1.5 * longest);
       delay = Math.max(retry, longest * Math.random());
       if (now() + delay > deadline) throw new Unavailable(`${this._address}: ${reason}`);

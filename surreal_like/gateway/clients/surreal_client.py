@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import array
 import hashlib
+import logging
 import math
 import random
 import socket
@@ -47,6 +48,7 @@ _FIRST_DELAY, _LAST_DELAY = 0.5, 10.0
 _SILENT_SECONDS = 20.0
 _CONNECT_SECONDS = 5.0
 _REPORT_STEPS = 100
+_log = logging.getLogger("surreal_client")
 _UNKNOWN = (
     "no authority vouches for the certificate of this server; if it is your own, give "
     "fingerprint=, as surreal-like clients RUN --certificate HOST has printed it"
@@ -622,6 +624,7 @@ class Session:
 
     def _open(self, alive: float | None = None) -> bool:
         """Connects until it succeeds; returns True if the session was resumed."""
+        address = f"{self._where[0]}:{self._where[1]}"
         deadline = (time.monotonic() if alive is None else alive) + self._patience_seconds
         delay = 0.0 if alive is None else random.uniform(0.0, _FIRST_DELAY)
         longest = _FIRST_DELAY
@@ -635,10 +638,13 @@ class Session:
                 error = "the gateway is busy"
             except _Lost as lost:
                 retry, error = 0.0, str(lost)
+            if longest == _FIRST_DELAY:
+                left = max(0.0, deadline - time.monotonic())
+                _log.warning("%s: %s; trying again for %.0f s", address, error, left)
             longest = min(_LAST_DELAY, 1.5 * longest)
             delay = max(retry, random.uniform(0.0, longest))
             if time.monotonic() + delay > deadline:
-                raise Unavailable(f"{self._where[0]}:{self._where[1]}: {error}")
+                raise Unavailable(f"{address}: {error}")
 
     def _greet(self, connection: _Connection) -> float | None:
         """Sends hello; returns None, or the seconds after which to try again."""

@@ -68,18 +68,22 @@ def test_a_function_that_is_not_ready_gets_the_same_item_again(letter: str) -> N
     assert calls == ["x"] * 3 + ["y"] * 3
 
 
-def test_an_error_loses_its_item_and_names_its_operator() -> None:
+@pytest.mark.parametrize(
+    ("owner", "place"), [("DQN", "the plan of DQN"), ("", "its flow")], ids=["plan", "script"]
+)
+def test_an_error_loses_its_item_and_names_its_operator(owner: str, place: str) -> None:
     def refuse(item: int) -> int:
         if item == 1:
             raise ValueError("one")
         return item
 
     flow = from_items(range(3)).for_each(lambda x: x).for_each(refuse).for_each(lambda x: x)
-    flow.name_plan("DQN")
+    if owner:
+        flow.name_plan(owner)
     assert flow.pull() == 0
     with pytest.raises(ValueError, match="one") as raised:
         flow.pull()
-    assert raised.value.__notes__ == ["in refuse, operator 3 of the plan of DQN"]
+    assert raised.value.__notes__ == [f"in refuse, operator 3 of {place}"]
     assert pulled(flow) == "2 END"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -138,10 +139,15 @@ def assert_gave_up(said: str, clock: Clock, address: str) -> None:
 
 
 def test_C2_a_client_that_comes_too_late_gives_up(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
+    clock: Clock, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert play("127.0.0.1:1") == 1
     assert_gave_up(capsys.readouterr().err, clock, "127.0.0.1:1")
+    # Said at once, and once: a minute without a word would look like a program that hangs.
+    assert re.fullmatch(
+        r"127\.0\.0\.1:1: \[Errno \d+\] Connection refused; trying again for 60 s",
+        "\n".join(caplog.messages),
+    )
 
 
 def test_C2_a_gateway_that_is_gone_without_goodbye_is_given_up(
