@@ -264,7 +264,9 @@ class PodRunner:
         if container is None or not container.alive:
             return Outcome(1, b"", b"container not running\n")
         done = subprocess.run(container.enter(command), capture_output=True, check=False)
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        # A command that a signal has ended has the exit code that a shell gives it.
+        code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+        return Outcome(code, done.stdout, done.stderr)
 
     def read_log(self, pod: str, name: str) -> str:
         """What a container has written."""

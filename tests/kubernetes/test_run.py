@@ -188,3 +188,35 @@ def test_a_run_knows_its_launcher(tmp_path: Path, said: Path) -> None:
     with open_run(tmp_path) as run:
         assert isinstance(run, KubernetesRun)
         assert run.folder.path == tmp_path
+
+
+@pytest.mark.usefixtures("said")
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_learner_that_ends_at_once_is_stopped_though_the_command_in_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    setting_of().config.dump_file(folder.config)
+    running = pod("run-learner-x", "learner", status("learner", {"running": {}}))
+    # Looked at before the command, and after it.
+    conditions = [[], [], [{"type": "Complete", "status": "True"}] if ends else []]
+
+    def get(self: Kubectl, what: str, *words: str) -> Data:
+        if what == "pods":
+            return {"items": [running]}
+        looked = conditions.pop(0) if len(conditions) > 1 else conditions[0]
+        return {"items": [{"status": {"conditions": looked}}]}
+
+    def killed(self: Kubectl, *words: str) -> str:
+        raise UsageError("kubectl exec: command terminated with exit code 137")
+
+    monkeypatch.setattr(Kubectl, "get", get)
+    monkeypatch.setattr(Kubectl, "inside", killed)
+    monkeypatch.setattr("session.launchers.kubernetes.run._LAST_LOOK_SECONDS", 0.3)
+    run = KubernetesRun(folder)
+    if ends:
+        run.stop()
+    else:
+        with pytest.raises(UsageError, match="exit code 137"):
+            run.stop()

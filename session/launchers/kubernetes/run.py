@@ -35,6 +35,8 @@ KINDS = (
 _SCALABLE = ("agent", "eval")
 # Larger numbers are reserved for agents that join from other machines.
 _MANY = 1000
+# A Job is complete some time after its container has ended.
+_LAST_LOOK_SECONDS = 10.0
 _END = "import os, signal; os.kill(1, signal.SIGTERM)"
 _ASK = ("python", "-P", "-m", "session.launchers.kubernetes.inside", RUN_PATH)
 _GONE = "its objects are gone from the cluster; the learner's volume has its result"
@@ -200,7 +202,12 @@ class KubernetesRun(RunHandle):
         if goes_on and learner is not None and learner.running:
             fields = json.dumps({"reason": reason, "interrupted": interrupted})
             question = (*_ASK, "learner.control", "stop", fields)
-            self._inside("learner", *question, found={"learner": learner})
+            try:
+                self._inside("learner", *question, found={"learner": learner})
+            except UsageError:
+                # A learner that ends at once takes its container along, and the command in it.
+                if self._learner_runs(_LAST_LOOK_SECONDS):
+                    raise
         elif goes_on:
             result = {"status": "interrupted", "reason": f"{reason}: no learner was running"}
             self._finish(result, self.status())
@@ -253,6 +260,15 @@ class KubernetesRun(RunHandle):
             return False
         job = self._job()
         return job is not None and not condition(job, "Complete") and not condition(job, "Failed")
+
+    def _learner_runs(self, seconds: float) -> bool:
+        """Returns True if the learner still runs after ``seconds``."""
+        until = time.monotonic() + seconds
+        while self._goes_on():
+            if time.monotonic() >= until:
+                return True
+            time.sleep(0.2)
+        return False
 
     def _containers(self) -> dict[str, Container]:
         pods = self.kubectl.get("pods", f"--selector={INSTANCE}={self.name}")
