@@ -13,7 +13,7 @@ def register(*, slow: bool) -> None:
             name,
             hypothesis.settings.get_profile("default"),
             max_examples=number,
-            # The quick ones are the same each time, so what was green stays so; all of them search.
+            # Quick examples are the same in each run, so a green change stays green.
             derandomize=name == "quick",
             # Other processes may have the cores just then: how long one takes proves nothing.
             deadline=None,

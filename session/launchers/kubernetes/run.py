@@ -206,7 +206,7 @@ class KubernetesRun(RunHandle):
                 self._inside("learner", *question, found={"learner": learner})
             except UsageError:
                 # A learner that ends at once takes its container along, and the command in it.
-                if self._learner_runs(_LAST_LOOK_SECONDS):
+                if self._still_goes_on(_LAST_LOOK_SECONDS):
                     raise
         elif goes_on:
             result = {"status": "interrupted", "reason": f"{reason}: no learner was running"}
@@ -261,13 +261,13 @@ class KubernetesRun(RunHandle):
         job = self._job()
         return job is not None and not condition(job, "Complete") and not condition(job, "Failed")
 
-    def _learner_runs(self, seconds: float) -> bool:
-        """Returns True if the learner still runs after ``seconds``."""
+    def _still_goes_on(self, seconds: float) -> bool:
+        """Returns False as soon as the run has ended, True if it has not after ``seconds``."""
         until = time.monotonic() + seconds
         while self._goes_on():
             if time.monotonic() >= until:
                 return True
-            time.sleep(0.2)
+            time.sleep(self.look_seconds)
         return False
 
     def _containers(self) -> dict[str, Container]:
