@@ -84,7 +84,7 @@ setup(
         include=[pattern for name in PACKAGES for pattern in (name, f"{name}.*")]
     ),
     package_data={
-        **{name: ["py.typed"] for name in PACKAGES},
+        **{name: ["py.typed", "*.pyi", "**/*.pyi"] for name in PACKAGES},
         "surreal_like.gateway.clients": ["*.js", "*.hpp", "*.cpp"],
         "surreal_like.gateway.page": ["*.html", "*.js"],
     },

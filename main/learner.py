@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
 from session.errors import UsageError
 from session.process.context import Context
@@ -13,7 +14,6 @@ from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.experiment.resolve import algorithm_of
 from surreal_like.learner.service import LearnerService
-from surreal_like.run.own_code import with_kept_plan
 
 
 def build(context: Context) -> Service:

@@ -12,7 +12,13 @@ from surreal_like.ps.server import ParameterServer
 
 def build(context: Context) -> Service:
     """Builds the parameter server of the run."""
-    return ParameterServer(context)
+    join = None
+    if "ps.join" in context.component.binds:
+        # Most runs are closed to other machines and need none of it in memory.
+        from surreal_like.join.server import JoinServer
+
+        join = JoinServer(context)
+    return ParameterServer(context, join)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

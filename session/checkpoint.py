@@ -297,3 +297,12 @@ def _flush(path: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+def begins_anew(updates: int) -> str:
+    """Returns the message about a learner without a checkpoint.
+
+    Args:
+        updates: number of updates lost.
+    """
+    return f"no checkpoint yet: begins anew, {updates:,} updates repeated"

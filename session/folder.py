@@ -32,6 +32,8 @@ from session.json_file import (
 )
 from session.tail import Tail
 
+# Run folders of commands that name none, below the present folder.
+RUNS = Path("runs")
 # Variable of the environment: folder with the unpacked code of a run, while a process runs with it.
 UNPACKED = "SURREAL_LIKE_UNPACKED"
 # A process that checks `in_use` holds a shared lock for a moment, so locking is retried.

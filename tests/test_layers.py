@@ -23,6 +23,33 @@ MAX_ENTRY_LINES = 40
 NOT_IN_SESSION = {"torch", "gymnasium", "surreal_like", "main"}
 WITHOUT_TORCH = ("surreal_like/replay/", "surreal_like/ps/", "surreal_like/data/")
 TORCH_FREE_FILES = {"surreal_like/experiment/topology.py"}
+# Folders of surreal_like, from the lowest: each imports only those before it.
+FOLDERS = [
+    "data",
+    "transform",
+    "exploration",
+    "loss",
+    "network",
+    "ps",
+    "env",
+    "experience",
+    "replay",
+    "dataflow",
+    "coordinator",
+    "learner",
+    "agent",
+    "algorithm",
+    "experiment",
+    "run",
+    "join",
+    "script",
+    "policy",
+    "gateway",
+    "tune",
+    "analysis",
+]
+# Checks of settings that the add-on itself will bring.
+UPWARDS = {(f"surreal_like/experiment/{name}.py", "gateway") for name in ("preflight", "resolve")}
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
 UNSAFE_NAMES = {"eval", "exec", "compile", "__import__"}
 UNSAFE_METHODS = {"send_pyobj", "recv_pyobj", "unsafe_load", "full_load"}
@@ -125,6 +152,23 @@ def session_stands_alone(source: Source) -> Iterator[str]:
 def nothing_imports_main(source: Source) -> Iterator[str]:
     if not source.path.startswith("main/cli"):  # the command line may lie in several files
         yield from imports_of(source, {"main"})
+
+
+def folder_of(name: str) -> str | None:
+    """Return the folder inside surreal_like of a dotted module; None for any other module."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "surreal_like" and parts[1:2] and parts[1] in FOLDERS else None
+
+
+def folders_import_only_lower_ones(source: Source) -> Iterator[str]:
+    """Look at each import, also inside functions and for annotations."""
+    own = folder_of(source.path.removesuffix(".py").replace("/", "."))
+    for line, name in imported(source) if own is not None else ():
+        other = folder_of(name)
+        if other is None or (source.path, other) in UPWARDS or own is None:
+            continue
+        if FOLDERS.index(other) > FOLDERS.index(own):
+            yield f"line {line} imports {name}, which is above {own}"
 
 
 def servers_do_without_torch(source: Source) -> Iterator[str]:
@@ -260,6 +304,7 @@ def tensors(function: ast.FunctionDef) -> bool:
 RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (session_stands_alone, PACKAGES),
     (nothing_imports_main, PACKAGES),
+    (folders_import_only_lower_ones, ("surreal_like",)),
     (servers_do_without_torch, PACKAGES),
     (no_code_from_data, (*PACKAGES, "benchmarks")),
     (files_are_read_with_a_check_of_types, PACKAGES),
@@ -286,6 +331,13 @@ BAD: tuple[tuple[Rule, str, str], ...] = (
     (nothing_imports_main, "surreal_like/a.py", "import main"),
     (nothing_imports_main, "surreal_like/a.py", "from main import cli"),
     (nothing_imports_main, "main/replay.py", "from . import ps"),
+    (folders_import_only_lower_ones, "surreal_like/data/a.py", "from surreal_like.env import b"),
+    (folders_import_only_lower_ones, "surreal_like/ps/a.py", "from surreal_like import replay"),
+    (
+        folders_import_only_lower_ones,
+        "surreal_like/replay/a.py",
+        "def f():\n    from surreal_like.learner.base import Learner",
+    ),
     (servers_do_without_torch, "surreal_like/replay/a.py", "import torch"),
     (servers_do_without_torch, "surreal_like/experiment/topology.py", "from torch import nn"),
     (no_code_from_data, "session/a.py", "import pickle"),
@@ -439,3 +491,8 @@ def calls(source: Source) -> set[str]:
 def test_one_module_makes_all_contexts_and_is_the_one_to_close_them_at_exit() -> None:
     found = {source.path: calls(source) & ENDS_OF_A_PROCESS for source in sources(*PACKAGES)}
     assert [each for each in found.values() if each] == [{"zmq.Context", "atexit.register"}], found
+
+
+def test_every_folder_has_its_place_in_the_order() -> None:
+    found = {path.parent.name for path in (ROOT / "surreal_like").glob("*/__init__.py")}
+    assert found == set(FOLDERS)

@@ -28,8 +28,8 @@ from worker import Answer, serve  # noqa: E402
 from session.config import Config  # noqa: E402
 from session.wire.sockets import poll  # noqa: E402
 from surreal_like import RolloutWorker, make_policy  # noqa: E402
-from surreal_like.agent.actor_state import acting_of  # noqa: E402
 from surreal_like.dataflow import Trained  # noqa: E402
+from surreal_like.experience.actor_state import acting_of  # noqa: E402
 from surreal_like.experience.chunk import Chunk  # noqa: E402
 from surreal_like.experience.sender import ExpSender  # noqa: E402
 from surreal_like.replay.base import load_replay_class  # noqa: E402

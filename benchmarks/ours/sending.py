@@ -21,9 +21,9 @@ from worker import Answer, serve  # noqa: E402
 
 from session.process.context import Context  # noqa: E402
 from session.wire.sockets import poll  # noqa: E402
+from surreal_like.agent.wrapper import ExpSenderWrapper  # noqa: E402
 from surreal_like.experience.row_buffer import RowBuffer  # noqa: E402
 from surreal_like.experience.sender import ExpSender  # noqa: E402
-from surreal_like.experience.wrapper import ExpSenderWrapper  # noqa: E402
 
 _CHUNKS_MADE = 8
 _POLL_SECONDS = 0.01

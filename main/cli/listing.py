@@ -13,12 +13,11 @@ from main.cli.runs import all_runs, is_tuning
 from main.cli.tune_pages import states_text
 from session.config import Config
 from session.errors import SurrealError, UsageError
-from session.folder import RunFolder
+from session.folder import RUNS, RunFolder
 from session.launchers.registry import launcher_of
 from session.program import install_line
 from session.show.run_state import state_of, took
 from session.show.text import GAP, MISSING, columns, count, decimal
-from surreal_like.run.folder import RUNS
 
 
 def run(argv: Sequence[str]) -> int:

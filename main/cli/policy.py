@@ -10,7 +10,7 @@ from typing import Any
 from main.cli.runs import add_run
 from session.errors import ConfigError
 from session.folder import RunFolder
-from surreal_like.run.code_archive import restart_archived
+from surreal_like.experiment.code import restart_archived
 
 
 def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:

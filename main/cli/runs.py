@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from session.did_you_mean import did_you_mean
 from session.errors import UsageError
-from session.folder import RunFolder
-from surreal_like.run.checkpoints import default_checkpoint
-from surreal_like.run.folder import RUNS, TUNING
+from session.folder import RUNS, RunFolder
+from surreal_like.experiment.checkpoints import default_checkpoint
+from surreal_like.run.folder import TUNING
 
 if TYPE_CHECKING:
     from session.launchers.handle import RunHandle

@@ -19,6 +19,8 @@ from session.json_file import COUNT, FLAG, NUMBER, TEXT, MapOf, Maybe, read_obje
 COMMANDS = ("command", "join", "supervisor")
 # Environment variable with a pipe from the launcher, which is closed if the launcher dies.
 LIFELINE = "SURREAL_LIKE_LIFELINE"
+# Agents of machines that join a run have indices from here on.
+FIRST_JOINED = 1000
 # Metrics group of scripts that are no components; their names begin with it.
 CLIENT = "client"
 

@@ -14,17 +14,17 @@ from session.loggerplex.client import Log, early_log
 from session.process.clock import WallClock
 from session.process.context import Context
 from session.process.periodic import Every
+from session.process.script import add_part, script_context, this_is_agent
 from session.process.seeding import component_seed
 from session.tensorplex.client import TensorplexClient
-from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.mode import AgentMode
 from surreal_like.data.parameters import Parameters
 from surreal_like.errors import unwritten
+from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk
 from surreal_like.network.flat import load_flat
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
-from surreal_like.script.context import add_part, script_context, this_is_agent
 
 _FETCH_SECONDS = 10.0
 

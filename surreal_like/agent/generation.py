@@ -5,10 +5,10 @@ from __future__ import annotations
 from session.config.merge import with_settings
 from session.config.sections import sections_of
 from session.process.context import Context
-from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.base import Agent
 from surreal_like.data.parameters import Parameters
-from surreal_like.learner.generators import generators_of, restore_states, states_of
+from surreal_like.experience.actor_state import acting_of
+from surreal_like.network.generators import generators_of, restore_states, states_of
 
 
 def agent_for(context: Context, agent: Agent, parameters: Parameters) -> Agent:

@@ -10,16 +10,16 @@ import numpy as np
 from session.errors import ConfigError
 from session.nest import Array
 from session.process.context import Context
-from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
-from surreal_like.dataflow.agent_gradients import (
+from surreal_like.errors import DataError
+from surreal_like.experience.actor_state import acting_of
+from surreal_like.experience.chunk import Chunk
+from surreal_like.learner.agent_gradients import (
     AgentGradients,
     columns_of_gradient,
     row_of_gradient,
 )
-from surreal_like.errors import DataError
-from surreal_like.experience.chunk import Chunk
 from surreal_like.learner.base import Learner
 from surreal_like.network.flat import load_flat, read_flat
 from surreal_like.replay.chunk_samples import ChunkSamples

@@ -13,7 +13,6 @@ from session.process.context import Context
 from session.process.periodic import Every
 from session.process.service import IDLE_SECONDS, Service
 from session.wire.sockets import Socket
-from surreal_like.agent.actor_state import acting_of
 from surreal_like.agent.base import Agent
 from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.generation import agent_for
@@ -21,11 +20,12 @@ from surreal_like.agent.hooks import Hooks
 from surreal_like.agent.leaving import Leaving
 from surreal_like.agent.mode import AgentMode
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
+from surreal_like.agent.wrapper import ExpSenderWrapper
 from surreal_like.data.episodes import EpisodeSummary, mean_metrics
 from surreal_like.data.parameters import Parameters
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
-from surreal_like.experience.wrapper import ExpSenderWrapper
+from surreal_like.experience.actor_state import acting_of
 from surreal_like.network.tensors import to_tensor
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS

@@ -14,6 +14,7 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.on_policy import PUBLISH_CONFIG, ActorCriticLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import (
     Flow,
@@ -26,7 +27,6 @@ from surreal_like.dataflow import (
     rollouts,
 )
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.on_policy import PUBLISH_CONFIG, ActorCriticLearner
 from surreal_like.loss.actor_critic import actor_critic_sums
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG
 

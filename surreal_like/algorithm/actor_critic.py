@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
-from surreal_like.learner.on_policy import ActorCriticLearner
+from surreal_like.algorithm.on_policy import ActorCriticLearner
 
 
 class ActorCritic(Algorithm):

@@ -20,6 +20,7 @@ from session.errors import ConfigError
 from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.continuous import SESSION_CONFIG, ContinuousLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import (
     Flow,
@@ -33,7 +34,6 @@ from surreal_like.dataflow import (
 )
 from surreal_like.exploration.noise import NOISE_CONFIG, Noise
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.continuous import SESSION_CONFIG, ContinuousLearner
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.loss.policy import deterministic_policy_loss
 from surreal_like.loss.value import td_target

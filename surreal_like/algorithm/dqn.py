@@ -21,11 +21,11 @@ from session.errors import ConfigError
 from surreal_like.agent.base import Agent, Progress
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.q_learner import Q_LEARNER_CONFIG, QLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
 from surreal_like.exploration.epsilon import agent_epsilon, epsilon_greedy
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
-from surreal_like.learner.q_learner import Q_LEARNER_CONFIG, QLearner
 from surreal_like.loss.distributional import (
     categorical_divergence,
     categorical_loss,

@@ -14,16 +14,16 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
-from surreal_like.data.batch import Batch
-from surreal_like.dataflow import Loss
-from surreal_like.dataflow.rows import flat_actions, policy_columns
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.on_policy import (
+from surreal_like.algorithm.on_policy import (
     PUBLISH_CONFIG,
     REPLAY_CONFIG,
     ActorCriticLearner,
     explained_variance,
 )
+from surreal_like.data.batch import Batch
+from surreal_like.dataflow import Loss
+from surreal_like.dataflow.rows import flat_actions, policy_columns
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG
 from surreal_like.loss.policy import mean_over, policy_gradient_loss
 from surreal_like.loss.value import squared_loss
 from surreal_like.loss.vtrace import VTrace, vtrace

@@ -14,6 +14,15 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.on_policy import (
+    ALGO_CONFIG,
+    PUBLISH_CONFIG,
+    REPLAY_CONFIG,
+    ActorCriticLearner,
+    KLPenalty,
+    explained_variance,
+    see,
+)
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import (
     Flow,
@@ -30,15 +39,6 @@ from surreal_like.dataflow import (
 from surreal_like.dataflow.rows import flat_actions, policy_columns, rows_of
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
 from surreal_like.learner.adaptive_step import ADAPTIVE_STEP_CONFIG, AdaptiveStep
-from surreal_like.learner.on_policy import (
-    ALGO_CONFIG,
-    PUBLISH_CONFIG,
-    REPLAY_CONFIG,
-    ActorCriticLearner,
-    KLPenalty,
-    explained_variance,
-    see,
-)
 from surreal_like.loss.policy import (
     clipped_surrogate_loss,
     kl_estimate,

@@ -17,10 +17,10 @@ from session.errors import ConfigError
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.dqn import DQN, EPSILON_CONFIG, DQNAgent
+from surreal_like.algorithm.q_learner import Q_LEARNER_CONFIG, QLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
 from surreal_like.dataflow.rows import state_before
-from surreal_like.learner.q_learner import Q_LEARNER_CONFIG, QLearner
 from surreal_like.loss.policy import masked_mean
 from surreal_like.loss.sequence import rescaled_targets, sequence_loss, sequence_priority
 from surreal_like.loss.value import double_q_value, greedy_value, taken_value, td_error

@@ -9,16 +9,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
+from session.config.named_code import hides, load_module, split_place
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.catalog import known_elsewhere, list_algorithms
-from surreal_like.algorithm.updates import check_arguments
-from surreal_like.run.named_code import hides, load_callable, load_module, split_place
 
 
 def find_algorithm(name: str) -> type[Algorithm]:
@@ -35,27 +32,6 @@ def find_algorithm(name: str) -> type[Algorithm]:
         if not hasattr(algorithm, part):
             raise ConfigError(f"algorithm {name!r}: {algorithm.__name__} names no {part}")
     return algorithm
-
-
-def find_plan(name: str) -> Callable[[Any], Any]:
-    """Returns the function that `learner_config.execution_plan` names; errors of find_function."""
-    return find_function(name, "learner_config.execution_plan", "learner")
-
-
-def find_function(name: str, key: str, argument: str) -> Callable[[Any], Any]:
-    """Returns the function of one argument that a setting names.
-
-    Args:
-        name: `file.py:function` or `package.module:function`.
-        key: of the setting, for messages.
-        argument: name of the argument, for messages.
-
-    Raises ConfigError if there is none, if its module cannot be imported, or if it does not take
-    one argument.
-    """
-    found = load_callable(name, key)
-    check_arguments(f"{key} {name!r}", found, (argument,))
-    return found
 
 
 def _unknown(name: str) -> str:

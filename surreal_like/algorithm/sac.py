@@ -19,6 +19,7 @@ from session.errors import ConfigError
 from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.continuous import SESSION_CONFIG, ContinuousLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import (
     Flow,
@@ -30,7 +31,6 @@ from surreal_like.dataflow import (
     update_target,
 )
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.continuous import SESSION_CONFIG, ContinuousLearner
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.loss.policy import soft_policy_loss, soft_value, temperature_loss
 from surreal_like.loss.value import td_target

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from session.config import Config
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.continuous import SESSION_CONFIG
 from surreal_like.algorithm.ddpg import ALGO_CONFIG, DDPGAgent, DDPGLearner
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.continuous import SESSION_CONFIG
 from surreal_like.network.torso import TORSO_CONFIG
 
 

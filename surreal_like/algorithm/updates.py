@@ -10,6 +10,7 @@ from typing import Any
 
 from session.config import Config
 from session.config.merge import shown
+from session.config.named_code import check_arguments
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from surreal_like.agent.mode import AgentMode
@@ -86,17 +87,6 @@ def _check(name: str, changes: Mapping[str, Any]) -> None:
     if not isinstance(changes.get("default_config", {}), Mapping):
         given = shown(changes["default_config"])
         raise ConfigError(f"default_config of {name} is {given}, expected a mapping")
-
-
-def check_arguments(what: str, function: Any, names: tuple[str, ...]) -> None:
-    """Raises ConfigError unless a function can be called with so many arguments."""
-    wanted = f"expected a function of ({', '.join(names)})"
-    if not callable(function):
-        raise ConfigError(f"{what} is {shown(function)}, {wanted}")
-    try:
-        inspect.signature(function).bind(*names)
-    except TypeError as error:
-        raise ConfigError(f"{what} takes other arguments ({error}), {wanted}") from None
 
 
 def _module_of(changes: Mapping[str, Any]) -> str:

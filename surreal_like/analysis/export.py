@@ -26,8 +26,8 @@ from session.folder import RunFolder
 from session.version import VERSION
 from surreal_like.agent.base import Agent
 from surreal_like.data.spec import ArraySpec, parse_obs_spec, plain
+from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.policy import Policy, load_policy
-from surreal_like.run.checkpoints import whole_checkpoint
 
 Array = npt.NDArray[Any]
 Run = Callable[[Mapping[str, Array]], list[Array]]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from session.checkpoint import begins_anew
 from session.errors import describe
 from session.folder import RunFolder, write_atomically
 from session.launchers.registry import launcher_of
@@ -36,7 +37,6 @@ from surreal_like.coordinator.stop_rule import Verdict
 from surreal_like.coordinator.trial_reporter import LEFT, WAITS, TrialReporter
 from surreal_like.coordinator.worker import Worker
 from surreal_like.ps.schemas import ANSWERS
-from surreal_like.run.resume import begins_anew
 
 _JUDGE_SECONDS = 0.1
 _ACCOUNTS_SECONDS = 0.25

@@ -14,13 +14,13 @@ import numpy.typing as npt
 from session.checkpoint import read_sealed, set_aside, write_sealed
 from session.config import Config
 from session.process.clock import Clock
+from session.process.component import FIRST_JOINED
 from session.process.context import run_fingerprint, run_generation, run_part
 from session.process.periodic import Rate
 from session.show.progress import TRAINING_RETURN
 from surreal_like.coordinator.lag import Lag
 from surreal_like.coordinator.row_accounts import RowAccounts
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
-from surreal_like.join.tokens import FIRST_INDEX
 
 _RECENT_EPISODES = 100
 # Counters whose rates a line of progress contains.
@@ -48,7 +48,7 @@ class RunStats:
         # Without a launcher, and on Kubernetes, no command has recorded the start time.
         self._by_hand = "started" not in run
         joinable = session.launcher.host and not session.security.insecure
-        self.accounts = RowAccounts(FIRST_INDEX if joinable else None)
+        self.accounts = RowAccounts(FIRST_JOINED if joinable else None)
         self.judge = StopRule(session.stop, session.evaluator.mode)
         self.lag = Lag()
         self.iterations = 0

@@ -1,24 +1,107 @@
-"""Reports of a trial to the tuning of which it is a part."""
+"""Reports and heartbeat of a trial, and the messages between it and its tuning."""
 
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from session.client import Client
 from session.errors import RefusedError
 from session.folder import RunFolder
+from session.launchers.commands import STOP
 from session.launchers.registry import launcher_of
 from session.process.context import Context
+from session.process.heartbeat import Beat, write_beat
 from session.process.lifeline import Lifeline
+from session.process.periodic import Every
+from session.process.state import State
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
+from session.wire.schema import Count, Incarnation, Kinds, Name, Number, Plain, Schema, Text
 from session.wire.sockets import poll
-from surreal_like.tune.beat import TrialBeat
-from surreal_like.tune.control import ANSWERS, CONTROL
+
+CONTROL = "tune.control"
+_STEPS = 8
+_LINE_BYTES = 1 << 20
+
+REPORTS: Kinds = {
+    "report": Schema(
+        {
+            "trial": Name(),
+            "incarnation": Incarnation(),
+            "number": Count(),
+            "step": Count(0, _STEPS),
+            "time": Number(0.0),
+            "line": Plain(),
+        },
+        header_bytes=_LINE_BYTES,
+    ),
+    "stop": STOP,
+}
+ANSWERS: Kinds = {
+    **dict.fromkeys(("continue", "save", "load", "leave"), Schema()),
+    "stop": Schema({"reason": Text()}),
+}
+
+
+# Entries of the status: processor time of the process and of its children that have ended; memory
+# of the process and of all below it, pages that several share in equal parts.
+CPU_SECONDS, MEMORY_BYTES = "cpu_seconds", "memory_bytes"
+_SECONDS = 1.0
+# The kernel adds up all pages for it: some milliseconds.
+_MEMORY_SECONDS = 10.0
+
+
+class TrialBeat:
+    """Writes the heartbeat of a trial once a second.
+
+    The components of a serial run beat by a counted clock, which says nothing about a process that
+    hangs.
+
+    Args:
+        tuning: folder of the tuning.
+        name: of the trial.
+    """
+
+    def __init__(self, tuning: Path, name: str) -> None:
+        self._alive, self._name = tuning / "alive", name
+        self._incarnation = time.time_ns() // 1_000_000
+        self._due = Every(seconds=_SECONDS, clock=time.monotonic)
+        self._memory_due = Every(seconds=_MEMORY_SECONDS, clock=time.monotonic)
+        self._memory_bytes = 0
+
+    def beat(
+        self, doing: str = "", *, state: State = State.running, busy_seconds: float = 0.0
+    ) -> None:
+        """Writes the heartbeat now."""
+        now, pid = time.time(), os.getpid()
+        beat = Beat(self._name, self._incarnation, state, pid, now, busy_seconds, doing)
+        if self._memory_due():
+            self._memory_bytes = _memory_bytes()
+        beat.status = {CPU_SECONDS: sum(os.times()[:4]), MEMORY_BYTES: self._memory_bytes}
+        write_beat(self._alive, beat)
+
+    def tick(self, doing: str = "") -> None:
+        """Writes the heartbeat if it is due."""
+        if self._due():
+            self.beat(doing)
+
+
+def _memory_bytes() -> int:
+    this, total = psutil.Process(), 0
+    for process in (this, *this.children(recursive=True)):
+        # One that has just ended has no memory; of another user's it cannot be read.
+        with suppress(psutil.Error):
+            total += process.memory_full_info().pss
+    return total
+
 
 # Reason of a run that its tuning has asked to end, to be continued later.
 LEFT = "saved, to be continued by its tuning"

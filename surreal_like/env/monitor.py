@@ -15,11 +15,11 @@ from session.errors import UsageError
 from session.nest import Nest
 from session.process.clock import Clock, WallClock
 from session.process.periodic import Every
+from session.process.script import current_context
 from session.tensorplex.client import TensorplexClient
 from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary, mean_metrics
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.vector import as_vector
-from surreal_like.script.context import current_context
 
 _EPISODES_KEPT = 1000
 _HEADER_EVERY = 20

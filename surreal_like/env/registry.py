@@ -28,6 +28,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from session.config.named_code import load_callable
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, UsageError
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
@@ -42,7 +43,6 @@ from surreal_like.env.wrappers import (
     horizon,
 )
 from surreal_like.errors import SpecError
-from surreal_like.run.named_code import load_callable
 
 Config = Mapping[str, Any]
 

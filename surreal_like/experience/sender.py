@@ -17,9 +17,9 @@ from session.errors import DeadlineError, RefusedError
 from session.process.context import Context
 from session.wire import Message
 from session.wire.sockets import Socket, poll
-from surreal_like.agent.actor_state import acting_of
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.timestep import StepType
+from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk, check_episodes, postprocessed
 from surreal_like.experience.send_window import Ack, Kept, SenderWindow
 from surreal_like.experience.shard_router import ShardRouter

@@ -6,7 +6,7 @@ import math
 
 from session.process.context import Context
 from session.wire.sockets import PushSocket, SubscriberSocket
-from surreal_like.replay.schemas import ACKS
+from surreal_like.experience.schemas import ACKS
 
 
 class ShardConnection:

@@ -14,13 +14,13 @@ from surreal_like.agent.base import Agent
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType
-from surreal_like.dataflow.agent_gradients import (
+from surreal_like.dataflow.flow import Flow
+from surreal_like.experience.chunk import Chunk, postprocessed
+from surreal_like.learner.agent_gradients import (
     AgentGradients,
     columns_of_gradient,
     row_of_gradient,
 )
-from surreal_like.dataflow.flow import Flow
-from surreal_like.experience.chunk import Chunk, postprocessed
 from surreal_like.learner.base import Learner
 from surreal_like.network.tensors import to_tensor
 from surreal_like.replay.base import Replay

@@ -26,6 +26,7 @@ from session.config.config import Config, apply_overrides, check_resolved
 from session.config.constraints import check_ranges
 from session.config.defaults import BASE_CONFIG, check_choices
 from session.config.merge import leaves, paths
+from session.config.named_code import folders_of, in_snapshot, named_places
 from session.config.sections import SECTIONS, sections_of
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, MissingExtra, SurrealError, UsageError, describe
@@ -33,9 +34,7 @@ from session.folder import RunFolder
 from session.json_file import read_object
 from session.version import VERSION
 from surreal_like.errors import SpecError
-from surreal_like.run.code_archive import git_revision
-from surreal_like.run.named_code import folders_of, named_places
-from surreal_like.run.own_code import in_snapshot, own_modules
+from surreal_like.experiment.code import git_revision, own_modules
 
 if TYPE_CHECKING:
     from surreal_like.algorithm.base import Algorithm

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 
 from session.config.defaults import BASE_ENV_CONFIG
+from session.config.named_code import folders_of, named_places
 from session.errors import SurrealError, UsageError
 from session.process.seeding import seed_globals
 from surreal_like.env.base import Env
@@ -23,7 +24,6 @@ from surreal_like.gateway.clients.surreal_client import (
     Unavailable,
     connect,
 )
-from surreal_like.run.named_code import folders_of, named_places
 
 # Gymnasium's render mode in which an environment has a window of its own.
 _WINDOW = "human"

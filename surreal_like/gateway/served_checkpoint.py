@@ -9,10 +9,10 @@ from session.checkpoint import read_state
 from session.errors import SurrealError
 from session.folder import RunFolder
 from surreal_like.data.parameters import Parameters
+from surreal_like.experiment.checkpoints import checkpoints_named, whole_checkpoint
 from surreal_like.learner.content import PARAMETERS
 from surreal_like.network.files import load_parameters
 from surreal_like.network.flat import Modules, manifest_of, named_tensors, read_flat
-from surreal_like.run.checkpoints import checkpoints_named, whole_checkpoint
 
 # Name and time of change [ns] of a checkpoint; another one means that there is something new.
 _Mark = tuple[str, int]

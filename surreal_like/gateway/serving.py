@@ -16,17 +16,17 @@ from session.errors import ConfigError
 from session.folder import RunFolder
 from session.process.clock import Clock, WallClock
 from session.process.periodic import Every
+from session.process.script import outside_a_run
 from session.stream.exposure import check_address
-from surreal_like.agent.actor_state import ActorState
 from surreal_like.agent.base import Agent
 from surreal_like.agent.mode import AgentMode
 from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.experience.actor_state import ActorState
 from surreal_like.experiment.resolve import algorithm_of
 from surreal_like.gateway.frontend import Frontend
 from surreal_like.gateway.policies import Policies
 from surreal_like.gateway.served_checkpoint import ServedCheckpoint
 from surreal_like.gateway.slots import Slot
-from surreal_like.script.context import outside_a_run
 
 _CHORES_SECONDS = 0.05
 _FOLLOW_SECONDS = 1.0

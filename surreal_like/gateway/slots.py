@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from session.nest import Array
-from surreal_like.agent.actor_state import ActorState
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.errors import DataError
+from surreal_like.experience.actor_state import ActorState
 from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.experience.writer import ChunkWriter
 from surreal_like.gateway.messages import Request

@@ -11,19 +11,20 @@ from pathlib import Path
 
 from session.client import open_client
 from session.config import Config
+from session.config.named_code import in_snapshot
 from session.config.sections import SECTIONS
 from session.errors import RunError, UsageError
 from session.folder import RunFolder
 from session.process.component import Topology
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
+from surreal_like.experiment.code import own_file
 from surreal_like.experiment.topology import make_topology
 from surreal_like.join.client import Admission, Invitation, request_admission
 from surreal_like.join.server import ENDPOINT
 from surreal_like.join.tokens import make_token
 from surreal_like.ps.schemas import ANSWERS
 from surreal_like.run.interrupts import Interrupts
-from surreal_like.run.own_code import in_snapshot, own_file
 from surreal_like.run.start import Launched, LocalStarter
 
 _POLL_SECONDS = 0.1

@@ -16,15 +16,15 @@ import zmq
 
 from session.client import Client
 from session.config import Config
+from session.config.named_code import split_place
 from session.errors import DeadlineError, RunError, UsageError
 from session.folder import RunFolder
 from session.tensorplex.groups import name_of, own_client_id
 from session.wire import Address, AddressBook, Message
 from session.wire.security import Security, write_private
+from surreal_like.experiment.code import file_hash
 from surreal_like.join.server import ANSWERS, ENDPOINT
 from surreal_like.join.tokens import Token
-from surreal_like.run.named_code import split_place
-from surreal_like.run.own_code import file_hash
 
 _ANSWER_SECONDS = 4.5
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from session.config.named_code import split_place
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.line_limit import LineLimit
 from session.process.component import is_client
 from session.process.context import Context
+from session.process.service import Service
 from session.wire.requests import Request
 from session.wire.roles import GUEST, Grant
 from session.wire.schema import (
@@ -30,7 +32,6 @@ from session.wire.schema import (
 from session.wire.security import allow
 from session.wire.sockets import Socket
 from surreal_like.join.tokens import JoinedMachine, TokenFolder
-from surreal_like.run.named_code import split_place
 
 ENDPOINT = "ps.join"
 AGENTS_LIMIT = 1000
@@ -75,7 +76,7 @@ class _NotAdmittedError(Exception):
     """A machine is not admitted; carries the reason in one line."""
 
 
-class JoinServer:
+class JoinServer(Service):
     """Replies to ``join`` and nothing else; any machine with the run's public key may send it.
 
     Args:
@@ -96,10 +97,9 @@ class JoinServer:
         self._lines = LineLimit(context.clock.now)
         self._requests = context.wire.router(ENDPOINT, REQUESTS, any_key=True)
 
-    @property
-    def socket(self) -> Socket:
-        """Socket of the requests."""
-        return self._requests
+    def wait_on(self) -> list[Socket]:
+        """Returns the socket of the requests."""
+        return [self._requests]
 
     def tick(self) -> bool:
         """Replies to requests to join."""

@@ -22,9 +22,8 @@ from zmq.utils import z85
 from session.errors import UsageError
 from session.folder import write_atomically
 from session.json_file import TEXT, Leaf, Maybe, read_object
+from session.process.component import FIRST_JOINED
 from session.wire.security import write_private
-
-FIRST_INDEX = 1000
 
 _PREFIX = "sl1-"
 _KEY_BYTES = 32
@@ -150,7 +149,7 @@ class TokenFolder:
             agents: number of agents that it will run.
         """
         taken = (int(name.rpartition("-")[2]) for each in self._machines() for name in each.names)
-        first = max(taken, default=FIRST_INDEX - 1) + 1
+        first = max(taken, default=FIRST_JOINED - 1) + 1
         more = (f"agent-{first + index}" for index in range(agents - len(machine.names)))
         return replace(machine, names=(*machine.names, *more))
 

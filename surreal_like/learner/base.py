@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, TypeVar
 import torch
 
 from session.config import Config
+from session.config.named_code import find_plan
 from session.errors import ConfigError
 from session.loggerplex.client import Log, early_log
 from session.process.clock import WallClock
 from session.process.periodic import Every
+from session.process.script import add_part
 from session.process.seeding import component_seed
 from session.tensorplex.client import TensorplexClient
 from session.wire.sockets import poll
@@ -21,20 +23,19 @@ from surreal_like.coordinator.row_accounts import RowAccounts
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.dataflow.flow import NOT_READY, STALLED, Flow, Signal
 from surreal_like.dataflow.items import Loss, Trained
-from surreal_like.dataflow.sources import experience
-from surreal_like.dataflow.training import train_one_step
 from surreal_like.errors import unwritten
 from surreal_like.learner.device_feed import DeviceFeed
-from surreal_like.learner.generators import Generator, generators_of
+from surreal_like.learner.operators import train_one_step
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.learner.optimizers import Optimizers
 from surreal_like.learner.publisher import Publisher
+from surreal_like.learner.sources import experience
 from surreal_like.learner.summaries import summaries_of, thinned
 from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
+from surreal_like.network.generators import Generator, generators_of
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import ReplayClient, Sampled
-from surreal_like.script.context import add_part
 
 if TYPE_CHECKING:
     from session.process.context import Context
@@ -213,9 +214,6 @@ class Learner:
         place = self.learner_config.get("execution_plan")
         if place is None:
             return self._named(self.execution_plan())
-        # Not at the top: it imports the base class of algorithms, which names this one.
-        from surreal_like.algorithm.registry import find_plan
-
         return self._named(find_plan(place)(self))
 
     @cached_property
@@ -442,7 +440,7 @@ class Learner:
 
     def _connected(self) -> Context:
         if self._context is None:
-            from surreal_like.script.context import script_context
+            from session.process.script import script_context
 
             self.connect(script_context(self.session_config, "learner"))
             # More threads than free cores slow small networks down by an order of magnitude.

@@ -13,15 +13,15 @@ from torch import nn
 
 from session.errors import CheckpointError
 from surreal_like.learner.base import Learner, Saveable
-from surreal_like.learner.generators import (
+from surreal_like.learner.target import TargetNetwork
+from surreal_like.network.files import read_parameters, save_parameters, set_parameters
+from surreal_like.network.flat import named_tensors
+from surreal_like.network.generators import (
     global_states,
     restore_global_states,
     restore_states,
     states_of,
 )
-from surreal_like.learner.target import TargetNetwork
-from surreal_like.network.files import read_parameters, save_parameters, set_parameters
-from surreal_like.network.flat import named_tensors
 
 PARAMETERS = "params.safetensors"
 OPTIMIZER = "optimizer.pt"

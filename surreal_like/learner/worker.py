@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from session.config import Config
+from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
 from session.errors import CheckpointError, RunError, describe
 from session.folder import RunFolder
@@ -24,7 +25,6 @@ from surreal_like.learner.base import Learner
 from surreal_like.learner.quarantine import NotFinite, Quarantine
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
-from surreal_like.run.own_code import with_kept_plan
 
 
 def exploit_of(config: Config) -> dict[str, Any]:

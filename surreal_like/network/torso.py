@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from session.config.named_code import load_callable
 from session.errors import ConfigError
 from surreal_like.network.encoder import NATURE, make_encoder
-from surreal_like.run.named_code import load_callable
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyType(
     {

@@ -15,9 +15,11 @@ import torch
 from session import nest
 from session.checkpoint import read_state
 from session.config import Config
+from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
 from session.errors import UsageError
 from session.folder import RunFolder
+from session.process.script import outside_a_run
 from session.process.seeding import seed_globals
 from surreal_like.agent.base import Agent, Progress
 from surreal_like.agent.mode import AgentMode
@@ -29,16 +31,14 @@ from surreal_like.dataflow import Gradients, apply_gradients, compute_gradients
 from surreal_like.dataflow.items import copied
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk, postprocessed
+from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.experiment.resolve import algorithm_of, read_experiment, resolve
 from surreal_like.learner.base import Learner
 from surreal_like.learner.content import OPTIMIZER, PARAMETERS, Content
-from surreal_like.learner.generators import generators_of, restore_states, states_of
 from surreal_like.network.files import load_parameters, set_parameters
 from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
+from surreal_like.network.generators import generators_of, restore_states, states_of
 from surreal_like.network.tensors import to_array, to_tensor
-from surreal_like.run.checkpoints import whole_checkpoint
-from surreal_like.run.own_code import with_kept_plan
-from surreal_like.script.context import outside_a_run
 
 Array = npt.NDArray[Any]
 

@@ -13,6 +13,7 @@ from session.errors import ConfigError, DeadlineError, RunError
 from session.folder import RunFolder
 from session.launchers.local import LocalLauncher
 from session.process.component import Topology
+from session.process.script import leave, script_context
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Flow, from_items
 from surreal_like.experiment.topology import PRELOAD, make_topology
@@ -20,7 +21,6 @@ from surreal_like.policy.policy import Policy
 from surreal_like.policy.rollout_worker import RolloutWorker
 from surreal_like.replay.base import load_replay_class
 from surreal_like.run.plan import Plan
-from surreal_like.script.context import leave, script_context
 
 _WAIT_SECONDS = 120.0
 _END_SECONDS = 10.0

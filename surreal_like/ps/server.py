@@ -13,10 +13,8 @@ from session.process.service import Service
 from session.wire import PROTOCOL_VERSION
 from session.wire.requests import Request
 from session.wire.schema import SENDERS_LIMIT
-from session.wire.sockets import Socket
+from session.wire.sockets import Pollable
 from surreal_like.data.parameters import Parameters
-from surreal_like.join.server import ENDPOINT as JOIN
-from surreal_like.join.server import JoinServer
 from surreal_like.ps.membership import Membership, Refused
 from surreal_like.ps.schemas import PUBLICATIONS, REQUESTS
 from surreal_like.ps.store import ParameterStore
@@ -34,9 +32,10 @@ class ParameterServer(Service):
 
     Args:
         context: of this process.
+        join: service that admits other machines and gets turns of this one; None: none may join.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, join: Service | None = None) -> None:
         self._context = context
         self._store = ParameterStore()
         self._membership = Membership(
@@ -50,7 +49,7 @@ class ParameterServer(Service):
         self._patient: dict[bytes, Request] = {}
         self._requests = context.wire.router("ps.requests", REQUESTS)
         self._publications = context.wire.subscriber("learner.parameters", PUBLICATIONS)
-        self._join_server = JoinServer(context) if JOIN in context.component.binds else None
+        self._join = join
         self._ending = QuietPeriod(context)
         self._draining = False
         self._fetches = 0
@@ -61,8 +60,8 @@ class ParameterServer(Service):
         if taken or answered:
             self._ending.on_message()
         more = taken == _PUBLICATIONS_PER_TICK or answered == _REQUESTS_PER_TICK
-        if self._join_server is not None:
-            more |= self._join_server.tick()
+        if self._join is not None:
+            more |= self._join.tick()
         return more
 
     def _read_publications(self) -> int:
@@ -205,9 +204,9 @@ class ParameterServer(Service):
         ending = self._ending
         return ending.done or (self._draining and (ending.run_over or ending.silent))
 
-    def wait_on(self) -> list[Socket]:
+    def wait_on(self) -> list[Pollable]:
         """Returns the sockets of requests and publications."""
-        join = [self._join_server.socket] if self._join_server is not None else []
+        join = self._join.wait_on() if self._join is not None else ()
         return [self._requests, self._publications, *join]
 
     def status(self) -> dict[str, float]:

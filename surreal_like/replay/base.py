@@ -12,18 +12,18 @@ import numpy as np
 
 from session import nest
 from session.config import Config
+from session.config.named_code import load_named
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.loggerplex.client import Log, early_log
 from session.nest import Array
 from session.process.clock import Clock, WallClock
+from session.process.script import add_part
 from session.tensorplex.client import TensorplexClient
 from surreal_like.data.batch import Collate, split
 from surreal_like.errors import unwritten
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import Empty
-from surreal_like.run.named_code import load_named
-from surreal_like.script.context import add_part
 
 if TYPE_CHECKING:
     from session.process.context import Context

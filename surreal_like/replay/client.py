@@ -18,9 +18,9 @@ from session.wire.endpoint import IPC
 from session.wire.requests import DealerSocket
 from session.wire.sockets import PushSocket, Socket
 from surreal_like.data.batch import Collate, Columns, split
+from surreal_like.experience.schemas import ANSWERS
 from surreal_like.replay.refusals import Refusals
 from surreal_like.replay.round_robin import WeightedRoundRobin
-from surreal_like.replay.schemas import ANSWERS
 from surreal_like.replay.shared_memory import ANSWER_BYTES, HERE, Slab, large_bytes
 
 _KEEP_FINISHED = 1000

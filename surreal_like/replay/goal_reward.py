@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from session.config.named_code import load_callable
 from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.data.casts import cast
 from surreal_like.env.registry import make_env
 from surreal_like.errors import DataError
 from surreal_like.replay.n_step_view import Flags, Floats
-from surreal_like.run.named_code import load_callable
 
 # Achieved goals, desired goals, further columns -> one value per row.
 GoalFunction = Callable[[Any, Any, Any], Any]

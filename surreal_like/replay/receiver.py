@@ -12,11 +12,11 @@ from session.wire import Message
 from session.wire.sockets import Socket
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.schemas import EXPERIENCE
 from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.base import Replay
 from surreal_like.replay.chunk_validator import WRONG_COLUMNS, ChunkValidator
 from surreal_like.replay.coalescer import WakeupCoalescer
-from surreal_like.replay.schemas import EXPERIENCE
 
 _ALIVE_SECONDS = 0.5
 _NEWS_SECONDS = 0.01

@@ -17,9 +17,9 @@ from session.process.service import IDLE_SECONDS, Service
 from session.wire.endpoint import IPC
 from session.wire.requests import Request
 from session.wire.sockets import Socket
+from surreal_like.experience.schemas import PRIORITIES, REQUESTS
 from surreal_like.replay.base import Replay
 from surreal_like.replay.receiver import ExperienceReceiver
-from surreal_like.replay.schemas import PRIORITIES, REQUESTS
 from surreal_like.replay.shared_memory import Slabs
 from surreal_like.replay.snapshot import Snapshots
 
@@ -364,7 +364,7 @@ def _most_rows(config: Config) -> int:
 
 def serve_in_background(replay: Replay) -> Thread:
     """Serves a replay of a script from a thread; see :meth:`Replay.start_threads`."""
-    from surreal_like.script.context import run_in_background
+    from session.process.script import run_in_background
 
     return run_in_background(
         replay.session_config, "replay", 0, lambda context: ReplayService(context, replay)

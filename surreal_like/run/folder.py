@@ -11,13 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from session.config import Config
+from session.config.named_code import split_place
 from session.errors import UsageError
-from session.folder import RunFolder
-from surreal_like.run.code_archive import archive_files
-from surreal_like.run.named_code import split_place
-from surreal_like.run.own_code import own_files
+from session.folder import RUNS, RunFolder
+from surreal_like.experiment.code import archive_files, own_files
 
-RUNS = Path("runs")
 # State of a tuning, in its folder.
 TUNING = "tuning.json"
 # Longest name of an experiment in a folder's name, which has at most 255 bytes.

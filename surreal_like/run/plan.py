@@ -7,8 +7,8 @@ from pathlib import Path
 
 from session.config import Config
 from session.process.component import Topology
+from surreal_like.experiment.code import keep_code
 from surreal_like.run.folder import held
-from surreal_like.run.own_code import keep_code
 
 
 @dataclass(frozen=True, slots=True)

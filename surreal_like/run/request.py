@@ -12,9 +12,17 @@ from typing import Any
 
 from session.config.config import Config, apply_overrides, explain, override
 from session.config.defaults import BASE_CONFIG
+from session.config.named_code import in_snapshot, split_place
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
+from surreal_like.experiment.checkpoints import (
+    checkpoint_of,
+    go_back_to,
+    start_with,
+    whole_checkpoint,
+)
+from surreal_like.experiment.code import from_snapshot, keep_code
 from surreal_like.experiment.resolve import (
     check_import_path,
     defaults,
@@ -23,12 +31,8 @@ from surreal_like.experiment.resolve import (
     resolve_elsewhere,
 )
 from surreal_like.experiment.topology import make_topology
-from surreal_like.run.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
-from surreal_like.run.code_archive import from_snapshot
 from surreal_like.run.folder import experiment_name, held, newest_path, put_back_if_refused, tuned
-from surreal_like.run.named_code import split_place
 from surreal_like.run.observer import RunObserver
-from surreal_like.run.own_code import in_snapshot, keep_code
 from surreal_like.run.plan import Plan
 from surreal_like.run.resume import (
     began_with,

@@ -7,14 +7,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from session.checkpoint import Checkpoints, read_state
+from session.checkpoint import Checkpoints, begins_anew, read_state
 from session.config import Config
 from session.config.merge import leaves, nearest, paths, shown
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.registry import LOCAL, launcher_of
-from session.show.text import count
-from surreal_like.run.own_code import edited_files
+from surreal_like.experiment.code import edited_files
 
 _LEARNED = ("algorithm", "learner_config", "env_config")
 _ABSENT = "absent"
@@ -199,15 +198,6 @@ def began_with(before: Config) -> str:
     """Returns the checkpoint of another run whose networks a run began with; empty: none."""
     checkpoint = before.session_config.get("checkpoint") or {}
     return str(checkpoint.get("start_from", ""))
-
-
-def begins_anew(updates: int) -> str:
-    """Returns the message about a learner without a checkpoint.
-
-    Args:
-        updates: number of updates lost.
-    """
-    return f"no checkpoint yet: begins anew, {count(updates)} updates repeated"
 
 
 def reached(folder: RunFolder, name: str) -> float:

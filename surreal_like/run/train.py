@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from session.errors import RunError
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
+from surreal_like.experiment.code import keep_package_list
 from surreal_like.experiment.resolve import resolve_elsewhere
 from surreal_like.experiment.topology import make_topology
-from surreal_like.run.code_archive import keep_package_list
 from surreal_like.run.folder import with_refusal
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import INTERRUPTED, RunObserver, show

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from session.errors import RunError
-from surreal_like.run.checkpoints import whole_checkpoint
-from surreal_like.run.code_archive import keep_package_list
+from surreal_like.experiment.checkpoints import whole_checkpoint
+from surreal_like.experiment.code import keep_package_list
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import Overrides, RunRequest
 from surreal_like.run.train import result_of, start_here

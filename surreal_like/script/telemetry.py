@@ -15,11 +15,11 @@ from session.loggerplex.server import Loggerplex
 from session.process.clock import WallClock
 from session.process.component import Component, Topology
 from session.process.context import Launch
+from session.process.script import serve
 from session.process.service import Build, Frame
 from session.tensorplex.server import Tensorplex
 from session.wire import AddressBook
 from session.wire.contexts import cancel_close_at_exit, close_at_exit, make_context
-from surreal_like.script.context import serve
 
 # Replaces the names of algorithm and environment: the folder belongs to no run.
 _PLAIN = "none"

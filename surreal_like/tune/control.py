@@ -6,33 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from session.launchers.commands import STOP
 from session.wire.requests import Request, RouterSocket
-from session.wire.schema import Count, Incarnation, Kinds, Name, Number, Plain, Schema, Text
 from surreal_like.tune.state import Answer, Report
-
-CONTROL = "tune.control"
-_STEPS = 8
-_LINE_BYTES = 1 << 20
-
-REPORTS: Kinds = {
-    "report": Schema(
-        {
-            "trial": Name(),
-            "incarnation": Incarnation(),
-            "number": Count(),
-            "step": Count(0, _STEPS),
-            "time": Number(0.0),
-            "line": Plain(),
-        },
-        header_bytes=_LINE_BYTES,
-    ),
-    "stop": STOP,
-}
-ANSWERS: Kinds = {
-    **dict.fromkeys(("continue", "save", "load", "leave"), Schema()),
-    "stop": Schema({"reason": Text()}),
-}
 
 
 @dataclass(frozen=True, slots=True)

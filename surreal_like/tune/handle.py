@@ -18,7 +18,7 @@ from session.launchers.status import ComponentStatus
 from session.show.run_state import CUT_OFF, state_of
 from session.tail import Tail
 from session.wire import AddressBook
-from surreal_like.tune.control import CONTROL
+from surreal_like.coordinator.trial_reporter import CONTROL
 from surreal_like.tune.state import Trial, TrialState, best_of, restored_trials
 from surreal_like.tune.trial import TUNE_FILE, read_state
 from surreal_like.tune.tune_file import TuneFile, read_tune_file

@@ -20,14 +20,13 @@ from session.launchers.registry import launcher_of
 from session.process.lifeline import Lifeline
 from session.process.service import START_AGAIN
 from session.process.state import State
-from surreal_like.coordinator.trial_reporter import LEFT
+from surreal_like.coordinator.trial_reporter import LEFT, TrialBeat
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.folder import TUNING
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest
 from surreal_like.run.start import SerialStarter
 from surreal_like.run.train import run_here
-from surreal_like.tune.beat import TrialBeat
 from surreal_like.tune.slots import VISIBLE, find_gpus, gpu_of
 from surreal_like.tune.state import TrialState
 from surreal_like.tune.tune_file import TuneFile, read_tune_file

@@ -14,6 +14,7 @@ from session.config.config import Config, apply_overrides, override
 from session.config.defaults import BASE_CONFIG
 from session.config.file import parse_yaml
 from session.config.merge import leaves, shown
+from session.config.named_code import folders_of, in_snapshot, split_place
 from session.config.placeholder import expectation
 from session.config.sections import SECTIONS
 from session.did_you_mean import did_you_mean
@@ -21,8 +22,6 @@ from session.errors import ConfigError
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
 from surreal_like.run.folder import TUNING
-from surreal_like.run.named_code import folders_of, split_place
-from surreal_like.run.own_code import in_snapshot
 from surreal_like.tune.dimension import KEYS as ENTRY_KEYS
 from surreal_like.tune.fixed_schedule import FixedSchedule
 from surreal_like.tune.halving import SuccessiveHalving
@@ -346,7 +345,7 @@ def _explore(place: Any, folder: Path) -> Explore | None:
     if not isinstance(place, str):
         raise ConfigError(f"tune.pbt.explore is {shown(place)}, expected file.py:function")
     # Not at the top: it imports torch, which tunings without such a function do not need.
-    from surreal_like.algorithm.registry import find_function
+    from session.config.named_code import find_function
 
     sys.path.extend(folders_of(iter([split_place(place)[0]]), []))
     return find_function(in_snapshot(place, RunFolder(folder)), "tune.pbt.explore", "settings")

@@ -24,11 +24,11 @@ from session.process.heartbeat import read_beat
 from session.process.periodic import Every
 from session.process.service import START_AGAIN
 from session.wire import AddressBook
+from surreal_like.coordinator.trial_reporter import CONTROL, CPU_SECONDS, MEMORY_BYTES, REPORTS
 from surreal_like.run.folder import TUNING, with_refusal
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import guarded
-from surreal_like.tune.beat import CPU_SECONDS, MEMORY_BYTES
-from surreal_like.tune.control import CONTROL, REPORTS, Control
+from surreal_like.tune.control import Control
 from surreal_like.tune.exploit import copy_checkpoint, exploit_text, in_place, write_settings
 from surreal_like.tune.hparams import write_experiment, write_session
 from surreal_like.tune.lineage import LINEAGE, PBT_LOG, donors, read_exploits

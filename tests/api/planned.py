@@ -12,10 +12,10 @@ import main.ps
 from session.config import Config
 from session.folder import RunFolder
 from session.process.entry import remove_socket_folders
+from session.process.script import leave, run_in_background
 from session.wire import AddressBook, Identity, Wire
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.plan import Plan
-from surreal_like.script.context import leave, run_in_background
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pytest
 from session.config import Config
 from session.config.sections import sections_of
 from session.errors import ConfigError
+from session.process.script import current_context
 from surreal_like import (
     ConsoleMonitor,
     Env,
@@ -27,7 +28,6 @@ from surreal_like.env import make_env, make_vector_env
 from surreal_like.errors import SpecError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.sender import ExpSender
-from surreal_like.script.context import current_context
 from tests.api.parts import Doubled, MyEnv
 from tests.api.planned import end_script, looking_on, planned_script
 from tests.api.stage import Stage, experiment

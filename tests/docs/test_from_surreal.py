@@ -76,8 +76,3 @@ def test_names_had_from_the_top_are_the_objects_themselves() -> None:
 def test_another_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Agnet'"):
         surreal_like.__getattr__("Agnet")
-
-
-def test_every_name_has_a_home() -> None:
-    loaded_at_once = {"Config", "ConfigError", "StringEnum"}
-    assert set(surreal_like._HOMES) | loaded_at_once == set(surreal_like.__all__)

@@ -217,7 +217,7 @@ def test_a_script_without_a_planned_run_says_what_to_do(tmp_path: Path) -> None:
     code = textwrap.dedent(
         """
         from session.config.config import Config, apply_overrides
-        from surreal_like.script.context import script_context
+        from session.process.script import script_context
 
         script_context(Config({"folder": "nowhere"}), "agent")
         """

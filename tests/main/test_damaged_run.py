@@ -177,7 +177,7 @@ def test_what_looks_at_a_run_survives_damage(
     assert steps or path.name == "progress.jsonl"
 
 
-def resume(run: Path) -> surreal_like.Run | str:
+def resume(run: Path) -> Run | str:
     """Go on with the run for more steps; return the error of one that is refused."""
     longer = {"session_config.stop.env_steps": 2500}
     try:

@@ -17,8 +17,8 @@ from session.folder import RunFolder
 from session.process.heartbeat import Beat, write_beat
 from session.process.state import State
 from session.wire import AddressBook
+from surreal_like.coordinator.trial_reporter import CONTROL
 from surreal_like.tune import handle
-from surreal_like.tune.control import CONTROL
 from tests.main.conftest import Command
 
 FOLDER = Path("runs/mine")

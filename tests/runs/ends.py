@@ -42,12 +42,12 @@ from session.process.component import Component, Topology
 from session.process.context import Context, Launch
 from session.process.entry import run_service
 from session.process.heartbeat import read_beat
+from session.process.script import serve
 from session.process.service import Frame, Service
 from session.process.state import State
 from session.tensorplex.server import Tensorplex
 from session.wire import AddressBook
 from session.wire.contexts import make_context
-from surreal_like.script.context import serve
 from tests.session.tensorplex.reading import read
 
 FRAMES = 6
@@ -69,7 +69,7 @@ send(client)
 """
 COMPONENT = """
 from session.folder import RunFolder
-from surreal_like.script.context import script_context, this_is_agent
+from session.process.script import script_context, this_is_agent
 this_is_agent(agent)
 context = script_context(RunFolder(folder).read_config().session_config, "agent")
 send(context.tensorplex)

@@ -13,8 +13,8 @@ from main.cli import main
 from session.folder import RunFolder
 from surreal_like import load_policy, train
 from surreal_like.analysis.evaluate import evaluate
+from surreal_like.experiment.code import own_modules
 from surreal_like.experiment.resolve import resolve
-from surreal_like.run.own_code import own_modules
 
 SMALL = {
     "learner_config.replay": {"min_size": 64, "batch_size": 16, "capacity": 2000},

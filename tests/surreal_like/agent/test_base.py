@@ -18,8 +18,8 @@ from session.folder import RunFolder
 from session.launchers.launcher import write_run_files
 from session.loggerplex.client import Log
 from surreal_like import Agent, AgentMode
-from surreal_like.agent.actor_state import acting_of
 from surreal_like.errors import SpecError
+from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk
 from surreal_like.network.flat import read_flat
 from tests.surreal_like.agent.rig import (

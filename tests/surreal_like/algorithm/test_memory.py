@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from session.errors import ConfigError
+from surreal_like.algorithm.on_policy import see
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.analysis.evaluate import evaluate
 from surreal_like.dataflow.rows import View, parts_of, state_before
 from surreal_like.env.toy import Recall
-from surreal_like.learner.on_policy import see
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.policy import load_policy
 from tests.surreal_like.algorithm.unrolls import B, T, acted_batch, configs, make_obs, play, prepare

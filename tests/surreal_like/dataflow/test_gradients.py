@@ -36,9 +36,9 @@ from surreal_like.dataflow import (
     standardize,
     train_one_step,
 )
-from surreal_like.dataflow.gradients import compensated
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
+from surreal_like.learner.gradients import compensated
 from surreal_like.network.flat import load_flat, read_flat
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import Sampled

@@ -81,4 +81,4 @@ def test_a_vector_wrapper_passes_everything_on() -> None:
 def test_E8_names_are_found_in_the_package() -> None:
     assert surreal_like.env.GymAdapter is GymAdapter
     with pytest.raises(AttributeError, match="no attribute 'GymAdaptor'"):
-        _ = surreal_like.env.GymAdaptor
+        _ = getattr(surreal_like.env, "GymAdaptor")  # noqa: B009  (a type checker finds it)

@@ -14,11 +14,11 @@ import pytest
 import zmq
 
 from session.wire.codec import encode
-from surreal_like.agent.actor_state import acting_of
+from surreal_like.agent.wrapper import ExpSenderWrapper
 from surreal_like.env.vector import SyncVector
 from surreal_like.experience import sender
+from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.send_window import Kept, SenderWindow
-from surreal_like.experience.wrapper import ExpSenderWrapper
 from tests.surreal_like.agent.rig import Count, Rig, make_rig
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "chunks.json"

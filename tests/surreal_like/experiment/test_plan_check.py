@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from session.config import Config
+from session.config.named_code import find_plan
 from session.config.sections import sections_of
 from session.errors import ConfigError
 from surreal_like.algorithm.impala import Impala
 from surreal_like.algorithm.ppo import PPOLearner
 from surreal_like.algorithm.r2d2 import R2D2
-from surreal_like.algorithm.registry import find_plan
 from surreal_like.experiment.plan_check import check_plan
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.replay.sequence_replay import SequenceReplay

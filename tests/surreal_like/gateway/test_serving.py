@@ -18,10 +18,10 @@ from session.folder import RunFolder
 from session.stream.door import Encoding
 from session.stream.frame import FrameReader, framed
 from surreal_like import load_policy, train
+from surreal_like.experiment.checkpoints import checkpoints_named
 from surreal_like.experiment.resolve import resolve
 from surreal_like.gateway.payloads import decode, encode
 from surreal_like.gateway.serving import Server
-from surreal_like.run.checkpoints import checkpoints_named
 from tests.clock import HandClock
 from tests.polling import until
 

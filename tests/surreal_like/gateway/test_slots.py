@@ -13,10 +13,10 @@ import pytest
 
 from session.config import Config
 from session.config.defaults import BASE_SESSION_CONFIG
-from surreal_like.agent.actor_state import ActorState
+from surreal_like.agent.wrapper import ExpSenderWrapper
 from surreal_like.env.base import Step
 from surreal_like.env.vector import SyncVector
-from surreal_like.experience.wrapper import ExpSenderWrapper
+from surreal_like.experience.actor_state import ActorState
 from surreal_like.experience.writer import ChunkWriter
 from surreal_like.gateway.protocol import Protocol
 from surreal_like.gateway.slots import Advice, Slot

@@ -23,11 +23,11 @@ from session.wire import Address, AddressBook, Identity, Message, Wire
 from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, write_keys
 from session.wire.sockets import poll
+from surreal_like.experiment.code import file_hash
 from surreal_like.join.agents import further_line, join_line
 from surreal_like.join.client import Admission, Invitation, default_folder, request_admission
 from surreal_like.join.server import ENDPOINT, REQUESTS, JoinServer
 from surreal_like.join.tokens import Token, make_token
-from surreal_like.run.own_code import file_hash
 from tests.polling import until
 from tests.surreal_like.agent.rig import make_config
 
@@ -68,7 +68,7 @@ class Host:
     def _serve(self) -> None:
         while not self._ending:
             if not self.join_server.tick():
-                poll([self.join_server.socket], 0.01)
+                poll(self.join_server.wait_on(), 0.01)
 
     def again(self) -> None:
         """The parameter server dies and another one comes."""

@@ -13,9 +13,9 @@ from session.folder import RunFolder
 from surreal_like import load_policy, train
 from surreal_like.analysis.evaluate import evaluate
 from surreal_like.errors import DataError
+from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.experiment.resolve import resolve
 from surreal_like.policy.rollout_worker import RolloutWorker
-from surreal_like.run.checkpoints import whole_checkpoint
 
 OVERRIDES = {
     "learner_config.replay.min_size": 64,

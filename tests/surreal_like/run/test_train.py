@@ -24,6 +24,7 @@ from session.launchers.instruction import Event
 from surreal_like import train
 from surreal_like.algorithm.a3c import A3C
 from surreal_like.experience.chunk import GRADIENT
+from surreal_like.experiment.code import edited_files, keep_code, keep_package_list
 from surreal_like.experiment.machine import (
     check_memory,
     check_ports,
@@ -31,11 +32,9 @@ from surreal_like.experiment.machine import (
     replay_need,
 )
 from surreal_like.experiment.resolve import read_experiment, resolve
-from surreal_like.run.code_archive import keep_package_list
 from surreal_like.run.folder import experiment_name, held, new_path, newest_path
 from surreal_like.run.interrupts import Interrupts
 from surreal_like.run.observer import RunObserver
-from surreal_like.run.own_code import edited_files, keep_code
 from surreal_like.run.request import as_overrides
 from surreal_like.run.resume import changes, check_same, reached
 from surreal_like.run.train import Run

@@ -19,12 +19,12 @@ from session.loggerplex.server import Loggerplex
 from session.process.clock import WallClock
 from session.process.component import Component, Topology
 from session.process.context import Launch
+from session.process.script import serve
 from session.process.service import Frame
 from session.tensorplex.server import Tensorplex
 from session.wire.security import Security
 from surreal_like import LoggerplexClient, Telemetry, TensorplexClient
 from surreal_like.join.client import default_folder
-from surreal_like.script.context import serve
 from tests.polling import until
 from tests.session.tensorplex.reading import curves, read, scalars
 from tests.session.tensorplex.rig import MakeRig

@@ -12,8 +12,8 @@ from session.config import Config
 from session.errors import ConfigError
 from session.folder import RunFolder
 from surreal_like.coordinator.trial_reporter import TrialReporter
+from surreal_like.experiment.code import keep_file
 from surreal_like.experiment.resolve import resolve
-from surreal_like.run.own_code import keep_file
 from surreal_like.run.request import as_overrides
 from surreal_like.tune.halving import SuccessiveHalving
 from surreal_like.tune.score import number_at, score_of, without_score

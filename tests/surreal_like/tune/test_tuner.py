@@ -20,8 +20,8 @@ from session.launchers.backend import Exit
 from session.process.component import Component
 from session.process.heartbeat import Beat, write_beat
 from session.process.state import State
+from surreal_like.coordinator.trial_reporter import MEMORY_BYTES
 from surreal_like.tune import tuner as module
-from surreal_like.tune.beat import MEMORY_BYTES
 from surreal_like.tune.control import Reported
 from surreal_like.tune.slots import Slots
 from surreal_like.tune.state import Trial

@@ -13,11 +13,7 @@ import main.ps
 from session.config import Config
 from session.config.sections import sections_of
 from session.errors import UsageError
-from session.wire.sockets import PullSocket
-from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
-from surreal_like.experiment.topology import make_topology
-from surreal_like.run.plan import Plan
-from surreal_like.script.context import (
+from session.process.script import (
     at_leave,
     current_context,
     outside_a_run,
@@ -25,6 +21,10 @@ from surreal_like.script.context import (
     script_context,
     this_is_agent,
 )
+from session.wire.sockets import PullSocket
+from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
+from surreal_like.experiment.topology import make_topology
+from surreal_like.run.plan import Plan
 from tests.api.planned import end_script, looking_on, planned_script
 from tests.api.stage import experiment
 from tests.polling import until

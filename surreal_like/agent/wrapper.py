@@ -182,7 +182,7 @@ class ExpSenderWrapper(VectorWrapper):
 
     def _connected(self) -> SenderLink:
         if self._link is None:
-            from surreal_like.script.context import at_leave, script_context
+            from session.process.script import at_leave, script_context
 
             self._link = self._linked(script_context(self._session, "agent"))
             at_leave(self.close)

@@ -32,7 +32,7 @@ from surreal_like.dataflow import (
 )
 from surreal_like.dataflow.items import copied
 from surreal_like.learner.content import OPTIMIZER, Content, write_content
-from surreal_like.learner.generators import Generator, generators_of, restore_states, states_of
+from surreal_like.network.generators import Generator, generators_of, restore_states, states_of
 from surreal_like.policy import Policy, make_policy
 from surreal_like.policy.rollout_worker import RolloutWorker
 from surreal_like.replay.base import Replay

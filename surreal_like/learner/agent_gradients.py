@@ -15,11 +15,11 @@ from session.nest import Array
 from surreal_like.data.batch import Batch
 from surreal_like.data.timestep import StepType
 from surreal_like.dataflow.flow import Flow, Operator, Signal, generators_in
-from surreal_like.dataflow.gradients import compute_gradients
 from surreal_like.dataflow.items import Gradients
-from surreal_like.dataflow.sources import check_kind
-from surreal_like.dataflow.training import normalizing
 from surreal_like.errors import DataError
+from surreal_like.learner.gradients import compute_gradients
+from surreal_like.learner.operators import normalizing
+from surreal_like.learner.sources import check_kind
 from surreal_like.replay.client import Sampled
 from surreal_like.replay.gradient_replay import GRADIENT, ROWS
 

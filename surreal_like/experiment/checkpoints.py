@@ -9,8 +9,7 @@ from pathlib import Path
 
 from session.checkpoint import Checkpoints, Note, earlier_ones, read_state
 from session.errors import CheckpointError, UsageError
-from session.folder import RunFolder
-from surreal_like.run.folder import RUNS
+from session.folder import RUNS, RunFolder
 
 _NAMED = re.compile(r"(.+):(best(?:-\d+)?|latest|\d+)")
 

@@ -9,14 +9,21 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from session.config.config import Config
+from session.config.merge import shown
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, SurrealError
+
+if TYPE_CHECKING:
+    from session.folder import RunFolder
 
 # Names of the modules of the user's own files begin with this.
 OWN_FILE = "_algorithm_"
@@ -32,6 +39,25 @@ def split_place(word: str) -> tuple[str, str]:
         return word, ""
     place, _, name = word.rpartition(":")
     return (place, name) if place else (word, "")
+
+
+def in_snapshot(place: str, folder: RunFolder) -> str:
+    """Returns `file.py:name` with the copy of the file in the run's ``code/``, if there is one."""
+    path, name = split_place(place)
+    copy = folder.code / Path(path).name
+    if not (path.endswith(".py") and os.path.isfile(copy)):
+        return place
+    return f"{copy}:{name}" if name else str(copy)
+
+
+def with_kept_plan(config: Config, folder: RunFolder) -> Config:
+    """Returns the config with the execution plan of the run's ``code/``, if it is a file."""
+    plan = config.learner_config.execution_plan
+    if plan is None:
+        return config
+    config = config.copy()
+    config.learner_config.execution_plan = in_snapshot(plan, folder)
+    return config
 
 
 def named_places(config: Mapping[str, Any]) -> Iterator[str]:
@@ -230,3 +256,35 @@ def _shown(error: Exception) -> str:
         place = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})"
         trace = trace.tb_next
     return f"{type(error).__name__}: {error}{place}"
+
+
+def find_plan(name: str) -> Callable[[Any], Any]:
+    """Returns the function that `learner_config.execution_plan` names; errors of find_function."""
+    return find_function(name, "learner_config.execution_plan", "learner")
+
+
+def find_function(name: str, key: str, argument: str) -> Callable[[Any], Any]:
+    """Returns the function of one argument that a setting names.
+
+    Args:
+        name: `file.py:function` or `package.module:function`.
+        key: of the setting, for messages.
+        argument: name of the argument, for messages.
+
+    Raises ConfigError if there is none, if its module cannot be imported, or if it does not take
+    one argument.
+    """
+    found = load_callable(name, key)
+    check_arguments(f"{key} {name!r}", found, (argument,))
+    return found
+
+
+def check_arguments(what: str, function: Any, names: tuple[str, ...]) -> None:
+    """Raises ConfigError unless a function can be called with so many arguments."""
+    wanted = f"expected a function of ({', '.join(names)})"
+    if not callable(function):
+        raise ConfigError(f"{what} is {shown(function)}, {wanted}")
+    try:
+        inspect.signature(function).bind(*names)
+    except TypeError as error:
+        raise ConfigError(f"{what} takes other arguments ({error}), {wanted}") from None

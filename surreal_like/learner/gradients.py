@@ -13,8 +13,8 @@ import torch
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow.flow import PASSED, Operator, Signal
 from surreal_like.dataflow.items import Gradients, Joined, Trained, size_of
-from surreal_like.dataflow.training import LossFunction, Means, computed
 from surreal_like.errors import DataError
+from surreal_like.learner.operators import LossFunction, Means, computed
 
 if TYPE_CHECKING:
     from surreal_like.learner.base import Learner

@@ -17,12 +17,17 @@ from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.process.clock import CountedClock
 from surreal_like import train as train_run
+from surreal_like.experiment.checkpoints import (
+    checkpoint_of,
+    go_back_to,
+    start_with,
+    whole_checkpoint,
+)
 from surreal_like.experiment.resolve import resolve
 from surreal_like.learner.saver import Saver
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.network.module import Module
-from surreal_like.run.checkpoints import checkpoint_of, go_back_to, start_with, whole_checkpoint
 from surreal_like.run.request import RunRequest
 from surreal_like.run.resume import check_checkpoints
 from tests.session.made_run import made_line

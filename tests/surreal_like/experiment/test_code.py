@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from session.config import Config
+from session.config.named_code import in_snapshot, split_place
 from session.errors import ConfigError
 from session.folder import RunFolder
 from surreal_like import load_policy, train
+from surreal_like.experiment.checkpoints import checkpoint_of
+from surreal_like.experiment.code import keep_code, keep_file
 from surreal_like.experiment.resolve import resolve
 from surreal_like.join.agents import _experiment as joined_experiment
 from surreal_like.join.client import _write as write_admission
 from surreal_like.join.server import JoinServer, _NotAdmittedError
-from surreal_like.run.checkpoints import checkpoint_of
 from surreal_like.run.folder import experiment_name
-from surreal_like.run.named_code import split_place
-from surreal_like.run.own_code import in_snapshot, keep_code, keep_file
 from surreal_like.tune.tune_file import read_tune_file
 from tests.session.made_run import made_config
 

@@ -10,11 +10,11 @@ import pytest
 
 from main.cli import main
 from session.config import Config
+from session.config.named_code import split_place
 from session.errors import ConfigError
 from session.folder import RunFolder
 from surreal_like import evaluate, train
 from surreal_like.experiment.resolve import read_experiment, resolve
-from surreal_like.run.named_code import split_place
 from surreal_like.tune.tune_file import read_tune_file
 
 # One class or function of each kind, as a user writes them, all in one file.

@@ -17,12 +17,12 @@ from session.config import Config
 from session.errors import ConfigError, UsageError
 from session.process.context import Context
 from session.wire import Address, AddressBook
-from surreal_like.agent.actor_state import acting_of
+from surreal_like.agent.wrapper import ExpSenderWrapper
 from surreal_like.env.base import VectorEnv
 from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
 from surreal_like.experience import sender
-from surreal_like.experience.wrapper import ExpSenderWrapper
+from surreal_like.experience.actor_state import acting_of
 from tests.session.wire.rig import free_port
 from tests.surreal_like.agent.rig import Count, ReplayPeer, Rig, make_rig
 

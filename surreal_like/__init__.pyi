@@ -1,0 +1,51 @@
+"""Public names, and the modules that define them."""
+
+from session.config import Config as Config
+from session.config.defaults import BASE_ENV_CONFIG as BASE_ENV_CONFIG
+from session.config.defaults import BASE_LEARNER_CONFIG as BASE_LEARNER_CONFIG
+from session.config.defaults import BASE_SESSION_CONFIG as BASE_SESSION_CONFIG
+from session.config.string_enum import StringEnum as StringEnum
+from session.errors import ConfigError as ConfigError
+from surreal_like.agent.base import Agent as Agent
+from surreal_like.agent.mode import AgentMode as AgentMode
+from surreal_like.agent.wrapper import ExpSenderWrapper as ExpSenderWrapper
+from surreal_like.algorithm.base import Algorithm as Algorithm
+from surreal_like.algorithm.builder import build_algorithm as build_algorithm
+from surreal_like.analysis.evaluate import evaluate as evaluate
+from surreal_like.analysis.play import play as play
+from surreal_like.analysis.plot import plot as plot
+from surreal_like.env.base import Env as Env
+from surreal_like.env.base import VectorEnv as VectorEnv
+from surreal_like.env.base import Wrapper as Wrapper
+from surreal_like.env.check import check_env as check_env
+from surreal_like.env.frame_stack import FrameStack as FrameStack
+from surreal_like.env.gym_adapter import GymAdapter as GymAdapter
+from surreal_like.env.monitor import ConsoleMonitor as ConsoleMonitor
+from surreal_like.env.monitor import EvalTensorplexMonitor as EvalTensorplexMonitor
+from surreal_like.env.monitor import TrainingTensorplexMonitor as TrainingTensorplexMonitor
+from surreal_like.env.vector import make_vector_env as make_vector_env
+from surreal_like.learner.base import Learner as Learner
+from surreal_like.network.module import Module as Module
+from surreal_like.network.tensors import to_float_tensor as to_float_tensor
+from surreal_like.network.tensors import to_tensor as to_tensor
+from surreal_like.policy import load_policy as load_policy
+from surreal_like.policy import make_policy as make_policy
+from surreal_like.policy.rollout_worker import RolloutWorker as RolloutWorker
+from surreal_like.policy.worker_set import WorkerSet as WorkerSet
+from surreal_like.replay.base import Replay as Replay
+from surreal_like.replay.fifo_replay import FIFOReplay as FIFOReplay
+from surreal_like.replay.prioritized_replay import PrioritizedReplay as PrioritizedReplay
+from surreal_like.replay.tuple_replay import ExpTuple as ExpTuple
+from surreal_like.replay.tuple_replay import TupleReplay as TupleReplay
+from surreal_like.replay.uniform_replay import UniformReplay as UniformReplay
+from surreal_like.run.train import launch as launch
+from surreal_like.run.train import train as train
+from surreal_like.run.trainer import Trainer as Trainer
+from surreal_like.script.clients import LoggerplexClient as LoggerplexClient
+from surreal_like.script.clients import TensorplexClient as TensorplexClient
+from surreal_like.script.telemetry import Telemetry as Telemetry
+from surreal_like.tune import tune as tune
+
+__version__: str
+
+__all__: list[str]
