@@ -13,7 +13,7 @@ WORKERS ?=
 BIN := $(VENV)/bin
 PACKAGES := session surreal_like main
 CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
-# The data plane, in about ten minutes. Whole runs (run, curve), the bare wire and the like: by name.
+# The data plane, in about ten minutes. Whole runs and the like: by name.
 BENCH ?= storage replay parameters scale actor
 
 .PHONY: help train learn test test-all lint format bench image manifests clean
@@ -26,7 +26,7 @@ help:
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
 	@echo 'make bench     the data plane and its peers        make clean   remove caches and builds, not runs or $(VENV)'
 	@echo 'make image     the image of all pods: IMAGE=name:tag TARGET=cpu|cuda IMAGE_EXTRAS=atari IMAGE_PACKAGES=...'
-	@echo 'make manifests write k8s/ anew from configs/'
+	@echo 'make manifests write the overlays of k8s/ anew from configs/, and each in one file'
 
 train: $(VENV)/.installed
 	@$(BIN)/surreal-like train configs/cartpole_dqn.yaml $(ARGS)

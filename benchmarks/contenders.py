@@ -83,11 +83,11 @@ class Ours:
         """Returns the size of one row of a batch at the learner, in bytes."""
         return float(self._learner.ask("batches", per_request=1, seconds=0.0, least=1)["row_bytes"])
 
-    def both(self, per_request: int, do: str, **shape: Any) -> tuple[float, float]:
+    def both(self, per_request: int, do: str, **shape: Any) -> dict[str, float]:
         """Inserts and samples at the same time; returns rows per second in and out."""
         self._learner.start("batches", per_request=per_request, seconds=self._seconds)
         into = rate(self._sender.ask(do, **shape, seconds=self._seconds))
-        return into, rate(self._learner.finish())
+        return {"in": into, "out": rate(self._learner.finish())}
 
 
 class Reverb:
@@ -135,11 +135,11 @@ class Reverb:
         del words["table"]
         return rate(self._reader.ask("prioritized", **words, update=update))
 
-    def both(self, table: str, chunk: int, in_flight: int, workers: int) -> tuple[float, float]:
+    def both(self, table: str, chunk: int) -> dict[str, float]:
         """Inserts and samples at the same time; returns items per second in and out."""
-        self._reader.start("sample", **self._reading(table, in_flight, workers))
+        self._reader.start("sample", **self._reading(table, 512, 2))
         into = self.into(table, chunk)
-        return into, rate(self._reader.finish())
+        return {"in": into, "out": rate(self._reader.finish())}
 
 
 def best(options: Mapping[str, Callable[[], float]]) -> str:
@@ -190,15 +190,10 @@ def reverb_both(reverb: Reverb, table: str, chunks: tuple[int, ...] = (1, 10)) -
     """Reverb's writer and dataset at once; the chunk length has the highest product of rates."""
 
     def product(chunk: int) -> float:
-        into, out = reverb.both(table, chunk, 512, 2)
-        return into * out
+        found = reverb.both(table, chunk)
+        return found["in"] * found["out"]
 
     options = {str(chunk): partial(product, chunk) for chunk in chunks}
     chunk = int(best(options))
-
-    def once() -> Mapping[str, float]:
-        into, out = reverb.both(table, chunk, 512, 2)
-        return {"in": into, "out": out}
-
     did = f"writer with chunk_length {chunk} of {chunks}, dataset with 512 in flight, 2 workers"
-    return Side("reverb", f"Reverb, {table}", did, once)
+    return Side("reverb", f"Reverb, {table}", did, partial(reverb.both, table, chunk))

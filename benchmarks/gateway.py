@@ -15,19 +15,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from itertools import count
 from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE / "ours"))
 
 from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
-from gateway_load import Connection, Sample, Way, resident_bytes  # noqa: E402
+from gateway_load import Connection, Sample, Way  # noqa: E402
 from gateway_load import measure as load  # noqa: E402
 from gateway_runs import runs  # noqa: E402
 from gateway_servers import (  # noqa: E402
@@ -56,7 +58,7 @@ IMAGE = (84, 84, 4)
 IDLE = 64
 # Clients of the only published figure of such a server.
 PUBLISHED = 32
-ASKS, ECHOED = Way(), Way(greets=False)
+ASKS = Way()
 # Rows are recorded, the learner waits.
 IDLE_LEARNER = "learner_config.replay={capacity: 4_000_000, min_size: 4_000_000}"
 NO_THINKING = (
@@ -129,6 +131,28 @@ def batch_of(server: Server, clients: int, way: Way = ASKS) -> float:
     return server.batch
 
 
+def servers_of(
+    given: Given, stack: ExitStack, ours: Server, way: Way = ASKS
+) -> dict[str, Callable[[int], Sample]]:
+    """Starts the echoes beside a gateway; returns the measurement of each, of so many clients.
+
+    Args:
+        given: the command line.
+        stack: closes the processes.
+        ours: the gateway.
+        way: of the requests; gRPC has those of CartPole.
+    """
+    echoed = stack.enter_context(process_of(echo))
+    found: dict[str, Callable[[int], Sample]] = {
+        "gateway": partial(asked, ours, given.seconds, way=way),
+        "echo": partial(asked, echoed, given.seconds, way=replace(way, greets=False)),
+    }
+    if way is ASKS and "gRPC" not in given.left_out:
+        grpc = stack.enter_context(process_of(grpc_echo))
+        found["grpc"] = partial(measure_grpc, grpc, seconds=given.seconds)
+    return found
+
+
 def constant(values: Mapping[str, float]) -> Callable[[], Mapping[str, float]]:
     """Returns the rounds of a side that is not measured here."""
     return lambda: values
@@ -137,19 +161,10 @@ def constant(values: Mapping[str, float]) -> Callable[[], Mapping[str, float]]:
 def answers(given: Given) -> list[Found]:
     """Measures latency and steps per second, and the latency of clients that think."""
     with ExitStack() as stack:
-        echoed = stack.enter_context(process_of(echo))
-        has_grpc = "gRPC" not in given.left_out
-        grpc = stack.enter_context(process_of(grpc_echo)) if has_grpc else echoed
         ours = stack.enter_context(training(given.folder / "idle", [IDLE_LEARNER]))
-        few = [number for number in COUNTS if number <= GRPC_MOST and has_grpc]
-        turn = Turn(
-            {
-                "gateway": partial(asked, ours, given.seconds),
-                "echo": partial(asked, echoed, given.seconds, way=ECHOED),
-                "grpc": partial(measure_grpc, grpc, seconds=given.seconds),
-            },
-            {"gateway": COUNTS, "echo": COUNTS, "grpc": few},
-        )
+        servers = servers_of(given, stack, ours)
+        few = [number for number in COUNTS if number <= GRPC_MOST and "grpc" in servers]
+        turn = Turn(servers, {"gateway": COUNTS, "echo": COUNTS, "grpc": few})
         sides = [
             Side(
                 "gateway",
@@ -183,21 +198,15 @@ def answers(given: Given) -> list[Found]:
         return [
             part(found, "Time to an answer", "milliseconds", "less", (" p50", " p99")),
             part(found, "Steps of all clients", "steps/s", "more", (" steps",)),
-            paced(given, ours, echoed),
+            paced(given, stack, ours),
         ]
 
 
-def paced(given: Given, ours: Server, echoed: Server) -> Found:
+def paced(given: Given, stack: ExitStack, ours: Server) -> Found:
     """Measures clients that ask 30 times a second."""
-    seconds = max(1.0, given.seconds)
-    counts = {"gateway": (32, 256), "echo": (32, 256)}
-    turn = Turn(
-        {
-            "gateway": partial(asked, ours, seconds, way=Way(pause=PACED_SECONDS)),
-            "echo": partial(asked, echoed, seconds, way=Way(greets=False, pause=PACED_SECONDS)),
-        },
-        counts,
-    )
+    longer = replace(given, seconds=max(1.0, given.seconds))
+    servers = servers_of(longer, stack, ours, Way(pause=PACED_SECONDS))
+    turn = Turn(servers, {"gateway": (32, 256), "echo": (32, 256)})
     sides = [
         Side("gateway", "surreal_like", "as above", turn.of("gateway")),
         Side("echo", "epoll echo", "as above", turn.of("echo")),
@@ -215,24 +224,13 @@ def paced(given: Given, ours: Server, echoed: Server) -> Found:
 def cost(given: Given) -> list[Found]:
     """Measures the processor time per step of a gateway whose run trains."""
     with ExitStack() as stack:
-        echoed = stack.enter_context(process_of(echo))
-        has_grpc = "gRPC" not in given.left_out
-        grpc = stack.enter_context(process_of(grpc_echo)) if has_grpc else echoed
         ours = stack.enter_context(training(given.folder / "training", []))
         layers = [torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU()]
         network = torch.nn.Sequential(*layers, torch.nn.Linear(64, 2))
-        servers = floored(
-            {
-                "gateway": partial(asked, ours, given.seconds),
-                "echo": partial(asked, echoed, given.seconds, way=ECHOED),
-                "grpc": partial(measure_grpc, grpc, seconds=given.seconds),
-            },
-            partial(batch_of, ours),
-            network,
-            (4,),
-            torch.float32,
-        )
-        turn = Turn(servers, {"gateway": TRAINED, "floor": (32, 256), "grpc": (32,) * has_grpc})
+        servers = servers_of(given, stack, ours)
+        few = (32,) * ("grpc" in servers)
+        servers = floored(servers, partial(batch_of, ours), network, (4,), torch.float32)
+        turn = Turn(servers, {"gateway": TRAINED, "floor": (32, 256), "grpc": few})
         sides = [
             Side("gateway", "surreal_like", "training CartPole by DQN", turn.of("gateway")),
             Side("floor", "epoll echo + forward pass", "2 x 64, same mean batch", turn.of("floor")),
@@ -314,14 +312,15 @@ def doors(given: Given) -> list[Found]:
 
 def idle(given: Given, server: Server) -> Found:
     """Measures the memory of sessions that wait."""
+    process = psutil.Process(server.pid)
     with ExitStack() as stack:
 
         def grown() -> float:
-            before = resident_bytes(server.pid)
+            before = process.memory_info().rss
             for _ in range(IDLE):
                 each = Connection(server.port)
                 stack.callback(each.leave, says_bye=True)
-            return max(0.01, (resident_bytes(server.pid) - before) / IDLE / 1024)
+            return max(0.01, (process.memory_info().rss - before) / IDLE / 1024)
 
         side = Side("idle", "surreal_like", "after hello and reset", grown)
         lines = [Line(f"{IDLE} more sessions", "idle", (), "64, and their rows")]
@@ -338,22 +337,11 @@ def images(given: Given) -> list[Found]:
         "learner_config.model={hidden_sizes: [], head_sizes: [512]}",
     ]
     with ExitStack() as stack:
-        echoed = stack.enter_context(process_of(echo))
         ours = stack.enter_context(training(given.folder / "images", words))
         network = torch.nn.Sequential(CNN(IMAGE), torch.nn.Linear(512, 2))
-        obs = np.zeros(IMAGE, np.uint8)
-        servers = floored(
-            {
-                "gateway": partial(asked, ours, given.seconds, way=Way(observation=obs)),
-                "echo": partial(
-                    asked, echoed, given.seconds, way=Way(observation=obs, greets=False)
-                ),
-            },
-            partial(batch_of, ours, way=Way(observation=obs)),
-            network,
-            IMAGE,
-            torch.uint8,
-        )
+        way = Way(observation=np.zeros(IMAGE, np.uint8))
+        batch = partial(batch_of, ours, way=way)
+        servers = floored(servers_of(given, stack, ours, way), batch, network, IMAGE, torch.uint8)
         turn = Turn(servers, {"gateway": (16,), "floor": (16,)})
         sides = [
             Side("gateway", "surreal_like", "acts and records rows", turn.of("gateway")),

@@ -12,13 +12,12 @@ import struct
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from machine import cpu_of
 
-from session.stream.door import Encoding
-from session.stream.frame import framed
+from session.stream.door import Encoding, framed
 from surreal_like.gateway.payloads import decode, encode
 
 WAIT = 0.1
@@ -50,20 +49,6 @@ def sample_of(latencies: list[float], passed: float, cpu_seconds: float, streams
         return Sample(0.0, cpu_seconds, math.inf, math.inf)
     half, most = ordered[count // 2], ordered[min(count - 1, int(0.99 * count))]
     return Sample(streams * count / passed, cpu_seconds / count, half, most)
-
-
-def cpu_of(pid: int) -> float:
-    """Returns the processor time of all threads of a process so far in seconds."""
-    nanoseconds = 0
-    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        nanoseconds += int(path.read_text().split()[0])
-    return nanoseconds / 1e9
-
-
-def resident_bytes(pid: int) -> int:
-    """Returns the memory of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)

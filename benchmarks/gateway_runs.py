@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from compare import Found, Group, Line, Side, measure
 from gateway_servers import ROOT, free_port
 from setting import Given
+from whole import result_of
 
 # Rounds are seeds.
 ROUNDS = 3
@@ -34,11 +33,8 @@ for thread in threads:
 
 def one(given: Given, name: str, seed: int, words: list[str]) -> dict[str, Any]:
     """Trains until the goal; returns the result."""
-    folder = given.folder / f"{name}-{seed}"
-    command = [sys.executable, "-P", "-m", "main.cli", "train", str(ROOT / "configs" / CONFIG)]
-    command += ["--quiet", "--folder", str(folder), "--seed", str(seed)]
-    subprocess.run([*command, *words], stdout=subprocess.DEVNULL, check=False)
-    return dict(json.loads((Path(folder) / "result.json").read_text()))
+    config = str(ROOT / "configs" / CONFIG)
+    return result_of(config, *words, seed=seed, folder=given.folder / f"{name}-{seed}")
 
 
 def by_agents(given: Given, seed: int) -> dict[str, Any]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import select
-import signal
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,11 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from compare import seconds_per_call
-from gateway_load import FILL, Sample, cpu_of, request_head, sample_of
+from gateway_load import FILL, Sample, request_head, sample_of
+from machine import cpu_of
+from whole import training as started
 
 from session.process.heartbeat import read_beats
-from session.stream.door import Encoding
-from session.stream.frame import FrameReader, framed
+from session.stream.door import Encoding, FrameReader, framed
 from surreal_like.gateway.payloads import encode
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -215,21 +214,13 @@ def training(folder: Path, words: Sequence[str]) -> Iterator[Server]:
         "session_config.stop={seconds: 36000}",
     )
     config = str(ROOT / "configs" / "cartpole_remote.yaml")
-    command = (sys.executable, "-P", "-m", "main.cli", "train")
-    process = subprocess.Popen(
-        [*command, config, "--quiet", "--folder", str(folder), *fixed, *words],
-        stdout=subprocess.DEVNULL,
-    )
-    try:
+    with started(config, *fixed, *words, folder=folder) as process:
         deadline = time.monotonic() + START_SECONDS
         while not (beat := read_beats(folder / "alive").get("gateway-0")) or not beat.ready:
             if time.monotonic() > deadline or process.poll() is not None:
                 raise SystemExit("the run does not start")
             time.sleep(0.1)
         yield Server(port, beat.pid, folder)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait()
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from gateway_load import FILL, Crowd, resident_bytes
+from gateway_load import FILL, Crowd
 from gateway_servers import Server, training
 from machine import machine, spread, write_result
-from tables import amount, provenance
+from tables import OF_RATES, amount, grid, load_before, provenance
 
 # Sessions per second that end, each replaced by a new one.
 RENEWALS = 8.0
@@ -25,9 +25,6 @@ FLAT = {
     "cpu_us": "its processor time per step [us]",
     "steps_per_second": "steps/s",
 }
-_HEAD = """\
-| what | first third | last third | ratio of medians |
-|---|---|---|---|"""
 
 
 def soak(folder: Path, minutes: float, clients: int) -> None:
@@ -52,6 +49,7 @@ def rows(server: Server, minutes: float, clients: int) -> Iterator[dict[str, flo
     """Yields what was seen in each minute; in at least three parts, if there are fewer minutes."""
     parts = max(3, round(minutes))
     seconds = 60 * minutes / parts
+    process = psutil.Process(server.pid)
     with Crowd(server.port, server.pid, clients, renewals=RENEWALS) as crowd:
         # Fills batches, and is not counted.
         crowd.drive(FILL * seconds)
@@ -60,8 +58,8 @@ def rows(server: Server, minutes: float, clients: int) -> Iterator[dict[str, flo
             yield {
                 "minutes": round(part * seconds / 60, 2),
                 "sessions": crowd.begun,
-                "memory_mib": round(resident_bytes(server.pid) / 2**20, 2),
-                "descriptors": psutil.Process(server.pid).num_fds(),
+                "memory_mib": round(process.memory_info().rss / 2**20, 2),
+                "descriptors": process.num_fds(),
                 "p50_ms": round(1e3 * sample.p50_seconds, 2),
                 "p99_ms": round(1e3 * sample.p99_seconds, 2),
                 "cpu_us": round(1e6 * sample.cpu_seconds, 2),
@@ -72,14 +70,12 @@ def rows(server: Server, minutes: float, clients: int) -> Iterator[dict[str, flo
 def soak_table(found: Mapping[str, Any]) -> str:
     """Formats a line for each quantity: medians and spans of the first and the last third."""
     seen: Sequence[Mapping[str, float]] = found["gateway_soak"]
-    lines = [_HEAD]
+    third, lines = len(seen) // 3, []
     for key, what in FLAT.items():
-        third = len(seen) // 3
         first, last = (spread([row[key] for row in part]) for part in (seen[:third], seen[-third:]))
         ratio = last["median"] / first["median"]
-        lines.append(f"| {what} | {amount(first)} | {amount(last)} | {ratio:.3f} |")
-    versions = {name: found["machine"]["versions"][name] for name in ("numpy", "pyzmq", "torch")}
+        lines.append((what, amount(first), amount(last), f"{ratio:.3f}"))
+    table = grid(("what", "first third", "last third", "ratio of medians"), lines)
     text = f"{found['clients']} clients, {seen[-1]['sessions']:,} sessions in "
-    text += f"{seen[-1]['minutes']:g} minutes. {provenance(found['machine'], versions)} "
-    text += f"Load of the machine before it: {found['load']:.1f}."
-    return "\n".join([*lines, "", text])
+    text += f"{seen[-1]['minutes']:g} minutes. {provenance(found['machine'], OF_RATES)}"
+    return f"{table}\n\n{text} {load_before(found)}"

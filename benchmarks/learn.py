@@ -13,22 +13,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from learned import LEARNED_CRITERION, learned_table
 from machine import machine, spread, write_result
-from run import seeds_of
+from setting import add_seeds, run_folders, seeds_of
+from tables import LEARNED_CRITERION, learned_table
+from whole import RunFailed, result_of
 
 from session.config import Config
-from session.folder import RunFolder
 
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs"
@@ -121,27 +118,17 @@ def one_run(wanted: Row, seed: int, folder: Path) -> dict[str, Any]:
         SystemExit: the run has failed; the message names it.
     """
     config = CONFIGS / f"{wanted.config}.yaml"
-    command = [sys.executable, "-P", "-m", "main.cli", "train", str(config), *wanted.overrides]
-    command += ["--quiet", "--folder", str(folder), "--seed", str(seed)]
-    load = os.getloadavg()[0]
-    began = time.monotonic()
-    limit = float(Config.load_file(config).session_config.stop.seconds) + GRACE_SECONDS
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=limit,
-        check=False,
-    )
-    passed = time.monotonic() - began
-    result = RunFolder(folder).read_result()
-    if result is None or result["status"] != "stopped":
-        raise SystemExit(f"{wanted.name}, seed {seed}: {done.stderr.strip() or result}")
+    load, began = os.getloadavg()[0], time.monotonic()
+    stop = Config.load_file(config).session_config.stop
+    limit = max(float(stop.seconds), wanted.at_most_seconds) + GRACE_SECONDS
+    try:
+        result = result_of(str(config), *wanted.overrides, seed=seed, folder=folder, seconds=limit)
+    except RunFailed as error:
+        raise SystemExit(f"{wanted.name}, seed {seed}: {error}") from None
     return {
         "seed": seed,
         "load_before": round(load, 2),
-        "command_seconds": round(passed, 2),
+        "command_seconds": round(time.monotonic() - began, 2),
         **outcome_of(result),
     }
 
@@ -226,18 +213,14 @@ def main() -> int:
     names = [each.name for each in ROWS]
     usual = [name for name in names if name not in LONG]
     parser.add_argument("--rows", nargs="+", choices=names, default=usual, metavar="ROW")
-    parser.add_argument("--seeds", default="101..103", help="1..5 or 1,4,9: one run for each")
+    add_seeds(parser, "101..103")
     parser.add_argument("--name", default="learn", help="of the file with the results")
     parser.add_argument("--keep", type=Path, help="folder for the run folders, which stay there")
     given = parser.parse_args()
     rows = [each for each in ROWS if each.name in given.rows]
     check_goals(rows)
-    keep = given.keep or Path(tempfile.mkdtemp(prefix="sl-bench-"))
-    try:
-        found = measure(rows, seeds_of(given.seeds), keep.resolve())
-    finally:
-        if given.keep is None:
-            shutil.rmtree(keep)
+    with run_folders(given.keep) as folder:
+        found = measure(rows, seeds_of(given.seeds), folder)
     kept = {"machine": machine(), "criterion": LEARNED_CRITERION, "learned": found}
     write_result(given.name, kept)
     print(learned_table(kept))

@@ -27,7 +27,7 @@ from setting import Given, arguments  # noqa: E402
 from systems import NO_GOAL, load  # noqa: E402
 from whole import After, RunFailed, ours  # noqa: E402
 
-from session.process.malloc import keep_freed_memory  # noqa: E402
+from session.process.entry import keep_freed_memory  # noqa: E402
 from surreal_like.data.batch import Batch  # noqa: E402
 
 ALONE = ("cartpole_dqn", "pendulum_sac", "cartpole_ppo", "cartpole_impala", "pong_impala")

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -51,6 +52,12 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.machine()
+
+
+def cpu_of(pid: int) -> float:
+    """Returns the processor time of a process so far in seconds; /proc has it in hundredths."""
+    # Linux's clock of a process.
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def spread(values: list[float]) -> dict[str, float]:

@@ -20,10 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -32,10 +29,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from environments import PACKAGES, install
 from learn import CONFIGS, Row, holds, one_run
-from learned import LEARNED_CRITERION, loads, milestones_table, provenance
 from machine import machine
-from run import seeds_of
+from setting import add_scratch, add_seeds, run_folders, seeds_of
+from tables import LEARNED_CRITERION, learned_on, loads, milestones_table
+from whole import RunFailed, run_script
 
 from session.config import Config
 from session.config.defaults import BASE_SESSION_CONFIG
@@ -45,9 +44,6 @@ from surreal_like.run.request import RunRequest
 from surreal_like.statistics import iqm
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE / "peers"))
-from environments import PACKAGES, install  # noqa: E402
-
 # Game of MinAtar -> channels of its pictures, actions.
 GAMES: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
@@ -173,16 +169,11 @@ def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
     """
     experiment = json.dumps(peer_experiment(row))
     load, began = os.getloadavg()[0], time.monotonic()
-    done = subprocess.run(
-        [python, str(HERE / "peers" / "sb3_budget.py"), experiment, str(seed)],
-        capture_output=True,
-        text=True,
-        timeout=4 * row.at_most_seconds,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{row.name}, seed {seed}: {done.stderr.strip()}")
-    found = json.loads(done.stdout.strip().splitlines()[-1])
+    limit = 4 * row.at_most_seconds
+    try:
+        found = run_script(python, "sb3_budget.py", experiment, str(seed), seconds=limit)
+    except RunFailed as error:
+        raise SystemExit(f"{row.name}, seed {seed}: {error}") from None
     _write_peer(RunFolder(folder), row, seed, found.pop("curve"))
     return {
         "seed": seed,
@@ -296,7 +287,7 @@ def document(found: Mapping[str, Any]) -> str:
     lines = [milestones_table(rows), ""]
     for row in rows:
         runs = row["runs"]
-        measured_by = provenance(runs[-1]["machine"], sorted(run["seed"] for run in runs))
+        measured_by = learned_on(runs[-1]["machine"], sorted(run["seed"] for run in runs))
         lines.append(f"* {measured_by} {loads(runs)}")
     return "\n".join(lines)
 
@@ -308,13 +299,12 @@ def main() -> int:
         epilog=f"criterion: {LEARNED_CRITERION}",
     )
     parser.add_argument("--rows", nargs="+", required=True, metavar="ROW", help="or a config")
-    parser.add_argument("--seeds", default="101..105", help="1..5 or 1,4,9: one run for each")
+    add_seeds(parser, "101..105")
     # A run has several processes; two runs at a time take longer each.
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; default: 1")
     parser.add_argument("--hours", type=float, help="start nothing more after that")
     parser.add_argument("--peer", action="store_true", help=f"also runs of {PEER}")
-    scratch = Path(tempfile.gettempdir()) / "surreal-like-peers"
-    parser.add_argument("--scratch", type=Path, default=scratch, help="folder of its packages")
+    add_scratch(parser)
     parser.add_argument("--name", default="milestones", help="of the file with the results")
     parser.add_argument("--keep", type=Path, help="folder for the run folders, which stay there")
     given = parser.parse_args()
@@ -326,22 +316,16 @@ def main() -> int:
     kept: Kept = json.loads(path.read_text())["milestones"] if path.exists() else []
     prints = {row.name: fingerprint(row) for row in rows}
     until = time.monotonic() + 3600 * given.hours if given.hours is not None else float("inf")
-    keep = given.keep or Path(tempfile.mkdtemp(prefix="sl-bench-"))
     failed = False
-    try:
+    with run_folders(given.keep) as folder:
         runs = left(rows, seeds_of(given.seeds), kept, prints)
-        for row, seed, found in measured(
-            runs, keep.resolve(), jobs=given.jobs, until=until, python=python
-        ):
+        for row, seed, found in measured(runs, folder, jobs=given.jobs, until=until, python=python):
             failed |= found is None
             if found is not None:
                 kept.append({"row": row.name, "fingerprint": prints[row.name], **found})
                 kept[-1] |= {"machine": machine(), "jobs": given.jobs}
                 path.write_text(json.dumps({"milestones": kept}, indent=2) + "\n")
                 print(json.dumps({"row": row.name, "seed": seed}), file=sys.stderr, flush=True)
-    finally:
-        if given.keep is None:
-            shutil.rmtree(keep)
     table = table_rows(rows, kept, prints)
     print(milestones_table(table))
     return int(failed or not all(each["passed"] for each in table))

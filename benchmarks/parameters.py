@@ -49,7 +49,7 @@ class Bench:
         python = sys.executable
         self._bare = stack.enter_context(Worker(python, fetching, "dealer", address))
         self._agent = stack.enter_context(Worker(python, fetching, folder, "agent-0"))
-        self._learner = stack.enter_context(Worker(python, str(OURS / "publishing.py"), folder))
+        self._learner = stack.enter_context(Worker(python, fetching, folder, "learner"))
         self.size_bytes = int(self._learner.ask("publish")["size_bytes"])
         time.sleep(1.0)
         # The server may have started after the first publication.

@@ -27,15 +27,14 @@ from contenders import (
     reverb_in,
     reverb_out,
 )
-from frames import ATARI_CAPACITY, atari
 from rows import make_columns, row_bytes
 from setting import Given, arguments
 from steps import STACK
 from worker import WorkerFailed
 
-from session.config.defaults import BASE_ENV_CONFIG
-
-PRIORITIZED = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
+ATARI_CAPACITY = 20_000
+STACKS_BYTES = 2 * STACK * 84 * 84
+PRIORITIZED = "PrioritizedReplay"
 
 
 def small_in(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
@@ -133,19 +132,12 @@ def small_out(given: Given, ours: Mapping[int, Ours], reverb: Reverb | None) -> 
 
 def small_both(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
     """Measures small rows in and out at once."""
-
-    def run(do: str, **shape: Any) -> Callable[[], Mapping[str, float]]:
-        def once() -> Mapping[str, float]:
-            into, out = ours.both(8, do, kind="small", **shape)
-            return {"in": into, "out": out}
-
-        return once
-
+    run = partial(ours.both, 8, kind="small", num_envs=8)
     steps = "ExpSenderWrapper.step(), chunks 100 x 8; ReplayClient, eight batches per request"
     chunks = "ExpSender.send() of chunks 100 x 8 made before; the same reader"
     sides = [
-        Side("steps", "surreal_like", steps, run("steps", num_envs=8)),
-        Side("chunks", "surreal_like", chunks, run("chunks", length=100, num_envs=8)),
+        Side("steps", "surreal_like", steps, partial(run, "steps")),
+        Side("chunks", "surreal_like", chunks, partial(run, "chunks", length=100)),
     ]
     if reverb is not None:
         sides.append(reverb_both(reverb, "packed"))
@@ -212,6 +204,81 @@ def prioritized(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
     )
 
 
+def stacked(
+    run: Callable[[], float | Mapping[str, float]],
+) -> Callable[[], float | Mapping[str, float]]:
+    """Converts rates of rows to bytes per second of the two stacks in a transition."""
+
+    def once() -> float | Mapping[str, float]:
+        found = run()
+        if isinstance(found, Mapping):
+            return {name: value * STACKS_BYTES for name, value in found.items()}
+        return found * STACKS_BYTES
+
+    return once
+
+
+def atari(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
+    """Measures stacks of four frames: in, out, and both at once.
+
+    Raises:
+        RuntimeError: the batches hold no stacks; their rate would be meaningless.
+    """
+    row_bytes = ours.row_bytes_out()
+    if row_bytes < STACKS_BYTES:
+        raise RuntimeError(
+            f"rows of {row_bytes:g} bytes at the learner, stacks have {STACKS_BYTES}"
+        )
+    shape: dict[str, Any] = {"kind": "atari", "length": 32, "num_envs": 8}
+    both = partial(ours.both, 1, "chunks", **shape)
+    sends = "ExpSender.send() of chunks 32 x 8 made before, each frame once; until acked"
+    reads = f"ReplayClient, batches of {BATCH_SIZE}, one per request; stacks made when sampling"
+    sides = [
+        Side("alone in", "surreal_like", sends, stacked(partial(ours.into, "chunks", **shape))),
+        Side("alone out", "surreal_like", reads, stacked(partial(ours.out, 1))),
+        Side("both", "surreal_like", f"{sends}; {reads}", stacked(both)),
+    ]
+    names = ("frames once", "stacks") if reverb is not None else ()
+    if reverb is not None:
+        sides += [side for name in names for side in reverb_atari(reverb, name)]
+    lines = [
+        Line(what, key, tuple(f"{name} {key}" for name in names), "1 x, aim 2 x")
+        for what, key in (
+            ("in", "alone in"),
+            ("out", "alone out"),
+            ("in, both at once", "both in"),
+            ("out, both at once", "both out"),
+        )
+    ]
+    about = (
+        f"Gray frames 84 x 84, 7,056 bytes; a transition is two stacks of four, "
+        f"{STACKS_BYTES:,} bytes, however they are stored and sent; {ATARI_CAPACITY:,} rows kept "
+        f"(Reverb 4,000), batches of {BATCH_SIZE}, uniform, 1-step."
+    )
+    return measure(Group("Atari frames", "bytes/s", "more", about, sides, lines), given.rounds)
+
+
+def reverb_atari(reverb: Reverb, name: str) -> list[Side]:
+    """Reverb with each frame appended once, or with both stacks in each item."""
+    table = {"frames once": "atari_frames", "stacks": "atari_stacks"}[name]
+    chunks = (1, 5) if name == "frames once" else (1,)
+    reverb.fill(table, chunks[-1], 2000)
+    chunk = int(best({str(each): partial(reverb.into, table, each) for each in chunks}))
+    label = f"Reverb, {name}"
+    did = (
+        "trajectory_writer, items over the last five frames"
+        if name == "frames once"
+        else "client.writer, items with both stacks"
+    )
+    did += f", chunks of {chunk} of {chunks}; dataset with 512 in flight, 2 workers"
+    into, out = partial(reverb.into, table, chunk), partial(reverb.out, table, 512, 2)
+    return [
+        Side(f"{name} alone in", label, did, stacked(into)),
+        Side(f"{name} alone out", label, did, stacked(out)),
+        Side(f"{name} both", label, did, stacked(partial(reverb.both, table, chunk))),
+    ]
+
+
 def main() -> None:
     """Measures, prints the tables and writes the results."""
     with arguments(__doc__, "reverb") as given, ExitStack() as stack:
@@ -233,16 +300,13 @@ def main() -> None:
             small_both(given, one, reverb),
             prioritized(given, by_priority, reverb),
         ]
-        if "frame_stack" in BASE_ENV_CONFIG:
-            changes = {
-                "env_config.frame_stack": STACK,
-                "learner_config.replay.capacity": ATARI_CAPACITY,
-            }
-            frames = Ours(given, stack, "frames", changes)
-            frames.fill(kind="atari", length=32, num_envs=8)
-            groups.append(atari(given, frames, reverb))
-        else:
-            given.left_out["Atari frames"] = "no env_config.frame_stack in this version"
+        changes = {
+            "env_config.frame_stack": STACK,
+            "learner_config.replay.capacity": ATARI_CAPACITY,
+        }
+        frames = Ours(given, stack, "frames", changes)
+        frames.fill(kind="atari", length=32, num_envs=8)
+        groups.append(atari(given, frames, reverb))
         keep("replay", groups, given.versions, given.left_out)
 
 

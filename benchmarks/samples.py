@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,16 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from learn import CONFIGS, GRACE_SECONDS, outcome_of
-from learned import LEARNED_CRITERION, samples_table
+import learn
+from environments import install, versions
 from machine import machine, spread, write_result
-from run import seeds_of
-
-from session.folder import RunFolder
-
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE / "peers"))
-from environments import install, versions  # noqa: E402
+from setting import add_scratch, add_seeds, seeds_of
+from tables import LEARNED_CRITERION, samples_table
+from whole import RunFailed, run_script
 
 TIMEOUT_SECONDS = 1200.0
 WANTED = 1.25
@@ -77,43 +72,20 @@ ROWS = (
 
 def ours(wanted: Row, seed: int) -> dict[str, Any]:
     """Runs ours once, in fresh processes."""
+    limits = ("session_config.stop.seconds=600", "session_config.evaluator.interval_seconds=0")
+    run = learn.Row(wanted.name, wanted.config, None, 600.0, (*wanted.overrides, *limits))
     with tempfile.TemporaryDirectory(prefix="sl-bench-") as scratch:
-        folder = Path(scratch) / "run"
-        command = [sys.executable, "-P", "-m", "main.cli", "train"]
-        command += [str(CONFIGS / f"{wanted.config}.yaml"), *wanted.overrides, "--quiet"]
-        command += [
-            "session_config.stop.seconds=600",
-            "session_config.evaluator.interval_seconds=0",
-        ]
-        command += ["--folder", str(folder), "--seed", str(seed)]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=600 + GRACE_SECONDS,
-            check=False,
-        )
-        result = RunFolder(folder).read_result()
-    if result is None or result["status"] != "stopped":
-        raise SystemExit(f"{wanted.name}, seed {seed}: {done.stderr.strip() or result}")
-    found = outcome_of(result)
+        found = learn.one_run(run, seed, Path(scratch) / "run")
     return {"seed": seed, "solved_env_steps": found.pop("greedy_env_steps"), **found}
 
 
 def theirs(python: str, wanted: Row, seed: int) -> dict[str, Any]:
     """Runs the peer's script once."""
-    command = [python, str(HERE / "peers" / "sb3.py"), wanted.name, str(seed), repr(time.time())]
-    done = subprocess.run(
-        [*command, str(wanted.every_steps)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{wanted.name}, seed {seed}: {done.stderr.strip()}")
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    words = (str(seed), repr(time.time()), "0", wanted.name, str(wanted.every_steps))
+    try:
+        found = run_script(python, "sb3.py", *words, seconds=TIMEOUT_SECONDS)
+    except RunFailed as error:
+        raise SystemExit(f"{wanted.name}, seed {seed}: {error}") from None
     solved = found["solved"] or {}
     return {"seed": seed, "solved_env_steps": solved.get("env_steps"), **found}
 
@@ -160,12 +132,9 @@ def main() -> int:
     )
     names = [each.name for each in ROWS]
     parser.add_argument("--rows", nargs="+", choices=names, default=names)
-    parser.add_argument("--seeds", default="101..103", help="1..5 or 1,4,9: one run for each")
+    add_seeds(parser, "101..103")
     parser.add_argument("--name", default="samples", help="of the file with the results")
-    scratch = Path(tempfile.gettempdir()) / "surreal-like-peers"
-    parser.add_argument(
-        "--scratch", type=Path, default=scratch, help="folder of the peer's packages"
-    )
+    add_scratch(parser)
     given = parser.parse_args()
     python = install("sb3", given.scratch)
     kept: dict[str, Any] = {

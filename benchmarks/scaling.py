@@ -17,20 +17,21 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import psutil
+from environments import install, versions
 from machine import RESULTS, machine, write_result
-from run import component_of, seeds_of
-from tables import provenance
+from setting import add_scratch, add_seeds, seeds_of
+from tables import OF_RATES, grid, load_before, provenance
+from whole import training as started
 
 from session.folder import RunFolder
 from session.process.heartbeat import Beat, read_beats
@@ -38,7 +39,6 @@ from session.process.heartbeat import Beat, read_beats
 HERE = Path(__file__).resolve().parent
 PEERS = HERE / "peers"
 sys.path.append(str(PEERS))
-from environments import install, versions  # noqa: E402
 from sleeping import STEP_SECONDS  # noqa: E402
 
 AGENTS = (1, 4, 16, 64, 128, 256)
@@ -68,25 +68,18 @@ THROUGHPUT = (
 LEARNS = (str(HERE.parent / "configs" / "cartpole_dqn.yaml"), "env_config.eval_mode.step_seconds=0")
 
 
-@contextmanager
-def training(folder: Path, agents: int, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts a run of DQN; ends it like Ctrl-C, and waits until it has ended.
+def training(
+    folder: Path, agents: int, *words: str
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """Starts a run of so many agents in front of the simulator that sleeps.
 
     Args:
         folder: of the run.
         agents: number of agents.
         words: experiment and settings.
     """
-    command = [sys.executable, "-P", "-m", "main.cli", "train", *words, *SIMULATOR]
-    command += ["--folder", str(folder), "--on", "local", "--quiet"]
-    command += [f"session_config.agent.num={agents}"]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as run:
-        try:
-            yield run
-        finally:
-            if run.poll() is None:
-                run.send_signal(signal.SIGINT)
-            run.wait(START_SECONDS)
+    number = f"session_config.agent.num={agents}"
+    return started(*words, *SIMULATOR, "--on", "local", number, folder=folder)
 
 
 def agents_of(folder: Path) -> dict[str, Beat]:
@@ -112,12 +105,22 @@ def wait_for(folder: Path, agents: int, run: subprocess.Popen[bytes]) -> None:
         time.sleep(0.5)
 
 
+def component_of(command: list[str]) -> str | None:
+    """Returns the component's name from its process title; None for an ended process."""
+    words = " ".join(command).split()
+    if "--name" in words:
+        return words[words.index("--name") + 1]
+    if not words:
+        return None
+    return "fork_server" if "session.launchers.fork_server" in words else "others"
+
+
 def processes_of(run: subprocess.Popen[bytes]) -> dict[str, psutil.Process]:
     """Returns component -> process."""
     found = {}
     for process in psutil.Process(run.pid).children(recursive=True):
         try:
-            name = component_of(process.cmdline(), False)
+            name = component_of(process.cmdline())
         except psutil.Error:
             continue
         if name is not None:
@@ -217,55 +220,47 @@ def with_kills(folder: Path, minutes: float) -> dict[str, Any]:
 
 def table(found: Mapping[str, Any]) -> str:
     """Formats a line for each number of agents."""
-    lines = [
-        "| agents | steps/s | of bare processes | processor time per step | bare | "
-        "age of the policy, median and 99th percentile | memory | RLlib: steps/s | "
-        "processor time per step | memory |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    cost = "processor time per step"
+    head = ["agents", "steps/s", "of bare processes", cost, "bare"]
+    head += ["age of the policy, median and 99th percentile", "memory"]
+    rows = []
     for row in found["scaling"]:
         mine, least, theirs = row["ours"], row["bare"], row.get("rllib")
         age = mine["policy_age_seconds"]
-        cells = [
-            str(row["agents"]),
-            f"{mine['per_second']:,.0f}",
-            f"{mine['per_second'] / least['per_second']:.2f}",
-            f"{1e3 * mine['cpu']:.2f} ms",
-            f"{1e3 * least['cpu']:.2f} ms",
-            f"{age['median']:.1f} s, {age['p99']:.1f} s",
-            f"{mine['memory_mib'] / 1024:.1f} GiB",
-        ]
+        cells = [f"{row['agents']}", f"{mine['per_second']:,.0f}"]
+        cells += [f"{mine['per_second'] / least['per_second']:.2f}"]
+        cells += [_milliseconds(mine), _milliseconds(least)]
+        cells += [f"{age['median']:.1f} s, {age['p99']:.1f} s", _gibibytes(mine)]
         if theirs is None:
             cells += ["", "", ""]
         else:
-            cells += [
-                f"{theirs['per_second']:,.0f}",
-                f"{1e3 * theirs['cpu']:.2f} ms",
-                f"{theirs['memory_mib'] / 1024:.1f} GiB",
-            ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            cells += [f"{theirs['per_second']:,.0f}", _milliseconds(theirs), _gibibytes(theirs)]
+        rows.append(cells)
+    return grid([*head, "RLlib: steps/s", cost, "memory"], rows)
+
+
+def _milliseconds(side: Mapping[str, Any]) -> str:
+    return f"{1e3 * side['cpu']:.2f} ms"
+
+
+def _gibibytes(side: Mapping[str, Any]) -> str:
+    return f"{side['memory_mib'] / 1024:.1f} GiB"
 
 
 def goals_table(found: Mapping[str, Any]) -> str:
     """Formats the seconds to the goal for each number of agents."""
-    lines = ["| agents | seconds to a greedy mean return of 475 |", "|---|---|"]
+    rows = []
     for row in found["goals"]:
         reached = sorted(each for each in row["seconds"] if each is not None)
         text = ", ".join(f"{each:.0f}" for each in reached)
-        lines.append(f"| {row['agents']} | {text} ({len(reached)} of {len(row['seconds'])}) |")
-    return "\n".join(lines)
+        rows.append((f"{row['agents']}", f"{text} ({len(reached)} of {len(row['seconds'])})"))
+    return grid(("agents", "seconds to a greedy mean return of 475"), rows)
 
 
 def scaling_document(found: Mapping[str, Any]) -> str:
     """Formats all tables, for docs/performance.md."""
-    where = found["machine"]
-    packages = {name: where["versions"][name] for name in ("numpy", "pyzmq", "torch")}
-    packages |= found.get("peer_versions", {})
-    parts = [
-        table(found),
-        f"{provenance(where, packages)} Load of the machine before: {found['load']:.1f}.",
-    ]
+    where = provenance(found["machine"], OF_RATES, found.get("peer_versions"))
+    parts = [table(found), f"{where} {load_before(found)}"]
     if found["goals"]:
         parts.append(goals_table(found))
     kills = found["kills"]
@@ -315,10 +310,9 @@ def main() -> int:
     parser.add_argument("--agents", type=int, nargs="+", default=list(AGENTS))
     parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement")
     parser.add_argument("--peer", action="store_true", help="also RLlib")
-    parser.add_argument("--seeds", default="101..103", help="of the runs to the goal; empty: none")
+    add_seeds(parser, "101..103")
     parser.add_argument("--minutes", type=float, default=3.0, help="with kills; 0: none")
-    scratch = Path(tempfile.gettempdir()) / "surreal-like-peers"
-    parser.add_argument("--scratch", type=Path, default=scratch, help="folder of the peer")
+    add_scratch(parser)
     parser.add_argument("--name", default="scaling", help="of the file with the results")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="sl-scaling-"))

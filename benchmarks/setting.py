@@ -1,4 +1,4 @@
-"""Shared setting of the comparing scripts: their command line, folders, installed peers."""
+"""Shared setting of the scripts: their command line, folders, installed peers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE / "peers"))
-
-from environments import install, versions  # noqa: E402
+from environments import install, versions
 
 
 @dataclass
@@ -30,8 +27,7 @@ class Given:
         versions: package -> version, of all peers.
         left_out: peer -> reason.
         parts: parts to measure.
-        before: another checkout to compare with; None: there is none.
-        soak: minutes of a soak, instead of all groups; None: there is none.
+    soak: minutes of a soak, instead of all groups; None: there is none.
         clients: of the soak.
     """
 
@@ -42,9 +38,41 @@ class Given:
     versions: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
-    before: Path | None = None
     soak: float | None = None
     clients: int = 256
+
+
+def seeds_of(text: str) -> list[int]:
+    """Parses ``1..5`` or ``1,4,9``."""
+    first, dots, last = text.partition("..")
+    return (
+        list(range(int(first), int(last) + 1)) if dots else [int(each) for each in text.split(",")]
+    )
+
+
+def add_seeds(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds the option of the seeds."""
+    parser.add_argument("--seeds", default=default, help="1..5 or 1,4,9: one run for each")
+
+
+def add_scratch(parser: argparse.ArgumentParser) -> None:
+    """Adds the option of the folder in which peers are installed."""
+    parser.add_argument(
+        "--scratch",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "surreal-like-peers",
+        help="folder of the peers' environments, which are kept there",
+    )
+
+
+@contextmanager
+def run_folders(keep: Path | None) -> Iterator[Path]:
+    """Yields the folder for the folders of runs: one that stays, or one that is removed."""
+    if keep is not None:
+        yield keep.resolve()
+    else:
+        with tempfile.TemporaryDirectory(prefix="sl-bench-") as folder:
+            yield Path(folder)
 
 
 @contextmanager
@@ -54,7 +82,6 @@ def arguments(
     seconds: float = 0.3,
     rounds: int = 15,
     parts: tuple[str, ...] = (),
-    compares: bool = False,
     soaks: bool = False,
 ) -> Iterator[Given]:
     """Parses the command line and installs the peers, which takes minutes the first time.
@@ -65,23 +92,15 @@ def arguments(
         seconds: default duration of a round.
         rounds: default number.
         parts: parts that may be measured alone.
-        compares: True if it can compare with another checkout.
         soaks: True if it has a soak.
     """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--seconds", type=float, default=seconds, help="of one round, about")
-    parser.add_argument(
-        "--scratch",
-        type=Path,
-        default=Path(tempfile.gettempdir()) / "surreal-like-peers",
-        help="folder of the peers' environments, which are kept there",
-    )
+    add_scratch(parser)
     parser.add_argument("--no-peers", action="store_true", help="only our side")
     if parts:
         parser.add_argument("--only", nargs="+", choices=parts, help="parts; the rest is not kept")
-    if compares:
-        parser.add_argument("--before", type=Path, help="another checkout to compare with")
     if soaks:
         parser.add_argument("--soak", type=float, metavar="MINUTES", help="only that, and kept")
         parser.add_argument("--clients", type=int, default=256, help="of the soak; default: 256")
@@ -92,7 +111,6 @@ def arguments(
     with tempfile.TemporaryDirectory(prefix="sl-bench-") as folder:
         found = Given(given.rounds, given.seconds, Path(folder))
         found.parts = tuple(only or parts)
-        found.before = getattr(given, "before", None)
         if soaks:
             found.soak, found.clients = given.soak, given.clients
         for peer in () if given.no_peers else peers:

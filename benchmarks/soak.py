@@ -43,8 +43,8 @@ from session.wire import AddressBook
 from session.wire.requests import DealerSocket
 from session.wire.sockets import poll
 from surreal_like.experience.chunk import Chunk
+from surreal_like.replay.prioritized_replay import UniformReplay
 from surreal_like.replay.server import ReplayService
-from surreal_like.replay.uniform_replay import UniformReplay
 
 STEPS, STREAMS = 64, 32
 CAPACITY = 1_000_000

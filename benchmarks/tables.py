@@ -1,36 +1,33 @@
-"""Tables for documents, from the results of a benchmark; imports no other module of the project."""
+"""Tables of documents, made of kept results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from machine import spread
+
+LEARNED_CRITERION = (
+    "greedy mean return of 100 episodes at or above the goal, and again over 100 more with the "
+    "same parameters, all on seeds never used before; the clock runs from the command's start, "
+    "start-up and evaluations included, until that is known"
+)
+# Packages whose versions matter for rates, and for what is learned.
+OF_RATES = ("numpy", "pyzmq", "torch")
+OF_LEARNING = ("torch", "gymnasium")
 _STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def tables(found: Mapping[str, Any]) -> str:
-    """Formats all groups of one ``results/*.json``: a bold heading, a description, a table."""
-    return "\n\n".join(table(group) for group in found["groups"])
+def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Formats a table of Markdown."""
+    lines = [head, *rows]
+    cells = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([cells[0], "|" + "---|" * len(head), *cells[1:]])
 
 
-def table(group: Mapping[str, Any]) -> str:
-    """Formats one group: a line for each quantity and each peer that was measured."""
-    unit = group["unit"]
-    lines = [
-        f"**{group['name']}** ({unit}; {group['better']} is better). {group['about']}",
-        "",
-        "| what | surreal_like | peer | | ratio | wanted |",
-        "|---|---|---|---|---|---|",
-    ]
-    for line in group["lines"]:
-        ours = amount(group["sides"][line["side"]]["value"])
-        for peer, ratio in line["ratios"].items():
-            side = group["sides"][peer]
-            cells = (line["what"], ours, side["label"], amount(side["value"]), times(ratio))
-            lines.append(f"| {' | '.join(cells)} | {line['wanted']} |")
-        if not line["ratios"]:
-            lines.append(f"| {line['what']} | {ours} | | | | {line['wanted']} |")
-    return "\n".join(lines)
+def verdict(passed: bool) -> str:
+    """Formats whether a requirement was met."""
+    return "holds" if passed else "**missed**"
 
 
 def amount(value: Mapping[str, float]) -> str:
@@ -53,9 +50,35 @@ def _short(number: float) -> str:
     return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
 
-def provenance(machine: Mapping[str, Any], versions: Mapping[str, str]) -> str:
-    """Formats command, date, machine and versions in two sentences."""
-    named = {"Python": machine["python"], **versions}
+def span(values: Sequence[float] | Mapping[str, float] | None, form: str) -> str:
+    """Formats ``7.1 (5.9 to 9.0)``: median, least and most; empty without values.
+
+    Args:
+        values: or their ``spread``.
+        form: of each number.
+    """
+    if not values:
+        return ""
+    if not isinstance(values, Mapping):
+        if len(values) == 1:
+            return format(values[0], form)
+        values = spread(list(values))
+    low, middle, high = (format(values[key], form) for key in ("min", "median", "max"))
+    return f"{middle} ({low} to {high})"
+
+
+def provenance(
+    machine: Mapping[str, Any], names: Iterable[str], peers: Mapping[str, str] | None = None
+) -> str:
+    """Formats command, date, machine and versions in two sentences.
+
+    Args:
+        machine: of the result.
+        names: of the packages here that matter.
+        peers: versions of others.
+    """
+    ours = {name: machine["versions"][name] for name in names}
+    named = {"Python": machine["python"], **(peers or {}), **ours}
     listed = ", ".join(f"{name} {version.partition('+')[0]}" for name, version in named.items())
     return (
         f"`{machine['command']}`, {machine['date']}: {machine['processor']}, {machine['cores']} "
@@ -63,17 +86,114 @@ def provenance(machine: Mapping[str, Any], versions: Mapping[str, str]) -> str:
     )
 
 
-def measured_on(found: Mapping[str, Any]) -> str:
-    """Formats machine, date, versions and command in one paragraph."""
-    machine = found["machine"]
-    ours = {name: machine["versions"][name] for name in ("numpy", "pyzmq", "torch")}
-    rounds = found["groups"][0]["rounds"]
-    text = provenance(machine, {**found["peers"], **ours})
-    text += f" Medians of {rounds} rounds, and from the least to the most."
-    missing = [f"{peer} ({reason})" for peer, reason in found["left_out"].items()]
-    return f"{text} Left out: {'; '.join(missing)}." if missing else text
+def load_before(found: Mapping[str, Any]) -> str:
+    """Formats the load of the machine before a measurement, as a sentence."""
+    return f"Load of the machine before it: {found['load']:.1f}."
+
+
+# -- sides that were measured in turn ------------------------------------------------------------
+
+
+def tables(found: Mapping[str, Any]) -> str:
+    """Formats all groups of one ``results/*.json``: a bold heading, a description, a table."""
+    return "\n\n".join(_group(group) for group in found["groups"])
+
+
+def _group(group: Mapping[str, Any]) -> str:
+    """Formats one group: a line for each quantity and each peer that was measured."""
+    rows = []
+    for line in group["lines"]:
+        ours = amount(group["sides"][line["side"]]["value"])
+        for peer, ratio in line["ratios"].items():
+            side = group["sides"][peer]
+            cells = [line["what"], ours, side["label"], amount(side["value"]), times(ratio)]
+            rows.append([*cells, line["wanted"]])
+        if not line["ratios"]:
+            rows.append([line["what"], ours, "", "", "", line["wanted"]])
+    about = f"**{group['name']}** ({group['unit']}; {group['better']} is better). {group['about']}"
+    return f"{about}\n\n{grid(('what', 'surreal_like', 'peer', '', 'ratio', 'wanted'), rows)}"
 
 
 def measured(found: Mapping[str, Any]) -> str:
     """Formats everything that a document shows of one ``results/*.json``."""
-    return f"{tables(found)}\n\n{measured_on(found)}"
+    text = provenance(found["machine"], OF_RATES, found["peers"])
+    rounds = found["groups"][0]["rounds"]
+    text += f" Medians of {rounds} rounds, and from the least to the most."
+    missing = [f"{peer} ({reason})" for peer, reason in found["left_out"].items()]
+    text += f" Left out: {'; '.join(missing)}." if missing else ""
+    return f"{tables(found)}\n\n{text}"
+
+
+# -- results of learning -------------------------------------------------------------------------
+
+
+def learned_table(found: Mapping[str, Any]) -> str:
+    """Formats one line for each experiment, and below the table the machine and the date."""
+    head = ("experiment", "must reach", "reached", "seconds", "at most", "environment steps", "")
+    rows = found["learned"]
+    runs = [run for row in rows for run in row["runs"]]
+    where = learned_on(found["machine"], [run["seed"] for run in rows[0]["runs"]])
+    return f"{grid(head, map(_learned, rows))}\n\n{where} {loads(runs)}"
+
+
+def _learned(row: Mapping[str, Any]) -> list[str]:
+    cells = [f"`{row['config']}.yaml`"]
+    if row["below"] is not None:
+        cells[0] += row["name"].removeprefix(row["config"])
+        best = row["best_mean_return"]
+        cells += [f"stays below {row['below']:g}", f"at best {best['max']:.2f}", "", "", ""]
+    else:
+        cells += [f"{row['goal']:g}", f"{row['met']} of {len(row['runs'])}"]
+        cells += [span(row["seconds"], ".1f"), f"{row['at_most_seconds']:g}"]
+        cells += [span(row["env_steps"], ",.0f")]
+    return [*cells, verdict(row["passed"])]
+
+
+def milestones_table(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Formats one line for each row of milestones.py that has runs."""
+    head = ("row", "must reach", "reached", "greedy return", "seconds", "environment steps", "")
+    return grid(head, map(_milestone, rows))
+
+
+def _milestone(row: Mapping[str, Any]) -> list[str]:
+    runs, goal = row["runs"], row["goal"]
+    met = [run for run in runs if run["greedy_seconds"] is not None]
+    last = [run["mean_return"] for run in runs if run["mean_return"] is not None]
+    if goal is None:
+        cells = ["", f"{len(runs)} runs", span(last, ".1f"), "", ""]
+    else:
+        cells = [f"{goal:g}", f"{len(met)} of {len(runs)}", span(last, ".2f")]
+        cells += [span([run["greedy_seconds"] for run in met], ".0f")]
+        cells += [span([run["greedy_env_steps"] for run in met], ",.0f")]
+    return [f"`{row['name']}`", *cells, verdict(row["passed"])]
+
+
+def samples_table(found: Mapping[str, Any]) -> str:
+    """Formats one line for each algorithm: environment steps to the goal, ours and the peer's."""
+    head = ("experiment", "learned from", "surreal_like", "", "stable-baselines3", "", "ratio")
+    rows = []
+    for row in found["samples"]:
+        cells = [f"`{row['config']}.yaml`", row["uses"]]
+        for side in (row["ours"], row["peer"]):
+            cells += [f"{side['met']} of {len(side['runs'])}", span(side["env_steps"], ",.0f")]
+        cells += ["" if row["ratio"] is None else f"{row['ratio']:.2f}", f"{row['wanted']:g}"]
+        rows.append([*cells, verdict(row["passed"])])
+    seeds = [run["seed"] for run in found["samples"][0]["ours"]["runs"]]
+    peer = f"stable-baselines3 {found['peers']['stable-baselines3']}"
+    table = grid((*head, "at most", ""), rows)
+    return f"{table}\n\n{learned_on(found['machine'], seeds)} {peer}."
+
+
+def loads(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Formats the least and the largest load that the machine had before runs, as a sentence."""
+    found = sorted({run["load_before"] for run in runs})
+    text = " to ".join(f"{load:g}" for load in dict.fromkeys((found[0], found[-1])))
+    return f"Load of the machine before a run: {text}."
+
+
+def learned_on(machine: Mapping[str, Any], seeds: Sequence[int]) -> str:
+    """Formats command, date, machine, versions and seeds in a few sentences."""
+    text = f"Seeds {', '.join(map(str, seeds))}: medians, and from the least to the most."
+    if len(seeds) == 1:
+        text = f"Seed {seeds[0]}."
+    return f"{provenance(machine, OF_LEARNING)} {text}"

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from machine import spread
-from tables import amount, provenance
-
-_HEAD = """\
-| measure | reached | must | aim | |
-|---|---|---|---|---|"""
+from tables import OF_LEARNING, amount, grid, load_before, provenance, verdict
 
 
 @dataclass(frozen=True)
@@ -62,17 +58,14 @@ def holds(line: Mapping[str, Any]) -> bool:
 
 def targets_table(found: Mapping[str, Any]) -> str:
     """Formats a line for each requirement, and below the table the machine and the date."""
-    lines = [_HEAD, *map(_line, found["targets"])]
-    load = f"Load of the machine before it: {found['load']:.1f}."
-    versions = {name: found["machine"]["versions"][name] for name in ("torch", "gymnasium")}
-    return "\n".join(lines) + f"\n\n{provenance(found['machine'], versions)} {load}"
+    table = grid(("measure", "reached", "must", "aim", ""), map(_line, found["targets"]))
+    return f"{table}\n\n{provenance(found['machine'], OF_LEARNING)} {load_before(found)}"
 
 
-def _line(line: Mapping[str, Any]) -> str:
+def _line(line: Mapping[str, Any]) -> list[str]:
     value, sign = line["value"], "≥" if line["better"] == "more" else "≤"
     reached = amount(value) if value["min"] < value["max"] else f"{value['median']:,.3g}"
     bounds = [
         f"{sign} {each:g}" if each is not None else "" for each in (line["must"], line["aim"])
     ]
-    cells = [line["what"], f"{reached} {line['unit']}".strip(), *bounds]
-    return f"| {' | '.join([*cells, 'holds' if holds(line) else '**missed**'])} |"
+    return [line["what"], f"{reached} {line['unit']}".strip(), *bounds, verdict(holds(line))]

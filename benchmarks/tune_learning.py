@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from machine import machine
-from run import seeds_of
+from setting import seeds_of
 from targets import Target, judge_all
 from tune import ROOT, Found, keep, tuned
 

@@ -20,7 +20,7 @@ from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.sockets import poll
 from surreal_like.coordinator.trial_reporter import ANSWERS, CONTROL
-from surreal_like.run.interrupts import Interrupts
+from surreal_like.run.observer import Interrupts
 from surreal_like.tune import tuner as tuner_module
 from surreal_like.tune.state import Trial
 from surreal_like.tune.trial import trial_name

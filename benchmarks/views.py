@@ -28,12 +28,15 @@ from setting import Given, arguments  # noqa: E402
 from session.nest import Array  # noqa: E402
 from surreal_like.data.timestep import StepType  # noqa: E402
 from surreal_like.experience.chunk import Chunk  # noqa: E402
-from surreal_like.replay.goal_reward import GoalReward  # noqa: E402
-from surreal_like.replay.hindsight import HindsightView, Relabelling  # noqa: E402
-from surreal_like.replay.n_step_view import NStepView, View  # noqa: E402
 from surreal_like.replay.prioritized_replay import PrioritizedReplay  # noqa: E402
-from surreal_like.replay.sequence_view import SequenceView  # noqa: E402
 from surreal_like.replay.storage import ColumnStorage  # noqa: E402
+from surreal_like.replay.view.hindsight import (  # noqa: E402
+    GoalReward,
+    HindsightView,
+    Relabelling,
+)
+from surreal_like.replay.view.n_step import NStepView, View  # noqa: E402
+from surreal_like.replay.view.sequence import SequenceView  # noqa: E402
 
 CAPACITY = 100_000
 BATCH_SIZE = 256

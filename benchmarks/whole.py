@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
-from worker import BUSY_THREADS, QUIET
+from worker import quiet_environment
 
-HERE = Path(__file__).resolve().parent
-PEERS = HERE / "peers"
+from session.folder import RunFolder
+
+PEERS = Path(__file__).resolve().parent / "peers"
+TRAIN = (sys.executable, "-P", "-m", "main.cli", "train")
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 15.0
 # Time that a run may take beyond its budget before it is stopped.
@@ -29,6 +31,26 @@ class RunFailed(RuntimeError):
     """A training ended without a result; `peer` names its owner, unless it is ours."""
 
     peer = ""
+
+
+def run_script(python: str, script: str, *words: str, seconds: float) -> Record:
+    """Runs a script of :mod:`peers` to its end; returns the last line that it prints.
+
+    Args:
+        python: interpreter of the peer's environment.
+        script: in the folder of peers.
+        words: its arguments.
+        seconds: after which it is given up.
+
+    Raises:
+        RunFailed: it has failed.
+    """
+    command = [python, str(PEERS / script), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    if done.returncode:
+        raise RunFailed(done.stderr.strip())
+    found: Record = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
 
 
 def peer(python: str, script: str, seed: int, seconds: float, *words: str) -> Record:
@@ -46,14 +68,13 @@ def peer(python: str, script: str, seed: int, seconds: float, *words: str) -> Re
     """
     begin = [python, "-W", "ignore", str(PEERS / script), str(seed)]
     command = [*begin, repr(time.time()), repr(seconds), *words]
-    environment = {**os.environ, **dict.fromkeys(BUSY_THREADS, "1"), **QUIET}
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=environment,
+        env=quiet_environment(),
     ) as process:
         signal.signal(signal.SIGALRM, lambda *_: end(process))
         signal.alarm(int(seconds + _GRACE_SECONDS))
@@ -112,27 +133,67 @@ def ours(
     Raises:
         RunFailed: the run left no result.
     """
-    command = [sys.executable, "-P", "-m", "main.cli", "train", str(config), *overrides, "--quiet"]
-    command += ["--folder", str(folder), "--seed", str(seed)]
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
+    with training(str(config), *overrides, "--seed", str(seed), folder=folder) as process:
         seen = 0
         while process.poll() is None:
             time.sleep(_LOOK_SECONDS)
             lines = _lines(folder)
             if done is not None and any(done(line) for line in lines[seen:]):
-                process.send_signal(signal.SIGINT)
-                process.wait()
+                break
             seen = len(lines)
-    result = folder / "result.json"
-    if not result.exists():
+    result = RunFolder(folder).read_result()
+    if result is None:
         raise RunFailed(f"the run of {config.name} left no result")
-    return [*_lines(folder), json.loads(result.read_text())]
+    return [*_lines(folder), dict(result)]
+
+
+@contextmanager
+def training(*words: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts ``surreal-like train``; ends it like Ctrl-C, and waits until it has ended.
+
+    Args:
+        words: experiment and settings.
+        folder: of the run.
+    """
+    command = [*TRAIN, *words, "--quiet", "--folder", str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            process.wait()
+
+
+def result_of(*words: str, seed: int, folder: Path, seconds: float | None = None) -> Record:
+    """Runs ``surreal-like train`` to its end; returns its result.
+
+    Args:
+        words: experiment and settings.
+        seed: of the run.
+        folder: of the run.
+        seconds: after which it is given up; None: never.
+
+    Raises:
+        RunFailed: it has failed.
+    """
+    command = [*TRAIN, *words, "--quiet", "--folder", str(folder), "--seed", str(seed)]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    result = RunFolder(folder).read_result()
+    if result is None or result["status"] != "stopped":
+        raise RunFailed(done.stderr.strip() or str(result))
+    return dict(result)
 
 
 def _lines(folder: Path) -> list[Record]:
-    path = folder / "progress.jsonl"
+    path = RunFolder(folder).progress
     text = path.read_text() if path.exists() else ""
     # The newest line may be incomplete.
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -10,15 +10,21 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-BUSY_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
+_BUSY_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
 _END_SECONDS = 10.0
 
 Answer = dict[str, Any]
 Handlers = Mapping[str, Callable[..., Answer]]
+
+
+def quiet_environment() -> dict[str, str]:
+    """Returns the environment of a process with one busy thread and without GPU and warnings."""
+    return {**os.environ, **dict.fromkeys(_BUSY_THREADS, "1"), **_QUIET}
 
 
 class WorkerFailed(RuntimeError):
@@ -34,25 +40,13 @@ class Worker:
     """
 
     def __init__(self, python: str, *words: str) -> None:
-        quiet = {
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "CUDA_VISIBLE_DEVICES": "",
-            "PYTHONWARNINGS": "ignore",
-        }
-        environment = {**os.environ, **dict.fromkeys(BUSY_THREADS, "1"), **quiet}
-        self._words = words
         self._process = subprocess.Popen(
             [python, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment,
+            env=quiet_environment(),
         )
-
-    @property
-    def pid(self) -> int:
-        """Identifier of the process."""
-        return self._process.pid
 
     def ask(self, do: str, **arguments: Any) -> Answer:
         """Requests one round and waits for its result.
@@ -99,6 +93,19 @@ class Worker:
     def __exit__(self, *error: object) -> None:
         """Ends the process."""
         self.close()
+
+
+def repeat(work: Callable[[], int], seconds: float) -> Answer:
+    """Repeats some work for a time; returns the rows that it made, and the exact time.
+
+    Args:
+        work: returns its number of rows.
+        seconds: of the round.
+    """
+    rows, begin = 0, time.perf_counter()
+    while time.perf_counter() < begin + seconds:
+        rows += work()
+    return {"rows": rows, "seconds": time.perf_counter() - begin}
 
 
 def serve(handlers: Handlers) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import gymnasium  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import zmq  # noqa: E402
+from bare import mlp  # noqa: E402
 from networks import make_network  # noqa: E402
 from services import play  # noqa: E402
 from torch import nn  # noqa: E402
@@ -170,11 +170,7 @@ def _bare_network(config: Config, network: nn.Module) -> nn.Module:
         net = nn.Sequential(_Bytes(), make_network(num_actions))
     else:
         hidden: list[int] = config.learner_config.model.hidden_sizes
-        widths = [env_config.obs_spec.dim[0], *hidden]
-        layers: list[nn.Module] = []
-        for before, after in pairwise(widths):
-            layers += [nn.Linear(before, after), nn.ReLU()]
-        net = nn.Sequential(*layers, nn.Linear(widths[-1], num_actions))
+        net = mlp([env_config.obs_spec.dim[0], *hidden, num_actions], nn.ReLU)
     with torch.no_grad():
         for mine, theirs in zip(net.parameters(), network.parameters(), strict=True):
             mine.copy_(theirs)

@@ -1,6 +1,7 @@
-"""An agent's side of the parameters, and a bare round trip to compare. Rounds of :mod:`worker`.
+"""Both sides of the parameters, and a bare round trip to compare. Rounds of :mod:`worker`.
 
-python fetching.py RUN_FOLDER agent-0
+python fetching.py RUN_FOLDER agent-0        asks for parameters
+python fetching.py RUN_FOLDER learner        publishes a network
 python fetching.py router ADDRESS            answers bare round trips
 python fetching.py dealer ADDRESS            asks for them
 """
@@ -9,20 +10,30 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
 
+import torch  # noqa: E402
 import zmq  # noqa: E402
 from machine import spread  # noqa: E402
+from networks import make_network  # noqa: E402
 from services import play  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
 from session.process.context import Context  # noqa: E402
 from session.wire.sockets import poll  # noqa: E402
 from surreal_like.data.parameters import Parameters  # noqa: E402
+from surreal_like.learner.publisher import Publisher  # noqa: E402
+from surreal_like.network.flat import (  # noqa: E402
+    load_flat,
+    manifest_of,
+    named_tensors,
+    read_flat,
+)
 from surreal_like.ps.client import ParameterClient  # noqa: E402
 from surreal_like.ps.schemas import ANSWERS  # noqa: E402
 
@@ -39,27 +50,15 @@ class Fetching:
     """
 
     def __init__(self, context: Context) -> None:
-        import torch
-        from networks import make_network
-
-        torch.set_num_threads(1)
         self._client = ParameterClient(context.wire.dealer("ps.requests", ANSWERS), context.clock)
         self._network = make_network()
 
     def polls(self, *, count: int) -> Answer:
         """Asks again and again for what has not changed; median of one round trip."""
-        seconds = []
-        for _ in range(count):
-            begin = time.perf_counter()
-            if self._fetch() is not None:
-                continue
-            seconds.append(time.perf_counter() - begin)
-        return {"seconds": spread(seconds)["median"]}
+        return _median(self._fetch, count)
 
     def follow(self, *, version: int) -> Answer:
         """Asks until that version is in use; when it was."""
-        from surreal_like.network.flat import load_flat
-
         while self._client.have[1] < version:
             parameters = self._fetch()
             if parameters is None:
@@ -76,6 +75,39 @@ class Fetching:
             poll([client.socket], _WAIT_SECONDS)
             found = client.receive()
         return found
+
+
+class Publishing:
+    """Publications of a learner's process.
+
+    Args:
+        context: the learner's.
+    """
+
+    def __init__(self, context: Context) -> None:
+        socket = context.wire.publisher("learner.parameters")
+        self._publisher = Publisher(
+            socket, context.clock, incarnation=context.incarnation, version=0
+        )
+        self._network = make_network()
+        self._manifest = manifest_of(named_tensors(self._network))
+
+    def publish(self) -> Answer:
+        """One publication; when it began, on the clock that all processes here share."""
+        began = time.monotonic()
+        flat = read_flat(self._network)
+        self._publisher.publish(flat, self._manifest, iteration=1, env_steps=1)
+        return {
+            "version": self._publisher.version,
+            "began": began,
+            "seconds": time.monotonic() - began,
+            "size_bytes": flat.nbytes,
+        }
+
+    def repeat(self) -> Answer:
+        """Sends the newest again to new subscribers."""
+        self._publisher.tick()
+        return {}
 
 
 def answer_bare(address: str) -> None:
@@ -109,14 +141,22 @@ class Bare:
 
     def polls(self, *, count: int) -> Answer:
         """Median of one round trip."""
-        seconds = []
-        for _ in range(count):
-            begin = time.perf_counter()
-            self._socket.send_multipart([b"q" * ASKED_BYTES])
-            self._poller.poll()
-            self._socket.recv_multipart()
+        return _median(self._ask, count)
+
+    def _ask(self) -> None:
+        self._socket.send_multipart([b"q" * ASKED_BYTES])
+        self._poller.poll()
+        self._socket.recv_multipart()
+
+
+def _median(ask: Callable[[], object], count: int) -> Answer:
+    """Median of the seconds of a round trip; those that brought parameters do not count."""
+    seconds = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        if ask() is None:
             seconds.append(time.perf_counter() - begin)
-        return {"seconds": spread(seconds)["median"]}
+    return {"seconds": spread(seconds)["median"]}
 
 
 if __name__ == "__main__":
@@ -125,6 +165,11 @@ if __name__ == "__main__":
     elif sys.argv[1] == "dealer":
         serve({"polls": Bare(sys.argv[2]).polls})
     else:
+        torch.set_num_threads(1)
         with play(sys.argv[1], sys.argv[2]) as contexts:
-            fetching = Fetching(contexts[0])
-            serve({"polls": fetching.polls, "follow": fetching.follow})
+            if sys.argv[2] == "learner":
+                publishing = Publishing(contexts[0])
+                serve({"publish": publishing.publish, "repeat": publishing.repeat})
+            else:
+                fetching = Fetching(contexts[0])
+                serve({"polls": fetching.polls, "follow": fetching.follow})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import zmq
+from machine import cpu_of
 
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
@@ -99,7 +100,7 @@ class Services:
     def cpu_seconds(self, kind: str = "replay") -> float:
         """Processor seconds that the processes of a kind have used so far."""
         pids = [process.pid for name, process in self._processes.items() if name.startswith(kind)]
-        return sum(time.clock_gettime(_clock_of(pid)) for pid in pids)
+        return sum(map(cpu_of, pids))
 
     def close(self) -> None:
         """Ends them; there is nothing that they would have to save."""
@@ -115,11 +116,6 @@ class Services:
     def __exit__(self, *error: object) -> None:
         """Ends them."""
         self.close()
-
-
-def _clock_of(pid: int) -> int:
-    """Linux's clock of a process's processor time, in nanoseconds; /proc has it in hundredths."""
-    return (~pid << 3) | 2
 
 
 @contextmanager

@@ -6,7 +6,7 @@ python stored.py
 from __future__ import annotations
 
 import sys
-import time
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,11 @@ import psutil  # noqa: E402
 from rows import make_columns  # noqa: E402
 from services import make_replay  # noqa: E402
 from steps import STACK  # noqa: E402
-from worker import Answer, serve  # noqa: E402
+from worker import Answer, repeat, serve  # noqa: E402
 
 from surreal_like.experience.chunk import Chunk  # noqa: E402
-from surreal_like.replay.prioritized_replay import PrioritizedReplay  # noqa: E402
+from surreal_like.replay.prioritized_replay import PrioritizedReplay, UniformReplay  # noqa: E402
 from surreal_like.replay.table import Table  # noqa: E402
-from surreal_like.replay.uniform_replay import UniformReplay  # noqa: E402
 
 CAPACITY = 100_000
 
@@ -71,34 +70,34 @@ class Stored:
         """Inserts chunks."""
         replay = self._replay(prioritized=False, n_step=1)
         columns = make_columns("small", length, num_envs)
-        rows = 0
-        begin = time.perf_counter()
-        while time.perf_counter() < begin + seconds:
+
+        def work() -> int:
             self._insert(replay, columns, 1)
-            rows += length * num_envs
-        return {"rows": rows, "seconds": time.perf_counter() - begin}
+            return length * num_envs
+
+        return repeat(work, seconds)
 
     def sample(self, *, batch_size: int, seconds: float, n_step: int = 1) -> Answer:
         """Draws and gathers batches."""
         replay = self._replay(prioritized=False, n_step=n_step)
-        rows = 0
-        begin = time.perf_counter()
-        while time.perf_counter() < begin + seconds:
+
+        def work() -> int:
             replay.sample_columns(batch_size)
-            rows += batch_size
-        return {"rows": rows, "seconds": time.perf_counter() - begin}
+            return batch_size
+
+        return repeat(work, seconds)
 
     def prioritized(self, *, batch_size: int, seconds: float) -> Answer:
         """Draws and gathers batches by priority, and gives each row a new one."""
         replay = self._replay(prioritized=True, n_step=1)
-        fresh = np.random.default_rng(0).random((64, batch_size), np.float32)
-        count = 0
-        begin = time.perf_counter()
-        while time.perf_counter() < begin + seconds:
+        fresh = cycle(np.random.default_rng(0).random((64, batch_size), np.float32))
+
+        def work() -> int:
             batch = replay.sample_columns(batch_size)
-            replay.update_priorities(batch["indices"], fresh[count % len(fresh)])
-            count += 1
-        return {"rows": count * batch_size, "seconds": time.perf_counter() - begin}
+            replay.update_priorities(batch["indices"], next(fresh))
+            return batch_size
+
+        return repeat(work, seconds)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ python cpprb_rounds.py
 from __future__ import annotations
 
 import sys
-import time
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from cpprb import PrioritizedReplayBuffer, ReplayBuffer
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from steps import transitions
-from worker import Answer, serve
+from worker import Answer, repeat, serve
 
 CAPACITY = 100_000
 COLUMNS: dict[str, dict[str, Any]] = {
@@ -33,12 +33,12 @@ def add(length: int, num_envs: int, seconds: float) -> Answer:
     rows = length * num_envs
     data = transitions(rows)
     buffer = ReplayBuffer(CAPACITY, COLUMNS)
-    added = 0
-    begin = time.perf_counter()
-    while time.perf_counter() < begin + seconds:
+
+    def work() -> int:
         buffer.add(**data)
-        added += rows
-    return {"rows": added, "seconds": time.perf_counter() - begin}
+        return rows
+
+    return repeat(work, seconds)
 
 
 def sample(batch_size: int, seconds: float, n_step: int = 1) -> Answer:
@@ -51,26 +51,26 @@ def sample(batch_size: int, seconds: float, n_step: int = 1) -> Answer:
     else:
         buffer = ReplayBuffer(CAPACITY, COLUMNS)
         buffer.add(**transitions(CAPACITY))
-    rows = 0
-    begin = time.perf_counter()
-    while time.perf_counter() < begin + seconds:
+
+    def work() -> int:
         buffer.sample(batch_size)
-        rows += batch_size
-    return {"rows": rows, "seconds": time.perf_counter() - begin}
+        return batch_size
+
+    return repeat(work, seconds)
 
 
 def prioritized(batch_size: int, seconds: float) -> Answer:
     """Draws batches by priority and gives each row a new one."""
     buffer = PrioritizedReplayBuffer(CAPACITY, COLUMNS, alpha=0.6)
     buffer.add(**transitions(CAPACITY))
-    fresh = np.random.default_rng(0).random((64, batch_size)).astype(np.float32)
-    count = 0
-    begin = time.perf_counter()
-    while time.perf_counter() < begin + seconds:
+    fresh = cycle(np.random.default_rng(0).random((64, batch_size)).astype(np.float32))
+
+    def work() -> int:
         batch = buffer.sample(batch_size, beta=0.4)
-        buffer.update_priorities(batch["indexes"], fresh[count % len(fresh)])
-        count += 1
-    return {"rows": count * batch_size, "seconds": time.perf_counter() - begin}
+        buffer.update_priorities(batch["indexes"], next(fresh))
+        return batch_size
+
+    return repeat(work, seconds)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import tensorflow as tf
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from steps import STACK, frames, transitions
-from worker import Answer, serve
+from worker import Answer, repeat, serve
 
 CAPACITY = 100_000
 ATARI_CAPACITY = 4000
@@ -188,29 +189,29 @@ class Client:
         """Reads batches as numpy arrays; the clock begins with the first one."""
         batches = self._batches(table, batch_size, in_flight, workers)
         next(batches)
-        count = 0
-        begin = time.perf_counter()
-        while time.perf_counter() < begin + seconds:
+
+        def work() -> int:
             next(batches)
-            count += 1
-        return {"rows": count * batch_size, "seconds": time.perf_counter() - begin}
+            return batch_size
+
+        return repeat(work, seconds)
 
     def prioritized(
         self, *, batch_size: int, in_flight: int, workers: int, update: bool, seconds: float
     ) -> Answer:
         """Reads batches by priority and, if asked to, gives each row a new one."""
         batches = self._batches("prioritized", batch_size, in_flight, workers)
-        fresh = np.random.default_rng(0).random((64, batch_size))
+        fresh = cycle(np.random.default_rng(0).random((64, batch_size)))
         next(batches)
-        count = 0
-        begin = time.perf_counter()
-        while time.perf_counter() < begin + seconds:
+
+        def work() -> int:
             batch = next(batches)
             if update:
                 keys = batch.info.key.reshape(-1)
-                self._tf_client.update_priorities("prioritized", keys, fresh[count % len(fresh)])
-            count += 1
-        return {"rows": count * batch_size, "seconds": time.perf_counter() - begin}
+                self._tf_client.update_priorities("prioritized", keys, next(fresh))
+            return batch_size
+
+        return repeat(work, seconds)
 
     def _batches(self, table: str, batch_size: int, in_flight: int, workers: int) -> Iterator[Any]:
         data = reverb.TrajectoryDataset.from_table_signature(

@@ -1,20 +1,24 @@
 """stable-baselines3 with the settings that rl-baselines3-zoo publishes.
 
-DQN and PPO on CartPole-v1, SAC and TD3 on Pendulum-v1. The last argument: look at the policy every
-so many environment steps, instead of every half second.
+DQN and PPO on CartPole-v1, SAC and TD3 on Pendulum-v1.
 
-python sb3.py dqn|ppo|sac|td3 SEED [SECONDS SINCE 1970 AT WHICH THE PROCESS WAS STARTED [STEPS]]
+python sb3.py SEED STARTED SECONDS dqn|ppo|sac|td3 [STEPS]
+
+STARTED: when the process was started, seconds since 1970. SECONDS: the budget until both criteria
+of a clock are met; 0: until the greedy one is met. STEPS: look at the policy every so many
+environment steps, instead of every half second.
 """
 
 from __future__ import annotations
 
 import sys
-import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from criterion import CARTPOLE, PENDULUM, Criterion
+from clock import Clock
+from criterion import CARTPOLE, PENDULUM, Act, Criterion
 from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
@@ -64,33 +68,51 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class Look(BaseCallback):  # type: ignore[misc]
-    """Looks whenever new weights are about to act, and ends the training once it is solved."""
+    """Looks whenever new weights are about to act, and ends the training once it is over.
 
-    def __init__(self, criterion: Criterion) -> None:
+    Args:
+        is_over: returns True for a model that needs no further training.
+    """
+
+    def __init__(self, is_over: Callable[[Any], bool]) -> None:
         super().__init__()
-        self._criterion = criterion
+        self._is_over = is_over
+        self._over = False
 
     def _on_rollout_start(self) -> None:
-        def act(obs: Any) -> Any:
-            return self.model.predict(obs, deterministic=True)[0]
-
-        self._criterion.look(act, self.num_timesteps)
+        self._over = self._is_over(self.model)
 
     def _on_step(self) -> bool:
-        return self._criterion.solved is None
+        return not self._over
 
 
-def main(name: str, seed: int, started: float, every_steps: int) -> None:
+def greedy(model: Any) -> Act:
+    """Returns the greedy policy of a model."""
+    return lambda obs: model.predict(obs, deterministic=True)[0]
+
+
+def main(seed: int, started: float, seconds: float, name: str, every_steps: int = 0) -> None:
     """Trains until the criterion is met or the published number of steps is used."""
     torch.set_num_threads(1)
     task = TASKS[name]
-    criterion = Criterion(seed, started, task=task, every_steps=every_steps)
     env = make_vec_env(task.env_name, n_envs=ENVS[name], seed=seed)
     model = KINDS[name]("MlpPolicy", env, seed=seed, device="cpu", **SETTINGS[name])
-    model.learn(TIMESTEPS[name], callback=Look(criterion))
-    criterion.report(model.num_timesteps)
+    if seconds:
+        clock = Clock(seed, started, seconds, plays=True)
+
+        def is_over(model: Any) -> bool:
+            returns = [episode["r"] for episode in model.ep_info_buffer]
+            return clock.over(model.num_timesteps, returns, greedy(model))
+
+        model.learn(TIMESTEPS[name], callback=Look(is_over))
+        clock.report()
+    else:
+        criterion = Criterion(seed, started, task=task, every_steps=every_steps)
+        look = Look(lambda model: criterion.look(greedy(model), model.num_timesteps))
+        model.learn(TIMESTEPS[name], callback=look)
+        criterion.report(model.num_timesteps)
 
 
 if __name__ == "__main__":
-    given = float(sys.argv[3]) if len(sys.argv) > 3 else time.time()
-    main(sys.argv[1], int(sys.argv[2]), given, int(sys.argv[4]) if len(sys.argv) > 4 else 0)
+    numbers = [int(word) for word in sys.argv[5:6]]
+    main(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), sys.argv[4], *numbers)

@@ -6,7 +6,6 @@ python sb3_rounds.py
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from steps import transitions
-from worker import Answer, serve
+from worker import Answer, repeat, serve
 
 CAPACITY = 100_000
 BUFFERS: dict[int, ReplayBuffer] = {}
@@ -44,23 +43,23 @@ def add_steps(buffer: ReplayBuffer, num_envs: int, steps: int) -> None:
 def add(length: int, num_envs: int, seconds: float) -> Answer:
     """Adds transitions, a step of all environments at a time."""
     buffer = filled(num_envs)
-    rows = 0
-    begin = time.perf_counter()
-    while time.perf_counter() < begin + seconds:
+
+    def work() -> int:
         add_steps(buffer, num_envs, length)
-        rows += length * num_envs
-    return {"rows": rows, "seconds": time.perf_counter() - begin}
+        return length * num_envs
+
+    return repeat(work, seconds)
 
 
 def sample(batch_size: int, seconds: float) -> Answer:
     """Draws batches."""
     buffer = filled(1)
-    rows = 0
-    begin = time.perf_counter()
-    while time.perf_counter() < begin + seconds:
+
+    def work() -> int:
         buffer.sample(batch_size)
-        rows += batch_size
-    return {"rows": rows, "seconds": time.perf_counter() - begin}
+        return batch_size
+
+    return repeat(work, seconds)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ python torchrl_rounds.py
 from __future__ import annotations
 
 import sys
-import time
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from torchrl.data import (
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from steps import transitions
-from worker import Answer, serve
+from worker import Answer, repeat, serve
 
 CAPACITY = 100_000
 BUFFERS: dict[tuple[str, int], Any] = {}
@@ -45,23 +45,23 @@ def add(length: int, num_envs: int, seconds: float) -> Answer:
     """Adds as many transitions at once as one of our chunks has rows."""
     rows = length * num_envs
     buffer, data = uniform(256), rows_of(rows)
-    added = 0
-    begin = time.perf_counter()
-    while time.perf_counter() < begin + seconds:
+
+    def work() -> int:
         buffer.extend(data)
-        added += rows
-    return {"rows": added, "seconds": time.perf_counter() - begin}
+        return rows
+
+    return repeat(work, seconds)
 
 
 def sample(batch_size: int, seconds: float) -> Answer:
     """Draws batches."""
     buffer = uniform(batch_size)
-    rows = 0
-    begin = time.perf_counter()
-    while time.perf_counter() < begin + seconds:
+
+    def work() -> int:
         buffer.sample()
-        rows += batch_size
-    return {"rows": rows, "seconds": time.perf_counter() - begin}
+        return batch_size
+
+    return repeat(work, seconds)
 
 
 def prioritized(batch_size: int, seconds: float) -> Answer:
@@ -73,15 +73,15 @@ def prioritized(batch_size: int, seconds: float) -> Answer:
         buffer.extend(rows_of(CAPACITY))
         BUFFERS["prioritized", batch_size] = buffer
     buffer = BUFFERS["prioritized", batch_size]
-    fresh = torch.rand(64, batch_size)
-    count = 0
-    begin = time.perf_counter()
-    while time.perf_counter() < begin + seconds:
+    fresh = cycle(torch.rand(64, batch_size))
+
+    def work() -> int:
         batch = buffer.sample()
-        batch["td_error"] = fresh[count % len(fresh)]
+        batch["td_error"] = next(fresh)
         buffer.update_tensordict_priority(batch)
-        count += 1
-    return {"rows": count * batch_size, "seconds": time.perf_counter() - begin}
+        return batch_size
+
+    return repeat(work, seconds)
 
 
 if __name__ == "__main__":

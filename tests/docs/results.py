@@ -1,4 +1,4 @@
-"""Results of benchmarks that the documents show, and a machine for results that tests make."""
+"""Results of benchmarks that the documents show."""
 
 from __future__ import annotations
 
@@ -6,16 +6,6 @@ import json
 from typing import Any
 
 from docs.generate import MEASURED, RESULTS
-
-MACHINE = {
-    "command": "python x",
-    "date": "today",
-    "processor": "P",
-    "cores": 2,
-    "memory_gib": 8.0,
-    "python": "3.11",
-    "versions": {"torch": "2+cpu", "gymnasium": "1"},
-}
 
 
 def names_with(key: str) -> list[str]:

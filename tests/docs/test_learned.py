@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from docs.generate import MEASURED, ROOT, with_tables
-from tests.docs.results import MACHINE, names_with, result, shown_result
+from tests.docs.results import names_with, result, shown_result
 
 # docs/generate.py has put the folder of benchmarks on the path.
 learn = importlib.import_module("learn")
-learned_table = importlib.import_module("learned").learned_table
 
 
 def ran(seconds: float | None, best: float = 480.0, seed: int = 1) -> dict[str, Any]:
@@ -43,23 +42,6 @@ def test_without_memory_a_row_holds_if_no_run_knows_what_was_shown(
 ) -> None:
     row = learn.without_memory("memory_ppo")
     assert learn.judged(row, [ran(None, each) for each in best])["passed"] is passed
-
-
-def test_the_table_has_a_line_for_each_row() -> None:
-    rows = [
-        learn.judged(learn.row("a", 475.0, 15.0), [ran(5.0), ran(7.0, seed=2), ran(6.0, seed=3)]),
-        learn.judged(learn.row("b", -85.0, 9.0), [ran(None)]),
-        learn.judged(learn.without_memory("c"), [ran(None, 0.31)]),
-    ]
-    text = learned_table({"machine": MACHINE, "learned": rows}).splitlines()
-    assert text[2:] == [
-        "| `a.yaml` | 475 | 3 of 3 | 6.0 (5.0 to 7.0) | 15 | 6,000 (5,000 to 7,000) | holds |",
-        "| `b.yaml` | -85 | 0 of 1 |  | 9 |  | **missed** |",
-        "| `c.yaml`, no LSTM | stays below 0.6 | at best 0.31 |  |  |  | holds |",
-        "",
-        "`python x`, today: P, 2 cores, 8.0 GiB. Python 3.11, torch 2, gymnasium 1. Seeds 1, 2, 3: "
-        "medians, and from the least to the most. Load of the machine before a run: 0.5.",
-    ]
 
 
 def test_rows_ask_for_what_the_experiments_ask_for() -> None:

@@ -22,9 +22,8 @@ from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.experiment.resolve import defaults, read_experiment, resolve
 from surreal_like.experiment.topology import make_topology
 from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.goal_reward import GoalReward
-from surreal_like.replay.hindsight import HindsightView
-from surreal_like.replay.uniform_replay import UniformReplay
+from surreal_like.replay.prioritized_replay import UniformReplay
+from surreal_like.replay.view.hindsight import GoalReward, HindsightView
 from surreal_like.tune.hparams import write_session
 from surreal_like.tune.result import result_of
 from surreal_like.tune.scheduler import Fifo
@@ -48,7 +47,7 @@ OFTEN = dict.fromkeys(("agent", "learner", "replay", "eval"), 0.05)
 SMALL = {
     "learner_config.replay": {
         # It reports what all others report, and more.
-        "type": "surreal_like.replay.prioritized_replay:PrioritizedReplay",
+        "type": "PrioritizedReplay",
         "min_size": 64,
         "batch_size": 32,
         "samples_per_insert": 8.0,

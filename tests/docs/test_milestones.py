@@ -76,16 +76,6 @@ def test_a_row_holds_if_enough_runs_of_these_settings_do() -> None:
     assert milestones.table_rows([LONG], [ran("long", 1, print_="x")], PRINTS) == []
 
 
-def test_the_table_has_goals_and_budgets() -> None:
-    kept = [ran("long", 1), ran("long", 2, 60.0), ran("game one", 3), ran("game one", 5)]
-    lines = milestones.milestones_table(milestones.table_rows([LONG, BUDGET], kept, PRINTS))
-    assert lines.splitlines()[2:] == [
-        "| `long` | 285 | 2 of 2 | 201.50 (201.00 to 202.00) | 55 (50 to 60) "
-        "| 1,000 (1,000 to 1,000) | holds |",
-        "| `game one` |  | 2 runs | 204.0 (203.0 to 205.0) |  |  | holds |",
-    ]
-
-
 def test_a_row_with_a_peer_holds_if_its_mean_is_not_lower() -> None:
     [cheetah] = milestones.chosen(["halfcheetah_sac"])
     [peer] = milestones.peers_of([cheetah, LONG])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from surreal_like.statistics import iqm, stratified_interval
-from tests.docs.results import result
+from tests.docs.results import result, shown_result
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = {
@@ -105,3 +105,29 @@ def test_what_is_said_of_replay_is_what_was_measured() -> None:
     into = ratio("Small rows in", "one step at a time, 100 x 1")
     assert f"come out {out:.1f} times as fast as from Reverb" in text
     assert f"go in {into:.1f} times as fast" in text
+
+
+def test_what_is_said_of_many_agents_is_what_was_measured() -> None:
+    kept = shown_result("scaling")
+    rows = kept["scaling"]
+    assert all(row["ours"]["exact"] for row in rows)
+    assert kept["kills"]["exact"]
+    assert kept["kills"]["killed"] >= 4
+    text = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
+    by_agents = {row["agents"]: row for row in rows}
+    for agents in (64, 128):
+        row = by_agents[agents]
+        share = row["ours"]["per_second"] / row["bare"]["per_second"]
+        said = f"{agents} make {row['ours']['per_second']:,.0f} steps/s, {share:.2f} of "
+        assert said in text
+    assert (
+        f"With 64 a step costs {1e3 * by_agents[64]['ours']['cpu']:.2f} ms of a processor" in text
+    )
+    assert f"RLlib's env runners need {1e3 * by_agents[16]['rllib']['cpu']:.1f} ms with 16" in text
+    worst = max(row["ours"]["policy_age_seconds"]["p99"] for row in rows if row["agents"] > 1)
+    assert f"below {worst:.1f} s" in text
+    said = f"256 make {by_agents[256]['ours']['per_second']:,.0f}."
+    assert said in text
+    goals = {row["agents"]: row["seconds"] for row in kept["goals"]}
+    first, last = goals[1][0], goals[64][0]
+    assert f"CartPole is solved in {first:.0f} s by one of them, in {last:.0f} s by 64" in text

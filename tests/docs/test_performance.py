@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from docs.generate import ROOT
-from tests.docs.results import result
+from tests.docs.results import names_with, result, shown_result
 
-PAGES = {"gateway": "gateway"}
+PAGES = {"gateway": "gateway", "curve": "several_machines"}
 PARTS = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
-NAMES = (*PARTS, "gateway")
+NAMES = (*PARTS, *PAGES)
 # Whole trainings take minutes: a round less.
 LEAST_ROUNDS = {"systems": 2}
 
@@ -51,39 +51,6 @@ def test_a_ratio_is_of_rounds_and_lies_between_the_extremes() -> None:
                     assert ratio["median"] <= ours["max"] / theirs["min"] * 1.01
 
 
-def test_a_table_has_a_line_for_each_peer_with_median_and_span() -> None:
-    def side(label: str, low: float, median: float, high: float) -> dict[str, Any]:
-        value = {"min": low, "median": median, "max": high}
-        return {"label": label, "did": "it", "value": value}
-
-    group = {
-        "name": "Rows in",
-        "unit": "rows/s",
-        "better": "more",
-        "about": "Chunks.",
-        "sides": {"ours": side("ours", 900_000, 2_100_000, 2_200_000), "b": side("B", 1, 20, 3000)},
-        "lines": [
-            {
-                "what": "in",
-                "side": "ours",
-                "wanted": "8 x",
-                "ratios": {"b": {"min": 7.123, "median": 9.0, "max": 1234.5}},
-            },
-            {"what": "alone", "side": "ours", "wanted": "", "ratios": {}},
-        ],
-    }
-    # docs/generate.py has put the folder of benchmarks on the path.
-    table = importlib.import_module("tables").table
-    assert table(group).splitlines() == [
-        "**Rows in** (rows/s; more is better). Chunks.",
-        "",
-        "| what | surreal_like | peer | | ratio | wanted |",
-        "|---|---|---|---|---|---|",
-        "| in | 2.1 M (0.9 to 2.2 M) | B | 20 (1 to 3,000) | 9 x (7.12 to 1,234) | 8 x |",
-        "| alone | 2.1 M (0.9 to 2.2 M) | | | |  |",
-    ]
-
-
 def line(second: float, iterations: int, sampled: int) -> dict[str, Any]:
     return {
         "wall_seconds": second,
@@ -111,3 +78,13 @@ def test_time_runs_from_the_first_update() -> None:
     after = importlib.import_module("whole").After(2.0)
     lines = [line(50.0, 0, 0), line(51.0, 1, 0), line(52.5, 2, 0), line(53.0, 3, 0)]
     assert [after(each) for each in lines] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("name", names_with("gateway_soak"))
+def test_the_soak_that_was_kept_is_long_enough_and_shown(name: str) -> None:
+    kept = shown_result(name)
+    seen = kept["gateway_soak"]
+    assert kept["clients"] == 256
+    assert seen[-1]["minutes"] >= 20
+    begun = [each["sessions"] for each in seen]
+    assert begun == sorted(set(begun))

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from docs.generate import ROOT
-from tests.docs.results import MACHINE, names_with, shown_result
+from tests.docs.results import names_with, shown_result
 
 # docs/generate.py has put the folder of benchmarks on the path; scripts of peers lie below it.
 samples = importlib.import_module("samples")
-samples_table = importlib.import_module("learned").samples_table
 ROW = samples.ROWS[0]
 
 
@@ -38,18 +37,6 @@ def test_medians_are_compared_and_ours_has_to_get_there(
     found = samples.judged(ROW, ran(*ours), ran(*peers))
     assert found["passed"] is passed
     assert found["ratio"] == (ratio if ratio is None else pytest.approx(ratio))
-
-
-def test_the_table_has_a_line_for_each_algorithm() -> None:
-    rows = [samples.judged(ROW, ran(1000, 3000, 2000), ran(None, 1000, 3000))]
-    found = {"machine": MACHINE, "peers": {"stable-baselines3": "9"}, "samples": rows}
-    assert samples_table(found).splitlines()[2:] == [
-        "| `cartpole_dqn.yaml` | 32 samples per step | 3 of 3 | 2,000 (1,000 to 3,000) | 2 of 3 "
-        "| 2,000 (1,000 to 3,000) | 1.00 | 1.25 | holds |",
-        "",
-        "`python x`, today: P, 2 cores, 8.0 GiB. Python 3.11, torch 2, gymnasium 1. Seeds 0, 1, 2: "
-        "medians, and from the least to the most. stable-baselines3 9.",
-    ]
 
 
 def test_a_script_is_looked_at_after_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import zmq
 
 from session.config.config import Config, apply_overrides
 from session.folder import RunFolder
-from session.show.run_state import state_of
+from session.show.run_view import state_of
 from session.wire import AddressBook, Identity, Wire
 from session.wire.requests import DealerSocket
 from tests.docs.examples import ROOT, blocks, program, run_examples, write_files

@@ -28,7 +28,7 @@ from surreal_like import evaluate, load_policy, train
 from surreal_like.analysis.export import export
 from surreal_like.data.batch import Batch
 from surreal_like.learner.base import Learner
-from surreal_like.learner.content import Content, write_content
+from surreal_like.learner.saver import Content, write_content
 from surreal_like.network.flat import named_tensors
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks" / "ours"))

@@ -5,16 +5,21 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from main.cli import main as surreal_like
 from session.config.config import Config, apply_overrides
 from session.launchers.kubernetes.settings import Setting
 from surreal_like.run.kubernetes import kubernetes_setting
 from surreal_like.run.request import RunRequest
 
+ROOT = Path(__file__).resolve().parents[2]
+K8S = ROOT / "k8s"
 # The first whose kustomize knows `labels:`, and whose clusters number the pods of a StatefulSet.
 OLDEST_KUBECTL = (1, 28)
 
@@ -32,6 +37,30 @@ def experiment() -> Config:
 def setting_of(*overrides: str, name: str = "cartpole") -> Setting:
     """The CartPole experiment on a cluster, with other settings than its file's."""
     return kubernetes_setting(apply_overrides(experiment(), overrides), name)
+
+
+def commands() -> list[list[str]]:
+    """The command lines of `make manifests`."""
+    said = subprocess.run(
+        ["make", "--dry-run", "--always-make", "manifests"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    lines = said.stdout.replace("\\\n", " ").splitlines()
+    return [shlex.split(line)[1:] for line in lines if "--on kubernetes" in line]
+
+
+@pytest.fixture(scope="session")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder k8s/ as `make manifests` writes it, with the single files."""
+    top = tmp_path_factory.mktemp("rendered")
+    for line in commands():
+        place = line.index("--folder") + 1
+        assert surreal_like([*line[:place], str(top / line[place]), *line[place + 1 :]]) == 0
+    return top / "k8s"
 
 
 def missing_kubectl() -> str:

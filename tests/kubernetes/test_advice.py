@@ -6,7 +6,7 @@ import pytest
 
 from main.cli import main as surreal_like
 from session.config import Config
-from session.launchers.kubernetes.advice import idle_note, launch_advice, warnings
+from session.launchers.kubernetes.settings import idle_note, launch_advice, warnings
 from tests.kubernetes.conftest import setting_of
 
 PUSHED = "session_config.kubernetes.image=registry.example.org/me/surreal-like:1"

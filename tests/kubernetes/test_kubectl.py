@@ -26,9 +26,9 @@ from session.launchers.kubernetes.secret import (
 from surreal_like.run.kubernetes import write_overlay
 from tests.docs.examples import blocks
 from tests.kubernetes.api_server import ApiServer
-from tests.kubernetes.conftest import setting_of
+from tests.kubernetes.conftest import ROOT, setting_of
 from tests.kubernetes.schemas import validate
-from tests.kubernetes.test_manifests import K8S, OVERLAYS, ROOT, copy_of_k8s
+from tests.kubernetes.test_manifests import OVERLAYS, copy_of_k8s
 from tests.kubernetes.test_objects import GATEWAYS, LABELS, METRICS
 
 pytestmark = pytest.mark.kubectl
@@ -98,8 +98,10 @@ def built(overlay: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_the_overlay_is_the_single_file_and_is_valid(name: str, overlays: Path) -> None:
-    single = list(yaml.safe_load_all((K8S / f"{name}.yaml").read_text()))
+def test_the_overlay_is_the_single_file_and_is_valid(
+    name: str, overlays: Path, rendered: Path
+) -> None:
+    single = list(yaml.safe_load_all((rendered / f"{name}.yaml").read_text()))
     assert by_name(single) == by_name(built(overlays / name))
 
 
@@ -148,8 +150,10 @@ def test_an_overlay_is_applied_changed_and_deleted(
     assert not kubectl.api.store.objects
 
 
-def test_the_single_file_is_the_same_for_a_cluster(overlays: Path, kubectl: Shell) -> None:
-    assert verbs(kubectl("apply", "-f", str(K8S / "cartpole.yaml"))) == {"created"}
+def test_the_single_file_is_the_same_for_a_cluster(
+    overlays: Path, rendered: Path, kubectl: Shell
+) -> None:
+    assert verbs(kubectl("apply", "-f", str(rendered / "cartpole.yaml"))) == {"created"}
     said = kubectl("apply", "-k", str(overlays / "cartpole"))
     assert [line for line in said.splitlines() if "unchanged" not in line] == [
         "secret/cartpole-keys created",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,10 +12,9 @@ import yaml
 
 from main.cli import main as surreal_like
 from session.wire.security import KEY_FILES
+from tests.kubernetes.conftest import K8S, ROOT, commands
 from tests.kubernetes.schemas import validate
 
-ROOT = Path(__file__).resolve().parents[2]
-K8S = ROOT / "k8s"
 OVERLAYS = ("cartpole", "cartpole-64")
 _REMEDY = "k8s/ is not what would be rendered now: run `make manifests`"
 
@@ -26,49 +24,35 @@ def copy_of_k8s(folder: Path) -> Path:
     return Path(shutil.copytree(K8S, folder / "k8s", ignore=shutil.ignore_patterns("keys")))
 
 
-def commands() -> list[list[str]]:
-    """The command lines of `make manifests`."""
-    said = subprocess.run(
-        ["make", "--dry-run", "--always-make", "manifests"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    lines = said.stdout.replace("\\\n", " ").splitlines()
-    return [shlex.split(line)[1:] for line in lines if "--on kubernetes" in line]
-
-
-def test_files_are_what_the_function_renders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
-    monkeypatch.chdir(tmp_path)
-    lines = commands()
-    assert len(lines) == len(OVERLAYS)
-    for line in lines:
-        assert surreal_like(line) == 0
-    made = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.glob("k8s/**/*.yaml")}
-    there = {
-        path.relative_to(ROOT): path.read_text()
-        for path in K8S.glob("**/*.yaml")
-        if "keys" not in path.parts
-    }
+def test_files_are_what_the_function_renders(rendered: Path) -> None:
+    made, there = files_of(rendered), files_of(K8S)
     assert made.keys() == there.keys(), _REMEDY
     changed = [str(path) for path, text in made.items() if there[path] != text]
     assert not changed, f"{_REMEDY}: {', '.join(changed)}"
 
 
+def files_of(top: Path) -> dict[Path, str]:
+    """The files of the base and the overlays."""
+    return {
+        path.relative_to(top): path.read_text()
+        for path in top.glob("*/**/*.yaml")
+        if "keys" not in path.parts
+    }
+
+
+def test_each_overlay_has_a_single_file(rendered: Path) -> None:
+    assert sorted(path.stem for path in rendered.glob("*.yaml")) == sorted(OVERLAYS)
+
+
 @pytest.mark.parametrize("name", OVERLAYS)
 @pytest.mark.parametrize("version", ["1.28", "1.37"])
-def test_single_files_are_valid(name: str, version: str) -> None:
-    for each in yaml.safe_load_all((K8S / f"{name}.yaml").read_text()):
+def test_single_files_are_valid(name: str, version: str, rendered: Path) -> None:
+    for each in yaml.safe_load_all((rendered / f"{name}.yaml").read_text()):
         validate(each, version)
 
 
-def test_64_agents_on_spot_nodes_and_two_shards() -> None:
-    objects = list(yaml.safe_load_all((K8S / "cartpole-64.yaml").read_text()))
+def test_64_agents_on_spot_nodes_and_two_shards(rendered: Path) -> None:
+    objects = list(yaml.safe_load_all((rendered / "cartpole-64.yaml").read_text()))
     sets = {
         each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "StatefulSet"
     }
@@ -100,12 +84,14 @@ def test_git_ignores_the_keys_of_an_overlay() -> None:
     assert done.returncode == 0
 
 
-def test_plan_prints_what_the_single_file_holds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_prints_what_the_single_file_holds(
+    rendered: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     line = commands()[0]
     place = line.index("--folder")
     words = [*line[:place], *line[place + 2 :], "session_config.kubernetes.name=cartpole"]
     assert surreal_like(words) == 0
-    heading, _, text = (K8S / "cartpole.yaml").read_text().partition("\n")
+    heading, _, text = (rendered / "cartpole.yaml").read_text().partition("\n")
     assert heading.startswith("#")
     assert capsys.readouterr().out == text
 

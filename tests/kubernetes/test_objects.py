@@ -16,7 +16,7 @@ from session.config import Config
 from session.config.config import apply_overrides
 from session.config.file import parse_yaml
 from session.errors import ConfigError, UsageError
-from session.launchers.kubernetes.manifest import dump_objects
+from session.launchers.kubernetes.kustomize import dump_objects
 from session.launchers.kubernetes.objects import make_objects, objects_of
 from session.launchers.kubernetes.secret import cluster_keys, make_secrets
 from session.launchers.kubernetes.settings import (

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from session.folder import RunFolder
-from session.launchers.kubernetes.manifest import dump_objects
+from session.launchers.kubernetes.kustomize import dump_objects
 from session.launchers.kubernetes.secret import SECRETS, overlay_secrets, write_overlay_keys
 from tests.kubernetes.playing import Playground, playground
 from tests.kubernetes.test_manifests import copy_of_k8s
@@ -52,7 +52,7 @@ def events(cluster: Playground, kind: str) -> list[dict[str, Any]]:
 
 
 def test_cartpole_is_solved_by_pods_that_come_and_go(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, rendered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     top = copy_of_k8s(folder)
     write_overlay_keys(top / "overlays" / "cartpole")
@@ -60,7 +60,7 @@ def test_cartpole_is_solved_by_pods_that_come_and_go(
     secret.write_text(dump_objects(overlay_secrets(top / "overlays" / "cartpole")))
     with playground(folder, monkeypatch) as cluster:
         # The objects of the overlay; without the Secret nothing begins.
-        cluster.kubectl("apply", "-f", str(top / "cartpole.yaml"))
+        cluster.kubectl("apply", "-f", str(rendered / "cartpole.yaml"))
         # Without an evaluator nobody sees that it is solved, however long the rest takes.
         cluster.kubectl("scale", "statefulset/cartpole-eval", "--replicas=0")
         cluster.kubectl("scale", "statefulset/cartpole-agent", "--replicas=1")
@@ -144,10 +144,11 @@ def test_a_replay_whose_node_vanishes_is_given_up(
         assert not learners_folder(cluster).over
 
 
-def test_a_pod_waits_for_the_secret(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    top = copy_of_k8s(folder)
+def test_a_pod_waits_for_the_secret(
+    folder: Path, rendered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with playground(folder, monkeypatch) as cluster:
-        cluster.kubectl("apply", "-f", str(top / "cartpole.yaml"))
+        cluster.kubectl("apply", "-f", str(rendered / "cartpole.yaml"))
         cluster.until(lambda: len(cluster.pods.pods()) >= 8, "pods are made")
         waiting = cluster.until(
             lambda: [
