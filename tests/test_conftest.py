@@ -222,3 +222,17 @@ def processes_in(folder: Path) -> list[psutil.Process]:
             if process.cwd() == str(folder):
                 found.append(process)
     return found
+
+
+@pytest.mark.slow
+def test_faults_in_the_product_are_found() -> None:
+    only = ("GAE ignores lambda", "a FIFO drops unrolls", "a guest may send as another")
+    done = subprocess.run(
+        [sys.executable, "tests/mutations.py", "--only", *only],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 of 3 faults found" in done.stdout

@@ -15,7 +15,7 @@ from surreal_like.algorithm.ddpg import DDPG, DDPGAgent, DDPGLearner
 from surreal_like.algorithm.td3 import TD3, TD3Agent, TD3Learner
 from surreal_like.data.batch import Batch
 from surreal_like.network.flat import manifest_of, named_tensors
-from tests.surreal_like.algorithm.transitions import SIZE, make_transitions, options
+from tests.surreal_like.algorithm.transitions import SIZE, check_moved, make_transitions, options
 from tests.surreal_like.algorithm.unrolls import play
 
 ALGORITHMS: list[Any] = [(DDPG, DDPGLearner, DDPGAgent), (TD3, TD3Learner, TD3Agent)]
@@ -94,6 +94,15 @@ def test_a_late_policy_waits_its_turn_and_the_slow_networks_with_it() -> None:
         changed.append([x != y for x, y in zip(before, after, strict=True)])
         assert ("policy_loss" in metrics) == (iteration in (0, 3))
     assert changed == [[i in (0, 3)] * 2 for i in range(6)]
+
+
+def test_both_targets_move_by_their_share() -> None:
+    learner = make_learner(tau=0.25)
+    targets = (learner.target_policy.module, learner.target_critics.module)
+    before = copy.deepcopy(targets)
+    learner.learn(make_transitions())
+    for was, online, now in zip(before, (learner.policy, learner.critics), targets, strict=True):
+        check_moved(was, online, now, 0.25)
 
 
 def test_a_terminal_transition_does_not_look_at_what_follows() -> None:

@@ -14,7 +14,7 @@ from surreal_like.agent.base import Progress
 from surreal_like.algorithm.sac import SAC, SACAgent, SACLearner
 from surreal_like.network.flat import manifest_of, named_tensors
 from tests.surreal_like.algorithm import test_ddpg
-from tests.surreal_like.algorithm.transitions import SIZE, make_transitions, options
+from tests.surreal_like.algorithm.transitions import SIZE, check_moved, make_transitions, options
 from tests.surreal_like.algorithm.unrolls import play
 
 
@@ -108,6 +108,13 @@ def test_critics_are_not_moved_by_the_policys_loss(make: Any) -> None:
     learner.learn(make_transitions())
     assert learner.critics.hash() == before
     assert all(each.requires_grad for each in learner.critics.parameters())
+
+
+def test_the_target_moves_by_its_share_towards_the_critics() -> None:
+    learner = make_learner(tau=0.25)
+    before = copy.deepcopy(learner.target.module)
+    learner.learn(make_transitions())
+    check_moved(before, learner.critics, learner.target.module, 0.25)
 
 
 @pytest.mark.parametrize("above", [-0.3, 0.3])

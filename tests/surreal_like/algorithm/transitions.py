@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import nn
 
 from surreal_like.data.batch import Batch
 from tests.surreal_like.algorithm.unrolls import configs
@@ -31,3 +32,10 @@ def make_transitions(seed: int = 0) -> Batch:
         indices=torch.arange(SIZE),
         extras={},
     )
+
+
+def check_moved(before: nn.Module, towards: nn.Module, now: nn.Module, share: float) -> None:
+    """A network has moved by this share of the way towards another one."""
+    networks = (each.parameters() for each in (before, towards, now))
+    for was, there, moved in zip(*networks, strict=True):
+        torch.testing.assert_close(moved, torch.lerp(was, there, share))

@@ -54,6 +54,15 @@ def test_actions_of_any_shape_are_vectors_inside() -> None:
     assert scale.to_unit(actions).shape == (5, 6)
 
 
+@pytest.mark.parametrize("from_zero", [False, True])
+def test_rounding_leads_no_action_out_of_its_bounds(from_zero: bool) -> None:
+    low, high = torch.randn(2, 1000, generator=torch.Generator().manual_seed(0)).sort(0).values
+    scale = ActionScale(action_spec(low.tolist(), high.tolist(), [1000]), from_zero=from_zero)
+    for unit in (0.0 if from_zero else -1.0, 1.0):
+        actions = scale.to_env(torch.full((1, 1000), unit))
+        assert ((low <= actions) & (actions <= high)).all()
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [

@@ -1,0 +1,482 @@
+"""Breaks the product in many places, one at a time, and reports whether the tests find each fault.
+
+``python tests/mutations.py [--only TEXT ...] [--jobs N]`` works in a copy of the tree. It first
+runs the chosen tests on the unbroken copy, which must pass; then, for each fault, it changes one
+fragment of source, runs the tests that must fail, and restores the file. A hang counts as found.
+``--only`` chooses the faults whose names contain one of the texts. The exit code is 1 if a fault is
+not found, and 2 if a fault or its tests do not fit the tree any more.
+
+A fault does not name the file it changes: its fragment must occur exactly once in all packages.
+"""
+
+import argparse
+import compileall
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from py_compile import PycInvalidationMode
+from queue import SimpleQueue
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("session", "surreal_like", "main")
+CACHES = shutil.ignore_patterns(".*", "venv", "__pycache__", "*.egg-info")
+LIMIT_SECONDS = 120.0
+TESTS = ("-m", "pytest", "-q", "-x", "-m", "not slow")
+# Exit codes: the first two of pytest, which has none like the third.
+PASSED, FAILED, HANGS = 0, 1, -1000
+
+# ">" the tests that must fail with each of the faults that follow. A fault is its name; "-" one or
+# two neighbouring lines of source, or parts of them, without indentation; "+" their replacement.
+FAULTS = r"""
+> tests/surreal_like/replay/test_n_step_view.py
+the last steps of an episode start no n-step transition
+- flags[t] &= ended  # fewer than n successors
++ flags[t] = False  # fewer than n successors
+n-step rewards are discounted one step too few
+- discounts = np.where(going, discounts * self._gamma * discount, discounts)
++ discounts = np.where(going, discounts * discount, discounts)
+stacks of frames reach back over the start of an episode
+- at = np.where(within, storage.step_back(at)[0], at)
++ at = storage.step_back(at)[0]
+> tests/surreal_like/experience/test_row_buffer.py
+a time limit is stored as a termination
+- columns["discount"] = discounts(terminated)
++ columns["discount"] = discounts(last)
+> tests/surreal_like/experience/test_lead_in.py
+frames before an unroll are those before its last row, too
+- before = len(first) - overlap + np.arange(-lead, 0)
++ before = len(first) + np.arange(-lead, 0)
+> tests/surreal_like/network/test_recurrent.py
+the state of a recurrent network is not reset
+- out, state = self.step(row, state * kept)
++ out, state = self.step(row, state)
+> tests/surreal_like/replay/test_sequence_view.py
+the burn-in is one row too long
+- mask[: self.burn_in] = 0.0
++ mask[: self.burn_in + 1] = 0.0
+> tests/surreal_like/loss/test_vtrace.py
+V-trace does not clip the traces
+- decays = mask * lambda_ * rhos.clamp(max=clip_c) * discounts
++ decays = mask * lambda_ * rhos * discounts
+> tests/surreal_like/loss/test_returns.py
+GAE ignores lambda
+- return backward_sum(deltas, lambda_ * discounts * mask)
++ return backward_sum(deltas, discounts * mask)
+GAE goes on over the end of an episode
+- return backward_sum(deltas, lambda_ * discounts * mask)
++ return backward_sum(deltas, lambda_ * discounts)
+> tests/surreal_like/loss/test_policy.py
+PPO takes the larger of both gains
+- return -torch.minimum(ratio * constant, ratio.clamp
++ return -torch.maximum(ratio * constant, ratio.clamp
+SAC is fined for entropy
+- return q - temperature * log_prob
++ return q + temperature * log_prob
+> tests/surreal_like/algorithm/test_dqn.py
+the target network chooses the action of double Q-learning
+- v_t = double_q_value(q_t, self.q_network(batch.obs_next))
++ v_t = double_q_value(q_t, q_t)
+noisy layers keep their noise
+- self.noise.draw(nest.leaves(obs)[0].shape[:1])
++ self.noise._factors or self.noise.draw(nest.leaves(obs)[0].shape[:1])
+DQN ignores importance weights
+- return Loss((losses * batch.weights).mean(), metrics, priorities)
++ return Loss(losses.mean(), metrics, priorities)
+a checkpoint lacks the target network
+- return {**super().saveables(), "target": self.target}
++ return super().saveables()
+evaluation explores
+- return self.eval_epsilon
++ return self.schedule.at(self.progress)
+> tests/surreal_like/learner/test_target.py
+a hard target is never updated
+- elif self.updates % self._period == 0:
++ elif self.updates < 0:
+> tests/surreal_like/loss/test_distributional.py
+the projection of a distribution swaps the two atoms
+- above_mass = (place - below) * probs_t
++ above_mass = (below + 1.0 - place) * probs_t
+> tests/surreal_like/algorithm/test_sac.py
+the policy of SAC ignores importance weights
+- loss = (soft_policy_loss(q, log_prob, alpha) * batch.weights).mean()
++ loss = soft_policy_loss(q, log_prob, alpha).mean()
+the policy of SAC follows the first critic
+- q = self.critics(batch.obs, actions).amin(0)
++ q = self.critics(batch.obs, actions)[0]
+the target of SAC is the higher critic
+- q_t = self.target.module(batch.obs_next, actions).amin(0)
++ q_t = self.target.module(batch.obs_next, actions).amax(0)
+the target of SAC is never updated
+- .for_each(update_target(self.target))
+- )
++ )
+> tests/surreal_like/algorithm/test_ddpg.py
+the target of TD3 is the first critic
+- q_t = self.target_critics.module(batch.obs_next, actions).amin(0)
++ q_t = self.target_critics.module(batch.obs_next, actions)[0]
+the target policy of DDPG is never updated
+- update_target(self.target_policy, self.target_critics),
++ update_target(self.target_critics),
+> tests/surreal_like/network/test_continuous.py
+actions of a policy may leave their bounds
+- return (self._offset + self._factor * unit).clamp(self._first, self._last)
++ return self._offset + self._factor * unit
+> tests/surreal_like/exploration/test_noise.py
+Ornstein-Uhlenbeck noise goes on over the start of an episode
+- before[first] = 0.0
++ pass
+> tests/session/process/test_seeding.py
+all agents draw the same noise
+- whole = [seed, int.from_bytes(digest[:8], "little"), starts]
++ whole = [seed, starts]
+> tests/surreal_like/replay/test_priority_selector.py
+the exponent of priorities is ignored
+- masses: Masses = raised**self._alpha
++ masses: Masses = raised
+new rows have the priority 1, not the highest
+- self._mark(first, ready.reshape(-1) * self._highest**self._alpha)
++ self._mark(first, ready.reshape(-1) * 1.0)
+> tests/surreal_like/replay/test_sum_tree.py
+a sum tree draws by the sums before the last change
+- self._line = None
++ pass
+> tests/surreal_like/replay/test_limiter.py
+the rate limiter is inverted
+- return self._balance - taken >= self._due_at_start - self.tolerance
++ return self._balance - taken <= self._due_at_start - self.tolerance
+> tests/surreal_like/replay/test_fifo_selector.py
+a FIFO drops unrolls and does not count them
+- return gone * self._group
++ return 0
+> tests/surreal_like/replay/test_storage.py
+a ring writes one row too far
+- places = spans(first, rows, self.capacity)
++ places = spans(first + 1, rows, self.capacity)
+> tests/surreal_like/replay/test_acks.py
+rows that came early count as missing, too
+- return self.seen_rows - self.handled_rows - sum(rows for _, rows, _ in self.beyond.values())
++ return self.seen_rows - self.handled_rows
+acks are sent beyond a chunk that was not received
+- account.handled,
++ max((account.handled, *account.beyond)),
+a chunk that comes twice is inserted twice
+- if chunk.sequence <= account.handled or chunk.sequence in account.beyond:
++ if chunk.sequence in account.beyond:
+> tests/surreal_like/experience/test_send_window.py
+lost chunks are not sent again
+- self._next = self._handled + 1
++ pass
+a sender counts dropped rows as inserted
+- inserted = min(ack.inserted - self._acked_inserted, rows)
++ inserted = rows
+> tests/surreal_like/agent/test_wrapper.py
+steps are counted once per chunk, not per stream
+- self.env_steps += int(np.count_nonzero(step_type != _FIRST))
++ self.env_steps += len(step_type)
+> tests/surreal_like/replay/test_iteration.py
+a pass over all rows gives some of them twice
+- numbers, self._order = self._order[:size], self._order[size:]
++ numbers, self._order = self._order[:size], self._order[size - 1 :]
+> tests/surreal_like/replay/test_hindsight.py
+hindsight changes the goal and keeps the reward
+- rewards[chosen] = self._goals.rewards(achieved, goals, info)
++ self._goals.rewards(achieved, goals, info)
+> tests/surreal_like/learner/test_optimizer.py
+a checkpoint lacks the moments of the optimizer
+- self._moment_1.copy_(state["moment_1"])
++ pass
+> tests/surreal_like/network/test_generators.py
+a checkpoint lacks the random generators
+- restore_states(learner.checkpointed_generators(), self.rest.get("generators", {}))
++ pass
+> tests/surreal_like/learner/test_saver.py
+a restored learner counts its updates from 0
+- if state is not None:
+- learner.iteration = state["iteration"]
++ if state is not None:
+> tests/surreal_like/coordinator/test_stop_rule.py
+one evaluation alone confirms the goal
+- self._candidates[order] = mean
++ self.confirmed = (mean, mean)
+> tests/surreal_like/transform/test_normalizer.py
+moments of observations are updated twice
+- for network in found:
+- network.learn_moments(rows)
++ for network in found + found: network.learn_moments(rows)
+> tests/surreal_like/env/test_monitor.py
+returns are counted from clipped rewards
+- info.get("raw_reward", reward), last, info.get("metrics"), info.get("life_lost")
++ reward, last, info.get("metrics"), info.get("life_lost")
+> tests/surreal_like/learner/test_publisher.py
+late subscribers wait for the next publication
+- if (self._socket.new_subscribers() or quiet) and self.newest is not None:
++ if quiet and self.newest is not None:
+> tests/surreal_like/ps/test_store.py
+the version of a former learner counts more than that of its successor
+- return self.incarnation, self.version
++ return self.version, self.incarnation
+> tests/surreal_like/ps/test_client.py
+an agent returns to older parameters
+- if parameters.order <= self.have:
++ if parameters.order == self.have:
+> tests/session/config/test_merge.py
+an unknown key is accepted
+- if self._strict:
++ if self._strict and not path:
+> tests/session/config/test_config.py
+a placeholder without a value is accepted
+- if unresolved := missing(config):
++ if (unresolved := missing(config)) and not config:
+> tests/session/config/test_constraints.py
+a number above its range is accepted
+- if is_number and not least <= value <= most:
++ if is_number and not least <= value:
+> tests/session/wire/test_schema.py
+the first field of a message is not checked
+- for name, fits in self._needed:
++ for name, fits in self._needed[1:]:
+> tests/session/wire/test_codec.py
+arrays in one buffer are not aligned
+- offset += size + -size % _ALIGNMENT_BYTES
++ offset += size
+> tests/session/wire/test_roles.py
+a guest may send as another
+- if self.owns(name) or (kind == "info" and name == WATCH):
++ if name:
+> tests/surreal_like/join/test_server.py
+a token admits a second machine
+- if machine is not None and machine.key != key:
++ if machine is not None and not key:
+> tests/session/launchers/test_supervision.py
+a component may die once more than allowed
+- if hopeless or not allowed or len(recent) >= limits.max_restarts:
++ if hopeless or not allowed or len(recent) > limits.max_restarts:
+a component that hangs is not killed
+- if silent and not child.cause:
++ if silent < 0 and not child.cause:
+servers end before the rows of their agents are acked
+- if kinds & set(_CLIENTS):
++ if kinds < set(_CLIENTS):
+> tests/session/stream/test_listener.py
+a closed listener leaves its port bound
+- self._server.close()
++ pass
+> tests/surreal_like/tune/test_halving_and_median.py
+successive halving stops the better trials
+- better = sum(other >= score for other in scores)
++ better = sum(other <= score for other in scores)
+> tests/surreal_like/tune/test_pbt.py
+the better trials take over the worse ones
+- return ranked[:size], ranked[num - size :]
++ return ranked[num - size :], ranked[:size]
+> tests/session/wire/test_telemetry_buffer.py
+dropped records of metrics are not counted
+- self._array_bytes -= _array_bytes(self._records.popleft())
+- self.dropped += 1
++ self._array_bytes -= _array_bytes(self._records.popleft())
+> tests/session/loggerplex/test_client.py
+records below the level of the log are sent
+- if "event" not in record and numbers.get(record["level"].upper(), least) < least:
++ if "event" not in record and numbers.get(record["level"].upper(), least) < 0:
+> tests/surreal_like/test_statistics.py
+the interquartile mean is the mean
+- cut = flat.shape[-1] // 4
++ cut = 0
+the bootstrap draws the same runs for all tasks
+- chosen = random.integers(runs, size=(draws, runs, tasks))
++ chosen = random.integers(runs, size=(draws, runs, 1))
+> tests/surreal_like/run/test_train.py::test_the_steps_of_parameters_go_on_in_a_resumed_run
+the steps of a run do not reach its schedules
+- record.judge_training()
+- worker.learner.env_steps = int(record.times()["env_steps"])
++ record.judge_training()
+> tests/surreal_like/agent/test_evaluation.py
+short episodes weigh more in an evaluation
+- if self._wanted[stream]:
++ if self._left:
+"""
+
+
+class MisfitError(Exception):
+    """A fault, or the tests of a fault, do not fit the tree."""
+
+
+class Fault(NamedTuple):
+    """One fault: its name, the lines that ``new`` replaces, and the arguments for pytest."""
+
+    name: str
+    old: tuple[str, ...]
+    new: str
+    tests: tuple[str, ...]
+
+
+def parse(text: str) -> list[Fault]:
+    """Returns the faults of a text in the form of ``FAULTS``."""
+    faults: list[Fault] = []
+    tests, name, old = "", "", list[str]()
+    for line in text.strip().splitlines():
+        mark, rest = line[:2], line[2:]
+        if mark == "> ":
+            tests = rest
+        elif mark == "- ":
+            old.append(rest)
+        elif mark == "+ ":
+            faults.append(Fault(name, tuple(old), rest, tuple(tests.split())))
+        else:
+            name, old = line, []
+    return faults
+
+
+def break_one(fault: Fault, tree: Path) -> tuple[Path, str]:
+    """Returns the file of a tree that a fault changes, and its text with the fault.
+
+    Raises MisfitError unless the fragment occurs exactly once.
+    """
+    fragment = re.compile(r"\n *".join(map(re.escape, fault.old)))
+    found = [
+        (path, text[: match.start()] + fault.new + text[match.end() :])
+        for package in PACKAGES
+        for path in sorted((tree / package).rglob("*.py"))
+        for text in [path.read_text(encoding="utf-8")]
+        for match in fragment.finditer(text)
+    ]
+    if len(found) != 1:
+        places = ", ".join(str(path.relative_to(tree)) for path, _ in found) or "nowhere"
+        raise MisfitError(
+            f"'{fault.name}': its fragment must occur exactly once, but occurs {len(found)} times "
+            f"({places}): {' / '.join(fault.old)}"
+        )
+    return found[0]
+
+
+def copy_tree(folder: Path) -> Path:
+    """Copies the tree into a folder; returns the copy, which is what its tests import.
+
+    Its compiled files are checked by the content of their source: two versions of one file may have
+    the same length and be written within one second.
+
+    Raises MisfitError if another tree would be imported.
+    """
+    tree, of_user = folder / "tree", {str(ROOT): {"runs"}}
+    shutil.copytree(
+        ROOT, tree, ignore=lambda at, names: CACHES(at, names) | of_user.get(str(at), set())
+    )
+    by_content = PycInvalidationMode.CHECKED_HASH
+    for package in PACKAGES:
+        compileall.compile_dir(tree / package, quiet=2, invalidation_mode=by_content)
+    code = f"import {', '.join(PACKAGES)}\nprint({', '.join(f'{p}.__file__' for p in PACKAGES)})"
+    _, output = run_python(tree, "-c", code)
+    if output.split() != [str(tree.resolve() / package / "__init__.py") for package in PACKAGES]:
+        raise MisfitError(f"the copy does not import itself, but {output.strip()}")
+    return tree
+
+
+def run_python(tree: Path, *arguments: str, limit: float = LIMIT_SECONDS) -> tuple[int, str]:
+    """Runs Python in a tree, which it imports; returns its exit code and output.
+
+    A run above the limit [seconds] hangs: all of its processes are killed.
+    """
+    environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+    environment |= {"PYTHONPATH": str(tree), "TMPDIR": str(tree.parent)}
+    with subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=tree,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            return HANGS, ""
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, output
+
+
+def try_fault(fault: Fault, tree: Path) -> bool:
+    """Breaks a tree, runs the tests of the fault, and restores the tree; returns True if found.
+
+    Prints the outcome. Raises MisfitError if these tests cannot be run.
+    """
+    path, broken = break_one(fault, tree)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(broken, encoding="utf-8")
+    began = time.monotonic()
+    try:
+        code, output = run_python(tree, *TESTS, *fault.tests)
+    finally:
+        path.write_text(text, encoding="utf-8")
+    failed = re.search(r"^(?:FAILED|ERROR) \S*/(\S+::\S+)", output, re.MULTILINE)
+    if code not in (PASSED, HANGS) and not (code == FAILED and failed):
+        raise MisfitError(f"'{fault.name}': its tests did not run:\n{output[-2000:]}")
+    by = failed.group(1) if failed else "a hang"
+    verdict, by = ("NOT FOUND", "") if code == PASSED else ("found    ", f"  by {by}")
+    sys.stdout.write(f"{verdict} {time.monotonic() - began:6.1f} s  {fault.name}{by}\n")
+    sys.stdout.flush()
+    return code != PASSED
+
+
+def try_all(faults: Sequence[Fault], jobs: int) -> int:
+    """Tries faults in copies of the tree, ``jobs`` at once; returns how many were found.
+
+    Raises MisfitError if a test fails without a fault.
+    """
+    tests = list(dict.fromkeys(test for fault in faults for test in fault.tests))
+    with tempfile.TemporaryDirectory(prefix="m-") as folder:
+        trees: SimpleQueue[Path] = SimpleQueue()
+        for job in range(jobs):
+            trees.put(copy_tree(Path(folder) / str(job)))
+
+        def try_one(fault: Fault) -> bool:
+            tree = trees.get()
+            try:
+                return try_fault(fault, tree)
+            finally:
+                trees.put(tree)
+
+        tree = trees.get()
+        code, output = run_python(tree, *TESTS, *tests, limit=10 * LIMIT_SECONDS)
+        trees.put(tree)
+        if code != PASSED:
+            raise MisfitError(f"a test fails without a fault:\n{output[-2000:]}")
+        with ThreadPoolExecutor(jobs) as pool:
+            return sum(pool.map(try_one, faults))
+
+
+def main() -> int:
+    """Runs the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="parts of names")
+    parser.add_argument("--jobs", type=int, default=1, help="number of copies used at once")
+    args = parser.parse_args()
+    faults, began = parse(FAULTS), time.monotonic()
+    chosen = [fault for fault in faults if any(text in fault.name for text in args.only)]
+    if not chosen:
+        parser.error(f"no name of a fault contains {' or '.join(args.only)}")
+    try:
+        for fault in faults:
+            break_one(fault, ROOT)
+        found = try_all(chosen, args.jobs)
+    except MisfitError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    seconds = time.monotonic() - began
+    sys.stdout.write(f"{found} of {len(chosen)} faults found in {seconds:.0f} s\n")
+    return 0 if found == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
