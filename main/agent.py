@@ -9,9 +9,9 @@ import torch
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
+from surreal_like.agent.base import AgentMode
 from surreal_like.agent.gradients import sending_gradients
 from surreal_like.agent.loop import AgentService, make_agent
-from surreal_like.agent.mode import AgentMode
 from surreal_like.experiment.resolve import algorithm_of
 
 

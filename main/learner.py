@@ -12,8 +12,8 @@ from session.errors import UsageError
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
+from surreal_like.coordinator.service import LearnerService
 from surreal_like.experiment.resolve import algorithm_of
-from surreal_like.learner.service import LearnerService
 
 
 def build(context: Context) -> Service:

@@ -353,3 +353,9 @@ def _version(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def is_planned(folder: str | Path | None) -> bool:
+    """True if there is a run folder, with the addresses of a run."""
+    # Not Path.exists, which raises an error for a name that is too long.
+    return folder is not None and os.path.exists(RunFolder(folder).addresses)

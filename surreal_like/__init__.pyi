@@ -7,7 +7,7 @@ from session.config.defaults import BASE_SESSION_CONFIG as BASE_SESSION_CONFIG
 from session.config.string_enum import StringEnum as StringEnum
 from session.errors import ConfigError as ConfigError
 from surreal_like.agent.base import Agent as Agent
-from surreal_like.agent.mode import AgentMode as AgentMode
+from surreal_like.agent.base import AgentMode as AgentMode
 from surreal_like.agent.wrapper import ExpSenderWrapper as ExpSenderWrapper
 from surreal_like.algorithm.base import Algorithm as Algorithm
 from surreal_like.algorithm.builder import build_algorithm as build_algorithm
@@ -35,9 +35,9 @@ from surreal_like.policy.worker_set import WorkerSet as WorkerSet
 from surreal_like.replay.base import Replay as Replay
 from surreal_like.replay.fifo_replay import FIFOReplay as FIFOReplay
 from surreal_like.replay.prioritized_replay import PrioritizedReplay as PrioritizedReplay
+from surreal_like.replay.prioritized_replay import UniformReplay as UniformReplay
 from surreal_like.replay.tuple_replay import ExpTuple as ExpTuple
 from surreal_like.replay.tuple_replay import TupleReplay as TupleReplay
-from surreal_like.replay.uniform_replay import UniformReplay as UniformReplay
 from surreal_like.run.train import launch as launch
 from surreal_like.run.train import train as train
 from surreal_like.run.trainer import Trainer as Trainer

@@ -16,7 +16,7 @@ from session.folder import RunFolder
 from session.json_file import COUNT, NUMBER, TEXT, VALUE, Nullable, read_object
 from session.launchers.registry import launcher_of
 from session.show.text import MISSING, columns, count, decimal
-from session.stream.certificate import write_certificate
+from session.stream.tls import write_certificate
 from session.stream.tokens import days_from, read_tokens, revoke_token, write_token
 
 _EXAMPLES = """examples:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from main.cli.parser import Parser
-from session.launchers.kubernetes.manifest import dump_objects
+from session.launchers.kubernetes.kustomize import dump_objects
 from session.launchers.kubernetes.secret import overlay_secrets, write_overlay_keys
 
 _EXAMPLES = """examples:

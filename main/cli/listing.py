@@ -16,7 +16,7 @@ from session.errors import SurrealError, UsageError
 from session.folder import RUNS, RunFolder
 from session.launchers.registry import launcher_of
 from session.program import install_line
-from session.show.run_state import state_of, took
+from session.show.run_view import state_of, took
 from session.show.text import GAP, MISSING, columns, count, decimal
 
 

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from session.process.state import State
+from session.process.heartbeat import State
 from session.show.components import STYLES, ComponentRow
 from session.show.overview import BAR_WIDTH, conditions, heading, numbers_table
 from session.show.run_view import RunView

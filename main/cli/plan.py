@@ -19,7 +19,7 @@ from main.cli.tune_plan import show_tuning, tune_file_of
 from session.config import Config
 from session.errors import UsageError
 from session.launchers.registry import DETACHED, launcher_of
-from session.launchers.shell_command import ShellCommand
+from session.launchers.tmux_backend import ShellCommand
 from session.process.component import Component, Topology
 from session.program import interpreter
 from session.show.text import GAP, columns, count, size
@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _on_kubernetes(plan: Plan, shape: str, request: RunRequest) -> str:
     """Returns the plan for a cluster, with its addresses, its shutdown and TensorBoard."""
-    from session.launchers.kubernetes.advice import warnings
+    from session.launchers.kubernetes.settings import warnings
     from surreal_like.run.kubernetes import kubernetes_setting, render, write_overlay
 
     folder = Path(request.folder) if request.folder else None

@@ -8,8 +8,7 @@ from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.process.heartbeat import Beat, read_beats
-from session.process.state import State
+from session.process.heartbeat import Beat, State, read_beats
 from session.show.text import ago
 
 _DEAD = 1

@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
     ]
 
     from surreal_like.gateway.serving import Server  # imports torch
-    from surreal_like.run.interrupts import Interrupts
+    from surreal_like.run.observer import Interrupts
 
     with Interrupts() as interrupts, suggesting_import_path():
         server = Server(

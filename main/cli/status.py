@@ -17,7 +17,7 @@ from main.cli.tune_pages import tuning_page
 from session.launchers.handle import RunHandle
 from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus
-from session.process.state import State
+from session.process.heartbeat import State
 from session.show.overview import overview
 from session.show.run_view import RunView
 
@@ -73,7 +73,7 @@ def _page(view: RunView) -> str:
 
 def _idle(view: RunView) -> str:
     """Describes the resources that a run on a cluster still reserves after its end."""
-    from session.launchers.kubernetes.advice import idle_note
+    from session.launchers.kubernetes.settings import idle_note
 
     there = [name for name, row in view.components.items() if row.state != State.gone]
     return f"{idle_note(view.config, there)} {view.folder}"

@@ -11,7 +11,7 @@ from typing import Any
 from session.errors import SurrealError
 from session.folder import RunFolder
 from session.program import program
-from session.show.run_state import outcome_word, took
+from session.show.run_view import outcome_word, took
 from session.show.text import (
     MISSING,
     columns,

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from main.cli.arguments import add_experiment, add_folder, request_of
-from main.cli.live_lines import Lines
-from main.cli.live_observer import LiveTable
+from main.cli.live_observer import Lines, LiveTable
 from main.cli.parser import Parser
 from main.cli.policy import add_snapshot, follow_snapshot
 from main.cli.summary import seeds_table, summary

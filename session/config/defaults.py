@@ -38,8 +38,8 @@ BASE_LEARNER_CONFIG = Config(
         },
         # Storage and sampling of experience.
         "replay": {
-            # Dotted path of the Replay class.
-            "type": "surreal_like.replay.uniform_replay:UniformReplay",
+            # UniformReplay, PrioritizedReplay, SequenceReplay, FIFOReplay, or package.module:Class.
+            "type": "UniformReplay",
             # Size of one batch of the learner [rows].
             "batch_size": 64,
             # Capacity of all shards together; beyond it the oldest rows are removed [rows].

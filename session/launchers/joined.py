@@ -8,7 +8,7 @@ from typing import Any
 from session.folder import RunFolder
 from session.launchers.asking import reported_status
 from session.launchers.status import ComponentStatus
-from session.process.state import State
+from session.process.heartbeat import State
 
 _STATES = {State.done: State.gone, State.failed: State.dead, State.silent: State.dead}
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.launchers.backend import Exit, StderrTail
+from session.launchers.backend import Exit, OutOfMemory, StderrTail
 from session.launchers.fork_client import ForkServer, ForkServers
-from session.launchers.out_of_memory import OutOfMemory
 from session.launchers.subreaper import group_lives, kill_group, reap
 from session.process.component import Component
 

@@ -48,7 +48,7 @@ _ALL = (
         "tmux",
         cluster="session.launchers.tmux:TmuxCluster",
         control="session.launchers.tmux:TmuxRun",
-        supervisor="session.launchers.tmux_supervisor:TmuxSupervisor",
+        supervisor="session.launchers.tmux:TmuxSupervisor",
         program="tmux",
     ),
     Launcher(

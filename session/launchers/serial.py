@@ -28,10 +28,9 @@ from session.launchers.supervisor import Supervisor
 from session.process.clock import CountedClock
 from session.process.component import Component, Topology
 from session.process.context import Launch, run_part
-from session.process.heartbeat import read_beats
+from session.process.heartbeat import State, read_beats
 from session.process.periodic import Every
 from session.process.service import Frame, seeded
-from session.process.state import State
 from session.wire import AddressBook, Identity, Wire
 from session.wire.contexts import make_context
 from session.wire.sockets import Socket

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from session.folder import RunFolder
-from session.process.heartbeat import Beat, read_beats
-from session.process.state import ALIVE, State
+from session.process.heartbeat import ALIVE, Beat, State, read_beats
 
 # A process that started later than this after its heartbeat is another one with the same pid.
 _MARGIN_SECONDS = 2.0

@@ -1,19 +1,204 @@
-"""All components of a run: starts, requests to end, restarts with back-off, kills."""
+"""All components of a run: starts, requests to end, deadlines, restarts with back-off, kills."""
 
 from __future__ import annotations
 
 import math
 import signal
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from session.launchers.deadlines import Deadlines
+from session.errors import HOPELESS, UsageError
 from session.launchers.instruction import Event, Instruction, Signal, Start
-from session.launchers.restart_rule import restart_time
-from session.launchers.supervised_component import Loss, SupervisedComponent
-from session.process.component import Topology
-from session.process.heartbeat import Beat
-from session.process.state import State
+from session.process.component import Component, Topology
+from session.process.heartbeat import ALIVE, Beat, State
+
+# Components enforce their own deadlines; the supervisor waits a little longer.
+_MARGIN_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Deadlines of a process.
+
+    Args:
+        starting_seconds: from its start until its service runs.
+        silent_seconds: between two heartbeats of a running component.
+        grace_seconds: from a request to end until the process has ended.
+    """
+
+    starting_seconds: float
+    silent_seconds: float
+    grace_seconds: float
+
+    @property
+    def patience_seconds(self) -> float:
+        """Seconds from a request to end until the process is killed."""
+        return self.grace_seconds + min(_MARGIN_SECONDS, self.grace_seconds)
+
+    def of(self, state: State) -> float:
+        """Returns the longest time in a state of a living process, in seconds.
+
+        In ``running`` it is the longest time between two heartbeats.
+        """
+        return {
+            State.starting: self.starting_seconds + _MARGIN_SECONDS,
+            State.running: self.silent_seconds,
+            State.draining: self.patience_seconds,
+        }[state]
+
+
+_BACK_OFF_SECONDS = 0.25
+_BACK_OFF_LIMIT_SECONDS = 5.0
+
+
+def restart_time(child: SupervisedComponent, loss: Loss, *, allowed: bool) -> float | None:
+    """Records a death; returns the time of the next start, None if there must be none.
+
+    A component is given up after `max_restarts` deaths within the window of its restart rule, and
+    at once if a new start cannot help: its command or config is wrong, or it said so itself.
+
+    Args:
+        child: the component.
+        loss: its death.
+        allowed: False: nothing is started again in this run.
+    """
+    limits = child.component.restart
+    recent = [each for each in child.losses if loss.time - each.time < limits.window_seconds]
+    child.losses = [*recent, loss]
+    wrong = child.exit_code == UsageError.exit_code and not child.ran
+    hopeless = wrong or child.exit_code == HOPELESS
+    if hopeless or not allowed or len(recent) >= limits.max_restarts:
+        return None
+    return loss.time + _back_off_seconds(len(child.losses))
+
+
+def _back_off_seconds(losses: int) -> float:
+    # The first restart is immediate: most deaths are single ones, and agents wait meanwhile.
+    if losses <= 1:
+        return 0.0
+    return min(_BACK_OFF_SECONDS * 2.0 ** (losses - 2), _BACK_OFF_LIMIT_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One unexpected end of a process.
+
+    Args:
+        time: in seconds, on the clock of the supervision.
+        error: the cause, in one line.
+        details: output of the process on its standard error.
+    """
+
+    time: float
+    error: str
+    details: str
+
+
+@dataclass(slots=True)
+class SupervisedComponent:
+    """One component and its process, over all its starts.
+
+    Args:
+        component: its description.
+        state: ``waiting`` for its start, ``starting``, ``running``, ``draining`` or ``gone``.
+        wanted: False once it has been scaled away.
+        comes_back: a new start was requested while its process still ends.
+        terminating: its process was asked to end.
+        ran: its service has been running, at this start or an earlier one.
+        starts: number of starts.
+        due: time of the next start, for one that waits.
+        started_at: start time of its latest process.
+        kill_at: time of SIGKILL if it still lives.
+        cause: reason for which the supervisor kills it.
+        exit_code: of its latest process; below 0 the signal that ended it, None while it lives.
+        losses: its deaths within the window of its restart rule.
+    """
+
+    component: Component
+    state: State = State.waiting
+    wanted: bool = True
+    comes_back: bool = False
+    terminating: bool = False
+    ran: bool = False
+    starts: int = 0
+    due: float = 0.0
+    started_at: float = 0.0
+    kill_at: float = math.inf
+    cause: str = ""
+    exit_code: int | None = None
+    losses: list[Loss] = field(default_factory=list)
+    _state_since: float = 0.0
+    _last_beat_at: float = 0.0
+    _busy_seconds: float = 0.0
+    _last_beat: Beat | None = None
+    _ended_seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Name of the component."""
+        return self.component.name
+
+    @property
+    def alive(self) -> bool:
+        """True while it has a process."""
+        return self.state in ALIVE
+
+    def start(self, now: float) -> None:
+        """Records that a process is started now."""
+        self.state = State.starting
+        self.starts += 1
+        self.terminating = False
+        self.kill_at = math.inf
+        self.cause = ""
+        self.exit_code = None
+        self.started_at = self._state_since = self._last_beat_at = now
+        self._busy_seconds = 0.0
+        self._last_beat = None
+
+    def on_heartbeat(self, beat: Beat, now: float) -> None:
+        """Handles a heartbeat; one that was read before is ignored."""
+        # The file of a process that hangs stays: the same heartbeat again is no sign of life.
+        if not self.alive or beat == self._last_beat:
+            return
+        self._last_beat, self._last_beat_at = beat, now
+        self._busy_seconds = beat.busy_seconds
+        self.ran |= beat.state == State.running
+        # `done` and `failed` are reported by a process that still has to exit.
+        state = beat.state if beat.state in ALIVE else State.draining
+        if state != self.state:
+            self.state, self._state_since = state, now
+
+    def end(self, exit_code: int, now: float) -> None:
+        """Records the end of the process."""
+        self._ended_seconds = self.alive_seconds(now)
+        self.state = State.gone
+        self.exit_code = exit_code
+        self.kill_at = math.inf
+
+    def extend_deadline(self, seconds: float) -> None:
+        """Extends the deadlines by the time in which the supervisor itself was stopped."""
+        self._last_beat_at += seconds
+        self._state_since += seconds
+
+    def last_loss(self, now: float) -> tuple[str, float] | None:
+        """Returns error and age in seconds of its latest death; None without one in the window."""
+        # Only while it counts for the restart rule: older deaths do not explain the present state.
+        last = self.losses[-1] if self.losses else None
+        if last is None or now - last.time > self.component.restart.window_seconds:
+            return None
+        return last.error, now - last.time
+
+    def silent_seconds(self, deadlines: Deadlines, now: float) -> float:
+        """Returns the seconds since its last heartbeat or state change if too many, else 0."""
+        allowed = deadlines.of(self.state) + self._busy_seconds
+        # Heartbeats do not extend starting and draining: both must come to an end.
+        since = self._last_beat_at if self.state == State.running else self._state_since
+        return now - since if now - since > allowed else 0.0
+
+    def alive_seconds(self, now: float) -> float:
+        """Returns the total lifetime of its processes, in seconds."""
+        return self._ended_seconds + (now - self.started_at if self.alive else 0.0)
 
 
 class SupervisedComponents:

@@ -19,14 +19,16 @@ from typing import Any
 
 from session.config.string_enum import StringEnum
 from session.errors import UsageError
-from session.launchers.deadlines import Deadlines
 from session.launchers.instruction import Event, Failure, Instruction, Signal, Stop
-from session.launchers.supervised_component import Loss, SupervisedComponent
-from session.launchers.supervised_components import SupervisedComponents
+from session.launchers.supervised_components import (
+    Deadlines,
+    Loss,
+    SupervisedComponent,
+    SupervisedComponents,
+)
 from session.process.component import Topology
-from session.process.heartbeat import Beat
+from session.process.heartbeat import Beat, State
 from session.process.service import START_AGAIN
-from session.process.state import State
 
 _CLIENTS = ("agent", "gateway", "evaluator")
 TELEMETRY = ("tensorplex", "loggerplex", "tensorboard")

@@ -17,7 +17,6 @@ from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.launchers.backend import Backend, Exit
 from session.launchers.control import NAME, ControlSockets
-from session.launchers.deadlines import Deadlines
 from session.launchers.instruction import Event, Instruction, Signal, Start, Stop
 from session.launchers.launcher import (
     ComponentStatus,
@@ -30,12 +29,12 @@ from session.launchers.launcher import (
     write_run_files,
 )
 from session.launchers.status import status_row
+from session.launchers.supervised_components import Deadlines
 from session.launchers.supervision import Supervision
 from session.process.clock import Clock, WallClock
 from session.process.component import Topology
-from session.process.heartbeat import read_beats
+from session.process.heartbeat import State, read_beats
 from session.process.periodic import Every
-from session.process.state import State
 from session.wire import AddressBook, Wire
 from session.wire.security import Security
 

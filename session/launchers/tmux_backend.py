@@ -9,24 +9,82 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import signal
+import sys
 import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from session.errors import RunError
 from session.folder import RunFolder
-from session.launchers.backend import Exit, StderrTail
-from session.launchers.out_of_memory import OutOfMemory
-from session.launchers.shell_command import ShellCommand
+from session.launchers.backend import Exit, OutOfMemory, StderrTail
+from session.launchers.fork_client import ONE_THREAD
 from session.launchers.status import process_lives
 from session.launchers.tmux_session import Pane, TmuxSession
+from session.loggerplex.terminal import TERMINAL
 from session.process.component import Component
-from session.process.heartbeat import Beat, read_beats
+from session.process.heartbeat import Beat, State, read_beats
 from session.process.periodic import Every
-from session.process.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class ShellCommand:
+    """Command line that starts one process, in a window or in any other shell.
+
+    Args:
+        command: its command line.
+        preamble_cmd: shell command to run first, for example to activate an environment.
+    """
+
+    command: str
+    preamble_cmd: str = ""
+
+    @classmethod
+    def of(cls, component: Component, folder: str, preamble_cmd: str = "") -> Self:
+        """Returns the command of a component in a run folder."""
+        variables = [f"{name}={value}" for name, value in ONE_THREAD.items()]
+        return cls(shlex.join(["env", *variables, *component.command(folder)]), preamble_cmd)
+
+    @classmethod
+    def of_supervisor(cls, module: str, folder: str, preamble_cmd: str = "") -> Self:
+        """Returns the command of a supervisor."""
+        command = [sys.executable, "-P", "-m", module, "--folder", folder]
+        return cls(shlex.join(command), preamble_cmd)
+
+    def __str__(self) -> str:
+        return f"{self._before}{self.command}"
+
+    @property
+    def _before(self) -> str:
+        before = self.preamble_cmd.strip().rstrip(";")
+        return f"{{ {before}; }} && " if before else ""
+
+    def script(self, output: Path) -> str:
+        """Bash script for a window: prints the command, executes it and records its output.
+
+        Args:
+            output: file to which standard output and standard error are also appended.
+        """
+        steps = [
+            f"printf '%s\\n' {shlex.quote(str(self))}",
+            # tee must survive Ctrl-C and the hang-up at the end of the process: it still reads the
+            # last output.
+            "trap '' INT HUP",
+            f"exec > >(exec tee -a {shlex.quote(str(output))}) 2>&1",
+            "trap - INT HUP",
+            # Output for display only goes to the terminal and not through tee into the file.
+            f"export {TERMINAL}=/dev/tty",
+            f"{self._before}exec {self.command}",
+        ]
+        if self._before:
+            # Reached only if the preamble fails: the window must show the error before it closes.
+            steps.append("code=$?; exec >&- 2>&-; wait $!; exit $code")
+        return "\n".join(steps)
+
 
 SUPERVISOR = "supervisor"
 _LOOK_SECONDS = 0.5

@@ -15,9 +15,9 @@ from session.process.periodic import Every, Rate
 from session.process.quiet_period import QuietPeriod
 from session.process.service import IDLE_SECONDS, Service
 from session.wire import Identity, Message
+from session.wire.connection_limits import Bucket
 from session.wire.schema import Count, Kinds, ListOf, Schema, Type, shown
 from session.wire.sockets import Socket
-from session.wire.turns import Bucket
 
 _RECORDS_PER_TICK = 1000
 _WRITE_SECONDS = 0.2

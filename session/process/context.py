@@ -19,9 +19,8 @@ from session.loggerplex.client import Log, make_log
 from session.process.clock import Clock, WallClock
 from session.process.component import Component, Topology
 from session.process.handshake import Accepted
-from session.process.heartbeat import Beat, write_beat
+from session.process.heartbeat import Beat, State, write_beat
 from session.process.seeding import component_seed
-from session.process.state import State
 from session.tensorplex.client import TensorplexClient
 from session.wire import AddressBook, Identity, Wire
 from session.wire.security import Security

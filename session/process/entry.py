@@ -1,9 +1,11 @@
-"""A component as a process of its own: command line, signals, lifeline, exit code."""
+"""A component as a process of its own: command line, memory, signals, lifeline, exit code."""
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
+import select
 import signal
 import sys
 import time
@@ -19,14 +21,46 @@ from session.errors import DeadlineError, SurrealError, UsageError, describe
 from session.folder import RunFolder
 from session.loggerplex.terminal import Terminal
 from session.process.clock import WallClock
-from session.process.component import Topology
+from session.process.component import LIFELINE, Topology
 from session.process.context import Context, Launch
-from session.process.lifeline import Lifeline
-from session.process.malloc import keep_freed_memory
 from session.process.periodic import Every
 from session.process.service import Build, Frame, seeded
 from session.wire import AddressBook
 from session.wire.contexts import make_context
+
+
+class Lifeline:
+    """Detects the death of the launcher; without a launcher it never breaks."""
+
+    def __init__(self) -> None:
+        self._poller = select.poll()
+        self._watching = LIFELINE in os.environ
+        if self._watching:
+            self._poller.register(int(os.environ[LIFELINE]), select.POLLIN | select.POLLHUP)
+
+    @property
+    def broken(self) -> bool:
+        """True once the launcher has died."""
+        return self._watching and bool(self._poller.poll(0))
+
+
+# Numbers of glibc's malloc.h.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_LARGEST = 2**31 - 1
+
+
+def keep_freed_memory() -> None:
+    """Makes the C library keep freed large blocks; does nothing if mallopt is missing.
+
+    By default glibc returns blocks of some megabytes to the system at once; the next batch then
+    gets new pages, which the system has to clear first. The peak memory does not change, but the
+    process keeps it: mallopt(3).
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, _LARGEST)
+        mallopt(_TRIM_THRESHOLD, _LARGEST)
+
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LIFELINE_SECONDS = 0.25
@@ -49,7 +83,7 @@ def run_service(
         build: makes the Service from its Context.
         argv: command-line arguments; None: those of this process.
         keeps_memory: the component allocates large arrays all the time, see
-            :mod:`session.process.malloc`.
+            :mod:`session.process.entry`.
         gives_way: see :func:`give_way`.
     """
     if keeps_memory:

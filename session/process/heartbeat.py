@@ -1,4 +1,4 @@
-"""Heartbeats: one small file per component, read by the supervisor and by commands."""
+"""Heartbeats and states: one small file per component, read by the supervisor and by commands."""
 
 from __future__ import annotations
 
@@ -9,9 +9,47 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from session.config.string_enum import StringEnum
 from session.folder import write_atomically
 from session.json_file import COUNT, FLAG, TEXT, VALUE, Leaf, MapOf, parse_object
-from session.process.state import State
+
+
+class State(StringEnum):
+    """State of a component.
+
+    A service reports the first five of its own process. The others are seen from outside.
+
+    Attributes:
+        starting: its service is being built.
+        running: it works.
+        draining: it was asked to end and completes its work.
+        done: it has ended as planned.
+        failed: it has ended with an error.
+        waiting: its process will be started, or started again.
+        gone: its process has ended as planned, or was never wanted.
+        dead: its process has ended unexpectedly, and nothing starts it again.
+        silent: its process may live, but its heartbeat is late.
+    """
+
+    starting = ()
+    running = ()
+    draining = ()
+    done = ()
+    failed = ()
+    waiting = ()
+    gone = ()
+    dead = ()
+    silent = ()
+
+
+# Of a process that lives.
+ALIVE = (State.starting, State.running, State.draining)
+# What a service reports of itself.
+REPORTED = (*ALIVE, State.done, State.failed)
+# Of a component that the run keeps alive; a draining one is not restarted.
+KEPT = (State.waiting, State.starting, State.running)
+ENDED = (State.done, State.failed, State.gone, State.dead)
+
 
 _READS = 2
 # Of the file of a heartbeat with a short status [bytes].

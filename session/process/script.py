@@ -6,7 +6,6 @@ The script's ``session_config.folder`` is a run folder written by ``surreal-like
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -22,7 +21,7 @@ import zmq
 
 from session.config import Config
 from session.errors import SurrealError, UsageError, describe
-from session.folder import RunFolder
+from session.folder import RunFolder, is_planned
 from session.loggerplex.client import Log
 from session.process.clock import WallClock
 from session.process.component import Topology
@@ -36,13 +35,6 @@ from session.wire.sockets import poll
 
 _PARTS_KEPT = 64
 _PLEXES = ("tensorplex", "loggerplex")
-
-
-def is_planned(session_config: Config) -> bool:
-    """True if there is a run folder, with the addresses of a run."""
-    folder = session_config.folder
-    # Not Path.exists, which raises an error for a name that is too long.
-    return folder is not None and os.path.exists(RunFolder(folder).addresses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +117,7 @@ class Parts:
         """Sends the records of all parts that nothing has connected, each with a deadline."""
         while self._parts:
             part = self._parts.popleft()
-            if part.log.buffered + part.metrics.buffered and is_planned(part.session_config):
+            if part.log.buffered + part.metrics.buffered and is_planned(part.session_config.folder):
                 part.send(make_launch(part.session_config, part.kind, part.index))
 
 
@@ -177,7 +169,7 @@ _SCRIPT = _Script()
 
 
 def this_is_agent(index: int) -> None:
-    """Records the index of an agent of this process, for a sender that was made before it."""
+    """Records the index of the agent of this process."""
     _SCRIPT.index = index
 
 
@@ -187,10 +179,13 @@ def add_part(
     """Sends the early records of a part of a planned run as soon as this script is connected.
 
     Records of a part that nothing has connected are sent at exit, if the servers of the run answer
-    at once. Does nothing without a planned run. Arguments as for :class:`Part`.
+    at once. Arguments as for :class:`Part`; the run is planned.
     """
-    if not _SCRIPT.parts.open or not is_planned(session_config):
+    if not _SCRIPT.parts.open:
         return
+    if kind in ("agent", "evaluator"):
+        # A sender of this process is made before its agent, but connects after it.
+        this_is_agent(index)
     part, context = Part(session_config, kind, index, log, metrics), current_context()
     if context is not None and part.joins(context):
         part.join(context)
@@ -377,7 +372,7 @@ def _make_launch(session_config: Config, kind: str, index: int) -> Launch:
 
 
 def _planned(session_config: Config) -> RunFolder:
-    if not is_planned(session_config):
+    if not is_planned(session_config.folder):
         raise UsageError(
             "a script needs a planned run: write one with "
             "'surreal-like plan CONFIG.yaml --format shell --folder RUN' and set "

@@ -20,9 +20,9 @@ from session.errors import (
 from session.process.clock import Clock
 from session.process.context import Context, Launch, Pause
 from session.process.handshake import ANSWERS, Handshake
+from session.process.heartbeat import State
 from session.process.periodic import Every
 from session.process.seeding import build_seeded
-from session.process.state import State
 from session.wire.sockets import Pollable, poll
 
 _CHORES_SECONDS = 0.5

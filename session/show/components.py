@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from session.launchers.status import ComponentStatus
-from session.process.heartbeat import Beat
-from session.process.state import ENDED, State
+from session.process.heartbeat import ENDED, Beat, State
 from session.show.text import MISSING, ago, rate, size
 
 HEAD = ("component", "state", "work", "lag", "memory", "last beat", "pid", "restarts", "doing")

@@ -18,7 +18,7 @@ from session.folder import RunFolder
 from session.launchers.handle import open_run
 from session.launchers.launcher import RunControl
 from session.launchers.registry import DETACHED, LOCAL, launcher_of
-from session.process.state import KEPT
+from session.process.heartbeat import KEPT
 from session.show.charts import CURVES, png, run_figure
 from session.show.overview import conditions, heading, headline, overview, state_line
 from session.show.run_view import RunView
@@ -91,7 +91,7 @@ class Dashboard:
         return ": ".join(filter(None, [self.view.state, self.view.reason]))
 
     def pages(self) -> dict[str, str]:
-        """Addresses of web pages, see :meth:`session.tensorplex.pages.Pages.read`."""
+        """Addresses of web pages, see :meth:`session.tensorplex.board.Pages.read`."""
         return self.view.pages.read()
 
     def table(self) -> str:

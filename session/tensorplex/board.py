@@ -1,4 +1,4 @@
-"""TensorBoard as a component: runs its program as a child process on a local port."""
+"""TensorBoard as a component: runs its program as a child process, with pages of the run."""
 
 from __future__ import annotations
 

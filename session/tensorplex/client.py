@@ -14,7 +14,7 @@ import psutil
 from session.errors import UsageError
 from session.loggerplex.client import sendable
 from session.process.clock import Clock, WallClock, stamp_of
-from session.process.state import State
+from session.process.heartbeat import State
 from session.tensorplex.groups import check_client_id, check_tag
 from session.wire.telemetry_buffer import Channel
 

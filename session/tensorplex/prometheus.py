@@ -13,7 +13,7 @@ from typing import Any
 from session.config import Config
 from session.errors import UsageError
 from session.launchers.registry import launcher_of
-from session.process.state import State
+from session.process.heartbeat import State
 from session.wire.endpoint import LOOPBACK, expanded
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -14,8 +14,7 @@ from session.process.context import Context
 from session.tensorplex.event_files import EventFiles, summary_values
 from session.tensorplex.groups import bin_size_of, name_of, standard_groups
 from session.tensorplex.prometheus import Page, exposition, metrics_host
-from session.tensorplex.records import RECORDS, REQUESTS
-from session.tensorplex.table import ComponentTable
+from session.tensorplex.records import RECORDS, REQUESTS, ComponentTable
 from session.wire import Identity, Message
 from session.wire.sockets import Socket
 

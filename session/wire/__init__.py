@@ -1,16 +1,9 @@
-"""The wire: messages, endpoints and sockets for communication between processes of a run."""
+"""The wire: messages, endpoints and sockets for communication between processes of a run.
 
-from session.wire.codec import PROTOCOL_VERSION, Identity, Message, decode, encode
-from session.wire.endpoint import Address, AddressBook
-from session.wire.wire import Wire
+Names are loaded at their first use: messages need no ZeroMQ.
+"""
 
-__all__ = [
-    "PROTOCOL_VERSION",
-    "Address",
-    "AddressBook",
-    "Identity",
-    "Message",
-    "Wire",
-    "decode",
-    "encode",
-]
+from session.lazy import attach
+
+__getattr__, __dir__ = attach(__name__, __file__)
+__all__ = __dir__()

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import msgpack
 import numpy as np
 
+import session.wire.layout as layouts
 from session.errors import DecodeError, OversizeError
 from session.nest import Array
-from session.wire import layout as layouts
 from session.wire.layout import Buffer
 from session.wire.roles import EVERYTHING, Grant
 

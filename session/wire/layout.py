@@ -10,16 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgpack
 import numpy as np
-import zmq
 
 from session.errors import DecodeError
 from session.nest import Array
 
-Buffer = bytes | memoryview | zmq.Frame
+if TYPE_CHECKING:
+    import zmq
+
+Buffer: TypeAlias = "bytes | memoryview | zmq.Frame"
 # (name, numpy dtype string, shape) of each array
 Entries = tuple[tuple[str, str, tuple[int, ...]], ...]
 

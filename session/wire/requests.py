@@ -15,10 +15,10 @@ import zmq
 from session.errors import AdmissionError, DeadlineError, RefusedError
 from session.nest import Array
 from session.wire.codec import Message, ProtocolError, size_bytes
+from session.wire.connection_limits import Turns
 from session.wire.layout import Buffer
 from session.wire.schema import COUNT_LIMIT, REFUSED, Kinds, cut, shown
 from session.wire.socket import Complaint, Socket, descriptor_of, proved_key
-from session.wire.turns import Turns
 
 if TYPE_CHECKING:
     from session.wire.wire import Wire

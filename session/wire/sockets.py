@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import zmq
 
 from session.wire.codec import Message
+from session.wire.connection_limits import Bucket
 from session.wire.poll import Pollable as Pollable
 from session.wire.poll import poll as poll
 from session.wire.schema import Kinds
 from session.wire.socket import Counters as Counters
 from session.wire.socket import Socket as Socket
 from session.wire.socket import descriptor_of
-from session.wire.turns import Bucket
 
 if TYPE_CHECKING:
     from session.wire.wire import Wire

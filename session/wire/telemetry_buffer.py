@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from session.errors import OversizeError
 from session.nest import Array
 from session.wire.codec import Message
-from session.wire.sockets import PushSocket, poll
+from session.wire.poll import poll
+
+if TYPE_CHECKING:
+    from session.wire.sockets import PushSocket
 
 _RECORDS_PER_MESSAGE = 500
 _ARRAY_BYTES_PER_MESSAGE = 16 << 20

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from session.config import Config
-from surreal_like.agent.base import Agent
-from surreal_like.agent.mode import AgentMode
+from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.network.actor_critic import ActorCritic
 from surreal_like.network.distribution import Distribution

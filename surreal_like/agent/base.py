@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, SupportsFloat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from session.config import Config
-from session.loggerplex.client import Log, early_log
-from session.process.clock import WallClock
-from session.process.context import Context
-from session.process.periodic import Every
-from session.process.script import add_part, script_context, this_is_agent
+from session.config.string_enum import StringEnum
+from session.errors import UsageError
+from session.process.reporting import Reporting
 from session.process.seeding import component_seed
-from session.tensorplex.client import TensorplexClient
-from surreal_like.agent.mode import AgentMode
 from surreal_like.data.parameters import Parameters
 from surreal_like.errors import unwritten
-from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk
 from surreal_like.network.flat import load_flat
-from surreal_like.ps.client import ParameterClient
-from surreal_like.ps.schemas import ANSWERS
 
-_FETCH_SECONDS = 10.0
+if TYPE_CHECKING:
+    from surreal_like.agent.link import AgentLink
+
+
+class AgentMode(StringEnum):
+    """Training explores; evaluation takes sampled actions, or the best ones."""
+
+    training = ()
+    eval_stochastic = ()
+    eval_deterministic = ()
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        names = ", ".join(map(str, cls))
+        raise UsageError(f"agent_mode is {value!r}: expected one of {names}")
 
 
 class Progress(NamedTuple):
@@ -41,7 +48,7 @@ class Progress(NamedTuple):
     iteration: int = 0
 
 
-class Agent:
+class Agent(Reporting):
     """Chooses actions, including exploration.
 
     An algorithm overrides :meth:`act`, :meth:`module_dict` and :meth:`default_config`.
@@ -56,8 +63,8 @@ class Agent:
     Attributes:
         first: True for streams whose episode begins now, bool ``[N]``; set before each :meth:`act`.
         streams: numbers of the streams of the rows, int64 ``[N]``; set before each :meth:`act`.
-        state: recurrent state of the streams after the newest call of :meth:`act`, ``[N, ...]``;
-            None without a memory, and before the first call.
+        state: recurrent state of the streams, ``[N, ...]``; set before each :meth:`act`, which
+            replaces it; None without a memory, and before the first call.
         progress: state of the run; schedules read it and keep no count of their own.
         num_agents: number of agents that the run was planned with, gateways included.
         rng: source of this agent's randomness, a numpy Generator.
@@ -79,6 +86,9 @@ class Agent:
         agent_id: int,
         agent_mode: AgentMode | str,
     ) -> None:
+        training = AgentMode(agent_mode) is AgentMode.training
+        self._kind, self._group = ("agent", "agent") if training else ("evaluator", "eval")
+        super().__init__(session_config, self._kind, agent_id, f"{self._group}/{agent_id}")
         self.learner_config = learner_config
         self.env_config = env_config
         self.session_config = session_config
@@ -90,26 +100,12 @@ class Agent:
         self.first: npt.NDArray[np.bool_] = np.ones(1, np.bool_)
         self.streams: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self.state: Any = None
-        training = self.agent_mode is AgentMode.training
-        self._kind, self._group = ("agent", "agent") if training else ("evaluator", "eval")
-        name = f"{self._group}-{agent_id}"
-        seed = component_seed(session_config.seed, name, 1)
+        seed = component_seed(session_config.seed, f"{self._group}-{agent_id}", 1)
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.acts_on_arrays = False
         self.synchronous = bool(learner_config.algo.get("synchronous", False))
-        # Records made before attach() are kept and sent once it is called.
-        self.log: Log = early_log(name)
-        self.tensorplex = TensorplexClient.early(f"{self._group}/{agent_id}")
-        self._context: Context | None = None
-        self._client: ParameterClient | None = None
-        self._in_script = False
-        self._report_due = Every(calls=1, clock=WallClock().now)
-        self._own_metrics: dict[str, float] = {}
-        self._unreported: dict[str, float] = {}
-        # In a script the sender is made before this agent but connects after it.
-        this_is_agent(agent_id)
-        add_part(session_config, self._kind, agent_id, self.log, self.tensorplex)
+        self._link: AgentLink | None = None
 
     @classmethod
     def default_config(cls) -> Mapping[str, Any]:
@@ -131,7 +127,8 @@ class Agent:
     def act_on_arrays(self, obs: npt.NDArray[Any]) -> Any:
         """Returns what :meth:`act` returns for the same observations, without calls of torch.
 
-        Called in its place where :attr:`acts_on_arrays` is True.
+        Called in its place where :attr:`acts_on_arrays` is True, unless the agent overrides a hook
+        of its steps. For agents without a memory: :attr:`state` is not set.
 
         Args:
             obs: array ``[N, ...]`` that matches the observation spec.
@@ -162,9 +159,8 @@ class Agent:
     def pre_action(self, obs: Any) -> None:
         """Called before each :meth:`act`. This and the hooks below do nothing unless overridden.
 
-        The library calls hooks where it steps the environments: in agents, evaluators and a
-        RolloutWorker. Who calls :meth:`act` otherwise (a script, a loaded policy, a gateway) also
-        calls the hooks that are needed.
+        The library calls them wherever it calls :meth:`act`: in agents, evaluators, gateways, a
+        Policy and a RolloutWorker. A script that calls :meth:`act` itself also calls the hooks.
 
         Args:
             obs: argument of :meth:`act`.
@@ -172,6 +168,8 @@ class Agent:
 
     def post_action(self, obs: Any, actions: Any) -> None:
         """Called after the step that followed :meth:`act`.
+
+        A Policy and a gateway, which do not step, call it after each :meth:`act`.
 
         Args:
             obs: argument of :meth:`act`.
@@ -183,28 +181,28 @@ class Agent:
 
     def post_episode(self, episodes: Sequence[Mapping[str, Any]]) -> None:
         """Called after the step that ended episodes, with ``return``, ``length`` and ``metrics`` of
-        each.
+        each. A Policy does not call it: it sees no episode end.
         """
 
     def on_parameter_fetched(self) -> None:
         """Called after new parameters are loaded; :attr:`version` and :attr:`progress` are new."""
 
-    def attach(self, context: Context) -> None:
-        """Connects the agent to a running process: its log, metrics, seed and sockets.
+    def attach(self, link: AgentLink) -> None:
+        """Connects the agent to a running process: its log, metrics, seed and sender.
 
         Called by the service, or at first use in a script.
+
+        Args:
+            link: to the process.
         """
-        self._context = context
-        self.log = self.log.join(context.log)
-        self.tensorplex = self.tensorplex.join(context.tensorplex)
+        self._link, context = link, link.context
+        seconds = self.session_config.tensorplex.update_schedule[self._group]
+        self.report_by(context, context.tensorplex, seconds)
         self.rng = np.random.default_rng(context.seed)
         self.generator.manual_seed(context.seed)
-        acting = acting_of(context)
-        acting.metrics = self._own_metrics
+        link.acting.metrics = self.own_metrics
         if type(self).postprocess is not Agent.postprocess:
-            acting.postprocess = self.postprocess
-        seconds = self.session_config.tensorplex.update_schedule[self._group]
-        self._report_due = Every(seconds=seconds, clock=context.clock.now)
+            link.acting.postprocess = self.postprocess
 
     def load(self, parameters: Parameters) -> None:
         """Loads parameters, which act from now on.
@@ -215,8 +213,8 @@ class Agent:
         load_flat(self.module_dict(), parameters.flat, parameters.manifest)
         self.version = parameters.version
         self.progress = Progress(int(parameters.info.get("env_steps", 0)), parameters.iteration)
-        if self._context is not None:
-            acting_of(self._context).version = parameters.version
+        if self._link is not None:
+            self._link.acting.version = parameters.version
         self.on_parameter_fetched()
 
     def fetch_parameter(self) -> bool:
@@ -229,17 +227,7 @@ class Agent:
             DeadlineError: the parameter server did not answer in time.
             SpecError: the parameters do not fit this agent's modules; the message shows both sides.
         """
-        client = self._connected()
-        assert self._context is not None  # set by _connected
-        account = acting_of(self._context).account
-        current = account() if account is not None else None
-        parameters = client.fetch(_FETCH_SECONDS, current)
-        if parameters is not None:
-            self.load(parameters)
-        if self._in_script and client.newest.final:
-            self.log.info("the run is over")
-            raise SystemExit(0)
-        return parameters is not None
+        return self._connected().fetch(self)
 
     def fetch_parameter_info(self) -> dict[str, Any]:
         """Returns a description of the newest published parameters.
@@ -251,38 +239,17 @@ class Agent:
         Raises:
             DeadlineError: the parameter server did not answer in time.
         """
-        info = self._connected().fetch_info(_FETCH_SECONDS).info
-        nothing = {"time": 0.0, "iteration": 0, "message": "", "hash": ""}
-        return {name: info.get(name, value) for name, value in nothing.items()}
+        return self._connected().fetch_info()
 
-    def update_tensorplex(
-        self, tag_value_dict: Mapping[str, SupportsFloat], global_step: int | None = None
-    ) -> None:
-        """Reports scalars, once per interval of ``session_config.tensorplex.update_schedule``.
+    @property
+    def run_steps(self) -> int:
+        """Environment steps of the whole run, as far as known."""
+        return self.progress.env_steps
 
-        Only the newest value of each name is reported. It is also added to the metrics of each
-        episode that ends.
+    def _connected(self) -> AgentLink:
+        if self._link is None:
+            from surreal_like.agent.link import script_link
 
-        Raises:
-            UsageError: a name or value is invalid.
-        """
-        numbers = self.tensorplex.checked(tag_value_dict)
-        self._own_metrics |= numbers
-        self._unreported |= numbers
-        if self._report_due():
-            step = self.progress.env_steps if global_step is None else global_step
-            self.tensorplex.add_scalars(self._unreported, step)
-            self._unreported = {}
-
-    def _connected(self) -> ParameterClient:
-        if self._context is None:
-            self.attach(script_context(self.session_config, self._kind))
-            self._in_script = True
-            section = "agent" if self._kind == "agent" else "evaluator"
-            torch.set_num_threads(self.session_config[section].threads)
-        assert self._context is not None  # attached
-        self._context.pulse()
-        if self._client is None:
-            wire = self._context.wire
-            self._client = ParameterClient(wire.dealer("ps.requests", ANSWERS), self._context.clock)
-        return self._client
+            self.attach(script_link(self.session_config, self._kind))
+        assert self._link is not None  # attached
+        return self._link

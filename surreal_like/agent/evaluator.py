@@ -5,29 +5,24 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
-import torch
-
 from session.errors import ConfigError
 from session.process.context import Context
 from session.process.service import Service
 from session.show.progress import mode_name
 from session.wire.sockets import Socket
+from surreal_like.agent.acting import Acting
 from surreal_like.agent.base import Agent
 from surreal_like.agent.evaluation import Evaluation, score_of
 from surreal_like.agent.evaluation_reporter import ANSWERS as SCORED
 from surreal_like.agent.evaluation_reporter import EvaluationReporter
 from surreal_like.agent.fetcher import Fetcher
 from surreal_like.agent.generation import agent_for
-from surreal_like.agent.hooks import Hooks
+from surreal_like.agent.link import AgentLink
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.parameters import Parameters
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
-from surreal_like.network.tensors import to_array, to_tensor
-from surreal_like.ps.client import ParameterClient
-from surreal_like.ps.schemas import ANSWERS
 
 _STREAMS = 100
 _STEPS_PER_TICK = 8
@@ -55,13 +50,13 @@ class EvaluatorService(Service):
         session = config.session_config
         self._context = context
         self._agent = agent
-        agent.attach(context)
-        self._hooks = Hooks(agent) if Hooks.any_of(agent) else None
+        link = AgentLink(context)
+        agent.attach(link)
+        self._acting = Acting(agent)
         self._episodes: int = session.stop.eval_episodes
         if self._episodes < 1:
             raise ConfigError(f"session_config.stop.eval_episodes is {self._episodes}, below 1")
         streams = min(session.evaluator.num_envs or _STREAMS, self._episodes)
-        agent.streams = np.arange(streams)
         self._stepping = Stepping(context, streams)
         env = make_vector_env(
             config.env_config,
@@ -72,7 +67,7 @@ class EvaluatorService(Service):
         )
         self._env = stack_frames(env, config.env_config)
         self._fetcher = Fetcher(
-            ParameterClient(context.wire.dealer("ps.requests", ANSWERS), clock),
+            link.client,
             clock,
             mode="step",
             interval_seconds=_POLL_PARAMETERS_SECONDS,
@@ -121,10 +116,8 @@ class EvaluatorService(Service):
             if self._fetcher.idle:
                 self._fetcher.want()
             return False
-        agent = agent_for(self._context, self._agent, parameters)
-        if agent is not self._agent:
-            self._agent, self._hooks = agent, Hooks(agent) if Hooks.any_of(agent) else None
-        agent.load(parameters)
+        self._agent = self._acting.agent = agent_for(self._context, self._agent, parameters)
+        self._agent.load(parameters)
         self._played = parameters.order
         self._begin(confirm=False)
         return True
@@ -137,21 +130,13 @@ class EvaluatorService(Service):
         self._evaluation = Evaluation(self._episodes, self._env.num_envs)
 
     def _play(self, evaluation: Evaluation) -> None:
-        agent, env, now, hooks = self._agent, self._env, self._context.clock.now, self._hooks
+        acting, now = self._acting, self._context.clock.now
         until = now() + _TICK_SECONDS
         for _ in range(_STEPS_PER_TICK):
-            agent.first = evaluation.first
-            with torch.inference_mode():
-                obs = to_tensor(self._obs)
-                if hooks is not None:
-                    hooks.before(obs)
-                answer = agent.act(obs)
-            actions = to_array(answer[0] if type(answer) is tuple else answer)
+            actions, _ = acting.act(self._obs, evaluation.first)
             self._stepping.begin()
-            self._obs, reward, terminated, truncated, info = env.step(actions)
-            finished = evaluation.step(reward, terminated, truncated, info)
-            if hooks is not None:
-                hooks.after(obs, answer, finished)
+            self._obs, reward, terminated, truncated, info = self._env.step(actions)
+            acting.end_step(evaluation.step(reward, terminated, truncated, info))
             if evaluation.over:
                 self._end(evaluation)
                 return

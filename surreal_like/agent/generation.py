@@ -6,6 +6,7 @@ from session.config.merge import with_settings
 from session.config.sections import sections_of
 from session.process.context import Context
 from surreal_like.agent.base import Agent
+from surreal_like.agent.link import AgentLink
 from surreal_like.data.parameters import Parameters
 from surreal_like.experience.actor_state import acting_of
 from surreal_like.network.generators import generators_of, restore_states, states_of
@@ -14,8 +15,7 @@ from surreal_like.network.generators import generators_of, restore_states, state
 def agent_for(context: Context, agent: Agent, parameters: Parameters) -> Agent:
     """Returns the agent that loads these parameters: a new one if their generation is.
 
-    The new one has the settings that came with the parameters; random numbers and the recurrent
-    state go on.
+    The new one has the settings that came with the parameters; random numbers go on.
 
     Args:
         context: of the process.
@@ -35,8 +35,7 @@ def agent_for(context: Context, agent: Agent, parameters: Parameters) -> Agent:
         agent_id=agent.agent_id,
         agent_mode=agent.agent_mode,
     )
-    new.attach(context)
+    new.attach(AgentLink(context))
     restore_states(generators_of(new), states_of(generators_of(agent)))
-    new.streams, new.first, new.state = agent.streams, agent.first, agent.state
     context.event("generation", f"{generation}, built anew")
     return new

@@ -10,8 +10,8 @@ import numpy as np
 from session.errors import ConfigError
 from session.nest import Array
 from session.process.context import Context
-from surreal_like.agent.base import Agent
-from surreal_like.agent.mode import AgentMode
+from surreal_like.agent.base import Agent, AgentMode
+from surreal_like.data.batch import make_batch
 from surreal_like.errors import DataError
 from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk
@@ -22,9 +22,10 @@ from surreal_like.learner.agent_gradients import (
 )
 from surreal_like.learner.base import Learner
 from surreal_like.network.flat import load_flat, read_flat
+from surreal_like.network.tensors import to_tensor
 from surreal_like.replay.chunk_samples import ChunkSamples
 from surreal_like.replay.client import Sampled
-from surreal_like.replay.gradient_replay import GRADIENT, ROWS
+from surreal_like.replay.fifo_replay import GRADIENT, ROWS
 
 
 class GradientMaker:
@@ -88,7 +89,9 @@ class GradientMaker:
             load_flat(learner.module_dict(), read_flat(agent.module_dict()))
             self._version = agent.version
         learner.env_steps, learner.iteration = agent.progress
-        batch = learner.to_batch(Sampled(self._samples(chunk), 0, 0, {}))
+        sampled = Sampled(self._samples(chunk), 0, 0, {})
+        batch = make_batch(to_tensor(dict(sampled.columns)))
+        batch.origin = sampled
         return columns_of_gradient(learner, self._source.compute(batch), batch)
 
 

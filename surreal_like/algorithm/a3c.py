@@ -27,7 +27,7 @@ from surreal_like.dataflow import (
     rollouts,
 )
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.loss.actor_critic import actor_critic_sums
+from surreal_like.loss.policy import actor_critic_sums
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG
 
 
@@ -142,7 +142,7 @@ class A3C(Algorithm):
 
     agent = A3CAgent
     learner = A3CLearner
-    replay = "surreal_like.replay.fifo_replay:FIFOReplay"
+    replay = "FIFOReplay"
     session_config = MappingProxyType(
         {
             "agent": {"fetch_parameter_mode": "step:5", "fetch_interval_seconds": 0.0},

@@ -12,4 +12,4 @@ class ActorCritic(Algorithm):
 
     agent = ActorAgent
     learner = ActorCriticLearner
-    replay = "surreal_like.replay.fifo_replay:FIFOReplay"
+    replay = "FIFOReplay"

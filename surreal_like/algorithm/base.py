@@ -41,7 +41,7 @@ class Algorithm:
     agent: ClassVar[type[Agent]]
     learner: ClassVar[type[Learner]]
     # Location of the Replay as text: the replay process must not load this file to find it.
-    replay: ClassVar[str] = "surreal_like.replay.uniform_replay:UniformReplay"
+    replay: ClassVar[str] = "UniformReplay"
     # Supported types of action spec.
     actions: ClassVar[tuple[str, ...]] = ("discrete", "multi_discrete", "continuous")
     # If True, continuous actions must have finite bounds on all sides.

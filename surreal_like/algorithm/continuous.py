@@ -16,7 +16,7 @@ from surreal_like.errors import unwritten
 from surreal_like.learner.base import Learner
 from surreal_like.loss.value import squared_loss
 from surreal_like.network.continuous import ActionScale, Critics
-from surreal_like.network.obs_module import ObsModule
+from surreal_like.network.module import ObsModule
 
 P = TypeVar("P", bound=ObsModule)
 

@@ -18,8 +18,7 @@ import torch
 
 from session.config import Config
 from session.errors import ConfigError
-from surreal_like.agent.base import Agent, Progress
-from surreal_like.agent.mode import AgentMode
+from surreal_like.agent.base import Agent, AgentMode, Progress
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.q_learner import Q_LEARNER_CONFIG, QLearner
 from surreal_like.data.batch import Batch

@@ -22,7 +22,7 @@ from surreal_like.algorithm.on_policy import (
 )
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
-from surreal_like.dataflow.rows import flat_actions, policy_columns
+from surreal_like.dataflow.batches import flat_actions, policy_columns
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
 from surreal_like.loss.policy import mean_over, policy_gradient_loss
 from surreal_like.loss.value import squared_loss
@@ -145,7 +145,7 @@ class Impala(Algorithm):
 
     agent = ImpalaAgent
     learner = ImpalaLearner
-    replay = "surreal_like.replay.fifo_replay:FIFOReplay"
+    replay = "FIFOReplay"
 
 
 def _check(algo: Config) -> None:

@@ -21,11 +21,11 @@ from surreal_like.dataflow import (
     train_one_step,
     update_value_scale,
 )
-from surreal_like.dataflow.rows import flat_actions, state_before
+from surreal_like.dataflow.batches import flat_actions, state_before
 from surreal_like.errors import unwritten
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
 from surreal_like.learner.base import Learner
-from surreal_like.learner.value_scale import ValueScale
+from surreal_like.learner.target import ValueScale
 from surreal_like.loss.policy import adapted_kl_coefficient, masked_mean
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
 from surreal_like.network.distribution import Distribution

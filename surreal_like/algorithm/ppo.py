@@ -36,9 +36,9 @@ from surreal_like.dataflow import (
     update_learning_rate,
     update_value_scale,
 )
-from surreal_like.dataflow.rows import flat_actions, policy_columns, rows_of
+from surreal_like.dataflow.batches import flat_actions, policy_columns, rows_of
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.adaptive_step import ADAPTIVE_STEP_CONFIG, AdaptiveStep
+from surreal_like.learner.target import ADAPTIVE_STEP_CONFIG, AdaptiveStep
 from surreal_like.loss.policy import (
     clipped_surrogate_loss,
     kl_estimate,
@@ -193,7 +193,7 @@ class PPO(Algorithm):
 
     agent = PPOAgent
     learner = PPOLearner
-    replay = "surreal_like.replay.fifo_replay:FIFOReplay"
+    replay = "FIFOReplay"
 
 
 def _check(algo: Config) -> None:

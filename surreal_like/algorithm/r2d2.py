@@ -14,16 +14,23 @@ import torch
 from session import nest
 from session.config import Config
 from session.errors import ConfigError
-from surreal_like.agent.mode import AgentMode
+from surreal_like.agent.base import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.dqn import DQN, EPSILON_CONFIG, DQNAgent
 from surreal_like.algorithm.q_learner import Q_LEARNER_CONFIG, QLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
-from surreal_like.dataflow.rows import state_before
+from surreal_like.dataflow.batches import state_before
 from surreal_like.loss.policy import masked_mean
-from surreal_like.loss.sequence import rescaled_targets, sequence_loss, sequence_priority
-from surreal_like.loss.value import double_q_value, greedy_value, taken_value, td_error
+from surreal_like.loss.value import (
+    double_q_value,
+    greedy_value,
+    rescaled_targets,
+    sequence_loss,
+    sequence_priority,
+    taken_value,
+    td_error,
+)
 from surreal_like.network.q_network import RECURRENT_Q_CONFIG, RecurrentQNetwork
 
 
@@ -170,5 +177,5 @@ class R2D2(Algorithm):
     agent = R2D2Agent
     learner = R2D2Learner
     actions = ("discrete",)
-    replay = "surreal_like.replay.sequence_replay:SequenceReplay"
+    replay = "SequenceReplay"
     session_config = DQN.session_config

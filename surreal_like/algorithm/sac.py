@@ -16,8 +16,7 @@ from torch import nn
 
 from session.config import Config
 from session.errors import ConfigError
-from surreal_like.agent.base import Agent
-from surreal_like.agent.mode import AgentMode
+from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.continuous import SESSION_CONFIG, ContinuousLearner
 from surreal_like.data.batch import Batch

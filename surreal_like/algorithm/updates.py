@@ -13,7 +13,7 @@ from session.config.merge import shown
 from session.config.named_code import check_arguments
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
-from surreal_like.agent.mode import AgentMode
+from surreal_like.agent.base import AgentMode
 
 # Keyword -> method of the learner, which takes the learner as first argument.
 _OF_LEARNER: Mapping[str, str] = MappingProxyType(

@@ -24,7 +24,6 @@ from session.wire.sockets import Socket
 from surreal_like.coordinator.control import Control, Flat, requests
 from surreal_like.coordinator.progress_log import ProgressLog
 from surreal_like.coordinator.run_stats import RunStats
-from surreal_like.coordinator.shutdown import Shutdown, ended_before
 from surreal_like.coordinator.standstill import (
     Standstill,
     Status,
@@ -33,9 +32,9 @@ from surreal_like.coordinator.standstill import (
     shortest,
     waits_for,
 )
-from surreal_like.coordinator.stop_rule import Verdict
+from surreal_like.coordinator.stop_rule import Shutdown, Verdict, ended_before
 from surreal_like.coordinator.trial_reporter import LEFT, WAITS, TrialReporter
-from surreal_like.coordinator.worker import Worker
+from surreal_like.learner.worker import Learned, LearnerWorker, Update
 from surreal_like.ps.schemas import ANSWERS
 
 _JUDGE_SECONDS = 0.1
@@ -69,7 +68,7 @@ class RunCoordinator:
         self,
         context: Context,
         folder: RunFolder,
-        worker: Worker,
+        worker: LearnerWorker,
         restored: Mapping[str, Any] | None,
     ) -> None:
         session, clock = context.config.session_config, context.clock
@@ -103,8 +102,8 @@ class RunCoordinator:
             complaint = record.restore(self._record_file, None)
             state = None
         else:
-            complaint = record.restore(self._record_file, worker.iteration, saved)
-        record.reach(self._folder.last_progress(), None if donor else worker.iteration)
+            complaint = record.restore(self._record_file, worker.learner.iteration, saved)
+        record.reach(self._folder.last_progress(), None if donor else worker.learner.iteration)
         if complaint:
             event("checkpoint_bad", complaint)
         self.restored_version = max(
@@ -113,13 +112,13 @@ class RunCoordinator:
         if donor is not None:
             self._begins = True
             self._on_donor(donor, record.generation, self.restored_version + 1)
-        worker.env_steps = int(record.times()["env_steps"])
+        worker.learner.env_steps = int(record.times()["env_steps"])
         if state is None and donor is None and record.iterations:
             event("begins_anew", begins_anew(record.lost_iterations))
         elif state is not None and "start_from" in state:
             event("restored", f"parameters of {state['start_from']}; optimisers begin anew")
         elif state is not None:
-            event("restored", f"iteration {worker.iteration}")
+            event("restored", f"iteration {worker.learner.iteration}")
 
     def _on_donor(self, state: Mapping[str, Any], generation: int, version: int) -> None:
         """Goes on from the checkpoint of a donor: its time, but the run's own counts.
@@ -130,7 +129,7 @@ class RunCoordinator:
             version: that is published next.
         """
         self.record.load(state["record"]["times"], generation, version)
-        iteration = self._worker.iteration
+        iteration = self._worker.learner.iteration
         self._context.event(
             "restored", f"iteration {iteration} of a donor, generation {generation}"
         )
@@ -195,13 +194,13 @@ class RunCoordinator:
     def tick(self) -> None:
         """Judges and reports when it is due."""
         if self._reporter is not None and self._trial_counts_due():
-            self._worker.ask_counts()
+            self._worker.replay.ask_counts()
         if self._judge_due():
             self.judge()
             steps = self.record.accounts.env_steps
             self._steps_between, self._steps_seen = steps - self._steps_seen, steps
         elif self._is_near_budget and self._last_counts_due():
-            self._worker.ask_counts()
+            self._worker.replay.ask_counts()
             self.judge()
         if self._report.due():
             self.report()
@@ -212,34 +211,26 @@ class RunCoordinator:
         if ending is None:
             return
         if self._judge_due():
-            worker.drain()
+            worker.replay.drain()
         self._count()
         final = {key: sender.final for key, sender in self.record.accounts.senders.items()}
-        if not ending.over(self._context.clock.now(), worker.counts(), final):
+        if not ending.over(self._context.clock.now(), worker.replay.counts(), final):
             return
         assert self.verdict is not None  # an ending begins with one
         self.report()
         self._write_result(self.verdict)
         self.done = True
 
-    def on_learned(self, learned: Mapping[str, Any]) -> None:
-        """Adds one attempt of the worker to learn.
-
-        Args:
-            learned: ``batch``: whether there was something to learn from. ``asked``: when it was
-                needed, by the clock [s]. ``updates``: of each its ``metrics``, ``versions`` of the
-                parameters that acted (an array or None), ``stamps`` of a traced batch (empty for
-                others), and ``published``: whether the new weights were. ``error``: None, or the
-                error with which the run cannot go on.
-        """
-        self._report.add_batch(learned["batch"], learned["asked"])
-        for update in learned["updates"]:
+    def on_learned(self, learned: Learned) -> None:
+        """Adds one attempt of the worker to learn."""
+        self._report.add_batch(learned.had_batch, learned.asked)
+        for update in learned.updates:
             self._on_update(update)
-        if learned["error"] is not None:
-            self.fail(learned["error"])
-        if learned["updates"] and self.record.iterations == self._session.stop.iterations:
+        if learned.error is not None:
+            self.fail(learned.error)
+        if learned.updates and self.record.iterations == self._session.stop.iterations:
             self.judge()
-        if learned["updates"] and self._reporter is not None:
+        if learned.updates and self._reporter is not None:
             self._report_to_tuning(self._reporter)
 
     def _report_to_tuning(self, reporter: TrialReporter) -> None:
@@ -294,34 +285,36 @@ class RunCoordinator:
         config, worker = self._folder.read_config(), self._worker
         self._context.busy(60.0, "taking over another trial")
         donor = worker.load(config)
-        self._on_donor(donor, run_generation(config), worker.version + 1)
-        worker.env_steps = int(self.record.times()["env_steps"])
+        self._on_donor(donor, run_generation(config), worker.learner.version + 1)
+        worker.learner.env_steps = int(self.record.times()["env_steps"])
         reporter.on_load(self.record.times())
         self._report.clear_updates()
         worker.publish("another trial was taken over")
         self.on_publication()
 
-    def _on_update(self, update: Mapping[str, Any]) -> None:
+    def _on_update(self, update: Update) -> None:
         record = self.record
-        self._report.add_update(update["metrics"])
+        self._report.add_update(update.metrics)
         record.iterations += 1
-        if update["versions"] is not None:
-            record.lag.add_batch(update["versions"], self._worker.iteration)
-        if update["stamps"]:
-            record.lag.add_stamps(update["stamps"])
-        if update["published"]:
+        if update.versions is not None:
+            record.lag.add_batch(update.versions, self._worker.learner.iteration)
+        if update.stamps:
+            record.lag.add_stamps(update.stamps)
+        if update.published:
             self.on_publication()
 
     def on_publication(self) -> None:
         """Records how many updates the newest version has had."""
-        self.record.lag.add_publication(self._worker.version, self._worker.iteration)
+        self.record.lag.add_publication(
+            self._worker.learner.version, self._worker.learner.iteration
+        )
 
     def judge(self) -> None:
         """Ends the run if the stop rule says so."""
         self._count()
         verdict = self.record.judge.verdict(self.record.progress())
         if verdict is not None and verdict.status == "failed" and self.verdict is None:
-            why = self._worker.refused or waits_for(self._statuses())
+            why = self._worker.replay.refusals.reason or waits_for(self._statuses())
             remedy = "raise session_config.stop, or lower learner_config.replay.min_size"
             verdict = replace(verdict, reason=f"{verdict.reason}: {why or remedy}")
         if verdict is not None:
@@ -357,7 +350,7 @@ class RunCoordinator:
         context.event("ending", verdict.reason)
         self.save()
         worker.publish(verdict.reason, final=True)
-        worker.drain()
+        worker.replay.drain()
         timeout = 0.0 if context.orphaned else _ENDING_SHARE * self._session.launcher.grace_seconds
         self._accounts_call.again_seconds = _JUDGE_SECONDS
         self._ending = Shutdown(context.clock.now(), timeout_seconds=timeout, shards=worker.shards)
@@ -365,7 +358,7 @@ class RunCoordinator:
     def save(self) -> Path | None:
         """Saves the run's state with a checkpoint; returns its path, None if the disk failed."""
         record, worker = self.record, self._worker
-        state = record.state(worker.iteration, worker.version)
+        state = record.state(worker.learner.iteration, worker.learner.version)
         path = worker.save(record.run_id, state)
         if path is not None:
             self._write_result(Verdict("running", None, ""))
@@ -383,11 +376,11 @@ class RunCoordinator:
         # Saved before it is reported: a successor must not start below reported numbers.
         with self._writing():
             self._record_file.parent.mkdir(exist_ok=True)
-            record.save(self._record_file, worker.iteration, worker.version)
+            record.save(self._record_file, worker.learner.iteration, worker.learner.version)
         self._report.write(
-            worker.iteration,
-            worker.version,
-            worker.counts().values(),
+            worker.learner.iteration,
+            worker.learner.version,
+            worker.replay.counts().values(),
             standstill=self._look_for_standstill(),
             report=number,
         )
@@ -411,10 +404,10 @@ class RunCoordinator:
 
     def _count(self) -> None:
         record, worker = self.record, self._worker
-        record.add_counts(worker.counts())
-        record.add_episodes(worker.pop_finished(), worker.own_metrics)
+        record.add_counts(worker.replay.counts())
+        record.add_episodes(worker.replay.pop_finished(), worker.learner.own_metrics)
         record.judge_training()
-        worker.env_steps = int(record.times()["env_steps"])
+        worker.learner.env_steps = int(record.times()["env_steps"])
 
     def _stop(self, reason: str, interrupted: bool) -> None:
         status = "interrupted" if interrupted else "stopped"
@@ -468,13 +461,13 @@ class RunCoordinator:
         """Returns the newest status of every component that reports one."""
         beats = read_beats(self._context.folder.alive) if self._context.folder is not None else {}
         return {
-            **reported(self._sender_accounts, self._worker.counts()),
+            **reported(self._sender_accounts, self._worker.replay.counts()),
             **{name: beat.status for name, beat in beats.items()},
             self._context.name: self._worker.status(),
         }
 
     def _write_result(self, verdict: Verdict) -> None:
-        result = self.record.result(verdict, self._worker.iteration)
+        result = self.record.result(verdict, self._worker.learner.iteration)
         result["latency"] = self.record.lag.latency()
         with self._writing():
             write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")

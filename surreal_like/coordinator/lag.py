@@ -49,15 +49,6 @@ class _Sums:
         }
 
 
-def fresh_versions(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
-    """Returns the versions of a batch, ``[B]`` or ``[T, B]``, without replayed streams.
-
-    Those are old by intention, and carry no information about the agents' lag.
-    """
-    versions, replayed = columns["version"], columns.get("replayed")
-    return versions if replayed is None else versions[..., ~replayed]
-
-
 class Lag:
     """Policy lag in versions and in updates, and mean durations of the stages of experience."""
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from session.loggerplex.append_file import AppendFile
 from session.process.context import Context
 from session.process.periodic import Every
 from session.show.progress import mode_name
 from surreal_like.coordinator.run_stats import RunStats
+from surreal_like.learner.metrics import recent_means
 
 _RECENT_UPDATES = 100
 _SECTIONS = ("return", "steps_per_second", "lag", "replay", "performance", "learn", "metrics")
@@ -136,34 +134,3 @@ class ProgressLog:
     def close(self) -> None:
         """Writes lines that are still waiting."""
         self._file.flush()
-
-
-def recent_means(updates: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Combines the metrics of several updates to one number for each name.
-
-    Of a whole number, which is a count, the newest value; of other values the mean over the finite
-    ones, None if there are none.
-    """
-    values: dict[str, list[Any]] = {}
-    for metrics in updates:
-        for name, value in metrics.items():
-            values.setdefault(name, []).append(value)
-    return {name: _combined(each) for name, each in values.items()}
-
-
-def _combined(values: list[Any]) -> float | None:
-    if isinstance(values[-1], int):
-        return values[-1]
-    finite = [number for number in _numbers(values) if math.isfinite(number)]
-    if not finite:
-        return None
-    # Relative to the first value, so that the mean of equal numbers is exact.
-    return finite[0] + math.fsum(number - finite[0] for number in finite) / len(finite)
-
-
-def _numbers(values: list[Any]) -> list[float]:
-    if all(isinstance(value, torch.Tensor) for value in values):
-        # Copied from the device once, not once for each update.
-        stacked: list[float] = torch.stack(values).detach().reshape(-1).tolist()
-        return stacked
-    return [float(value) for value in values]

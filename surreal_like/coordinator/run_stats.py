@@ -19,8 +19,8 @@ from session.process.context import run_fingerprint, run_generation, run_part
 from session.process.periodic import Rate
 from session.show.progress import TRAINING_RETURN
 from surreal_like.coordinator.lag import Lag
-from surreal_like.coordinator.row_accounts import RowAccounts
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
+from surreal_like.experience.row_accounts import RowAccounts
 
 _RECENT_EPISODES = 100
 # Counters whose rates a line of progress contains.

@@ -18,10 +18,9 @@ from session.folder import RunFolder
 from session.launchers.commands import STOP
 from session.launchers.registry import launcher_of
 from session.process.context import Context
-from session.process.heartbeat import Beat, write_beat
-from session.process.lifeline import Lifeline
+from session.process.entry import Lifeline
+from session.process.heartbeat import Beat, State, write_beat
 from session.process.periodic import Every
-from session.process.state import State
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.schema import Count, Incarnation, Kinds, Name, Number, Plain, Schema, Text

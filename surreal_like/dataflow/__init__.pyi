@@ -23,13 +23,13 @@ from surreal_like.learner.gradients import compute_gradients as compute_gradient
 from surreal_like.learner.operators import compute_advantages as compute_advantages
 from surreal_like.learner.operators import every as every
 from surreal_like.learner.operators import learn_moments as learn_moments
+from surreal_like.learner.operators import report as report
 from surreal_like.learner.operators import train_one_step as train_one_step
 from surreal_like.learner.operators import update_kl as update_kl
 from surreal_like.learner.operators import update_learning_rate as update_learning_rate
 from surreal_like.learner.operators import update_priorities as update_priorities
 from surreal_like.learner.operators import update_target as update_target
 from surreal_like.learner.operators import update_value_scale as update_value_scale
-from surreal_like.learner.reporting import report as report
 from surreal_like.learner.rnd import add_rnd_bonus as add_rnd_bonus
 from surreal_like.learner.sources import experience as experience
 from surreal_like.learner.sources import from_items as from_items

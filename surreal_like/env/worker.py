@@ -20,8 +20,7 @@ from session import nest
 from session.errors import describe, may_pass
 from session.process.seeding import build_seeded
 from surreal_like.env.base import Info
-from surreal_like.env.vector import SyncVector, make_sync
-from surreal_like.env.worker_link import (
+from surreal_like.env.subprocess_vector import (
     ERROR,
     MAP,
     OK,
@@ -32,6 +31,7 @@ from surreal_like.env.worker_link import (
     WorkerLink,
     encode_info,
 )
+from surreal_like.env.vector import SyncVector, make_sync
 
 
 def main(arguments: list[str]) -> None:

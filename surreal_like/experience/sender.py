@@ -21,8 +21,7 @@ from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.timestep import StepType
 from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk, check_episodes, postprocessed
-from surreal_like.experience.send_window import Ack, Kept, SenderWindow
-from surreal_like.experience.shard_router import ShardRouter
+from surreal_like.experience.send_window import Ack, Kept, SenderWindow, ShardRouter
 from surreal_like.ps.schemas import ANSWERS
 
 # Plain numbers: numpy takes five times as long to compare with a member of an enumeration.

@@ -18,8 +18,7 @@ from surreal_like.data.spec import parse_action_spec
 from surreal_like.env.base import Info
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk_episodes import ChunkEpisodes, Flags, Row
-from surreal_like.experience.lead_in import LeadIn
-from surreal_like.experience.row_buffer import RowBuffer
+from surreal_like.experience.row_buffer import LeadIn, RowBuffer
 
 # Fast environments fill a chunk much sooner.
 _FLUSH_SECONDS = 5.0

@@ -16,8 +16,7 @@ from session.launchers.launcher import free_ports, resolve_host
 from session.wire.endpoint import LOOPBACK
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
-from surreal_like.replay.column_spec import parse_columns, row_bytes
-from surreal_like.replay.storage import LINK_BYTES
+from surreal_like.replay.storage import LINK_BYTES, parse_columns, row_bytes
 
 # step_type, reward, discount, version, and the links of a row to its neighbours.
 _FIXED_BYTES = 1 + 4 + 4 + 8 + LINK_BYTES

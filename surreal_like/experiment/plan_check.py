@@ -10,6 +10,7 @@ import torch
 from session import nest
 from session.config import Config
 from session.errors import ConfigError, SurrealError
+from surreal_like.agent.acting import Acting
 from surreal_like.agent.base import Agent
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
@@ -24,7 +25,7 @@ from surreal_like.learner.agent_gradients import (
 from surreal_like.learner.base import Learner
 from surreal_like.network.tensors import to_tensor
 from surreal_like.replay.base import Replay
-from surreal_like.replay.column_spec import manifest_of
+from surreal_like.replay.storage import manifest_of
 
 # Steps and streams of the unroll, or rows; a sequence has its own number of steps.
 _STEPS, _STREAMS = 3, 2
@@ -114,14 +115,14 @@ def _zeros(agent: Agent, gives: str, config: Config) -> Batch | None:
         if count > config.learner_config.replay.capacity:
             return None
     spec = parse_obs_spec(env.obs_spec)
-    obs = nest.map(lambda leaf: to_tensor(leaf.zeros(_STREAMS)), spec)
-    agent.first = np.ones(_STREAMS, np.bool_)
+    zeros = nest.map(lambda leaf: leaf.zeros(_STREAMS), spec)
+    acting = Acting(agent)
     try:
-        with torch.no_grad():
-            result: Any = agent.act(obs)
+        _, extras = acting.act(zeros, np.ones(_STREAMS, np.bool_))
+        acting.end_step()
     except Exception:  # noqa: BLE001 - the run reports a bug better
         return None
-    extras = dict(result[1]) if isinstance(result, tuple) else {}
+    obs = to_tensor(zeros)
     actions = to_tensor(parse_action_spec(env.action_spec).array.zeros(_STREAMS))
     chunk = _chunk(agent, obs, actions, extras, count)
     if chunk is None:
@@ -165,9 +166,8 @@ def _chunk(agent: Agent, obs: Any, actions: Any, extras: Any, steps: int) -> Chu
         "discount": np.ones(lead, np.float32),
         "version": np.zeros(lead, np.int64),
     }
-    for name, value in (("obs", obs), ("action", actions), ("extras", extras)):
-        flat = nest.flatten(nest.map(torch.as_tensor, value), name)
-        columns |= {key: _spread(each, rows).numpy() for key, each in flat.items()}
+    given = {**nest.flatten(obs, "obs"), **nest.flatten(actions, "action"), **to_tensor(extras)}
+    columns |= {name: _spread(each, rows).numpy() for name, each in given.items()}
     chunk = Chunk(columns, 1, list(range(_STREAMS)), overlap=1)
     try:
         return postprocessed(chunk, agent.postprocess)

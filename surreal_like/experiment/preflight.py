@@ -17,8 +17,8 @@ from session.config.sections import sections_of
 from session.errors import ConfigError, SurrealError
 from session.process.script import outside_a_run
 from session.tensorplex.groups import bin_size_of
+from surreal_like.agent.base import AgentMode
 from surreal_like.agent.fetcher import parse_mode
-from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.on_policy import check_synchronous
 from surreal_like.algorithm.registry import find_algorithm
@@ -29,7 +29,7 @@ from surreal_like.experiment.machine import replay_need
 from surreal_like.experiment.plan_check import check_plan
 from surreal_like.gateway.settings import check_gateway
 from surreal_like.learner.base import Learner
-from surreal_like.learner.content import PARAMETERS
+from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import read_parameters
 from surreal_like.replay.base import load_replay_class
 

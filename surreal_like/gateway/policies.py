@@ -7,23 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from session import nest
 from session.config import Config
 from session.nest import Array, Nest
-from surreal_like.agent.base import Agent
-from surreal_like.agent.mode import AgentMode
+from surreal_like.agent.acting import Acting, Indices
+from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.data.frames import stack_size
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.env.frame_stack import pushed
 from surreal_like.experience.chunk_episodes import Flags
-from surreal_like.experience.writer import unpack
 from surreal_like.gateway.slots import Advice
-from surreal_like.network.tensors import to_tensor
-
-Indices = npt.NDArray[np.int64]
 
 
 class Inference:
@@ -36,12 +31,9 @@ class Inference:
     """
 
     def __init__(self, agent: Agent, env_config: Config, num_streams: int) -> None:
-        self.agent = agent
-        self._action_dtype = parse_action_spec(env_config.action_spec).array.dtype
+        self.acting = Acting(agent)
+        self.acting.state = agent.initial_state(num_streams)
         self._frames = _Frames(stack_size(env_config), num_streams)
-        self._state: Any = None
-        self._num_streams = num_streams
-        self._mode = torch.inference_mode()
 
     def act(self, streams: Indices, obs: Nest, first: Flags) -> Advice:
         """Returns the actions of some streams.
@@ -51,29 +43,11 @@ class Inference:
             obs: single frames, nest of arrays ``[n, ...]``.
             first: True where an episode begins, ``[n]``.
         """
-        agent = self.agent
-        agent.first, agent.streams = first, streams
-        with self._mode:
-            self._gather(streams)
-            answer = agent.act(to_tensor(self._frames.push(streams, obs, first)))
-            self._scatter(streams)
-        actions, extras = unpack(answer, self._action_dtype)
+        acting = self.acting
+        actions, extras = acting.act(self._frames.push(streams, obs, first), first, streams)
+        acting.end_step()
         # The agent may reuse its arrays before the rows are written.
-        return Advice(actions.copy(), extras, agent.version)
-
-    def _gather(self, streams: Indices) -> None:
-        if self._state is None:
-            self._state = self.agent.initial_state(self._num_streams)
-        if self._state is not None:
-            index = torch.from_numpy(streams)
-            self.agent.state = nest.map(lambda leaf: leaf[index], self._state)
-
-    def _scatter(self, streams: Indices) -> None:
-        if self._state is not None:
-            index = torch.from_numpy(streams)
-            nest.map(
-                lambda all_, new: all_.index_copy_(0, index, new), self._state, self.agent.state
-            )
+        return Advice(actions.copy(), extras, acting.agent.version)
 
 
 class _Frames:
@@ -169,7 +143,7 @@ class Policies:
         self.newest = parameters
         for mode, inference in self._inferences.items():
             if mode not in self._frozen:
-                inference.agent.load(parameters)
+                inference.acting.agent.load(parameters)
 
     def freeze(self, mode: str, parameters: Parameters) -> None:
         """Loads parameters into the agent of one mode, which keeps them until the next call."""
@@ -178,7 +152,7 @@ class Policies:
 
     def agent(self, mode: str) -> Agent:
         """Returns the agent of a mode."""
-        return self._inference(mode).agent
+        return self._inference(mode).acting.agent
 
     def _inference(self, mode: str) -> Inference:
         found = self._inferences.get(mode)
@@ -190,6 +164,25 @@ class Policies:
             found = Inference(agent, self._env_config, self._num_streams)
             self._inferences[mode] = found
         return found
+
+    def end_episodes(
+        self, mode: str, episodes: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]
+    ) -> None:
+        """Calls the hook of an agent for episodes that ended.
+
+        Args:
+            mode: of the session.
+            episodes: ``return`` and ``length`` of each.
+            metrics: that the client has sent with the episode; empty for several at once.
+        """
+        acting = self._inference(mode).acting
+        if acting.hooked:
+            acting.end_episodes(
+                [
+                    {"return": each["return"], "length": each["length"], "metrics": metrics}
+                    for each in episodes
+                ]
+            )
 
     def act(self, mode: str, streams: Indices, obs: Nest, first: Flags) -> Answers:
         """Returns the actions of a batch; clients get them within their bounds.

@@ -10,8 +10,7 @@ from session.errors import ConfigError
 from session.folder import RunFolder
 from session.process.clock import Clock
 from session.stream.door import DoorSettings
-from session.stream.limits import StreamLimits
-from session.stream.listener import Listener
+from session.stream.listener import Listener, StreamLimits
 from session.stream.tls import server_context
 from session.stream.tokens import TokenGate
 from session.wire.endpoint import expanded

@@ -128,7 +128,3 @@ class Recorder:
         """Returns summaries of the episodes that ended since the last call."""
         writers = [slot.writer for slot in self._slots.values() if slot.writer is not None]
         return [each for writer in writers for each in writer.pop_recent()]
-
-    def account(self) -> dict[str, Any]:
-        """Returns rows by outcome."""
-        return self._link.sender.account()

@@ -140,6 +140,7 @@ class Requests:
 
     def _on_ended(self, member: Member, episodes: list[dict[str, Any]]) -> None:
         self._counters.ended += len(episodes)
+        self._policies.end_episodes(member.mode, episodes, member.rows.metrics)
         if self._evaluations is not None and member.mode == "evaluate":
             self._evaluations.on_ended(member, episodes)
 

@@ -10,7 +10,7 @@ from session.errors import SurrealError
 from session.folder import RunFolder
 from surreal_like.data.parameters import Parameters
 from surreal_like.experiment.checkpoints import checkpoints_named, whole_checkpoint
-from surreal_like.learner.content import PARAMETERS
+from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import load_parameters
 from surreal_like.network.flat import Modules, manifest_of, named_tensors, read_flat
 

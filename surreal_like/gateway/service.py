@@ -8,22 +8,17 @@ from typing import Any
 from session.folder import write_atomically
 from session.process.context import Context
 from session.process.periodic import Every
-from session.process.service import Service
 from session.wire.sockets import Pollable
+from surreal_like.agent.base import AgentMode
 from surreal_like.agent.evaluation_reporter import ANSWERS as SCORED
 from surreal_like.agent.evaluation_reporter import EvaluationReporter
-from surreal_like.agent.fetcher import Fetcher
-from surreal_like.agent.leaving import Leaving
-from surreal_like.agent.loop import Report
-from surreal_like.agent.mode import AgentMode
+from surreal_like.agent.sending import SendingService
 from surreal_like.gateway.evaluations import Evaluations
 from surreal_like.gateway.frontend import Frontend
 from surreal_like.gateway.policies import MakeAgent, Policies
 from surreal_like.gateway.port import page_address
 from surreal_like.gateway.recorder import Recorder
 from surreal_like.gateway.sessions import shown
-from surreal_like.ps.client import ParameterClient
-from surreal_like.ps.schemas import ANSWERS
 
 _PUMP_SECONDS = 0.01
 _CHORES_SECONDS = 0.05
@@ -34,7 +29,7 @@ _IN_STATUS = ("latency_p50_seconds", "batch")
 _LAST_ACKS_SECONDS = 3.0
 
 
-class GatewayService(Service):
+class GatewayService(SendingService):
     """Answers the requests of all sessions with the newest parameters; sends their rows to replay.
 
     Args:
@@ -46,7 +41,7 @@ class GatewayService(Service):
         config, clock = context.config, context.clock
         session = config.session_config
         gateway = session.gateway
-        self._context, self._now = context, clock.now
+        self._now = clock.now
         self._recorder = Recorder(context)
         judging = AgentMode(session.evaluator.mode[0])
         self._policies = Policies(
@@ -59,24 +54,11 @@ class GatewayService(Service):
                 "act": AgentMode.eval_deterministic,
             },
         )
-        self._agent = self._policies.agent("train")
-        self._agent.attach(context)
-        self._fetcher = Fetcher(
-            ParameterClient(context.wire.dealer("ps.requests", ANSWERS), clock),
-            clock,
-            mode=session.agent.fetch_parameter_mode,
-            interval_seconds=session.agent.fetch_interval_seconds,
-            account=self._account,
-            renews=True,
-        )
-        self._leaving = Leaving(
-            context, self._recorder.sender, self._fetcher.client, self._last_account
-        )
+        super().__init__(context, self._policies.agent("train"), self._recorder.sender)
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_until: float | None = None
         # Of the newest report.
         self._times: dict[str, float] = {}
-        self._report = Report(context, session.tensorplex.update_schedule.agent)
         self._pump_due, self._chores_due, self._metrics_due, self._table_due = (
             Every(seconds=seconds, clock=clock.now)
             for seconds in (_PUMP_SECONDS, _CHORES_SECONDS, _METRICS_SECONDS, _TABLE_SECONDS)
@@ -131,7 +113,7 @@ class GatewayService(Service):
             fetcher.count(0)
         self._count()
         if pumps:
-            if self._report.steps and self._report.due():
+            if self._steps and self._report_due():
                 self._report_curves()
             if self._chores_due():
                 self._do_chores()
@@ -139,7 +121,7 @@ class GatewayService(Service):
 
     def _count(self) -> None:
         counters = self._frontend.counters
-        self._report.steps += counters.steps
+        self._steps += counters.steps
         for _ in range(counters.ended):
             self._fetcher.count(1)
         counters.steps = counters.ended = 0
@@ -166,13 +148,8 @@ class GatewayService(Service):
         self._leaving.begin()
         self._recorder.finish()
         self._count()
-        if self._report.steps:
+        if self._steps:
             self._report_curves()
-
-    @property
-    def done(self) -> bool:
-        """True once everything is sent, unless the process has to stay."""
-        return self._leaving.done
 
     @property
     def ready(self) -> bool:
@@ -201,22 +178,14 @@ class GatewayService(Service):
 
     def status(self) -> dict[str, float]:
         """Returns rates and queue lengths for the heartbeat."""
-        sender = self._recorder.sender
         return {
-            "steps_per_second": self._report.steps_per_second,
-            **self._waits_for(),
-            "version_lag": float(self._fetcher.lag),
-            "unacked_bytes": float(sender.window.unacked_bytes),
-            "env_steps": float(sender.env_steps),
+            **super().status(),
             "sessions": float(len(self._frontend.sessions)),
             **{name: self._times[name] for name in _IN_STATUS if name in self._times},
         }
 
-    def _account(self) -> dict[str, Any]:
-        return {**self._last_account(), "status": self._waits_for()}
-
     def _last_account(self) -> dict[str, Any]:
-        return {**self._recorder.account(), "clients": self._totals()}
+        return {**super()._last_account(), "clients": self._totals()}
 
     def _totals(self) -> dict[str, int]:
         """Returns the totals of clients since the start, see ``CLIENT_TOTALS``."""
@@ -230,31 +199,13 @@ class GatewayService(Service):
             "unrecorded": counters.unrecorded,
         }
 
-    def _waits_for(self) -> dict[str, float]:
-        return {
-            "version": float(self._policies.version),
-            "waits_for_acks": float(not self._recorder.has_room),
-            "waits_above_version": 0.0,
-        }
-
     def _report_curves(self) -> None:
-        window, frontend = self._recorder.sender.window, self._frontend
+        frontend = self._frontend
         self._times = frontend.counters.times.pop()
         totals = {name: float(total) for name, total in self._totals().items()}
-        values = {
-            **self._times,
-            **totals,
-            "version_lag": float(self._fetcher.lag),
-            # The curve shows those of now, the totals have all that began.
-            "sessions": float(len(frontend.sessions)),
-            ".core/unacked_bytes": float(window.unacked_bytes),
-            ".core/resent_chunks": float(window.resent),
-        }
-        epsilon = getattr(self._agent, "epsilon", None)
-        if isinstance(epsilon, float):
-            values["epsilon"] = epsilon
-        env_steps = self._agent.progress.env_steps
-        self._report.add_curves(values, self._recorder.pop_recent(), 1, env_steps)
+        # The curve shows the sessions of now, the totals have all that began.
+        curves = {**self._times, **totals, "sessions": float(len(frontend.sessions))}
+        self._report(curves, self._recorder.pop_recent())
 
     def _show_client_curves(self) -> None:
         curves = self._frontend.curves.pop()

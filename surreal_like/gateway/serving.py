@@ -17,9 +17,8 @@ from session.folder import RunFolder
 from session.process.clock import Clock, WallClock
 from session.process.periodic import Every
 from session.process.script import outside_a_run
-from session.stream.exposure import check_address
-from surreal_like.agent.base import Agent
-from surreal_like.agent.mode import AgentMode
+from session.stream.tls import check_address
+from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.experience.actor_state import ActorState
 from surreal_like.experiment.resolve import algorithm_of

@@ -51,6 +51,7 @@ class Slot:
         muted: True while rows are not recorded, because replay takes none.
         first: True where an episode begins at the newest observation, bool ``[N]``.
         returns, lengths: of the open episodes, ``[N]``.
+        metrics: newest number of each name that the client has sent in the newest episode.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Slot:
         self.first: Flags = np.ones(num_envs, np.bool_)
         self.returns = np.zeros(num_envs)
         self.lengths = np.zeros(num_envs, np.int64)
+        self.metrics: dict[str, float] = {}
 
     def ended(self) -> list[dict[str, Any]]:
         """Returns ``stream``, ``return`` and ``length`` of the episodes that ended just now."""
@@ -95,6 +97,7 @@ class Slot:
         self.first = np.ones(self._num_envs, np.bool_)
         self.returns = np.zeros(self._num_envs)
         self.lengths = np.zeros(self._num_envs, np.int64)
+        self.metrics = {}
         self._rewards.clear()
 
     def advise(self, advice: Advice, start: int = 0) -> None:
@@ -136,6 +139,7 @@ class Slot:
             has_room: False: a muted slot stays so; otherwise its rows begin again here.
         """
         before = self._write_row(request)
+        self._add_metrics(request)
         # Only `end` ends the episode of a single stream.
         ended = before.terminated
         if self._num_envs > 1:
@@ -156,12 +160,17 @@ class Slot:
     def end(self, request: Request) -> EpisodeSummary:
         """Writes the row before, and the last one of the episode; returns its summary."""
         before = self._write_row(request)
+        self._add_metrics(request)
         obs = before.obs if request.obs is None else request.obs
         self._close(request._replace(obs=obs))
         self._rewards.append(request.reward)
         self._add_up()
         self._request = self._advice = None
         return {"return": float(self.returns[0]), "length": int(self.lengths[0])}
+
+    def _add_metrics(self, request: Request) -> None:
+        if request.info:
+            self.metrics |= request.info["metrics"][0]
 
     def _add_up(self) -> None:
         """Adds the rewards since the last call to the returns of the open episodes."""

@@ -24,7 +24,7 @@ from surreal_like.join.client import Admission, Invitation, request_admission
 from surreal_like.join.server import ENDPOINT
 from surreal_like.join.tokens import make_token
 from surreal_like.ps.schemas import ANSWERS
-from surreal_like.run.interrupts import Interrupts
+from surreal_like.run.observer import Interrupts
 from surreal_like.run.start import Launched, LocalStarter
 
 _POLL_SECONDS = 0.1

@@ -11,23 +11,25 @@ import torch
 
 from session import nest
 from session.errors import ConfigError
+from session.process.clock import WallClock
+from session.process.periodic import Every, Rate
 from surreal_like.data.batch import Batch
-from surreal_like.dataflow.flow import Operator, generators_in, name_of
-from surreal_like.dataflow.items import Loss, Trained, axis_of, batch_of, parts_of_origin
-from surreal_like.dataflow.rows import (
+from surreal_like.dataflow.batches import (
     flat_actions,
     parts_of,
     policy_columns,
     rows_of,
     state_before,
 )
+from surreal_like.dataflow.flow import PASSED, Operator, generators_in, name_of
+from surreal_like.dataflow.items import Loss, Trained, axis_of, batch_of, parts_of_origin
 from surreal_like.errors import DataError
-from surreal_like.learner.metrics import checked_metrics, place_of
+from surreal_like.learner.metrics import checked_metrics, place_of, recent_means
 from surreal_like.loss.returns import gae, lambda_returns
 
 if TYPE_CHECKING:
     from surreal_like.learner.base import Learner
-    from surreal_like.network.obs_module import ObsModule
+    from surreal_like.network.module import ObsModule
 
 LossFunction = Callable[[Batch], Any]
 
@@ -66,7 +68,7 @@ def train_one_step(
     Args:
         learner: its optimizers make the steps.
         loss: called with the batch, or with each part; returns a scalar or a `Loss`. None:
-            `learner.loss`, or `learner.learn` where a class overrides it.
+            `learner.loss`.
         num_sgd_iter: passes over the batch.
         minibatches: parts of each pass; each makes one step of the optimizers.
         until: called after each pass with the means of its metrics; True ends the passes.
@@ -79,17 +81,14 @@ def train_one_step(
 
     def train(item: Batch | Trained) -> Trained:
         batch = item.batch if isinstance(item, Trained) else item
-        if loss is None and learner.overrides_learn:
-            trained = Trained(batch, checked_metrics(learner.learn(batch), learner.learn))
+        learner.optimizers.begin(learner)
+        function = learner.loss if loss is None else loss
+        if several:
+            trained = _make_passes(learner, function, batch, num_sgd_iter, minibatches, until)
         else:
-            learner.optimizers.begin(learner)
-            function = learner.loss if loss is None else loss
-            if several:
-                trained = _make_passes(learner, function, batch, num_sgd_iter, minibatches, until)
-            else:
-                trained = Trained(batch, *_make_step(learner, function, batch))
-                trained.metrics.update(learner.stats(batch))
-            learner.optimizers.report(trained.metrics)
+            trained = Trained(batch, *_make_step(learner, function, batch))
+            trained.metrics.update(learner.stats(batch))
+        learner.optimizers.report(trained.metrics)
         if isinstance(item, Trained):
             names = {each.rate_name for each in learner.optimizers.values()}
             return item.follow(trained, name=label, shared=_SHARED | names)
@@ -98,6 +97,17 @@ def train_one_step(
 
     name = f"train_one_step({', '.join(words)})" if words else "train_one_step"
     return Operator(name, train, learner=learner, trains=True)
+
+
+def learn_from(learner: Learner) -> Operator:
+    """Returns an operator that gives each batch to `learner.learn`, and gives a `Trained`."""
+
+    def learn(batch: Batch) -> Trained:
+        trained = Trained(batch, checked_metrics(learner.learn(batch), learner.learn))
+        learner.updates.append(trained)
+        return trained
+
+    return Operator("learn", learn, learner=learner, trains=True)
 
 
 def _make_passes(
@@ -306,7 +316,7 @@ def update_priorities(learner: Learner) -> Operator:
     def update(item: Trained) -> Trained:
         if item.priorities is not None:
             for origin, priorities in _of_shards(item.batch, item.priorities):
-                learner.send_priorities(origin, priorities)
+                learner.link.send_priorities(origin, priorities)
         return item
 
     return Operator("update_priorities", update, learner=learner)
@@ -410,3 +420,37 @@ def every(
 
     name = names if updates == 1 else f"every({updates}, {names})"
     return Operator(name, apply, learner=counted, generators=generators_in(operators))
+
+
+def report(learner: Learner, *, seconds: float) -> Operator:
+    """Returns an operator for scripts: behind an update, it gives one dictionary per interval.
+
+    It has the keys of a line of `progress.jsonl` that a learner knows; the means of `learn` are
+    those of the updates since the last one. In a run the lines are written without it.
+
+    Args:
+        learner: that trains.
+        seconds: length of an interval.
+    """
+    clock = WallClock()
+    due, rate = Every(seconds=seconds, clock=clock.now), Rate(clock=clock.now)
+    began = clock.now()
+    updates: list[dict[str, Any]] = []
+
+    def collect(item: Trained) -> Any:
+        updates.append(item.metrics)
+        rate.add()
+        if not due():
+            return PASSED
+        means = recent_means(updates)
+        updates.clear()
+        return {
+            "wall_seconds": clock.now() - began,
+            "env_steps": learner.env_steps,
+            "iterations": rate.total,
+            "iteration": learner.iteration,
+            "rates": {"updates_per_second": rate.per_second()},
+            "learn": means,
+        }
+
+    return Operator(f"report({seconds:g} s)", collect, learner=learner)

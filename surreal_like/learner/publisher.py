@@ -3,17 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from session.config import Config
 from session.process.clock import Clock
 from session.wire.schema import cut
 from session.wire.sockets import PublisherSocket
 from surreal_like.data.parameters import Manifest, Parameters, parameter_hash
 
 _REPEAT_SECONDS = 1.0
+
+
+Decision = Literal["publish", "postpone", "skip"]
+
+
+class PublishRule:
+    """Decides which updates are published.
+
+    Args:
+        settings: ``learner_config.parameter_publish``.
+        now: present time of the clock [s]; the first update is published.
+    """
+
+    def __init__(self, settings: Config, now: float) -> None:
+        self._every = max(1, int(settings.every))
+        self._interval = float(settings.min_publish_interval)
+        self._time, self._iteration = now - self._interval, -self._every
+
+    def decide(self, now: float, iteration: int, last: bool | None) -> Decision:
+        """Returns the decision about the newest update.
+
+        Args:
+            now: present time of the clock [s].
+            iteration: number of updates.
+            last: for synchronous agents, which wait for one version per training iteration: True
+                for its last batch, False for the others. None: there are no such iterations.
+        """
+        if last is not None:
+            return "publish" if last else "skip"
+        if iteration - self._iteration < self._every:
+            return "skip"
+        return "postpone" if now - self._time < self._interval else "publish"
+
+    def on_publication(self, now: float, iteration: int) -> None:
+        """Records a publication."""
+        self._time, self._iteration = now, iteration
 
 
 class Publisher:

@@ -1,13 +1,16 @@
-"""Target networks: slowly updated copies of networks, for bootstrap targets."""
+"""Followers of an update: target networks, scales of values, adapted step sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import torch
 
 from session.errors import ConfigError
+from surreal_like.exploration.schedule import Progress
+from surreal_like.network.head import ScaledValueHead
 from surreal_like.network.module import Module
 
 ModuleT = TypeVar("ModuleT", bound=Module)
@@ -74,3 +77,93 @@ class TargetNetwork(Generic[ModuleT]):
     def _copy_buffers(self) -> None:
         if self._our_buffers:
             torch._foreach_copy_(self._our_buffers, self._their_buffers)
+
+
+class ValueScale:
+    """Counts all value targets, and keeps the values while their unit changes.
+
+    At each update the layer is rewritten: van Hasselt et al. 2016, Learning values across many
+    orders of magnitude, equation 5. The state is in the head, and saved with it.
+
+    Args:
+        head: computes values; it is changed in place.
+    """
+
+    def __init__(self, head: ScaledValueHead) -> None:
+        self._head = head
+
+    @property
+    def mu(self) -> float:
+        """Mean of the targets; 0 before the first update."""
+        return float(self._head.moments.mean)
+
+    @property
+    def sigma(self) -> float:
+        """Deviation of the targets, at least 1e-4; 1 before the first update."""
+        return 1.0 / float(self._head.moments.scale)
+
+    @torch.no_grad()
+    def update(self, targets: torch.Tensor) -> None:
+        """Adds targets `[M]` to the moments and rewrites the layer; ignores them if not finite."""
+        if not len(targets):
+            return
+        mu, sigma = self.mu, self.sigma
+        self._head.moments.update(targets)
+        weight, bias = self._head.weight, self._head.bias
+        weight.copy_(weight.double() * (sigma / self.sigma))
+        bias.copy_((bias.double() * sigma + mu - self.mu) / self.sigma)
+
+
+_FACTOR = 1.5
+
+# The keys of `learner_config.algo.adaptive_learning_rate`.
+ADAPTIVE_STEP_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        # Above twice this divergence the step size falls by a factor 1.5, below half of it it rises
+        # by 1.5 [nats]; 0: the step size is not adapted.
+        "kl": 0.0,
+        # The smallest step size.
+        "low": 1e-6,
+        # The largest step size.
+        "high": 1e-2,
+    }
+)
+
+
+class AdaptiveStep:
+    """Step size, changed after each batch to keep the divergence within a factor 2 of a target.
+
+    Args:
+        start: the first step size.
+        kl: target of the divergence [nats].
+        low, high: bounds of the changes.
+    """
+
+    def __init__(self, start: float, *, kl: float, low: float = 1e-6, high: float = 1e-2) -> None:
+        self.value = start
+        self._kl = kl
+        self._low = low
+        self._high = high
+
+    def at(self, progress: Progress) -> float:
+        """Returns the step size, at any point of the run."""
+        return self.value
+
+    def adapt(self, kl: float) -> None:
+        """Changes the step size after a batch; `kl` is the divergence in its last pass [nats].
+
+        Above twice the target it is divided by 1.5, below half of it multiplied by 1.5. A NaN
+        changes nothing.
+        """
+        if kl > 2.0 * self._kl:
+            self.value = max(self._low, self.value / _FACTOR)
+        elif kl < 0.5 * self._kl:
+            self.value = min(self._high, self.value * _FACTOR)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the step size."""
+        return {"value": self.value}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a result of `state_dict`."""
+        self.value = float(state["value"])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from session.config import Config
@@ -16,8 +19,6 @@ from session.folder import RunFolder
 from session.process.context import Context, run_generation
 from session.process.periodic import Every, Rate
 from session.process.seeding import component_seed
-from surreal_like.coordinator.control import Flat
-from surreal_like.coordinator.lag import fresh_versions
 from surreal_like.data.parameters import manifest_size_bytes
 from surreal_like.dataflow.flow import NOT_READY, STALLED
 from surreal_like.dataflow.items import Trained
@@ -25,12 +26,56 @@ from surreal_like.learner.base import Learner
 from surreal_like.learner.quarantine import NotFinite, Quarantine
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
+from surreal_like.replay.client import ReplayClient
+
+
+def fresh_versions(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    """Returns the versions of a batch, ``[B]`` or ``[T, B]``, without replayed streams.
+
+    Those are old by intention, and carry no information about the agents' lag.
+    """
+    versions, replayed = columns["version"], columns.get("replayed")
+    return versions if replayed is None else versions[..., ~replayed]
 
 
 def exploit_of(config: Config) -> dict[str, Any]:
     """Returns generation and settings of a trial that has taken over another one, else nothing."""
     run = config.get("run") or {}
     return {name: run[name] for name in ("generation", "settings") if name in run}
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One update.
+
+    Args:
+        metrics: name -> number or scalar tensor.
+        versions: versions of the parameters that acted, ``[B]`` or ``[T, B]``; None if unknown.
+        stamps: times of a traced batch [s], by name; empty for others.
+        published: True if the new weights were published.
+    """
+
+    metrics: Mapping[str, Any]
+    versions: npt.NDArray[np.int64] | None
+    stamps: Mapping[str, Any]
+    published: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """One attempt to learn.
+
+    Args:
+        had_batch: True if there was something to learn from.
+        asked: time at which it was needed, by the clock [s].
+        updates: updates that were made.
+        error: error with which the run cannot go on, else None.
+    """
+
+    had_batch: bool
+    asked: float
+    updates: Sequence[Update] = ()
+    error: Exception | None = None
 
 
 class LearnerWorker:
@@ -87,8 +132,9 @@ class LearnerWorker:
         # A second time: building the networks has drawn numbers, as many as their sizes.
         self._seed_learner(learner, run_generation(config))
         learner.connect(self._context, old)
-        learner.publisher.exploit = exploit_of(config)
-        learner.replay.since, learner.replay.rows_left_out = learner.publisher.version + 1, 0
+        link = learner.link
+        link.publisher.exploit = exploit_of(config)
+        link.replay.since, link.replay.rows_left_out = link.publisher.version + 1, 0
         self._learner, self._rows_trained = learner, 0
         return state
 
@@ -112,8 +158,8 @@ class LearnerWorker:
         """
         learner = self._learner
         learner.connect(self._context)
-        learner.publisher.version = max(learner.publisher.version, version)
-        learner.publisher.exploit = exploit_of(self._context.config)
+        learner.link.publisher.version = max(learner.link.publisher.version, version)
+        learner.link.publisher.exploit = exploit_of(self._context.config)
 
     @property
     def learner(self) -> Learner:
@@ -121,23 +167,9 @@ class LearnerWorker:
         return self._learner
 
     @property
-    def iteration(self) -> int:
-        """Number of updates of the current weights."""
-        return self._learner.iteration
-
-    @property
-    def version(self) -> int:
-        """Newest publication."""
-        return self._learner.publisher.version
-
-    @property
-    def env_steps(self) -> int:
-        """Environment steps of the whole run."""
-        return self._learner.env_steps
-
-    @env_steps.setter
-    def env_steps(self, value: int) -> None:
-        self._learner.env_steps = value
+    def replay(self) -> ReplayClient:
+        """The client of all replay shards."""
+        return self._learner.link.replay
 
     @property
     def best_return(self) -> float | None:
@@ -156,63 +188,34 @@ class LearnerWorker:
         return shards
 
     @property
-    def refused(self) -> str:
-        """The reason for which replay refuses requests for batches; empty: it does not."""
-        return self._learner.replay.refusals.reason
-
-    @property
-    def own_metrics(self) -> Mapping[str, float]:
-        """Newest value of each of the learner's own metrics."""
-        return self._learner.own_metrics
-
-    @property
     def save_due(self) -> bool:
         """True if the next checkpoint is due."""
         return self._saver.due()
 
-    def counts(self) -> Mapping[str, Mapping[str, Any]]:
-        """Returns the newest counts of every replay shard."""
-        return self._learner.replay.counts()
-
     def plan_counts(self) -> dict[str, Any]:
         """Returns the counts of the plan since the learner was built."""
-        learner, flow = self._learner, self._learner.flow
+        flow = self._learner.flow
         return {
             "rows_taken": sum(part.rows for part in flow.parts() if part.outside is not None),
             "rows_trained": self._rows_trained,
-            "rows_left_out": learner.replay.rows_left_out,
+            "rows_left_out": self.replay.rows_left_out,
             "operators": flow.counts(),
         }
-
-    def pop_finished(self) -> list[dict[str, Any]]:
-        """Returns summaries of the episodes that have ended since the last call."""
-        return self._learner.replay.pop_finished()
 
     def status(self) -> dict[str, float]:
         """Returns rates and queue lengths for the heartbeat."""
         return {
             "updates_per_second": self._updates.per_second(),
-            "batches_waiting": float(self._learner.replay.waiting),
+            "batches_waiting": float(self.replay.waiting),
             "iteration": float(self._learner.iteration),
         }
-
-    def ask_counts(self) -> None:
-        """Requests the counts of every replay shard; :meth:`counts` returns them later."""
-        self._learner.replay.ask_counts()
-
-    def drain(self) -> None:
-        """Asks every replay shard to accept all experience from now on."""
-        self._learner.replay.drain()
 
     def publish(self, reason: str, *, final: bool = False) -> None:
         """Publishes the current weights."""
         self._learner.publish_parameter(self._learner.iteration, reason, final=final)
 
-    def learn(self) -> dict[str, Any]:
+    def learn(self) -> Learned:
         """Pulls the plan once.
-
-        Returns:
-            The argument of :meth:`RunCoordinator.on_learned`.
 
         Raises:
             RunError: too many non-finite updates in a row; a restart returns to a checkpoint.
@@ -222,30 +225,23 @@ class LearnerWorker:
         try:
             item = learner.flow.pull()
         except StopIteration:
-            return {
-                "batch": False,
-                "asked": now,
-                "updates": [],
-                "error": RunError("the execution plan has ended"),
-            }
+            return Learned(False, now, error=RunError("the execution plan has ended"))
         except Exception as error:  # noqa: BLE001 - the author's code, and some rows of a replay
             learner.pop_updates()
-            learner.publish_owed(failed=True)
-            wrong = self._set_aside(error)
-            return {"batch": True, "asked": now, "updates": [], "error": wrong}
+            learner.link.publish_owed(learner, failed=True)
+            return Learned(True, now, error=self._set_aside(error))
         updates = learner.pop_updates()
         counted = [self._count(update, now) for update in updates]
-        learner.publish_owed()
-        wrong = learner.flow.standstill() if item is STALLED else None
+        learner.link.publish_owed(learner)
+        wrong: Exception | None = learner.flow.standstill() if item is STALLED else None
         for update in updates:
             if update.metrics.get("skipped"):
                 wrong = self._set_aside(NotFinite("a loss or gradient is not finite")) or wrong
             else:
                 self._quarantine.clear()
-        there = item is not NOT_READY
-        return {"batch": there, "asked": now, "updates": counted, "error": wrong}
+        return Learned(item is not NOT_READY, now, counted, wrong)
 
-    def _count(self, update: Trained, now: float) -> dict[str, Any]:
+    def _count(self, update: Trained, now: float) -> Update:
         """Counts an iteration, and publishes the new weights when it is time."""
         learner = self._learner
         if not self._updates.total:
@@ -258,12 +254,12 @@ class LearnerWorker:
         origin = update.batch.origin
         stamps = origin.stamps if origin is not None else {}
         columns = origin.columns if origin is not None else {}
-        return {
-            "metrics": update.metrics,
-            "versions": fresh_versions(columns) if "version" in columns else None,
-            "stamps": {**stamps, "taken": now} if stamps else {},
-            "published": learner.publish_parameter(learner.iteration),
-        }
+        return Update(
+            update.metrics,
+            fresh_versions(columns) if "version" in columns else None,
+            {**stamps, "taken": now} if stamps else {},
+            learner.publish_parameter(learner.iteration),
+        )
 
     def _set_aside(self, error: Exception) -> Exception | None:
         """Stores the newest batch of replay; returns the first error if bad updates repeat.
@@ -272,7 +268,7 @@ class LearnerWorker:
             RunError: too many non-finite updates in a row; a restart returns to a checkpoint.
         """
         quarantine, iteration = self._quarantine, self._learner.iteration
-        path = quarantine.add(self._learner.sampled, error, iteration, self.counts())
+        path = quarantine.add(self._learner.sampled, error, iteration, self.replay.counts())
         raised = not isinstance(error, NotFinite)
         if raised or quarantine.in_a_row == 1:
             kept = f"; its batch: {path}" if path is not None else ""
@@ -296,7 +292,7 @@ class LearnerWorker:
         learner, context = self._learner, self._context
         context.busy(60.0, "saving a checkpoint")
         try:
-            path = self._saver.save(self.version, learner.env_steps, run_id, state)
+            path = self._saver.save(learner.version, learner.env_steps, run_id, state)
         except CheckpointError as error:
             # A full disk must not end a run; the older checkpoint is still complete.
             context.event("checkpoint_failed", str(error))
@@ -304,7 +300,7 @@ class LearnerWorker:
         context.event("checkpoint", f"iteration {learner.iteration}")
         return path
 
-    def save_best(self, flat: Flat, score: Mapping[str, Any]) -> None:
+    def save_best(self, flat: npt.NDArray[np.uint8], score: Mapping[str, Any]) -> None:
         """Stores the parameters of the best evaluation.
 
         Args:

@@ -13,7 +13,7 @@ from torch import nn
 from session import nest
 from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import ScaledValueHead, ValueHead, make_policy_head
-from surreal_like.network.obs_module import ObsModule
+from surreal_like.network.module import ObsModule
 from surreal_like.network.recurrent import make_core
 from surreal_like.network.torso import TORSO_CONFIG, AnyTorso, make_torso
 

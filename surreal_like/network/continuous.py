@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from surreal_like.network.action_scale import ActionScale as ActionScale
+from surreal_like.network.distribution import ActionScale as ActionScale
 from surreal_like.network.distribution import SquashedGaussian
 from surreal_like.network.encoder import make_encoder
 from surreal_like.network.head import SquashedGaussianHead
-from surreal_like.network.obs_module import ObsModule
+from surreal_like.network.module import ObsModule
 from surreal_like.network.torso import ACTIVATIONS, Linear, make_torso
 
 

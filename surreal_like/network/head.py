@@ -16,8 +16,8 @@ from torch.nn import functional
 from session.errors import ConfigError
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.errors import SpecError
-from surreal_like.network.action_scale import ActionScale
 from surreal_like.network.distribution import (
+    ActionScale,
     Beta,
     Bounded,
     Categorical,

@@ -1,14 +1,16 @@
-"""Base class of networks whose parameters are sent between learner and agents."""
+"""Base classes of networks: parameters are sent as one block, observations are normalized."""
 
 from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import nn
 
 from surreal_like.data.parameters import Manifest, parameter_hash
@@ -20,6 +22,7 @@ from surreal_like.network.flat import (
     named_tensors,
     read_flat,
 )
+from surreal_like.transform.normalizer import Normalizer
 
 
 class Module(nn.Module):
@@ -122,3 +125,33 @@ class Module(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.parameter_lock = threading.RLock()
+
+
+class ObsModule(Module):
+    """A `Module` that normalises observations if its model has `normalize_obs`.
+
+    Args:
+        obs_spec: from the environment config.
+        model: from `learner_config`; without the key nothing is normalised.
+
+    Attributes:
+        normalizer: of observations, updated only by the learner; None without one.
+    """
+
+    def __init__(self, obs_spec: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.normalizer = Normalizer(obs_spec) if model.get("normalize_obs", False) else None
+
+    def seen(self, obs: Any) -> Any:
+        """Returns the nest of observations `[..., *shape]` as input of the layers."""
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def learn_moments(self, obs: Any) -> None:
+        """Updates the normaliser, if there is one, with rows `[M, ...]` that were learned from."""
+        if self.normalizer is not None:
+            self.normalizer.update(obs)
+
+    def merge_moments(self, moments: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        """Updates it with rows whose `Normalizer.moments` were computed elsewhere."""
+        if self.normalizer is not None:
+            self.normalizer.merge(moments)

@@ -14,8 +14,8 @@ from session import nest
 from session.errors import ConfigError
 from surreal_like.network.array_network import ArrayNetwork, array_network
 from surreal_like.network.head import DuelingHead, make_stream
+from surreal_like.network.module import ObsModule
 from surreal_like.network.noisy import Noise, NoisyLinear
-from surreal_like.network.obs_module import ObsModule
 from surreal_like.network.recurrent import make_core
 from surreal_like.network.torso import TORSO_CONFIG, Linear, LinearFactory, make_torso
 

@@ -21,8 +21,8 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.process.script import outside_a_run
 from session.process.seeding import seed_globals
-from surreal_like.agent.base import Agent, Progress
-from surreal_like.agent.mode import AgentMode
+from surreal_like.agent.acting import Acting
+from surreal_like.agent.base import Agent, AgentMode, Progress
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
 from surreal_like.data.casts import cast
@@ -34,11 +34,10 @@ from surreal_like.experience.chunk import Chunk, postprocessed
 from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.experiment.resolve import algorithm_of, read_experiment, resolve
 from surreal_like.learner.base import Learner
-from surreal_like.learner.content import OPTIMIZER, PARAMETERS, Content
+from surreal_like.learner.saver import OPTIMIZER, PARAMETERS, Content
 from surreal_like.network.files import load_parameters, set_parameters
 from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
 from surreal_like.network.generators import generators_of, restore_states, states_of
-from surreal_like.network.tensors import to_array, to_tensor
 
 Array = npt.NDArray[Any]
 
@@ -63,6 +62,7 @@ class Policy:
         self.config = config
         self.checkpoint = checkpoint
         self._agents = agents
+        self._acting = {greedy: Acting(agent) for greedy, agent in agents.items()}
         self._learner = learner
         self._spec = parse_obs_spec(config.env_config.obs_spec)
         self._read = nest.unflatten(
@@ -152,17 +152,16 @@ class Policy:
     ) -> tuple[Any, Any, dict[str, Array]]:
         self._catch_up()
         arrays, batched = self._batch(obs)
-        agent = self._agents[deterministic]
-        streams = len(nest.leaves(arrays)[0])
-        agent.state = state
-        agent.first = np.full(streams, state is None) if first is None else first
-        with torch.inference_mode():
-            answer = agent.act(to_tensor(arrays))
-        actions, extras = answer if isinstance(answer, tuple) else (answer, {})
-        actions, extras = to_array(actions), {name: to_array(each) for name, each in extras.items()}
+        acting = self._acting[deterministic]
+        acting.state = state
+        if first is None:
+            first = np.full(len(nest.leaves(arrays)[0]), state is None)
+        actions, columns = acting.act(arrays, first)
+        acting.end_step()
+        extras = nest.unflatten(columns, "extras") if columns else {}
         if not batched:
             actions, extras = nest.map(lambda a: a[0], (actions, extras))
-        return actions, agent.state, extras
+        return actions, acting.state, extras
 
     def _catch_up(self) -> None:
         """Gives the agents the weights of the learner, and the progress for their schedules."""

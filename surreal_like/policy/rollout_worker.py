@@ -14,7 +14,7 @@ from session.config import Config
 from session.errors import ConfigError
 from session.nest import Array, Nest
 from session.process.seeding import component_seed
-from surreal_like.agent.hooks import Hooks
+from surreal_like.agent.acting import Acting
 from surreal_like.data.batch import Batch, Columns, make_batch
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
@@ -24,7 +24,6 @@ from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.writer import ChunkWriter
-from surreal_like.network.tensors import to_tensor
 from surreal_like.policy.policy import Policy
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.chunk_samples import ChunkSamples
@@ -82,10 +81,8 @@ class RolloutWorker:
         self._columns = ChunkSamples(
             config.learner_config, config.env_config, steps=steps, streams=num_envs
         )
-        self._hooks = Hooks(policy.agent) if Hooks.any_of(policy.agent) else None
+        self._acting = Acting(policy.agent)
         self._obs: Any = None
-        self._state: Any = None
-        self._streams = np.arange(num_envs)
 
     def sample(self) -> Batch:
         """Steps until a batch is full, and returns it; its memory is its own.
@@ -113,18 +110,14 @@ class RolloutWorker:
         return self._columns(chunk)
 
     def _step(self) -> None:
-        agent = self._policy.agent
-        agent.first, agent.state = self._recorder.writer.first, self._state
-        agent.streams = self._streams
-        with torch.inference_mode():
-            obs = to_tensor(self._obs)
-            if self._hooks is not None:
-                self._hooks.before(obs)
-            actions = agent.act(obs)
-        self._state, self._recorder.version = agent.state, agent.version
-        self._obs = self._env.step(actions)[0]
-        if self._hooks is not None:
-            self._hooks.after(obs, actions, self._recorder.writer.finished)
+        acting, recorder = self._acting, self._recorder
+        # With the weights of the learner.
+        acting.agent = self._policy.agent
+        answer = acting.answer(self._obs, recorder.writer.first)
+        recorder.version = acting.agent.version
+        self._obs = self._env.step(answer)[0]
+        if acting.hooked:
+            acting.end_step(recorder.writer.finished)
 
     def pop_episodes(self) -> list[EpisodeSummary]:
         """Returns summaries of the episodes that ended since the last call: `return`, `length`."""

@@ -148,7 +148,7 @@ class WorkerSet:
         learner, launcher = self._learner, self._launcher
         deadline = time.monotonic() + _END_SECONDS
         learner.publish_parameter(learner.iteration, final=True)
-        learner.replay.drain()
+        learner.link.replay.drain()
         while launcher.has_agents and time.monotonic() < deadline:
             learner.tick_script()
             launcher.poll(_POLL_SECONDS)

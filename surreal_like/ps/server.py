@@ -17,7 +17,31 @@ from session.wire.sockets import Pollable
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.membership import Membership, Refused
 from surreal_like.ps.schemas import PUBLICATIONS, REQUESTS
-from surreal_like.ps.store import ParameterStore
+
+
+class ParameterStore:
+    """Keeps one publication per policy: the newest by ``(learner incarnation, version)``."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, Parameters] = {}
+
+    def put(self, parameters: Parameters) -> bool:
+        """Stores a publication; returns False if it is not newer than the stored one."""
+        known = self._newest.get(parameters.policy)
+        if known is not None and parameters.order <= known.order:
+            return False
+        self._newest[parameters.policy] = parameters
+        return True
+
+    def newest(self, policy: str = "default") -> Parameters | None:
+        """Returns the newest publication of a policy, None before the first."""
+        return self._newest.get(policy)
+
+    def order(self, policy: str = "default") -> tuple[int, int]:
+        """Returns ``(learner incarnation, version)`` of the newest, ``(0, 0)`` before the first."""
+        known = self._newest.get(policy)
+        return (0, 0) if known is None else known.order
+
 
 _REQUESTS_PER_TICK = 64
 _PUBLICATIONS_PER_TICK = 64

@@ -18,15 +18,15 @@ from session.errors import ConfigError
 from session.loggerplex.client import Log, early_log
 from session.nest import Array
 from session.process.clock import Clock, WallClock
-from session.process.script import add_part
+from session.process.reporting import send_early
 from session.tensorplex.client import TensorplexClient
 from surreal_like.data.batch import Collate, split
 from surreal_like.errors import unwritten
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.storage import Empty
 
 if TYPE_CHECKING:
     from session.process.context import Context
+    from surreal_like.replay.storage import Empty
 
 
 class Replay:
@@ -82,7 +82,7 @@ class Replay:
         # Records are kept until this replay is attached.
         self.log: Log = early_log("replay")
         self.tensorplex = TensorplexClient.early("replay/0")
-        add_part(session_config, "replay", 0, self.log, self.tensorplex)
+        send_early(session_config, "replay", 0, self.log, self.tensorplex)
         self.newest_version = self.since = 0
         self.env_steps = 0
         self.iteration = 0
@@ -294,20 +294,30 @@ def to_columns(batch: Mapping[str, Any]) -> dict[str, Array]:
     return columns
 
 
-def load_replay_class(learner_config: Mapping[str, Any]) -> type[Replay]:
-    """Returns the class named by ``learner_config.replay.type``; default :class:`UniformReplay`.
+# Name in a config -> module with the class.
+KINDS = {
+    "FIFOReplay": "surreal_like.replay.fifo_replay",
+    "GradientReplay": "surreal_like.replay.fifo_replay",
+    "PrioritizedReplay": "surreal_like.replay.prioritized_replay",
+    "SequenceReplay": "surreal_like.replay.prioritized_replay",
+    "UniformReplay": "surreal_like.replay.prioritized_replay",
+}
+_OLD_PLACE = "surreal_like.replay."
 
+
+def load_replay_class(learner_config: Mapping[str, Any]) -> type[Replay]:
+    """Returns the class of ``learner_config.replay.type``; default :class:`UniformReplay`.
+
+    It is one of ``KINDS``, or one of your own: ``package.module:Class`` or ``file.py:Class``.
     Where agents make gradients, a FIFOReplay holds these: it is a :class:`GradientReplay`.
 
     Raises:
         ConfigError: there is no such class, or it cannot hold gradients.
     """
-    default = "surreal_like.replay.uniform_replay:UniformReplay"
-    path = (learner_config.get("replay") or {}).get("type", default)
-    kind = _class_at(path)
+    kind = _class_of((learner_config.get("replay") or {}).get("type", "UniformReplay"))
     if learner_config.get("gradients_at") != "agent":
         return kind
-    of_gradients = _class_at("surreal_like.replay.gradient_replay:GradientReplay")
+    of_gradients = _class_of("GradientReplay")
     if not issubclass(of_gradients, kind):
         raise ConfigError(
             f"learner_config.gradients_at is agent, but learner_config.replay.type is "
@@ -316,24 +326,18 @@ def load_replay_class(learner_config: Mapping[str, Any]) -> type[Replay]:
     return of_gradients
 
 
-# Class -> its path, for replay types of the library that are named without it.
-_SHIPPED = {
-    "FIFOReplay": "surreal_like.replay.fifo_replay:FIFOReplay",
-    "PrioritizedReplay": "surreal_like.replay.prioritized_replay:PrioritizedReplay",
-    "SequenceReplay": "surreal_like.replay.sequence_replay:SequenceReplay",
-    "UniformReplay": "surreal_like.replay.uniform_replay:UniformReplay",
-}
-
-
-def _class_at(path: str) -> type[Replay]:
-    if ":" not in str(path) and (
-        meant := did_you_mean(str(path), _SHIPPED, shown=_SHIPPED.__getitem__)
-    ):
-        raise ConfigError(f"learner_config.replay.type is '{path}': {meant}")
-    kind = load_named(str(path), "learner_config.replay.type")
+def _class_of(given: object) -> type[Replay]:
+    name = str(given)
+    if name.startswith(_OLD_PLACE):
+        # Configs of earlier runs have the path of the file.
+        name = name.rpartition(":")[2]
+    path = f"{KINDS[name]}:{name}" if name in KINDS else name
+    if ":" not in path and (meant := did_you_mean(name, KINDS)):
+        raise ConfigError(f"learner_config.replay.type is '{name}': {meant}")
+    kind = load_named(path, "learner_config.replay.type")
     if not isinstance(kind, type) or not issubclass(kind, Replay):
         raise ConfigError(
-            f"learner_config.replay.type is '{path}', which is no class that extends "
+            f"learner_config.replay.type is '{name}', which is no class that extends "
             "surreal_like.Replay"
         )
     return kind

@@ -12,11 +12,10 @@ from surreal_like.data.frames import stack_size
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
 from surreal_like.replay.base import Replay, load_replay_class
-from surreal_like.replay.n_step_view import View
-from surreal_like.replay.sequence_view import Stacker, UnrollView
-from surreal_like.replay.storage import ColumnStorage
-from surreal_like.replay.stream_table import Rows
+from surreal_like.replay.storage import ColumnStorage, Rows
 from surreal_like.replay.table import Table
+from surreal_like.replay.view.n_step import View
+from surreal_like.replay.view.sequence import Stacker, UnrollView
 from surreal_like.transform.reward import make_reward_transform
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from session.errors import RunError
 from session.process.clock import Clock
 from session.process.periodic import Every
 from session.wire import Message, Wire
@@ -19,9 +20,101 @@ from session.wire.requests import DealerSocket
 from session.wire.sockets import PushSocket, Socket
 from surreal_like.data.batch import Collate, Columns, split
 from surreal_like.experience.schemas import ANSWERS
-from surreal_like.replay.refusals import Refusals
-from surreal_like.replay.round_robin import WeightedRoundRobin
 from surreal_like.replay.shared_memory import ANSWER_BYTES, HERE, Slab, large_bytes
+
+
+class WeightedRoundRobin:
+    """Weighted round robin by credits; deterministic.
+
+    In each turn every entry earns its share of the weights as credit; the entry with the most
+    credit is chosen and pays 1. So the turns of each entry stay close to its share.
+
+    Args:
+        count: number of entries.
+        in_a_row: consecutive turns of a chosen entry.
+    """
+
+    def __init__(self, count: int, *, in_a_row: int = 1) -> None:
+        self._credit = [0.0] * count
+        self._in_a_row = in_a_row
+        self._chosen = self._left = 0
+
+    def choose(self, weights: Sequence[float]) -> int | None:
+        """Returns the index of the next entry, None if all weights are 0.
+
+        Args:
+            weights: one per entry, 0 or above; with 0 an entry gets no turn and loses its credit.
+        """
+        if self._left and weights[self._chosen]:
+            self._left -= 1
+            return self._chosen
+        total = sum(weights)
+        if not total:
+            return None
+        for index, weight in enumerate(weights):
+            self._credit[index] = self._credit[index] + weight / total if weight else 0.0
+        chosen = max(
+            (index for index, weight in enumerate(weights) if weight),
+            key=lambda index: self._credit[index],
+        )
+        self._credit[chosen] -= 1.0
+        self._chosen, self._left = chosen, self._in_a_row - 1
+        return chosen
+
+
+_MOST = 20
+_SECONDS = 3.0
+# Bounded, because reasons may hold numbers that change.
+_REASONS = 100
+
+
+class Refusals:
+    """Counts refusals since the last batch, of all shards together.
+
+    Args:
+        clock: for the time since the first of them.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: set[str] = set()
+        self._new: list[str] = []
+        self._in_a_row = 0
+        self._first = ""
+        self._since = math.inf
+
+    def add(self, shard: str, reason: str) -> None:
+        """Adds one refusal."""
+        line = f"{shard}: {reason}"
+        if line not in self._known and len(self._known) < _REASONS:
+            self._known.add(line)
+            self._new.append(line)
+        if not self._in_a_row:
+            self._first, self._since = line, self._clock.now()
+        self._in_a_row += 1
+
+    def clear(self) -> None:
+        """Ends the series of refusals, because a batch has come."""
+        self._in_a_row = 0
+
+    @property
+    def reason(self) -> str:
+        """The first reason since the last batch, with its shard; empty without a refusal."""
+        return self._first if self._in_a_row else ""
+
+    def pop_new(self) -> list[str]:
+        """Returns the reasons that are new since the last call, each with its shard."""
+        new, self._new = self._new, []
+        return new
+
+    def check(self) -> None:
+        """Raises RunError with the first reason after 20 refusals in a row and at least 3 s."""
+        if self._in_a_row >= _MOST and self._clock.now() - self._since >= _SECONDS:
+            raise RunError(
+                f"replay gives no batch, every request is refused: {self._first} "
+                f"({self._in_a_row} times)"
+            )
+
 
 _KEEP_FINISHED = 1000
 _COUNTS_SECONDS = 0.25

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import session.wire.layout as layouts
 from session.errors import DecodeError
 from session.nest import Array
-from session.wire import layout as layouts
 
 # Smaller columns are sent: that costs less than touching a page for the first time.
 LEAST_BYTES = 1 << 16

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,151 @@ import numpy.typing as npt
 from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.errors import DataError
-from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.column_spec import Manifest, check_chunk, manifest_of, row_bytes
-from surreal_like.replay.stream_table import Rows, StreamTable
+from surreal_like.experience.chunk import REQUIRED_COLUMNS, Chunk
+
+# Column name -> dtype, and shape without [T, N].
+Manifest = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+
+
+def manifest_of(columns: Mapping[str, npt.NDArray[Any]], *, axes: int) -> Manifest:
+    """The manifest of columns whose first ``axes`` axes count rows."""
+    return {name: (column.dtype, column.shape[axes:]) for name, column in columns.items()}
+
+
+def parse_columns(columns: Mapping[str, Any]) -> Manifest:
+    """Returns the manifest of columns as a config has them: name -> `{type: float32, dim: [4]}`."""
+    return {name: (np.dtype(each["type"]), tuple(each["dim"])) for name, each in columns.items()}
+
+
+def row_bytes(manifest: Manifest) -> int:
+    """Bytes of one row."""
+    return sum(dtype.itemsize * int(np.prod(shape)) for dtype, shape in manifest.values())
+
+
+def check_chunk(chunk: Chunk, manifest: Manifest | None) -> tuple[int, int]:
+    """Returns T and N if the chunk has the columns of the manifest (None: any, in good order).
+
+    Raises:
+        DataError: it does not; the message names the column.
+    """
+    columns = chunk.columns
+    missing = [name for name in REQUIRED_COLUMNS if name not in columns]
+    if missing:
+        raise DataError(f"chunk from {chunk.sender}: column '{missing[0]}' is missing")
+    shape = columns["step_type"].shape
+    if len(shape) != 2 or not shape[0] or not shape[1] == len(chunk.streams) > 0:
+        raise DataError(
+            f"chunk from {chunk.sender}: column 'step_type' is {list(shape)}, expected [T, N] "
+            f"with T > 0 and N = {len(chunk.streams)}, one for each stream"
+        )
+    if manifest is None:
+        manifest = manifest_of(columns, axes=2)
+    elif columns.keys() != manifest.keys():
+        raise DataError(f"chunk from {chunk.sender}: {_difference(manifest, columns)}")
+    for name, (dtype, trailing) in manifest.items():
+        column = columns[name]
+        if column.dtype != dtype or column.shape != shape + trailing:
+            raise DataError(
+                f"chunk from {chunk.sender}: column '{name}' is {column.dtype} "
+                f"{list(column.shape)}, this replay keeps {dtype} {[*shape, *trailing]}; "
+                "all senders must send the same columns"
+            )
+    return shape
+
+
+def _difference(manifest: Manifest, columns: Iterable[str]) -> str:
+    missing = sorted(manifest.keys() - set(columns))
+    unknown = sorted(set(columns) - manifest.keys())
+    found = [f"column '{name}' is missing" for name in missing]
+    found += [f"column '{name}' is unknown here" for name in unknown]
+    return ", ".join(found) + f"; this replay keeps {', '.join(manifest)}"
+
+
+Rows = npt.NDArray[np.int64]
+NO_ROW = -1
+
+
+class _Sender:
+    """Sender incarnation: number of its newest chunk, newest row of each stream."""
+
+    def __init__(self, sequence: int, newest: dict[int, int]) -> None:
+        self.sequence = sequence
+        self.newest = newest
+
+
+class StreamTable:
+    """Maps (sender, incarnation, stream) to the number of the stream's newest row.
+
+    Rows are neighbours only if no chunk is missing between them, so a gap in the sequence numbers
+    is a cut: the rows after it start without a predecessor.
+    """
+
+    def __init__(self) -> None:
+        self._senders: dict[tuple[str, int], _Sender] = {}
+
+    def __len__(self) -> int:
+        return len(self._senders)
+
+    def advance(self, chunk: Chunk, newest: Rows) -> Rows:
+        """Stores the last row of each of a chunk's streams; returns the rows before their first.
+
+        Args:
+            chunk: its header is read; a chunk that comes late, after its successor, is not linked.
+            newest: ``[N]``, number of the last row of each stream.
+
+        Returns:
+            ``[N]`` int64: the row before each stream's first one, ``NO_ROW`` where there is none.
+
+        Raises:
+            DataError: a stream occurs twice in the chunk.
+        """
+        streams = chunk.streams
+        if len(set(streams)) != len(streams):
+            raise DataError(f"chunk from {chunk.sender}: a stream stands twice in {list(streams)}")
+        key = (chunk.sender, chunk.incarnation)
+        known = self._senders.get(key)
+        if known is None:
+            known = self._senders[key] = _Sender(chunk.sequence - 1, {})
+        if chunk.sequence <= known.sequence:
+            return np.full(len(streams), NO_ROW, np.int64)
+        if chunk.sequence != known.sequence + 1:
+            known.newest.clear()
+        known.sequence = chunk.sequence
+        previous = [known.newest.pop(stream, NO_ROW) for stream in streams]
+        if not chunk.tail:  # a row without an action ends its stream: nothing may follow it
+            known.newest.update(zip(streams, newest.tolist(), strict=True))
+        return np.array(previous, np.int64)
+
+    def forget(self, oldest: int) -> None:
+        """Forgets senders that have no row from ``oldest`` on."""
+        self._senders = {
+            key: known
+            for key, known in self._senders.items()
+            if any(number >= oldest for number in known.newest.values())
+        }
+
+    def state(self) -> list[dict[str, Any]]:
+        """Plain values from which :meth:`restore` makes the same table."""
+        return [
+            {
+                "sender": sender,
+                "incarnation": incarnation,
+                "sequence": known.sequence,
+                "streams": list(known.newest),
+                "newest": list(known.newest.values()),
+            }
+            for (sender, incarnation), known in self._senders.items()
+        ]
+
+    def restore(self, state: Sequence[dict[str, Any]]) -> None:
+        """Restores what :meth:`state` gave."""
+        self._senders = {
+            (entry["sender"], entry["incarnation"]): _Sender(
+                entry["sequence"], dict(zip(entry["streams"], entry["newest"], strict=True))
+            )
+            for entry in state
+        }
+
 
 Empty = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 

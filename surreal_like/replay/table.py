@@ -13,16 +13,14 @@ from session.config import Config
 from surreal_like.errors import unwritten
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
-from surreal_like.replay.age_selector import AgeRule, Versions
 from surreal_like.replay.base import Replay
-from surreal_like.replay.epoch_selector import EpochSelector
-from surreal_like.replay.hindsight import make_hindsight_view
-from surreal_like.replay.iteration import Iteration, make_iteration
+from surreal_like.replay.iteration import EpochSelector, Iteration, make_iteration
 from surreal_like.replay.limiter import Limiter
-from surreal_like.replay.n_step_view import View
-from surreal_like.replay.selector import Sample, Selector
-from surreal_like.replay.storage import LINK_BYTES, ColumnStorage
-from surreal_like.replay.stream_table import Rows
+from surreal_like.replay.select.age import AgeRule, Versions
+from surreal_like.replay.select.selector import Sample, Selector
+from surreal_like.replay.storage import LINK_BYTES, ColumnStorage, Rows
+from surreal_like.replay.view.hindsight import make_hindsight_view
+from surreal_like.replay.view.n_step import View
 
 _NONE: Rows = np.zeros(0, np.int64)
 

@@ -17,9 +17,8 @@ from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import settings
 from surreal_like.replay.base import Replay, to_columns
-from surreal_like.replay.column_spec import Manifest, check_chunk, manifest_of
-from surreal_like.replay.n_step_view import NStepView
-from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.storage import ColumnStorage, Manifest, check_chunk, manifest_of
+from surreal_like.replay.view.n_step import NStepView
 
 # Fields that every batch needs.
 _NEEDED = ("obs", "obs_next", "actions", "rewards", "dones")

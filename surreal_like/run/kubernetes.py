@@ -7,8 +7,12 @@ from pathlib import Path
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.errors import UsageError
-from session.launchers.kubernetes.kustomize import base_files, overlay_files, write_files
-from session.launchers.kubernetes.manifest import dump_objects
+from session.launchers.kubernetes.kustomize import (
+    base_files,
+    dump_objects,
+    overlay_files,
+    write_files,
+)
 from session.launchers.kubernetes.objects import objects_of
 from session.launchers.kubernetes.settings import Setting, make_setting, prepared
 from surreal_like.experiment.code import own_files

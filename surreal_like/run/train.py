@@ -17,8 +17,7 @@ from surreal_like.experiment.code import keep_package_list
 from surreal_like.experiment.resolve import resolve_elsewhere
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.folder import with_refusal
-from surreal_like.run.interrupts import Interrupts
-from surreal_like.run.observer import INTERRUPTED, RunObserver, show
+from surreal_like.run.observer import INTERRUPTED, Interrupts, RunObserver, show
 from surreal_like.run.request import Overrides, RunRequest
 from surreal_like.run.start import Launched, Starter, make_starter
 
@@ -251,7 +250,7 @@ def run_detached(request: RunRequest, watch: RunObserver | None = None) -> RunCo
         topology = make_topology(config)
         cluster = make_cluster(request.launcher, config, topology, folder)
         if remote:
-            from session.launchers.kubernetes.advice import launch_advice
+            from session.launchers.kubernetes.settings import launch_advice
 
             for line in launch_advice(config, [each.name for each in topology]):
                 watch.on_message(line)

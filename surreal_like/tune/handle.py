@@ -15,7 +15,7 @@ from session.json_file import NUMBER, TEXT, parse_object
 from session.launchers import commands
 from session.launchers.handle import RunHandle, open_run
 from session.launchers.status import ComponentStatus
-from session.show.run_state import CUT_OFF, state_of
+from session.show.run_view import CUT_OFF, state_of
 from session.tail import Tail
 from session.wire import AddressBook
 from surreal_like.coordinator.trial_reporter import CONTROL

@@ -15,8 +15,7 @@ from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from surreal_like.experiment.code import keep_file
 from surreal_like.run.folder import TUNING, held, newest_path
-from surreal_like.run.interrupts import Interrupts
-from surreal_like.run.observer import guarded
+from surreal_like.run.observer import Interrupts, guarded
 from surreal_like.run.resume import changes, check_allowed
 from surreal_like.run.start import fork_servers, try_forked
 from surreal_like.tune.exploit import follow_config

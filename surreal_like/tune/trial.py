@@ -17,9 +17,9 @@ from session.errors import CheckpointError, ConfigError, SurrealError, UsageErro
 from session.folder import RunFolder
 from session.json_file import COUNT, NUMBER, OBJECT, TEXT, VALUE, Leaf, Maybe, Nullable, read_object
 from session.launchers.registry import launcher_of
-from session.process.lifeline import Lifeline
+from session.process.entry import Lifeline
+from session.process.heartbeat import State
 from session.process.service import START_AGAIN
-from session.process.state import State
 from surreal_like.coordinator.trial_reporter import LEFT, TrialBeat
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.folder import TUNING

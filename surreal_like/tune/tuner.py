@@ -26,8 +26,7 @@ from session.process.service import START_AGAIN
 from session.wire import AddressBook
 from surreal_like.coordinator.trial_reporter import CONTROL, CPU_SECONDS, MEMORY_BYTES, REPORTS
 from surreal_like.run.folder import TUNING, with_refusal
-from surreal_like.run.interrupts import Interrupts
-from surreal_like.run.observer import guarded
+from surreal_like.run.observer import Interrupts, guarded
 from surreal_like.tune.control import Control
 from surreal_like.tune.exploit import copy_checkpoint, exploit_text, in_place, write_settings
 from surreal_like.tune.hparams import write_experiment, write_session

@@ -27,6 +27,7 @@ from surreal_like import (
     to_float_tensor,
 )
 from surreal_like.agent.fetcher import Fetcher
+from surreal_like.agent.link import AgentLink
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.env.base import VectorEnv
 from surreal_like.errors import SpecError
@@ -48,7 +49,7 @@ def make_agent(
 def on_stage(stage: Stage, kind: type[Agent] = MyAgent) -> Any:
     """An agent of a running process."""
     agent = make_agent(stage.config, kind)
-    agent.attach(stage.context("agent-0"))
+    agent.attach(AgentLink(stage.context("agent-0")))
     return agent
 
 
@@ -66,9 +67,9 @@ def publish(stage: Stage, learner: Any, iteration: int, *message: str) -> None:
     stage.until(lambda: learner.publish_parameter(iteration, *message))
 
     def arrived() -> bool:
-        learner.publisher.tick()
+        learner.link.publisher.tick()
         newest = served._store.newest()
-        return newest is not None and newest.version == learner.publisher.version
+        return newest is not None and newest.version == learner.link.publisher.version
 
     stage.until(arrived)
 
@@ -170,7 +171,7 @@ def test_A8_fetch_parameter_pulls_the_newest(stage: Stage) -> None:
         publish(stage, learner, iteration)
     assert agent.fetch_parameter() is True
     assert torch.equal(agent.layer.weight, learner.layer.weight)
-    assert agent.version == learner.publisher.version == 2
+    assert agent.version == learner.link.publisher.version == 2
     assert agent.progress.iteration == 2
     assert agent.fetch_parameter() is False
 
@@ -475,4 +476,4 @@ def test_hooks_are_called_around_each_step(stage: Stage, monkeypatch: pytest.Mon
 
 def test_hooks_that_an_agent_does_not_override_cost_nothing(stage: Stage) -> None:
     stage.start("ps", "replay-0", "learner", "agent-0")
-    assert stage.service("agent-0")._hooks is None
+    assert not stage.service("agent-0")._acting.hooked

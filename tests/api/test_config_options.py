@@ -17,7 +17,7 @@ from session.folder import RunFolder
 from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.errors import SpecError
-from surreal_like.replay.uniform_replay import UniformReplay
+from surreal_like.replay.prioritized_replay import UniformReplay
 from surreal_like.run.train import Run
 from tests.api.stage import Stage, experiment
 

@@ -42,10 +42,10 @@ def fed(stage: Stage, kind: type[Learner] = MyLearner) -> Any:
         learner.publish_parameter(0)
     else:
         other = make_learner(stage.config, DQNLearner)
-        learner.module_dict = other.module_dict  # what the library's agent expects
+        learner.link._modules = other.module_dict  # what the library's agent expects
         learner.publish_parameter(0)
-        del learner.module_dict
-        learner._published_at = (-1.0, -1)
+        learner.link._modules = learner.module_dict
+        learner.link._rule.on_publication(-1.0, -1)
     return learner
 
 
@@ -53,11 +53,11 @@ def batch_of(learner: Any, stage: Stage) -> Batch:
     """The next batch, by hand."""
 
     def next_one() -> Any:
-        learner.publisher.tick()
-        learner.replay.tick()
-        return learner.replay.next()
+        learner.link.publisher.tick()
+        learner.link.replay.tick()
+        return learner.link.replay.next()
 
-    return learner.to_batch(stage.until(next_one))  # type: ignore[no-any-return]
+    return learner.link.to_batch(stage.until(next_one))  # type: ignore[no-any-return]
 
 
 def some_batch(size: int = 16) -> Batch:
@@ -117,7 +117,7 @@ def test_L4_the_values_of_module_dict_are_published(stage: Stage) -> None:
     learner.publish_parameter(1)
 
     def received() -> Any:
-        learner.publisher.tick()
+        learner.link.publisher.tick()
         return subscriber.receive()
 
     parameters = Parameters.from_message(stage.until(received))
@@ -178,7 +178,7 @@ def test_L9_publish_parameter_pushes_to_the_parameter_server(stage: Stage) -> No
         assert learner.publish_parameter(iteration, *([message] if message else []))
 
         def arrived(iteration: int = iteration) -> Any:
-            learner.publisher.tick()
+            learner.link.publisher.tick()
             newest = store.newest()
             return newest if newest is not None and newest.iteration == iteration else None
 
@@ -235,7 +235,7 @@ def test_L13_the_keywords_of_the_constructor(config: Config) -> None:
 
 def turn_while_waiting(learner: Any, stage: Stage) -> None:
     """Lets the others go on whenever the learner's script waits."""
-    learner._context.pulse = lambda: stage.rounds(0.02)
+    learner.link.context.pulse = lambda: stage.rounds(0.02)
 
 
 def test_L14_fetch_iterator_gives_batches(stage: Stage) -> None:
@@ -249,7 +249,7 @@ def test_L14_fetch_iterator_gives_batches(stage: Stage) -> None:
             break
     assert all(isinstance(batch, Batch) and len(batch.rewards) == 16 for batch in batches)
     assert not torch.equal(batches[0].indices, batches[1].indices)
-    learner._context.stopping = True
+    learner.link.context.stopping = True
     assert list(learner.fetch_iterator()) == []
 
 
@@ -263,7 +263,7 @@ def test_L15_the_loop_publishes_every_batch_as_often_as_it_may(stage: Stage) -> 
         if i == 9:
             break
     # Here nothing limits it: one version before the loop, and batch 0 has no new number.
-    assert learner.publisher.version == 10
+    assert learner.link.publisher.version == 10
     stage.until(lambda: store.newest().info["message"] == "batch 9")
 
 
@@ -279,7 +279,7 @@ def test_L15_publishing_is_limited_by_updates_and_by_time(
     for i in range(1, 101):
         learner.publish_parameter(i)
         stage.round()
-    assert learner.publisher.version == pytest.approx(published, abs=1)
+    assert learner.link.publisher.version == pytest.approx(published, abs=1)
 
 
 def test_L15_what_came_too_early_is_published_when_the_interval_is_over(stage: Stage) -> None:
@@ -290,14 +290,14 @@ def test_L15_what_came_too_early_is_published_when_the_interval_is_over(stage: S
     with torch.no_grad():
         learner.layer.weight.fill_(7.0)
     began = stage.clock.now()
-    stage.until(learner.tick_publisher)
+    stage.until(lambda: learner.link.tick_publisher(learner))
     assert stage.clock.now() - began == pytest.approx(0.05, abs=0.01)
-    newest = learner.publisher.newest
+    newest = learner.link.publisher.newest
     assert (newest.version, newest.iteration, newest.info["message"]) == (2, 2, "two")
     np.testing.assert_array_equal(newest.flat, read_flat(learner.module_dict()))
     stage.rounds(0.2)
-    assert not learner.tick_publisher()
-    assert learner.publisher.version == 2
+    assert not learner.link.tick_publisher(learner)
+    assert learner.link.publisher.version == 2
 
 
 def test_L15_in_a_process_the_loop_is_the_library_s(run: Run) -> None:

@@ -21,9 +21,8 @@ from main.cli.runs import all_runs, find_run
 from main.cli.train import parse_seeds, process_start
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.process.heartbeat import Beat, write_beat
-from session.process.state import State
-from session.show.run_state import state_of
+from session.process.heartbeat import Beat, State, write_beat
+from session.show.run_view import state_of
 from surreal_like.run.folder import held
 from tests.main.conftest import Command, Said
 

@@ -49,13 +49,13 @@ INPUTS = {
     "option with its value": (("train", "--algoritm=dqn"), "did you mean --algorithm?"),
     "option of another command": (("status", "--foldr", "x"), "see surreal-like status --help"),
     "option of a policy": (("evaluate", "r", "--episode", "3"), "did you mean --episodes?"),
-    "replay without its path": (
-        (*DQN, "learner_config.replay.type=PrioritizedReplay"),
-        "did you mean surreal_like.replay.prioritized_replay:PrioritizedReplay?",
+    "replay by a slip": (
+        (*DQN, "learner_config.replay.type=PriorizedReplay"),
+        "did you mean PrioritizedReplay?",
     ),
     "replay in small letters": (
         (*DQN, "learner_config.replay.type=fifo_replay"),
-        "did you mean surreal_like.replay.fifo_replay:FIFOReplay?",
+        "did you mean FIFOReplay?",
     ),
     "actions without bounds": (
         ("train", "--algorithm", "dqn", "--env", "own.py:Free"),

@@ -27,8 +27,7 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.handle import check_launcher, open_run
 from session.launchers.tmux_session import default_socket
-from session.process.heartbeat import Beat, write_beat
-from session.process.state import State
+from session.process.heartbeat import Beat, State, write_beat
 from tests.leftovers import names_folder
 from tests.main.conftest import Command
 from tests.polling import until

@@ -14,8 +14,7 @@ from main.cli.runs import find_run, find_runs
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.process.heartbeat import Beat, write_beat
-from session.process.state import State
+from session.process.heartbeat import Beat, State, write_beat
 from session.wire import AddressBook
 from surreal_like.coordinator.trial_reporter import CONTROL
 from surreal_like.tune import handle

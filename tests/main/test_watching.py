@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from main.cli.live_lines import Lines
-from main.cli.live_observer import LiveTable
+from main.cli.live_observer import Lines, LiveTable
 from main.cli.live_table import render
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Event
-from session.process.heartbeat import Beat, write_beat
-from session.process.state import State
+from session.process.heartbeat import Beat, State, write_beat
 from session.show.run_view import RunView
 from surreal_like.experiment.resolve import read_experiment, resolve
 

@@ -626,7 +626,7 @@ RESOLVED = (
     ),
     setting(
         "unrolls for who wants rows",
-        "learner_config.replay.type=surreal_like.replay.fifo_replay:FIFOReplay",
+        "learner_config.replay.type=FIFOReplay",
         "FIFOReplay, which gives whole unrolls",
         "DQN learns from single rows, as UniformReplay gives",
     ),

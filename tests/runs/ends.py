@@ -41,10 +41,9 @@ from session.process.clock import WallClock
 from session.process.component import Component, Topology
 from session.process.context import Context, Launch
 from session.process.entry import run_service
-from session.process.heartbeat import read_beat
+from session.process.heartbeat import State, read_beat
 from session.process.script import serve
 from session.process.service import Frame, Service
-from session.process.state import State
 from session.tensorplex.server import Tensorplex
 from session.wire import AddressBook
 from session.wire.contexts import make_context

@@ -28,8 +28,7 @@ import numpy as np
 
 from session.launchers.launcher import free_ports
 from session.process.heartbeat import read_beats
-from session.stream.door import Encoding
-from session.stream.frame import framed
+from session.stream.door import Encoding, framed
 from surreal_like.gateway.clients import surreal_client
 from surreal_like.gateway.payloads import encode
 

@@ -40,7 +40,7 @@ class Looking(Learner):
         fresh = batch.version[:, ~batch.replayed]
         self.rows += fresh.numel()
         self.replayed += batch.version.numel() - fresh.numel()
-        self.most_lag = max(self.most_lag, self.publisher.version - int(fresh.min()))
+        self.most_lag = max(self.most_lag, self.version - int(fresh.min()))
         time.sleep(self.learner_config.algo.seconds)
         return {"rows": self.rows, "replayed": self.replayed, "most_lag": self.most_lag}
 
@@ -64,4 +64,4 @@ class Traffic(Algorithm):
 
     agent = Random
     learner = Looking
-    replay = "surreal_like.replay.fifo_replay:FIFOReplay"
+    replay = "FIFOReplay"

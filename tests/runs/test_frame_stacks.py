@@ -104,7 +104,7 @@ def test_it_is_learned_from_unrolls_too(tmp_path: Path, monkeypatch: pytest.Monk
 def test_as_processes_with_prioritized_replay(run_folder: Path) -> None:
     given = [
         *("--algorithm", "dqn", "--env", "tests.runs.motion:Motion", *words()),
-        "learner_config.replay.type=surreal_like.replay.prioritized_replay:PrioritizedReplay",
+        "learner_config.replay.type=PrioritizedReplay",
         "env_config.vector=process",
     ]
     with Train(run_folder, *given) as run:

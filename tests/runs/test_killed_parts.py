@@ -132,7 +132,7 @@ def test_priorities_over_two_shards_are_learned_from_though_one_is_killed(
 ) -> None:
     words = (
         "learner_config.replay.replay_shards=2",
-        "learner_config.replay.type=surreal_like.replay.prioritized_replay:PrioritizedReplay",
+        "learner_config.replay.type=PrioritizedReplay",
         "session_config.replay.snapshot=true",
     )
     with Train(run_folder, CARTPOLE, "--agents", "4", *words) as train:

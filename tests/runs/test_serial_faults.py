@@ -101,11 +101,11 @@ def test_replay_that_is_restarted_keeps_every_row(tmp_path: Path) -> None:
 def test_the_learner_dies_between_a_publication_and_its_checkpoint(tmp_path: Path) -> None:
     def fault(run: SerialRun) -> tuple[int, int, int]:
         worker = run.running("learner")._worker
-        run.until(lambda: worker.iteration >= 123)
-        version, iteration = worker.version, worker.iteration
+        run.until(lambda: worker.learner.iteration >= 123)
+        version, iteration = worker.learner.version, worker.learner.iteration
         after = run.kill_and_wait("learner")._worker
-        assert after.version >= version
-        return version, iteration, after.iteration
+        assert after.learner.version >= version
+        return version, iteration, after.learner.iteration
 
     often = {**OFTEN, "session_config.checkpoint.period": 100}
     ended = play_twice(tmp_path, fault, **often)
@@ -124,7 +124,7 @@ def test_the_learner_dies_between_a_publication_and_its_checkpoint(tmp_path: Pat
 def test_the_learner_that_is_restarted_repeats_nothing(tmp_path: Path) -> None:
     def fault(run: SerialRun) -> None:
         before = run.running("learner")
-        run.until(lambda: before._worker.iteration >= 123)
+        run.until(lambda: before._worker.learner.iteration >= 123)
         run.launcher.restart("learner")
         run.until(lambda: run.service("learner") not in (before, None))
 
@@ -142,10 +142,10 @@ def test_a_new_parameter_server_has_the_newest_version_before_the_next_one(tmp_p
         store = run.kill_and_wait("ps")._store
         for _ in range(20):
             run.launcher.poll()
-        assert store.newest().version == worker.version
+        assert store.newest().version == worker.learner.version
         run.launcher.scale("agent", 3)
         run.running("agent-2")
-        return int(worker.version)
+        return int(worker.learner.version)
 
     seldom = {"learner_config.parameter_publish.min_publish_interval": 100.0}
     ended = play_twice(tmp_path, fault, **seldom)
@@ -188,10 +188,10 @@ def test_without_agents_the_learner_waits_and_then_goes_on(tmp_path: Path) -> No
         run.kill("agent-0", "agent-1")
         for _ in range(100):
             run.launcher.poll()
-        iteration = int(worker.iteration)
+        iteration = int(worker.learner.iteration)
         for _ in range(100):
             run.launcher.poll()
-        assert worker.iteration == iteration
+        assert worker.learner.iteration == iteration
         assert run.service("agent-0") is None
         return iteration
 
@@ -250,9 +250,7 @@ def test_one_of_two_shards_dies(tmp_path: Path) -> None:
             "learner_config.replay.replay_shards": 2,
             # Priorities are under way in most rounds.
             "learner_config.replay.samples_per_insert": 8.0,
-            "learner_config.replay.type": (
-                "surreal_like.replay.prioritized_replay:PrioritizedReplay"
-            ),
+            "learner_config.replay.type": ("PrioritizedReplay"),
         },
     )
     assert clean(ended.result)
@@ -382,8 +380,12 @@ def test_a_run_that_an_error_ends_says_how_far_it_came(
 
     def fault(run: SerialRun) -> None:
         learner = run.running("learner")
-        run.until(lambda: learner._worker.iteration >= 5)
-        run.until(lambda: learner._worker.counts() and learner.coordinator._worker.env_steps)
+        run.until(lambda: learner._worker.learner.iteration >= 5)
+        run.until(
+            lambda: (
+                learner._worker.replay.counts() and learner.coordinator._worker.learner.env_steps
+            )
+        )
 
         def fail(*words: object) -> bool:
             raise RuntimeError("as asked")

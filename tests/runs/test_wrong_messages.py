@@ -96,7 +96,7 @@ class Theatre(Stage):
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         config = experiment(
-            "learner_config.replay.type=surreal_like.replay.prioritized_replay:PrioritizedReplay",
+            "learner_config.replay.type=PrioritizedReplay",
             "session_config.evaluator.num=1",
             "session_config.trace_every=1",
         )

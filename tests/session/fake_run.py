@@ -8,7 +8,7 @@ from typing import Any, Self
 from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.launchers.launcher import ComponentStatus, Outcome
-from session.process.state import State
+from session.process.heartbeat import State
 
 
 class FakeRun:

@@ -10,8 +10,7 @@ from typing import Any
 from session.config.config import Config, apply_overrides
 from session.config.defaults import BASE_CONFIG
 from session.folder import RunFolder
-from session.process.heartbeat import Beat, write_beat
-from session.process.state import State
+from session.process.heartbeat import Beat, State, write_beat
 from session.tensorplex.event_files import EventFiles, summary_values
 
 STARTED = 1_700_000_000.0

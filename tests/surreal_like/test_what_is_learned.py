@@ -20,11 +20,9 @@ from surreal_like.data.batch import make_batch
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay
 from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.prioritized_replay import PrioritizedReplay
-from surreal_like.replay.sequence_replay import SequenceReplay
+from surreal_like.replay.prioritized_replay import PrioritizedReplay, SequenceReplay, UniformReplay
 from surreal_like.replay.table import Table
 from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
-from surreal_like.replay.uniform_replay import UniformReplay
 from tests.examples import examples
 from tests.surreal_like.episodes import STREAMS, Checker, Episodes, Learned, Played
 from tests.surreal_like.replay.configs import configs

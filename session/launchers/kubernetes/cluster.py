@@ -11,7 +11,7 @@ from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.handle import RunHandle
-from session.launchers.kubernetes.manifest import dump_objects
+from session.launchers.kubernetes.kustomize import dump_objects
 from session.launchers.kubernetes.objects import objects_of
 from session.launchers.kubernetes.run import KINDS, KubernetesRun
 from session.launchers.kubernetes.secret import cluster_keys

@@ -1,4 +1,4 @@
-"""The same objects for ``kubectl apply -k``: a base, and an overlay with the differences."""
+"""Manifests, and the same objects for ``kubectl apply -k``: a base and an overlay."""
 
 from __future__ import annotations
 
@@ -7,11 +7,42 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from session.config.file import PlainDumper
 from session.errors import UsageError
-from session.launchers.kubernetes.manifest import dump_objects
 from session.launchers.kubernetes.objects import objects_of
 from session.launchers.kubernetes.secret import KEYS_FOLDER, secret_files
 from session.launchers.kubernetes.settings import INSTANCE, Setting
+
+
+class _Dumper(PlainDumper):
+    """Writes lists and texts of several lines in block style."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: Any = None) -> Any:
+        return yaml.SafeDumper.represent_sequence(self, tag, sequence, flow_style=False)
+
+    def represent_text(self, text: str) -> yaml.Node:
+        return self.represent_scalar(
+            "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+        )
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+
+def dump_object(data: Any) -> str:
+    """Formats one object as a YAML document, without the leading ``---``."""
+    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 16))
+
+
+def dump_objects(objects: Iterable[Any]) -> str:
+    """Formats objects as one YAML text."""
+    return "---\n".join(map(dump_object, objects))
+
 
 Data = dict[str, Any]
 

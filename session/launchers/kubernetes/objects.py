@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from session.config import Config
-from session.launchers.kubernetes.placement import ELASTIC
-from session.launchers.kubernetes.pods import Data, pod_template
+from session.launchers.kubernetes.pods import ELASTIC, Data, pod_template
 from session.launchers.kubernetes.settings import (
     INSTANCE,
     Setting,

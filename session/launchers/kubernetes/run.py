@@ -14,7 +14,7 @@ from session.folder import PROGRESS, RESULT, RunFolder, write_atomically
 from session.json_file import parse_object
 from session.launchers.handle import RunHandle
 from session.launchers.kubernetes.kubectl import Kubectl, condition
-from session.launchers.kubernetes.manifest import dump_objects
+from session.launchers.kubernetes.kustomize import dump_objects
 from session.launchers.kubernetes.secret import make_secrets
 from session.launchers.kubernetes.settings import INSTANCE, RUN_PATH, added_metadata
 from session.launchers.kubernetes.table import Container, containers_of, row_of
@@ -38,7 +38,7 @@ _MANY = 1000
 # A Job is complete some time after its container has ended.
 _LAST_LOOK_SECONDS = 10.0
 _END = "import os, signal; os.kill(1, signal.SIGTERM)"
-_ASK = ("python", "-P", "-m", "session.launchers.kubernetes.inside", RUN_PATH)
+_ASK = ("python", "-P", "-m", "session.launchers.kubernetes.kubectl", RUN_PATH)
 _GONE = "its objects are gone from the cluster; the learner's volume has its result"
 
 

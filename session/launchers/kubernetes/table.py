@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from session.launchers.status import ComponentStatus
-from session.process.state import State
+from session.process.heartbeat import State
 
 _NUMBERED = ("agent", "eval", "gateway", "replay")
 _PART = "app.kubernetes.io/component"

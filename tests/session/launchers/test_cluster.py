@@ -24,8 +24,7 @@ from session.launchers.launcher import make_addresses, write_run_files
 from session.launchers.local import LocalCluster
 from session.launchers.starting import write_launch
 from session.launchers.status import process_lives, rows_of_files
-from session.process.heartbeat import Beat, write_beat
-from session.process.state import State
+from session.process.heartbeat import Beat, State, write_beat
 from session.wire.sockets import poll
 from tests.polling import until
 from tests.session.launchers.parts import make_config, make_run, make_topology

@@ -19,8 +19,7 @@ from session.launchers.launcher import (
     write_run_files,
 )
 from session.process.component import Topology
-from session.process.heartbeat import Beat, read_beats, write_beat
-from session.process.state import State
+from session.process.heartbeat import Beat, State, read_beats, write_beat
 from session.wire import AddressBook
 from tests.session.launchers.parts import make_config, make_run, make_topology
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from session.folder import RunFolder
-from session.launchers.backend import StderrTail
-from session.launchers.out_of_memory import OutOfMemory, oom_kills
+from session.launchers.backend import OutOfMemory, StderrTail, oom_kills
 
 V2 = "low 0\nhigh 0\nmax 71\noom 4\noom_kill 3\noom_group_kill 0\n"
 V1 = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"

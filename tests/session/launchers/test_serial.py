@@ -17,8 +17,7 @@ from session.folder import RunFolder
 from session.launchers.handle import open_run
 from session.launchers.launcher import Outcome
 from session.launchers.serial import SerialLauncher
-from session.process.heartbeat import Beat, read_beats
-from session.process.state import State
+from session.process.heartbeat import Beat, State, read_beats
 from tests.session.launchers.parts import MODULE, drawn, make_config, make_run, make_topology
 
 ACTS = {"loggerplex": "work", "replay-0": "work", "learner": "solve", "agent-0": "work"}

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from session.errors import HOPELESS, ConfigError, UsageError
-from session.launchers.deadlines import Deadlines
 from session.launchers.instruction import (
     Event,
     Failure,
@@ -19,11 +18,11 @@ from session.launchers.instruction import (
     Stop,
     exit_error,
 )
+from session.launchers.supervised_components import Deadlines
 from session.launchers.supervision import Phase, Supervision
 from session.process.component import Component, Restart, Topology
-from session.process.heartbeat import Beat
+from session.process.heartbeat import Beat, State
 from session.process.service import START_AGAIN
-from session.process.state import State
 from tests.examples import examples
 
 DEADLINES = Deadlines(starting_seconds=120.0, silent_seconds=30.0, grace_seconds=10.0)

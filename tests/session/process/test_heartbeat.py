@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from session.process.heartbeat import Beat, read_beat, read_beats, write_beat
-from session.process.state import State
+from session.process.heartbeat import Beat, State, read_beat, read_beats, write_beat
 
 BEAT = Beat("agent-0", 1700000000000, State.running, 4711, 1700000000.5, 3.0, "compiling")
 

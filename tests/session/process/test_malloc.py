@@ -12,7 +12,7 @@ _BLOCK = 64 * 2**20
 # the large ones, and one of these may take the place of a block that was freed.
 _BLOCKS = f"""
 import ctypes, resource, sys
-from session.process.malloc import keep_freed_memory
+from session.process.entry import keep_freed_memory
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

@@ -72,7 +72,7 @@ def test_agent_and_learner_of_one_script_share_its_context(script: Config) -> No
     assert learner.publish_parameter(1, message="one")
 
     def arrived() -> bool:
-        learner.publisher.tick()
+        learner.link.publisher.tick()
         return bool(agent.fetch_parameter_info()["message"])
 
     until(arrived)
@@ -89,7 +89,7 @@ def test_an_agent_s_script_ends_when_the_run_is_over(script: Config) -> None:
 
     def act() -> None:
         while True:
-            learner.publisher.tick()
+            learner.link.publisher.tick()
             agent.fetch_parameter()
 
     with pytest.raises(SystemExit) as end:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from session.launchers.status import ComponentStatus
-from session.process.heartbeat import Beat
-from session.process.state import State
+from session.process.heartbeat import Beat, State
 from session.show.components import (
     HEAD,
     ComponentRow,

@@ -11,8 +11,7 @@ import pytest
 
 from session.launchers.status import ComponentStatus
 from session.process.component import Component, Topology
-from session.process.heartbeat import Beat, write_beat
-from session.process.state import State
+from session.process.heartbeat import Beat, State, write_beat
 from session.show.components import ComponentRow
 from session.show.overview import overview, share_of
 from session.show.run_view import RunView

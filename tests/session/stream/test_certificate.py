@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from session.errors import UsageError
-from session.stream.certificate import write_certificate
-from session.stream.tls import server_context
+from session.stream.tls import server_context, write_certificate
 
 pytest.importorskip("cryptography")
 

@@ -12,8 +12,7 @@ from websockets.uri import parse_uri
 
 from session.errors import DecodeError, OversizeError
 from session.stream.connection import Doorway
-from session.stream.door import Door, DoorSettings, Encoding, Page
-from session.stream.frame import framed
+from session.stream.door import Door, DoorSettings, Encoding, Page, framed
 
 SETTINGS = DoorSettings(limit_bytes=100, hosts=("lab",), origins=("https://ok.example",))
 GET = "GET {} HTTP/1.1\r\nHost: 127.0.0.1:7100\r\n{}\r\n"

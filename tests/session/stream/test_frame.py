@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session.errors import OversizeError
-from session.stream.frame import FrameReader, framed
+from session.stream.door import FrameReader, framed
 
 LIMIT = 40
 

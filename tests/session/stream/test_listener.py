@@ -13,10 +13,8 @@ import pytest
 
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.stream.connection import Connection, Event
-from session.stream.door import DoorSettings
-from session.stream.frame import framed
-from session.stream.limits import StreamLimits
-from session.stream.listener import Listener
+from session.stream.door import DoorSettings, framed
+from session.stream.listener import Listener, StreamLimits
 from session.wire.sockets import poll
 
 DOOR = DoorSettings(limit_bytes=1 << 20)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from session.errors import UsageError
-from session.process.state import State
+from session.process.heartbeat import State
 from session.tensorplex.client import TensorplexClient
 from session.wire.telemetry_buffer import Channel
 from tests.clock import HandClock

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from session.tensorplex.pictures import animated_png, png
+from session.tensorplex.event_files import animated_png, png
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 

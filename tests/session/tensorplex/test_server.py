@@ -8,7 +8,7 @@ import pytest
 
 from session.errors import ConfigError, UsageError
 from session.process.context import Context
-from session.process.state import State
+from session.process.heartbeat import State
 from session.tensorplex.server import Tensorplex
 from session.wire import Identity, Message
 from session.wire.requests import DealerSocket

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from session.tensorplex.table import ComponentTable
+from session.tensorplex.records import ComponentTable
 from session.wire import Identity
 
 

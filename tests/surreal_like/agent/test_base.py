@@ -18,6 +18,7 @@ from session.folder import RunFolder
 from session.launchers.launcher import write_run_files
 from session.loggerplex.client import Log
 from surreal_like import Agent, AgentMode
+from surreal_like.agent.link import AgentLink
 from surreal_like.errors import SpecError
 from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk
@@ -51,7 +52,7 @@ def make_agent(
 
 def attached(rig: Rig) -> LineAgent:
     agent = make_agent(rig.config)
-    agent.attach(rig.context("agent-0"))
+    agent.attach(AgentLink(rig.context("agent-0")))
     return agent
 
 
@@ -124,7 +125,7 @@ def test_A8_fetch_parameter_loads_what_the_learner_published(rig: Rig) -> None:
 def test_the_version_that_acts_is_set_at_the_sender(rig: Rig) -> None:
     learner, agent = LearnerPeer(rig), make_agent(rig.config)
     context = rig.context("agent-0")
-    agent.attach(context)
+    agent.attach(AgentLink(context))
     learner.publish()
     served(rig, 1)
     agent.fetch_parameter()
@@ -166,7 +167,7 @@ def test_A2_plain_torch_modules_are_accepted(rig: Rig) -> None:
         agent_id=0,
         agent_mode=AgentMode.training,
     )
-    agent.attach(rig.context("agent-0"))
+    agent.attach(AgentLink(rig.context("agent-0")))
     learner, network = LearnerPeer(rig), torch.nn.Linear(2, 3)
     learner.publish(network=network)
     served(rig, 1)
@@ -176,7 +177,7 @@ def test_A2_plain_torch_modules_are_accepted(rig: Rig) -> None:
 
 def test_A14_A15_update_tensorplex_reports_once_per_interval(rig: Rig) -> None:
     agent, context = make_agent(rig.config), rig.context("agent-0")
-    agent.attach(context)
+    agent.attach(AgentLink(context))
 
     def reported() -> dict[str, float]:
         context.flush()

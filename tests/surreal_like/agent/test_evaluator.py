@@ -204,7 +204,7 @@ def test_hooks_are_called_around_each_step(mode: str) -> None:
 def test_hooks_that_an_agent_does_not_override_are_not_called(rig: Rig) -> None:
     frame = started(rig)
     rig.until(lambda: frame._service)
-    assert service(frame)._hooks is None
+    assert not service(frame)._acting.hooked
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from session.errors import RefusedError
 from session.process.context import Context
 from session.process.service import IDLE_SECONDS, Frame
 from session.wire.connection_monitor import ACCEPTED, Monitor
+from surreal_like.agent.base import AgentMode
 from surreal_like.agent.loop import AgentService, make_agent
-from surreal_like.agent.mode import AgentMode
 from surreal_like.errors import SpecError
 from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import GRADIENT, Chunk

@@ -522,7 +522,7 @@ def test_a_connection_cut_and_healed_leaves_no_hole_and_nothing_twice(rig: Rig) 
     assert env.sender.window.resent > 0
 
 
-UNROLLS = Config({"replay": {"type": "surreal_like.replay.fifo_replay:FIFOReplay"}})
+UNROLLS = Config({"replay": {"type": "FIFOReplay"}})
 
 
 def test_an_unroll_ends_with_the_row_that_the_next_one_begins_with(rig: Rig) -> None:

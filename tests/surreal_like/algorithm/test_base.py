@@ -226,7 +226,7 @@ def test_a_replay_that_gives_other_batches_is_refused(name: str, kind: str, word
 
 
 def test_another_replay_of_the_same_batches_is_taken() -> None:
-    kind = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
+    kind = "PrioritizedReplay"
     find_algorithm("dqn").check_replay({"replay": {"type": kind}})
     find_algorithm("ppo").check_replay({"replay": {"type": find_algorithm("ppo").replay}})
 

@@ -14,7 +14,7 @@ import torch
 from session.config import Config
 from session.errors import ConfigError
 from surreal_like import build_algorithm, train
-from surreal_like.agent.mode import AgentMode
+from surreal_like.agent.base import AgentMode
 from surreal_like.algorithm.actor_critic import ActorCritic
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.dqn import DQN
@@ -300,7 +300,7 @@ def test_a_replay_of_another_kind_has_its_own_defaults(base: type[Algorithm], ki
 
 
 def test_a_replay_of_the_same_kind_keeps_the_defaults_of_the_base() -> None:
-    place = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
+    place = "PrioritizedReplay"
     built = build_algorithm("Other", base=DQN, replay=place)
     assert built.default_config().replay.samples_per_insert == 32.0
 
@@ -318,7 +318,7 @@ def first_values(learner: Any, batch: Any) -> torch.Tensor:
 OfRows = build_algorithm(
     "OfRows",
     first_values,
-    replay="surreal_like.replay.uniform_replay:UniformReplay",
+    replay="UniformReplay",
     execution_plan=uniform_plan,
 )
 

@@ -11,7 +11,7 @@ from session.errors import ConfigError
 from surreal_like.algorithm.on_policy import see
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.analysis.evaluate import evaluate
-from surreal_like.dataflow.rows import View, parts_of, state_before
+from surreal_like.dataflow.batches import View, parts_of, state_before
 from surreal_like.env.toy import Recall
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.policy import load_policy

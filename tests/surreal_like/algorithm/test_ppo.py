@@ -14,7 +14,7 @@ from session.errors import ConfigError
 from surreal_like.algorithm.on_policy import KLPenalty, explained_variance
 from surreal_like.algorithm.ppo import PPO, PPOAgent, PPOLearner
 from surreal_like.data.batch import Batch
-from surreal_like.dataflow.rows import flat_actions, parts_of, rows_of
+from surreal_like.dataflow.batches import flat_actions, parts_of, rows_of
 from surreal_like.env.toy import Clock
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.policy import load_policy
@@ -192,7 +192,8 @@ def test_advantages_are_normalised_over_the_rows_that_count() -> None:
 
 def test_a_long_update_gives_signs_of_life() -> None:
     learner, pulses = make_learner(minibatches=3, num_sgd_iter=2), []
-    learner._context = SimpleNamespace(pulse=lambda: pulses.append(1))  # type: ignore[assignment]
+    context = SimpleNamespace(pulse=lambda: pulses.append(1))
+    learner._link = SimpleNamespace(context=context)  # type: ignore[assignment]
     learner.learn(make_batch(DISCRETE))
     assert len(pulses) == 6
 

@@ -14,7 +14,7 @@ from surreal_like.data.batch import Batch, make_batch
 from surreal_like.dataflow import Loss
 from surreal_like.experience.chunk import Chunk
 from surreal_like.loss.value import rescale, unscale
-from surreal_like.replay.sequence_replay import SequenceReplay
+from surreal_like.replay.prioritized_replay import SequenceReplay
 from tests.surreal_like.algorithm.unrolls import DISCRETE, VECTOR, configs
 from tests.surreal_like.replay.chunks import chunk_of
 
@@ -209,7 +209,7 @@ def test_what_cannot_work_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"algo\.rescale is -1"):
         R2D2Learner(**options(rescale=-1.0))
     with pytest.raises(ConfigError, match="R2D2 learns from sequences of episodes"):
-        R2D2.check_replay({"replay": {"type": "surreal_like.replay.uniform_replay:UniformReplay"}})
+        R2D2.check_replay({"replay": {"type": "UniformReplay"}})
     network = R2D2Learner(**configs(R2D2, DISCRETE, obs_spec=VECTOR)).q_network
     with pytest.raises(ValueError, match="call unroll"):
         network(torch.zeros(1, 4))

@@ -10,9 +10,7 @@ from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.prioritized_replay import PrioritizedReplay
-from surreal_like.replay.sequence_replay import SequenceReplay
-from surreal_like.replay.uniform_replay import UniformReplay
+from surreal_like.replay.prioritized_replay import PrioritizedReplay, SequenceReplay, UniformReplay
 from tests.surreal_like.algorithm.unrolls import configs
 
 KINDS = (FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay)

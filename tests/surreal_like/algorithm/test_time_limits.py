@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from surreal_like.env.toy import Clock
-from surreal_like.replay.n_step_view import NStepView, Transitions
+from surreal_like.replay.view.n_step import NStepView, Transitions
 from tests.surreal_like.algorithm.unrolls import GAMMA, play
 
 SHARED: dict[str, Any] = {

@@ -11,7 +11,7 @@ from surreal_like import train
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import compute_advantages, standardize
-from surreal_like.dataflow.rows import rows_of
+from surreal_like.dataflow.batches import rows_of
 from surreal_like.run.train import Run
 
 VECTOR = {"type": "float32", "dim": [4]}

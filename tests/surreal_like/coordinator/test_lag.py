@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from surreal_like.coordinator.lag import Lag, fresh_versions
+from surreal_like.coordinator.lag import Lag
+from surreal_like.learner.worker import fresh_versions
 
 
 def test_lag_counts_versions_and_updates() -> None:

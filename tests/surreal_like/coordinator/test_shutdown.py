@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from session.config import Config
-from surreal_like.coordinator.shutdown import Shutdown, ended_before, still_here
+from surreal_like.coordinator.stop_rule import Shutdown, ended_before, still_here
 
 
 def shard(draining: bool = True, **goodbyes: bool) -> dict[str, Any]:

@@ -1,10 +1,15 @@
-"""Flows that follow a script, and what pulls of a flow give, as short texts."""
+"""Flows that follow a script, what pulls of a flow give as short texts, a link without a run."""
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+from session.process.clock import WallClock
+from session.process.context import Context
 from surreal_like.dataflow import NOT_READY, PASSED, STALLED, Flow
+from surreal_like.learner.base import Learner
+from surreal_like.learner.link import LearnerLink
 
 LETTERS = {"N": NOT_READY, "S": STALLED, "P": PASSED}
 _END = "END"
@@ -44,3 +49,15 @@ def pulled(flow: Flow, most: int = 1000) -> str:
         except StopIteration:
             return " ".join([*words, _END])
     return " ".join(words)
+
+
+def link(learner: Learner, **methods: Any) -> None:
+    """Connect a learner to a replay that has these methods only."""
+    context = cast(Context, SimpleNamespace(clock=WallClock(), pulse=lambda: None))
+    before = cast(
+        LearnerLink,
+        SimpleNamespace(replay=SimpleNamespace(**methods), publisher=SimpleNamespace(version=0)),
+    )
+    learner._link = LearnerLink(
+        context, learner.learner_config, learner.device, learner.module_dict, before
+    )

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from session.errors import ConfigError
+from surreal_like.agent.base import AgentMode
 from surreal_like.agent.gradients import GradientMaker
-from surreal_like.agent.mode import AgentMode
 from surreal_like.algorithm.a3c import A3C, A3CLearner
 from surreal_like.algorithm.dqn import DQN
 from surreal_like.algorithm.ppo import PPO, PPOLearner
@@ -43,6 +43,7 @@ from surreal_like.network.flat import load_flat, read_flat
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import Sampled
 from tests.surreal_like.algorithm.unrolls import BOX, DISCRETE, B, T, configs, make_batch
+from tests.surreal_like.dataflow.scripts import link
 
 ROWS = T + 1
 
@@ -123,11 +124,10 @@ def gradients_of(learner: Any, chunks: list[Chunk]) -> dict[str, Any]:
 
 def feed(learner: Any, columns: dict[str, Any]) -> list[Any]:
     """Pulls the plan for a batch of replay until nothing is left of it."""
-    learner._given = learner.to_batch(Sampled(columns, 0, 0, {}))
-    learner._is_fed, found = True, []
+    waiting, found = [Sampled(columns, 0, 0, {})], []
+    link(learner, next=lambda: waiting.pop() if waiting else None)
     while (item := learner.flow.pull()) is not NOT_READY:
         found.append(item)
-    learner._is_fed = False
     return found
 
 

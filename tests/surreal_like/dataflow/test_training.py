@@ -49,9 +49,11 @@ from surreal_like.dataflow import (
 )
 from surreal_like.errors import DataError
 from surreal_like.learner.base import Learner
+from surreal_like.learner.operators import learn_from
 from surreal_like.replay.client import Sampled
 from tests.surreal_like.algorithm import transitions, unrolls
 from tests.surreal_like.algorithm.unrolls import DISCRETE, B, T, configs
+from tests.surreal_like.dataflow.scripts import link
 
 PLANS = {
     DQN: "replay -> train_one_step -> learn_moments -> update_target -> update_priorities",
@@ -266,10 +268,9 @@ class Watched(DQNLearner):
 
 def test_an_own_learn_takes_the_place_of_the_plan_and_may_call_it() -> None:
     mine, plain = make(DQN, Watched), make(DQN)
-    assert mine.flow.describe() == "replay -> train_one_step"
+    assert mine.flow.describe() == "replay -> learn"
+    train = learn_from(mine)
     for seed in range(3):
-        mine.sampled = None
-        train = train_one_step(mine)
         trained = train(make_rows(seed))
         plain.learn(make_rows(seed))
         assert mine.pop_updates() == [trained]
@@ -354,7 +355,7 @@ def test_batches_come_with_their_origin() -> None:
     learner = make(DQN)
     sampled = SimpleNamespace(columns={"rewards": torch.zeros(3).numpy()})
     ready = [sampled]
-    learner.replay = SimpleNamespace(next=lambda: ready.pop() if ready else None)
+    link(learner, next=lambda: ready.pop() if ready else None)
     flow = replay(learner)
     batch = flow.pull()
     assert batch.origin is sampled is learner.sampled
@@ -393,7 +394,8 @@ def test_every_takes_plain_functions() -> None:
 
 def test_priorities_are_sent_of_batches_as_they_came() -> None:
     learner, sent = make(DQN), []
-    learner.replay = SimpleNamespace(
+    link(
+        learner,
         takes_priorities=lambda sampled: True,
         update_priorities=lambda sampled, array: sent.append((sampled, array.tolist())),
     )
@@ -469,7 +471,8 @@ TO_PRIORITIES: dict[str, Any] = {
 @pytest.mark.parametrize("plan", TO_PRIORITIES)
 def test_each_shard_gets_the_priorities_of_its_rows(plan: str) -> None:
     learner, sent = make(DQN), []
-    learner.replay = SimpleNamespace(
+    link(
+        learner,
         takes_priorities=lambda sampled: True,
         update_priorities=lambda sampled, array: sent.append((sampled, array.tolist())),
     )
@@ -502,7 +505,8 @@ def test_priorities_of_other_rows_than_came_are_refused() -> None:
 
 def test_rows_of_a_local_replay_in_a_joined_batch_have_no_priorities_there() -> None:
     learner, sent = make(DQN), []
-    learner.replay = SimpleNamespace(
+    link(
+        learner,
         takes_priorities=lambda sampled: True,
         update_priorities=lambda sampled, array: sent.append((sampled.shard, array.tolist())),
     )

@@ -17,9 +17,14 @@ from hypothesis import strategies as st
 from session import nest
 from session.errors import ConfigError, MissingExtra, RunError, SurrealError, describe, may_pass
 from surreal_like.env.base import VectorEnv
-from surreal_like.env.subprocess_vector import SubprocessVector
+from surreal_like.env.subprocess_vector import (
+    SharedBlock,
+    SubprocessVector,
+    decode_info,
+    encode_info,
+    shared_memory,
+)
 from surreal_like.env.vector import make_vector_env
-from surreal_like.env.worker_link import SharedBlock, decode_info, encode_info, shared_memory
 from surreal_like.errors import DataError, SpecError
 from tests.contracts.env import VectorEnvContract, random_actions, same
 

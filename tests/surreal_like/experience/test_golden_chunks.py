@@ -22,7 +22,7 @@ from surreal_like.experience.send_window import Kept, SenderWindow
 from tests.surreal_like.agent.rig import Count, Rig, make_rig
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "chunks.json"
-UNROLLS = {"replay": {"type": "surreal_like.replay.fifo_replay:FIFOReplay"}}
+UNROLLS = {"replay": {"type": "FIFOReplay"}}
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surreal_like.experience.lead_in import LeadIn
+from surreal_like.experience.row_buffer import LeadIn
 from tests.surreal_like.replay.chunks import columns_of
 
 

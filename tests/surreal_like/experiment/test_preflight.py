@@ -13,7 +13,7 @@ from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.experiment.preflight import check_device, rehearse
 from surreal_like.experiment.resolve import read_experiment, resolve
 
-FIFO = "surreal_like.replay.fifo_replay:FIFOReplay"
+FIFO = "FIFOReplay"
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,7 @@ from typing import Any
 import main.ps
 from session.config import Config
 from session.process.context import Context
-from session.stream.door import Encoding
-from session.stream.frame import FrameReader, framed
+from session.stream.door import Encoding, FrameReader, framed
 from session.stream.listener import Listener
 from surreal_like.agent.loop import make_agent
 from surreal_like.gateway.payloads import decode, encode
@@ -150,7 +149,7 @@ class Stage:
         """Ends the run; returns the account of the gateway."""
         self.learner.publish(final=True)
         self.rig.until(lambda: self.frame.finished or self.service._leaving.over, seconds=20.0)
-        account: dict[str, Any] = self.service._recorder.account()
+        account: dict[str, Any] = self.service._sender.account()
         return account
 
 

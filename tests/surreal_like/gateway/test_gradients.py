@@ -35,7 +35,7 @@ def test_a_gateway_sends_gradients_of_the_unrolls_of_its_clients(
 ) -> None:
     monkeypatch.setattr(rig, "build", build)
     learner = defaults_of(A3C.learner)
-    learner.replay.type = "surreal_like.replay.fifo_replay:FIFOReplay"
+    learner.replay.type = "FIFOReplay"
     learner.model.memory = memory
     with make_stage(learner=learner, env=ONE_WIDTH, publish=False) as stage:
         network = stage.service._agent.module_dict()["network"]

@@ -13,8 +13,7 @@ import torch
 import main.gateway
 from session.config import Config
 from session.config.defaults import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
-from surreal_like.agent.base import Agent
-from surreal_like.agent.mode import AgentMode
+from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import SyncVector
@@ -118,6 +117,7 @@ def test_B6_frames_are_stacked_by_stream() -> None:
         return np.zeros(len(obs), np.int64)
 
     agent.act = act  # type: ignore[method-assign]
+    agent.acts_on_arrays = False
     inference = Inference(agent, agent.env_config, 4)
     env = Count(3, "T")
     stack = FrameStack(SyncVector([env], obs_spec=env.obs_spec, action_spec=env.action_spec), 3)

@@ -23,8 +23,7 @@ import pytest
 
 from session.folder import RunFolder
 from session.launchers.launcher import free_ports
-from session.stream.door import Encoding
-from session.stream.frame import framed
+from session.stream.door import Encoding, framed
 from surreal_like.gateway import clients
 from surreal_like.gateway.payloads import DTYPES, decode, encode
 from tests.surreal_like.gateway.rig import Stage, make_stage

@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from session.stream.door import Encoding
-from session.stream.frame import FrameReader
+from session.stream.door import Encoding, FrameReader
 from surreal_like.data.spec import OBS_TYPES, ArraySpec
 from surreal_like.errors import DataError
 from surreal_like.gateway.admission import shown_spec

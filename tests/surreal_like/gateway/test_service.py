@@ -14,8 +14,7 @@ import torch
 
 from main.cli import clients
 from session.folder import RunFolder
-from session.stream.door import Encoding
-from session.stream.frame import framed
+from session.stream.door import Encoding, framed
 from session.stream.tokens import revoke_token, write_token
 from surreal_like.experiment.machine import replay_need
 from surreal_like.gateway import admission
@@ -25,7 +24,7 @@ from surreal_like.gateway.sessions import Member
 from tests.surreal_like.gateway.rig import Client, Stage, make_stage
 from tests.surreal_like.gateway.test_surreal_client import Playing
 
-UNROLLS = {"replay": {"type": "surreal_like.replay.fifo_replay:FIFOReplay"}}
+UNROLLS = {"replay": {"type": "FIFOReplay"}}
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ import pytest
 from session.checkpoint import save_one
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
-from session.stream.door import Encoding
-from session.stream.frame import FrameReader, framed
+from session.stream.door import Encoding, FrameReader, framed
 from surreal_like import load_policy, train
 from surreal_like.experiment.checkpoints import checkpoints_named
 from surreal_like.experiment.resolve import resolve

@@ -14,8 +14,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from session.stream.door import Encoding
-from session.stream.frame import framed
+from session.stream.door import Encoding, framed
 from surreal_like.gateway.payloads import encode
 from tests.surreal_like.gateway.rig import Client, Stage, make_stage
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from surreal_like.learner.adaptive_step import AdaptiveStep
+from surreal_like.learner.target import AdaptiveStep
 
 
 def test_it_follows_the_divergence() -> None:

@@ -16,12 +16,11 @@ from session.errors import RunError
 from session.process.clock import CountedClock
 from surreal_like import ExpTuple, TupleReplay
 from surreal_like.algorithm.dqn import DQNLearner
+from surreal_like.coordinator.service import LearnerService
 from surreal_like.errors import DataError
 from surreal_like.learner.metrics import checked_metrics
 from surreal_like.learner.quarantine import NotFinite, Quarantine
-from surreal_like.learner.service import LearnerService
-from surreal_like.replay.client import Sampled
-from surreal_like.replay.refusals import Refusals
+from surreal_like.replay.client import Refusals, Sampled
 from surreal_like.replay.server import ReplayService
 from tests.api.stage import Stage, experiment
 
@@ -73,8 +72,8 @@ class Vague(TupleReplay):
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refusals are borne for a shorter time."""
-    monkeypatch.setattr("surreal_like.replay.refusals._SECONDS", 0.3)
-    monkeypatch.setattr("surreal_like.replay.refusals._MOST", 3)
+    monkeypatch.setattr("surreal_like.replay.client._SECONDS", 0.3)
+    monkeypatch.setattr("surreal_like.replay.client._MOST", 3)
 
 
 @pytest.fixture
@@ -137,7 +136,7 @@ def test_a_batch_for_which_learn_raises_is_kept_and_left_out(stage: Stage) -> No
 
 def test_a_kept_batch_names_the_senders_of_its_shard(stage: Stage) -> None:
     worker = learn(stage)._worker
-    stage.until(worker.counts)
+    stage.until(worker.replay.counts)
     stage.until(lambda: worker.learner.sampled)
     worker._set_aside(ValueError("wrong"))
     kept = json.loads((stage.folder.quarantine / "1.json").read_text())

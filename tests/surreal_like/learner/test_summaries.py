@@ -10,7 +10,7 @@ import torch
 from surreal_like import train
 from surreal_like.algorithm.dqn import DQNLearner
 from surreal_like.dataflow.items import Trained
-from surreal_like.learner.summaries import summaries_of, thinned
+from surreal_like.learner.metrics import summaries_of, thinned
 from tests.session.tensorplex.reading import read
 from tests.surreal_like.algorithm.test_dqn import make_batch, make_learner
 

@@ -13,8 +13,8 @@ from session.errors import ConfigError
 from session.wire import Message
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.ppo import PPOLearner
+from surreal_like.coordinator.service import LearnerService
 from surreal_like.experiment.preflight import rehearse
-from surreal_like.learner.service import LearnerService
 from tests.api.stage import Stage, experiment
 
 ITERATION = (
@@ -164,7 +164,7 @@ def test_no_agent_waits_for_a_batch_that_was_lost_with_its_connection(
         )
         stage.start("learner")
         learner = stage.service("learner")._worker.learner
-        [socket] = learner.replay.sockets()
+        [socket] = learner.link.replay.sockets()
         read: Callable[[], Message | None] = socket.receive
         lost: list[Message] = []
 
@@ -205,13 +205,13 @@ def test_no_agent_waits_for_a_batch_of_before_an_exploit(tmp_path: Path) -> None
         slow = stage.frames.pop("agent-1")
         stage.until(lambda: agent._waits())
         stage.rounds(0.1)
-        learner.replay.since = learner.version + 1
+        learner.link.replay.since = learner.version + 1
         learner.publish_parameter(learner.iteration, at_once=True)
         sent = agent._sender.window.next_sequence
         stage.until(lambda: agent._sender.window.next_sequence > sent)
         stage.frames["agent-1"] = slow
         iteration = learner.iteration
         stage.until(lambda: learner.iteration > iteration + 3)
-        assert learner.replay.rows_left_out == 4 * 4
+        assert learner.link.replay.rows_left_out == 4 * 4
     finally:
         stage.close()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from surreal_like.learner.value_scale import ValueScale
+from surreal_like.learner.target import ValueScale
 from surreal_like.network.head import ScaledValueHead
 
 

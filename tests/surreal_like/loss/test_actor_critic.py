@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 import torch
 
-from surreal_like.loss.actor_critic import ActorCriticSums, actor_critic_sums
+from surreal_like.loss.policy import ActorCriticSums, actor_critic_sums
 from surreal_like.network.distribution import Categorical
 from surreal_like.network.flat import flatten_parameters
 from surreal_like.network.head import StateGaussianHead

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from surreal_like.loss.sequence import sequence_loss, sequence_priority
+from surreal_like.loss.value import sequence_loss, sequence_priority
 
 DELTA = torch.tensor([[0.5], [-2.0], [1.0], [0.25], [9.0], [3.0]])
 MASK = torch.tensor([[1.0], [1.0], [1.0], [1.0], [0.0], [0.0]])

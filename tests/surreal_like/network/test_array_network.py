@@ -109,7 +109,7 @@ def test_an_authors_own_way_to_act_is_not_passed_by(kind: type[DQNAgent]) -> Non
 
 def test_values_that_are_sent_need_torch() -> None:
     words = (
-        "learner_config.replay.type=surreal_like.replay.prioritized_replay:PrioritizedReplay",
+        "learner_config.replay.type=PrioritizedReplay",
         "learner_config.replay.priority.initial=acting",
     )
     assert not agent(DQNAgent, *words).acts_on_arrays

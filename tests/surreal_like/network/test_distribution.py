@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import distributions
 
-from surreal_like.network.action_scale import ActionScale
 from surreal_like.network.distribution import (
+    ActionScale,
     Beta,
     Bounded,
     Categorical,

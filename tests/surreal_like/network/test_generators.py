@@ -31,15 +31,13 @@ from surreal_like.dataflow import (
     train_one_step,
 )
 from surreal_like.dataflow.items import copied
-from surreal_like.learner.content import OPTIMIZER, Content, write_content
+from surreal_like.learner.saver import OPTIMIZER, Content, write_content
 from surreal_like.network.generators import Generator, generators_of, restore_states, states_of
 from surreal_like.policy import Policy, make_policy
 from surreal_like.policy.rollout_worker import RolloutWorker
 from surreal_like.replay.base import Replay
 from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.prioritized_replay import PrioritizedReplay
-from surreal_like.replay.sequence_replay import SequenceReplay
-from surreal_like.replay.uniform_replay import UniformReplay
+from surreal_like.replay.prioritized_replay import PrioritizedReplay, SequenceReplay, UniformReplay
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
 

@@ -15,8 +15,8 @@ from surreal_like.dataflow import concat
 from surreal_like.policy import make_policy, worker_set
 from surreal_like.policy.rollout_worker import RolloutWorker
 from surreal_like.policy.worker_set import WorkerSet
-from surreal_like.replay.n_step_view import NStepView
-from surreal_like.replay.uniform_replay import UniformReplay
+from surreal_like.replay.prioritized_replay import UniformReplay
+from surreal_like.replay.view.n_step import NStepView
 
 SMALL = ("learner_config.model.hidden_sizes=[8]", "learner_config.device=cpu")
 COLUMNS = ("obs", "actions", "rewards", "discounts")

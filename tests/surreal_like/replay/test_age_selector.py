@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.errors import SurrealError
-from surreal_like.replay.age_selector import AgeRule, AgeSelector
-from surreal_like.replay.version_runs import VersionRuns
+from surreal_like.replay.select.age import AgeRule, AgeSelector, VersionRuns
 from tests.examples import examples
 
 # 0.999 quantile of chi-square with so many degrees of freedom (tables of the distribution).

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.chunk_validator import WRONG_COLUMNS, WRONG_VALUES, ChunkValidator
+from surreal_like.replay.receiver import WRONG_COLUMNS, WRONG_VALUES, ChunkValidator
 
 T, N = 5, 2
 BOX = {"type": "float32", "dim": [3]}

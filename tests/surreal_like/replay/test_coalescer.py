@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from surreal_like.replay.coalescer import WakeupCoalescer
+from surreal_like.replay.receiver import WakeupCoalescer
 from tests.clock import HandClock
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from session.errors import SurrealError
-from surreal_like.replay.age_selector import AgeRule, Versions
-from surreal_like.replay.fifo_selector import FIFOSelector
-from surreal_like.replay.selector import Sample
-from surreal_like.replay.stream_table import Rows
+from surreal_like.replay.select.age import AgeRule, Versions
+from surreal_like.replay.select.fifo import FIFOSelector
+from surreal_like.replay.select.selector import Sample
+from surreal_like.replay.storage import Rows
 
 CHI_SQUARE_5 = 20.52  # 0.999 quantile with 5 degrees of freedom
 ROWS = 4  # of an unroll, of which the first two are the starts of its two streams

@@ -11,11 +11,11 @@ from session.errors import ConfigError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.gradient_replay import GradientReplay
+from surreal_like.replay.fifo_replay import GradientReplay
 from tests.surreal_like.replay.configs import configs
 
 P = 5
-FIFO = "surreal_like.replay.fifo_replay:FIFOReplay"
+FIFO = "FIFOReplay"
 
 
 def make(columns: dict[str, Any] | None = None, **replay: Any) -> GradientReplay:
@@ -50,7 +50,7 @@ def test_a_fifo_replay_holds_gradients_where_agents_make_them() -> None:
     config = {"replay": {"type": FIFO}, "gradients_at": "agent"}
     assert load_replay_class(config) is GradientReplay
     assert load_replay_class({**config, "gradients_at": "learner"}).__name__ == "FIFOReplay"
-    config["replay"] = {"type": "surreal_like.replay.uniform_replay:UniformReplay"}
+    config["replay"] = {"type": "UniformReplay"}
     with pytest.raises(ConfigError, match=r"agent, but .*type is UniformReplay: .* FIFOReplay"):
         load_replay_class(config)
 

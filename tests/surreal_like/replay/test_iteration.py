@@ -14,10 +14,8 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.iteration import Iteration
-from surreal_like.replay.prioritized_replay import PrioritizedReplay
-from surreal_like.replay.sequence_replay import SequenceReplay
+from surreal_like.replay.prioritized_replay import PrioritizedReplay, SequenceReplay, UniformReplay
 from surreal_like.replay.table import Table
-from surreal_like.replay.uniform_replay import UniformReplay
 from tests.surreal_like.replay.chunks import Sender, chunk_of, counting
 from tests.surreal_like.replay.configs import configs
 

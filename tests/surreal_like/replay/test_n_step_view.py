@@ -14,9 +14,9 @@ from session.errors import ConfigError
 from surreal_like.data.batch import make_batch
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.n_step_view import NStepView
-from surreal_like.replay.selector import UniformSelector
+from surreal_like.replay.select.selector import UniformSelector
 from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.view.n_step import NStepView
 from surreal_like.transform.reward import RewardTransform
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import EPISODES, chunk_of

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session.errors import ConfigError, SurrealError
-from surreal_like.replay.priority_selector import PrioritySelector
+from surreal_like.replay.select.priority import PrioritySelector
 
 # 0.999 quantile of chi-square with so many degrees of freedom (tables of the distribution).
 CHI_SQUARE = {9: 27.88, 49: 85.35}

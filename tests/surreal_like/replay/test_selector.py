@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.errors import SurrealError
-from surreal_like.replay.selector import UniformSelector
+from surreal_like.replay.select.selector import UniformSelector
 from tests.examples import examples
 
 # 0.999 quantile of chi-square with so many degrees of freedom (tables of the distribution).

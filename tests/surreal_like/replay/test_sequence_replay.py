@@ -17,9 +17,9 @@ from surreal_like.algorithm.ppo import PPO
 from surreal_like.data.batch import make_batch
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.sequence_replay import SequenceReplay
-from surreal_like.replay.sequence_view import SequenceView
+from surreal_like.replay.prioritized_replay import SequenceReplay
 from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.view.sequence import SequenceView
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import Sender, chunk_of, counting
 from tests.surreal_like.replay.configs import configs
@@ -27,7 +27,7 @@ from tests.surreal_like.replay.test_n_step_view import Table
 from tests.surreal_like.replay.test_storage import OPERATIONS, Traffic
 from tests.surreal_like.replay.twin import Row, Twin
 
-TYPE = "surreal_like.replay.sequence_replay:SequenceReplay"
+TYPE = "SequenceReplay"
 
 
 class Sequences(Table):

@@ -28,11 +28,11 @@ from session.wire.sockets import poll
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import server
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.chunk_validator import ChunkValidator
 from surreal_like.replay.client import ReplayClient, Sampled
+from surreal_like.replay.prioritized_replay import UniformReplay
+from surreal_like.replay.receiver import ChunkValidator
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.tuple_replay import TupleReplay
-from surreal_like.replay.uniform_replay import UniformReplay
 from tests.polling import until
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.cluster import Cluster
@@ -659,7 +659,7 @@ def test_a_flood_of_one_socket_leaves_time_for_the_others(
 
 
 def test_priorities_that_cannot_leave_at_once_leave_later(make: Callable[..., Bench]) -> None:
-    bench = make(type="surreal_like.replay.prioritized_replay:PrioritizedReplay")
+    bench = make(type="PrioritizedReplay")
     late = ReplayClient(bench.wire("learner", 1), bench.clock, shards=1, batch_size=4)
     indices = {"indices": np.arange(4, dtype=np.int64)}
     # Nobody is there yet.
@@ -693,7 +693,7 @@ def test_a_bad_request_is_refused(make: Callable[..., Bench]) -> None:
 
 
 def test_unrolls_are_passed_on_whole_and_learned_from_once(make: Callable[..., Bench]) -> None:
-    bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=60)
+    bench = make(type="FIFOReplay", capacity=60)
     for _ in range(4):
         bench.send()
     bench.until(lambda: bench.client.waiting == 2)
@@ -710,7 +710,7 @@ def test_unrolls_are_passed_on_whole_and_learned_from_once(make: Callable[..., B
 
 
 def test_the_queue_holds_the_sender_back(make: Callable[..., Bench]) -> None:
-    bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=40)
+    bench = make(type="FIFOReplay", capacity=40)
     bench.client.tick = lambda *, ask=True: False  # type: ignore[method-assign]
     for _ in range(4):
         bench.send()
@@ -727,7 +727,7 @@ def test_the_queue_holds_the_sender_back(make: Callable[..., Bench]) -> None:
 
 def test_both_sides_waiting_is_counted_while_it_lasts(make: Callable[..., Bench]) -> None:
     """By the counted clock: a step is a millisecond, and nothing else passes time."""
-    bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=40)
+    bench = make(type="FIFOReplay", capacity=40)
     bench.until(lambda: bench.service.status()["requests_waiting"] == 2)
     since = bench.clock.now()
     before = bench.service.status()
@@ -761,9 +761,7 @@ def test_both_sides_waiting_is_counted_while_it_lasts(make: Callable[..., Bench]
 
 
 def test_replayed_rows_are_counted_apart(make: Callable[..., Bench]) -> None:
-    bench = make(
-        type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=60, replay_proportion=0.5
-    )
+    bench = make(type="FIFOReplay", capacity=60, replay_proportion=0.5)
     replayed: list[int] = []
     for _ in range(6):
         bench.send()
@@ -779,7 +777,7 @@ def test_replayed_rows_are_counted_apart(make: Callable[..., Bench]) -> None:
 
 
 def test_how_far_the_learner_is_travels_with_its_requests(make: Callable[..., Bench]) -> None:
-    bench = make(type="surreal_like.replay.prioritized_replay:PrioritizedReplay")
+    bench = make(type="PrioritizedReplay")
     bench.client.version, bench.client.env_steps, bench.client.iteration = 5, 300, 40
     bench.until(lambda: bench.service.status()["requests_waiting"] == 2)
     replay = bench.service._replay
@@ -797,7 +795,7 @@ def test_how_far_the_learner_is_travels_with_its_requests(make: Callable[..., Be
 
 
 def test_the_row_an_agent_leaves_with_is_dropped_and_counted(make: Callable[..., Bench]) -> None:
-    bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=60)
+    bench = make(type="FIFOReplay", capacity=60)
     bench.send()
     bench.kind = type("Shorter", (bench.kind,), {"overlap": 0})
     bench.send()
@@ -822,7 +820,7 @@ def test_each_sender_gets_its_own_acks_and_all_see_that_replay_lives(make: Any) 
 
 
 def test_what_a_dead_learner_asked_for_goes_to_its_successor(make: Callable[..., Bench]) -> None:
-    bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=60)
+    bench = make(type="FIFOReplay", capacity=60)
     bench.until(lambda: bench.service.status()["requests_waiting"] == 2)
     bench.take_learner_away()
     for _ in range(2):
@@ -837,7 +835,7 @@ def test_what_a_dead_learner_asked_for_goes_to_its_successor(make: Callable[...,
 def test_no_batch_of_a_training_goes_to_a_lost_connection(make: Callable[..., Bench]) -> None:
     iteration = {**BASE_CONFIG.learner_config.replay.iteration, "unroll_length": 5}
     bench = make(
-        type="surreal_like.replay.uniform_replay:UniformReplay",
+        type="UniformReplay",
         samples_per_insert=0.0,
         iteration=iteration,
     )
@@ -857,7 +855,7 @@ def test_no_batch_of_a_training_goes_to_a_lost_connection(make: Callable[..., Be
 
 
 def test_an_older_learner_is_not_answered_any_more(make: Callable[..., Bench]) -> None:
-    bench = make(type="surreal_like.replay.fifo_replay:FIFOReplay", capacity=60)
+    bench = make(type="FIFOReplay", capacity=60)
     bench.until(lambda: bench.service.status()["requests_waiting"] == 2)
     older, bench.client = bench.client, bench.make_client(incarnation=2)
     bench.until(lambda: bench.service._learners["learner"][0] == 2)

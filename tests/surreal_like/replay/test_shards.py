@@ -14,9 +14,9 @@ from session.wire.sockets import poll
 from surreal_like.replay import client, shared_memory
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 
-UNIFORM = "surreal_like.replay.uniform_replay:UniformReplay"
-PRIORITIZED = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
-FIFO = "surreal_like.replay.fifo_replay:FIFOReplay"
+UNIFORM = "UniformReplay"
+PRIORITIZED = "PrioritizedReplay"
+FIFO = "FIFOReplay"
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 from session.config import Config
 from session.folder import RunFolder
 from session.process.context import Context
-from surreal_like.coordinator.shutdown import still_here
+from surreal_like.coordinator.stop_rule import still_here
 from tests.session.damage import seal_again
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 
-PRIORITIZED = "surreal_like.replay.prioritized_replay:PrioritizedReplay"
+PRIORITIZED = "PrioritizedReplay"
 Make = Callable[..., Cluster]
 
 
@@ -67,13 +67,13 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("kind", ["uniform_replay:UniformReplay", PRIORITIZED[20:]])
+@pytest.mark.parametrize("kind", ["UniformReplay", PRIORITIZED])
 def test_rows_and_accounts_outlive_the_process(make: Make, kind: str) -> None:
-    cluster = make(type=f"surreal_like.replay.{kind}")
+    cluster = make(type=kind)
     cluster.send(0, 7)
     cluster.until(cluster.acked)
     before = counts(cluster, "replay-0/1")
-    if kind.startswith("prioritized"):
+    if kind == PRIORITIZED:
         sampled = cluster.client.next()
         assert sampled is not None
         cluster.client.update_priorities(sampled, np.full(BATCH, 0.5, np.float32))
@@ -106,7 +106,7 @@ def test_a_snapshot_that_is_restored_draws_on(make: Make) -> None:
 
 
 def test_unrolls_outlive_the_process_too(make: Make) -> None:
-    kind = "surreal_like.replay.fifo_replay:FIFOReplay"
+    kind = "FIFOReplay"
     cluster = make(type=kind, capacity=200, replay_proportion=0.5, replay_capacity=100)
     cluster.send(0, 12)
     cluster.until(cluster.acked)

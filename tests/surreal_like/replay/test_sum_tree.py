@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surreal_like.replay import sum_tree
-from surreal_like.replay.sum_tree import SumTree
+from surreal_like.replay.select import priority as sum_tree
+from surreal_like.replay.select.priority import SumTree
 
 MASSES = st.sampled_from([0.0, 0.0, 1e-9, 0.25, 1.0, 3.0, 1e6])
 PUTS = st.lists(st.tuples(st.integers(0, 599), MASSES), max_size=20)
@@ -47,6 +47,7 @@ def test_the_tree_is_its_twin(
         tree.put(np.array([slot for slot, _ in puts], np.int64), np.array([m for _, m in puts]))
         for slot, value in puts:
             twin[slot] = value
+        assert tree.total == pytest.approx(twin.sum(), rel=1e-12)
     assert tree.total == pytest.approx(twin.sum(), rel=1e-12)
     assert tree.least == min(twin[twin > 0], default=np.inf)
     assert (tree.get(np.arange(600)) == twin).all()

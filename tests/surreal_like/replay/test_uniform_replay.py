@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from session.errors import ConfigError, SurrealError
 from session.process.clock import CountedClock
 from surreal_like.errors import DataError
-from surreal_like.replay.selector import Selector, UniformSelector
-from surreal_like.replay.stream_table import Rows
+from surreal_like.replay.prioritized_replay import UniformReplay
+from surreal_like.replay.select.selector import Selector, UniformSelector
+from surreal_like.replay.storage import Rows
 from surreal_like.replay.table import Table
-from surreal_like.replay.uniform_replay import UniformReplay
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import EPISODES, Sender, chunk_of, counting
 from tests.surreal_like.replay.configs import configs

@@ -11,8 +11,7 @@ import numpy as np
 from session import nest
 from session.nest import Array
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.storage import ColumnStorage
-from surreal_like.replay.stream_table import NO_ROW, Rows
+from surreal_like.replay.storage import NO_ROW, ColumnStorage, Rows
 
 
 def values_of(storage: ColumnStorage, numbers: Rows, names: Iterable[str]) -> dict[str, Array]:

@@ -32,9 +32,9 @@ from surreal_like.experiment.machine import (
     replay_need,
 )
 from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.learner.publisher import Publisher
 from surreal_like.run.folder import experiment_name, held, new_path, newest_path
-from surreal_like.run.interrupts import Interrupts
-from surreal_like.run.observer import RunObserver
+from surreal_like.run.observer import Interrupts, RunObserver
 from surreal_like.run.request import as_overrides
 from surreal_like.run.resume import changes, check_same, reached
 from surreal_like.run.train import Run
@@ -494,6 +494,23 @@ def test_a_resumed_run_keeps_its_identity_and_its_clock() -> None:
     run = Config.load_file("r/config.yaml").run
     assert run.seconds_before == pytest.approx(first.result["wall_seconds"], abs=0.1)
     assert again.result["wall_seconds"] > first.result["wall_seconds"]
+
+
+def test_the_steps_of_parameters_go_on_in_a_resumed_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schedules of agents follow them."""
+    first = small()
+    steps: list[int] = []
+    publish = Publisher.publish
+
+    def record(publisher: Publisher, *given: Any, **named: Any) -> None:
+        steps.append(named["env_steps"])
+        publish(publisher, *given, **named)
+
+    monkeypatch.setattr(Publisher, "publish", record)
+    more = {"session_config.stop.env_steps": 2000}
+    assert train(folder="r", resume=True, launcher="serial", overrides=more).ok
+    assert steps[0] == first.result["env_steps"] < steps[-1]
+    assert steps == sorted(steps)
 
 
 def test_an_algorithm_of_ones_own_is_kept_and_an_edit_is_noticed() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from session.errors import ConfigError
 from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.uniform_replay import UniformReplay
+from surreal_like.replay.prioritized_replay import UniformReplay
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs

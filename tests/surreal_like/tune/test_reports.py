@@ -170,7 +170,7 @@ def test_without_an_answer_the_trial_leaves(folder: RunFolder) -> None:
 def test_a_broken_lifeline_ends_the_wait(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("session.process.lifeline.Lifeline.broken", True)
+    monkeypatch.setattr("session.process.entry.Lifeline.broken", True)
 
     def never(*args: Any) -> None:
         raise AssertionError("it waits")

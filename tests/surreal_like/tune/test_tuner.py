@@ -18,8 +18,7 @@ from session.config import Config
 from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.process.component import Component
-from session.process.heartbeat import Beat, write_beat
-from session.process.state import State
+from session.process.heartbeat import Beat, State, write_beat
 from surreal_like.coordinator.trial_reporter import MEMORY_BYTES
 from surreal_like.tune import tuner as module
 from surreal_like.tune.control import Reported

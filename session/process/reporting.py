@@ -1,0 +1,99 @@
+"""Log and metrics of an agent, a learner or a replay, before and after it is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, SupportsFloat
+
+from session.config import Config
+from session.folder import is_planned
+from session.loggerplex.client import Log, early_log
+from session.process.clock import WallClock
+from session.process.periodic import Every
+from session.tensorplex.client import TensorplexClient
+
+if TYPE_CHECKING:
+    from session.process.context import Context
+
+
+class Reporting:
+    """Base of the classes that authors extend: they log and report from their first line on.
+
+    Records are kept until the connection, and sent by it.
+
+    Args:
+        session_config: ``session_config`` of the experiment.
+        kind: kind of component.
+        index: number of the component.
+        client_id: ``<group>/<id>`` of its metrics.
+
+    Attributes:
+        log: log of the component.
+        tensorplex: metrics client; :meth:`update_tensorplex` is the usual way to report.
+        own_metrics: newest values given to :meth:`update_tensorplex`, by name.
+    """
+
+    def __init__(self, session_config: Config, kind: str, index: int, client_id: str) -> None:
+        self.log: Log = early_log(kind)
+        self.tensorplex = TensorplexClient.early(client_id)
+        self.own_metrics: dict[str, float] = {}
+        self._unreported: dict[str, float] = {}
+        self._report_due = Every(calls=1, clock=WallClock().now)
+        send_early(session_config, kind, index, self.log, self.tensorplex)
+
+    def report_by(self, context: Context, metrics: TensorplexClient, seconds: float) -> None:
+        """Sends the records by a context: the kept ones now, the later ones as they come.
+
+        Args:
+            context: context of the process.
+            metrics: metrics client of that context.
+            seconds: interval of :meth:`update_tensorplex`.
+        """
+        self.log = self.log.join(context.log)
+        self.tensorplex = self.tensorplex.join(metrics)
+        self._report_due = Every(seconds=seconds, clock=context.clock.now)
+
+    def update_tensorplex(
+        self, tag_value_dict: Mapping[str, SupportsFloat], global_step: int | None = None
+    ) -> None:
+        """Reports scalars, once per interval of ``session_config.tensorplex.update_schedule``.
+
+        Only the newest value of each name is reported. It is also added to the metrics of each
+        episode that ends.
+
+        Raises:
+            UsageError: a name or value is invalid.
+        """
+        numbers = self.tensorplex.checked(tag_value_dict)
+        self.own_metrics |= numbers
+        self._unreported |= numbers
+        if self._report_due():
+            step = self.run_steps if global_step is None else global_step
+            self.tensorplex.add_scalars(self._unreported, step)
+            self._unreported = {}
+
+    @property
+    def run_steps(self) -> int:
+        """Environment steps of the whole run, as far as known."""
+        return 0
+
+
+def send_early(
+    session_config: Config, kind: str, index: int, log: Log, metrics: TensorplexClient
+) -> None:
+    """Has the early records of a part sent as soon as its script is connected to a planned run.
+
+    Does nothing without a planned run.
+
+    Args:
+        session_config: ``session_config`` of the experiment; its ``folder`` is that of the run.
+        kind: kind of component.
+        index: number of the component.
+        log: log from ``early_log``.
+        metrics: client from ``TensorplexClient.early``.
+    """
+    if is_planned(session_config.folder):
+        # Only scripts need it, and with it the sockets.
+        from session.process.script import add_part
+
+        add_part(session_config, kind, index, log, metrics)

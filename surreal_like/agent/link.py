@@ -1,0 +1,76 @@
+"""Connection of an agent to the run of its process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from session.config import Config
+from session.process.context import Context
+from session.process.script import script_context
+from surreal_like.experience.actor_state import acting_of
+from surreal_like.ps.client import ParameterClient
+from surreal_like.ps.schemas import ANSWERS
+
+if TYPE_CHECKING:
+    from surreal_like.agent.base import Agent
+
+_FETCH_SECONDS = 10.0
+_NO_INFO = {"time": 0.0, "iteration": 0, "message": "", "hash": ""}
+
+
+class AgentLink:
+    """Parts of an agent that need the context of its process; :meth:`Agent.attach` takes it.
+
+    Args:
+        context: of this process.
+        in_script: True: the end of the run ends the process.
+
+    Attributes:
+        acting: state shared with the sender of experience.
+        client: of the parameter server.
+    """
+
+    def __init__(self, context: Context, *, in_script: bool = False) -> None:
+        self.context = context
+        self.acting = acting_of(context)
+        wire = context.wire
+        self.client = ParameterClient(wire.dealer("ps.requests", ANSWERS), context.clock)
+        self._in_script = in_script
+
+    def fetch(self, agent: Agent) -> bool:
+        """Does the work of :meth:`Agent.fetch_parameter`."""
+        self.context.pulse()
+        account = self.acting.account
+        current = account() if account is not None else None
+        parameters = self.client.fetch(_FETCH_SECONDS, current)
+        if parameters is not None:
+            agent.load(parameters)
+        if self._in_script and self.client.newest.final:
+            agent.log.info("the run is over")
+            raise SystemExit(0)
+        return parameters is not None
+
+    def fetch_info(self) -> dict[str, Any]:
+        """Does the work of :meth:`Agent.fetch_parameter_info`."""
+        self.context.pulse()
+        info = self.client.fetch_info(_FETCH_SECONDS).info
+        return {name: info.get(name, value) for name, value in _NO_INFO.items()}
+
+
+def script_link(session_config: Config, kind: str) -> AgentLink:
+    """Returns the link of a script, which joins its planned run at first use.
+
+    Args:
+        session_config: its ``folder`` is that of the run.
+        kind: ``agent`` or ``evaluator``.
+
+    Raises:
+        UsageError: there is no planned run folder.
+        DeadlineError: the parameter server did not reply in time.
+        RefusedError: the parameter server belongs to another experiment.
+    """
+    link = AgentLink(script_context(session_config, kind), in_script=True)
+    torch.set_num_threads(session_config[kind].threads)
+    return link

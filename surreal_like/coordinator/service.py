@@ -1,0 +1,104 @@
+"""Service of the learner process: a worker that learns, and the coordinator of the run."""
+
+from __future__ import annotations
+
+from session.errors import RunError
+from session.folder import RunFolder
+from session.process.context import Context
+from session.process.service import START_AGAIN, Service
+from session.wire.sockets import Socket
+from surreal_like.coordinator.coordinator import RunCoordinator
+from surreal_like.coordinator.stop_rule import Verdict
+from surreal_like.learner.base import Learner
+from surreal_like.learner.worker import LearnerWorker
+
+
+class LearnerService(Service):
+    """Runs the two parts of the learner's process in turn.
+
+    Args:
+        context: of this process.
+        learner: not yet connected.
+        folder: the run folder.
+
+    Attributes:
+        coordinator: owns the run.
+    """
+
+    def __init__(self, context: Context, learner: Learner, folder: RunFolder) -> None:
+        self._context = context
+        self._left = False
+        self._worker = LearnerWorker(context, learner, folder)
+        self.coordinator = RunCoordinator(context, folder, self._worker, self._worker.restore())
+        self._worker.connect(self.coordinator.restored_version)
+        self.coordinator.start()
+
+    def tick(self) -> bool:
+        """Learns from one batch if available, and does the work that is due."""
+        coordinator = self.coordinator
+        busy = coordinator.tick_control()
+        busy |= self._tick_replay(ask=coordinator.learns)
+        learner = self._worker.learner
+        if learner.link.tick_publisher(learner):
+            coordinator.on_publication()
+        coordinator.tick_accounts()
+        if coordinator.ending:
+            coordinator.tick_end()
+            return busy
+        if coordinator.learns:
+            learned = self._worker.learn()
+            coordinator.on_learned(learned)
+            busy |= learned.had_batch
+        coordinator.tick()
+        if self._worker.save_due:
+            coordinator.save()
+        return busy
+
+    def _tick_replay(self, *, ask: bool) -> bool:
+        try:
+            learner = self._worker.learner
+            return learner.link.tick_replay(learner, ask=ask)
+        except RunError as error:
+            self.coordinator.fail(error)
+            return False
+
+    def drain(self) -> None:
+        """Leaves the run to the next process, or ends it as interrupted."""
+        if self._context.leaves:
+            self._leave()
+        else:
+            self.coordinator.end(Verdict("interrupted", None, "the learner was asked to stop"))
+
+    def _leave(self) -> None:
+        """Saves the state for the next process; a shutdown that has begun is completed first."""
+        if self.coordinator.verdict is None:
+            self._context.event("leaving", "saved, to be started again")
+            self.coordinator.save()
+            self.coordinator.report()
+            self._left = True
+
+    @property
+    def done(self) -> bool:
+        """True once the result is written, or the process leaves without one."""
+        return self.coordinator.done or self._left
+
+    @property
+    def exit_code(self) -> int:
+        """0, unless another process has to continue the run."""
+        return START_AGAIN if self._context.leaves and not self.coordinator.done else 0
+
+    def wait_on(self) -> list[Socket]:
+        """Returns the sockets of batches, control and parameter server."""
+        return [*self._worker.learner.link.sockets(), *self.coordinator.sockets()]
+
+    @property
+    def doing(self) -> str:
+        """Present wait of the learner; empty: none."""
+        return self.coordinator.doing
+
+    def status(self) -> dict[str, float]:
+        return self._worker.status()
+
+    def close(self) -> None:
+        """Writes the last lines of progress."""
+        self.coordinator.close()

@@ -1,0 +1,1 @@
+"""Views: rows of storage become the columns of a batch."""
