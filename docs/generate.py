@@ -1,6 +1,6 @@
 """Writes what is generated in the documents: `python docs/generate.py`.
 
-`docs/configuration.md` is made of the default configs and the comments in their source,
+`docs/configuration.md` is made of the Keys of the default configs,
 `docs/api.md` of the public names and their docstrings (`docs/api_reference.py`), the picture
 in README.md of the topology of `configs/cartpole_dqn.yaml`, the tables in `docs/performance.md`,
 `docs/algorithms.md`, `docs/gateway.md`, `docs/tune.md` and `docs/several_machines.md` of
@@ -9,8 +9,6 @@ in README.md of the topology of `configs/cartpole_dqn.yaml`, the tables in `docs
 
 from __future__ import annotations
 
-import ast
-import importlib
 import inspect
 import json
 import re
@@ -32,8 +30,9 @@ from targets import targets_table  # noqa: E402
 
 from docs.api_reference import api_page  # noqa: E402
 from main.cli.diagram import mermaid  # noqa: E402
-from session.config.constraints import OPTIONAL, in_words, range_of  # noqa: E402
-from session.config.defaults import BASE_CONFIG, CHOICES  # noqa: E402
+from session.config.config import keys_of  # noqa: E402
+from session.config.defaults import BASE_CONFIG  # noqa: E402
+from session.config.key import Key, range_of  # noqa: E402
 from session.config.placeholder import expectation, is_unresolved  # noqa: E402
 from surreal_like.algorithm.catalog import list_algorithms  # noqa: E402
 from surreal_like.algorithm.registry import find_algorithm  # noqa: E402
@@ -53,7 +52,6 @@ _PICTURE = re.compile(r"(<!-- generated: docs/generate.py -->\n)```mermaid\n.*?`
 _TABLES = re.compile(
     r"(<!-- generated: benchmarks/results/(\w+)\.json -->\n).*?(<!-- end -->\n)", re.DOTALL
 )
-_UNIT = re.compile(r"\s*\[([a-z][^\[\]]*)\](?=[.;])")
 _WORDS = {
     "object": "anything",
     "singleton": "one value",
@@ -70,9 +68,8 @@ HEAD = """\
 # Configuration
 
 Every setting, its default, and what it may be. This page is made by `python docs/generate.py`
-from the default configs (`session/config/defaults.py`, `default_config()` of each algorithm and its
-`session_config`)
-and the comments that stand there.
+from the keys of the default configs (`session/config/defaults.py`, `default_config()` of each
+algorithm and its `session_config`).
 
 An experiment file holds what differs from this, under the same four keys:
 
@@ -124,23 +121,29 @@ fingerprint, and a run is resumed only with the same. `session_config` may chang
 class Setting:
     """One line of the page."""
 
-    key: str
+    path: str
     default: Any
-    comment: str
+    keys: Mapping[str, Key]
 
     def row(self) -> str:
         """The line of the table."""
-        unit = _UNIT.search(self.comment)
-        meaning = _UNIT.sub("", self.comment, count=1)
-        cells = [f"`{self.key}`", self._kind(), self._shown(), unit[1] if unit else "", meaning]
+        key = self._key
+        cells = [f"`{self.path}`", self._kind(), self._shown(), key.unit, key.text]
         return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
 
+    @property
+    def _key(self) -> Key:
+        return self.keys.get(self.path, Key(self.default))
+
     def _kind(self) -> str:
-        choices = CHOICES.get(self.key, ())
-        wanted = expectation(OPTIONAL.get(self.key, self.default), self.key)
-        if choices or wanted.kind == "enum":
-            return ", ".join(f"`{choice}`" for choice in choices or wanted.options)
-        limits = in_words(range_of(self.key)) if wanted.kind in ("int", "float", "num") else ""
+        key = self._key
+        wanted = expectation(key.optional or self.default, self.path)
+        if key.one_of or wanted.kind == "enum":
+            return ", ".join(f"`{choice}`" for choice in key.one_of or wanted.options)
+        if wanted.kind == "list" and key.within is not None:
+            return f"{_WORDS[wanted.kind]}, each {key.within}"
+        number = wanted.kind in ("int", "float", "num")
+        limits = f"{range_of(self.path, self.keys)}" if number else ""
         return f"{_WORDS[wanted.kind]}, {limits}" if limits else _WORDS[wanted.kind]
 
     def _shown(self) -> str:
@@ -154,114 +157,49 @@ def _escaped(cell: str) -> str:
     return cell.replace("|", "\\|").replace("<", "&lt;")
 
 
-class Source:
-    """A module's text: what its dicts are, and the comment above each of their keys."""
-
-    def __init__(self, module: str) -> None:
-        self.text = inspect.getsource(importlib.import_module(module))
-        self.lines = self.text.splitlines()
-        self.body = ast.parse(self.text).body
-
-    def comment(self, line: int) -> str:
-        """What stands as comment right above a line, counted from 1."""
-        found: list[str] = []
-        for text in reversed(self.lines[: line - 1]):
-            if not text.lstrip().startswith("#"):
-                break
-            found.insert(0, text.strip().removeprefix("#").strip())
-        return " ".join(found)
-
-    def assigned(self, name: str) -> tuple[Source, ast.expr]:
-        """Where and how a name of this module gets its value, imports followed."""
-        for node in self.body:
-            names = [each.name for each in node.names] if isinstance(node, ast.ImportFrom) else []
-            if isinstance(node, ast.ImportFrom) and node.module and name in names:
-                return Source(node.module).assigned(name)
-            targets = (
-                node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-            )
-            value = getattr(node, "value", None)
-            if value is not None and any(isinstance(t, ast.Name) and t.id == name for t in targets):
-                return self, value
-        raise LookupError(f"nothing called {name} is assigned")
-
-    def returned(self, function: str) -> ast.expr:
-        """What a function of this module returns."""
-        for node in self.body:
-            if isinstance(node, ast.FunctionDef) and node.name == function:
-                last = node.body[-1]
-                if isinstance(last, ast.Return) and last.value is not None:
-                    return last.value
-        raise LookupError(f"no function {function} that returns its value at its end")
-
-    def comments(self, node: ast.expr, path: str = "") -> Iterator[tuple[str, str]]:
-        """Dotted key and comment of every entry of a dict, to any depth."""
-        if isinstance(node, ast.Call) and len(node.args) == 1:  # Config(...), dict(...)
-            yield from self.comments(node.args[0], path)
-        elif isinstance(node, ast.Name):
-            source, value = self.assigned(node.id)
-            yield from source.comments(value, path)
-        elif isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                if key is None:  # **OTHERS
-                    yield from self.comments(value, path)
-                elif isinstance(key, ast.Constant) and isinstance(key.value, str):
-                    inner = f"{path}.{key.value}" if path else key.value
-                    # Without a comment it is a key of OTHERS once more, with another default.
-                    if comment := self.comment(key.lineno):
-                        yield inner, comment
-                    yield from self.comments(value, inner)
-
-
 def configuration() -> str:
     """The text of `docs/configuration.md`."""
-    source = Source("session.config.defaults")
-    comments = dict(source.comments(source.assigned("BASE_CONFIG")[1]))
-    for section in ("LEARNER", "ENV", "SESSION"):
-        _, value = source.assigned(f"BASE_{section}_CONFIG")
-        comments[f"{section.lower()}_config"] = source.comment(value.lineno)
-    parts = [HEAD, *_sections(BASE_CONFIG, comments)]
-    for name, place in list_algorithms().items():
-        parts.append(_algorithm(name, place.partition(":")[0]))
-    return "\n".join(parts)
+    keys = keys_of(BASE_CONFIG)
+    parts = [HEAD, *_sections(BASE_CONFIG, keys, keys)]
+    return "\n".join([*parts, *map(_algorithm, list_algorithms())])
 
 
-def _algorithm(name: str, module: str) -> str:
+def _algorithm(name: str) -> str:
     """The settings that an algorithm adds, and the defaults that it changes."""
-    algorithm = find_algorithm(name)
-    source = Source(module)
-    found = dict(source.comments(source.returned("default_config"), "learner_config"))
-    base = Source("session.config.defaults")
-    section = base.assigned("BASE_SESSION_CONFIG")[1]
-    found |= dict(base.comments(section, "session_config"))
+    own = defaults(name)
+    keys = keys_of(own.copy().extend(BASE_CONFIG, abstract=True))
     lines = [
         f"## Algorithm `{name}`\n",
-        f"{inspect.getdoc(algorithm)} What it adds, or sets otherwise.\n",
+        f"{inspect.getdoc(find_algorithm(name))} What it adds, or sets otherwise.\n",
     ]
-    return "\n".join(lines) + "\n" + "\n".join(_sections(defaults(name), found))
+    return "\n".join(lines) + "\n" + "\n".join(_sections(own, keys, keys_of(own)))
 
 
 def _sections(
-    config: Mapping[str, Any], comments: Mapping[str, str], path: str = "", level: int = 2
+    config: Mapping[str, Any],
+    keys: Mapping[str, Key],
+    described: Mapping[str, Key],
+    path: str = "",
+    level: int = 2,
 ) -> Iterator[str]:
-    """A table for the settings of a section, then its sections."""
-    rows = []
-    for key, value in config.items():
-        inner = f"{path}.{key}" if path else key
-        # What an algorithm only hands on has its comment elsewhere.
-        if not (isinstance(value, Mapping) and value) and inner in comments:
-            rows.append(Setting(inner, value, comments[inner]).row())
-    if path and (rows or comments.get(path)):
+    """A table for the settings of a section, then its sections; each with its description."""
+    inner = {key: f"{path}.{key}" if path else key for key in config}
+    rows = [
+        Setting(inner[key], value, keys).row()
+        for key, value in config.items()
+        if not (isinstance(value, Mapping) and value)
+    ]
+    text = described[path].text if path in described else ""
+    if path and (rows or text):
         yield f"{'#' * level} `{path}`\n"
-        if comments.get(path):
-            yield f"{comments[path]}\n"
+        if text:
+            yield f"{text}\n"
     if rows:
         yield "| key | takes | default | unit | |\n|---|---|---|---|---|"
         yield "\n".join(rows) + "\n"
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            inner = f"{path}.{key}" if path else key
-            yield from _sections(value, comments, inner, min(level + bool(path), 4))
+            yield from _sections(value, keys, described, inner[key], min(level + bool(path), 4))
 
 
 def readme(text: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from session.config import Config
-from session.config.defaults import CHOICES
+from session.config.defaults import EVALUATION_MODES
 from session.config.sections import SECTIONS
 from session.errors import ConfigError, UsageError
 from session.json_file import (
@@ -56,7 +56,7 @@ _REPORTED = {
     **dict.fromkeys(("waiting_share", "real_seconds", "held_seconds"), Maybe(NUMBER)),
     **dict.fromkeys(("eval", "best_eval"), _EVALUATION),
     # Newest evaluations of modes that do not judge.
-    **dict.fromkeys(CHOICES["session_config.evaluator.mode"], Maybe({"mean_return": VALUE})),
+    **dict.fromkeys(EVALUATION_MODES, Maybe({"mean_return": VALUE})),
 }
 _TOTALS = ("env_steps", "iterations", "episodes")
 PROGRESS = {

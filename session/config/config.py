@@ -6,11 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
 
 from session.config.file import inline_yaml, parse_yaml, read_file, write_file
+from session.config.key import Key
 from session.config.merge import (
     Extension,
     join,
@@ -39,15 +41,18 @@ class Config(dict[str, Any]):
     Values are copied and converted to plain data: mappings become Configs, tuples lists, paths and
     enum members texts, numpy numbers Python numbers. A key that is a method's name is refused,
     except in sections whose keys are names of arguments or observations (`env_args`, `obs_spec`,
-    ...); there it is read as `config["key"]`. Every error is a ConfigError that names the full path
-    of the key.
+    ...); there it is read as `config["key"]`. A Key becomes its default; what else it says is kept
+    beside the value, also in copies. Every error is a ConfigError that names the full path of the
+    key.
     """
 
-    __slots__ = ("_path",)
+    __slots__ = ("_keys", "_path")
     _path: str
+    _keys: dict[str, Key]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         object.__setattr__(self, "_path", "")
+        object.__setattr__(self, "_keys", {})
         super().__init__()
         self.update(*args, **kwargs)
 
@@ -84,6 +89,7 @@ class Config(dict[str, Any]):
         if extension.missing and not abstract:
             raise missing_error(extension.missing)
         _adopt(self, merged)
+        adopt_keys(self, base)
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,10 +139,16 @@ class Config(dict[str, Any]):
             raise ConfigError(f"{where} has the key {key!r}, expected a text (write it in quotes)")
         if key in _RESERVED and _FOREIGN.isdisjoint(self._path.split(".")):
             raise _reserved(key, self._path)
+        if isinstance(value, Key):
+            self._keys[key] = value
+            value = value.default
         super().__setitem__(key, _admit(value, join(self._path, key)))
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Works as dict.update."""
+        for other in args:
+            if isinstance(other, Config):
+                self._keys.update(other._keys)
         for key, value in dict(*args, **kwargs).items():
             self[key] = value
 
@@ -163,7 +175,8 @@ class Config(dict[str, Any]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _config_at, (self._path, dict(self))
+        keyed = {name: replace(key, default=self[name]) for name, key in _present(self)}
+        return _config_at, (self._path, {**self, **keyed})
 
     def __dir__(self) -> Iterable[str]:
         return [*super().__dir__(), *self]
@@ -239,6 +252,30 @@ def explain(layers: Sequence[tuple[str, Config]]) -> dict[str, tuple[Any, str]]:
         resolved = extension.merge(given, resolved, "")
         origin |= dict.fromkeys(leaves(given), name)
     return {path: (value, origin[path]) for path, value in leaves(resolved).items()}
+
+
+def keys_of(config: Config) -> dict[str, Key]:
+    """Returns dotted key -> Key for all settings and sections that have one.
+
+    The default in a Key is that of its declaration; `config` may hold a later one.
+    """
+    found = {join(config._path, name): key for name, key in _present(config)}
+    for value in config.values():
+        found |= keys_of(value) if isinstance(value, Config) else {}
+    return found
+
+
+def adopt_keys(config: Config, base: Config) -> None:
+    """Gives `config` the facts of the Keys of `base` where its own Keys have none, in place."""
+    for name, key in _present(base):
+        config._keys[name] = config._keys[name].over(key) if name in config._keys else key
+    for name, inner in base.items():
+        if isinstance(inner, Config) and isinstance(config.get(name), Config):
+            adopt_keys(config[name], inner)
+
+
+def _present(config: Config) -> list[tuple[str, Key]]:
+    return [(name, key) for name, key in config._keys.items() if name in config]
 
 
 def _reserved(key: str, path: str) -> ConfigError:

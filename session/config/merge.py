@@ -12,9 +12,12 @@ from session.errors import ConfigError
 
 Section = Mapping[str, Any]
 
+# Dotted key that was removed -> remedy.
 _REMOVED = {
     "session_config.launcher.on_sigterm": "remove it: on SIGTERM the learner saves and is started "
     "again, SIGINT ends the run",
+    "session_config.loggerplex.overwrite": "remove it: a run appends to its log files, and a new "
+    "run has a folder of its own",
 }
 # Keys that identify a mapping as a schedule, and as a model that accepts a user's torso.
 _SCHEDULE = frozenset({"kind", "by", "start", "end", "steps", "points"})

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from session.config.config import Config
-from session.config.defaults import BASE_SESSION_CONFIG
+from session.config.config import Config, keys_of
+from session.config.constraints import check_values
+from session.config.defaults import BASE_CONFIG, BASE_SESSION_CONFIG
 
 SECTIONS = ("learner_config", "env_config", "session_config")
 
@@ -18,8 +19,9 @@ def complete_session(given: Mapping[str, Any]) -> Config:
     """Returns the session_config of a script, completed by the defaults.
 
     Raises:
-        ConfigError: a key is unknown, or a value has the wrong type.
+        ConfigError: a key is unknown, or a value has the wrong type or is out of its range.
     """
     default = Config({"session_config": BASE_SESSION_CONFIG})
     completed = Config({"session_config": dict(given)}).extend(default, strict=True)
+    check_values(completed, keys_of(BASE_CONFIG))
     return Config(completed["session_config"])

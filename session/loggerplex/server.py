@@ -59,8 +59,6 @@ class Loggerplex(Collector):
         settings = context.config.session_config.loggerplex
         self._folder = context.folder.logs
         self._rotate_bytes: int = settings.rotate_bytes
-        if settings.overwrite and context.welcome.starts <= 1:  # not when started again mid-run
-            self._begin_anew()
         self._files: dict[str, AppendFile] = {}
         self._logs: Counter[bool] = Counter()
         self._events = AppendFile(context.folder.events, lines=True)
@@ -130,10 +128,6 @@ class Loggerplex(Collector):
             path = self._folder / f"{stem}.log"
             self._files[stem] = AppendFile(path, rotate_bytes=self._rotate_bytes, lines=True)
         return self._files[stem]
-
-    def _begin_anew(self) -> None:
-        for path in (*self._folder.glob("*.log"), *self._folder.glob("*.log.[0-9]")):
-            path.unlink(missing_ok=True)
 
 
 @dataclass(slots=True)

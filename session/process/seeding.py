@@ -11,8 +11,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from session.errors import ConfigError
-
 # numpy.random takes smaller seeds only.
 _NUMPY_SEEDS = 1 << 32
 
@@ -24,10 +22,8 @@ def component_seed(seed: int, name: str, starts: int, *, part: int = 1) -> int:
 
     It is the same in every process and on every machine, and valid as a seed of environments. A
     restart of the component, or a new `part` of the run after a resume, changes it: the noise of an
-    earlier start must not be repeated. Raises ConfigError if `seed` is negative.
+    earlier start must not be repeated.
     """
-    if seed < 0:
-        raise ConfigError(f"session_config.seed is {seed}, expected 0 or more")
     digest = hashlib.sha256(name.encode()).digest()
     whole = [seed, int.from_bytes(digest[:8], "little"), starts]
     sequence = np.random.SeedSequence(whole if part == 1 else [*whole, part])

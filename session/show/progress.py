@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from session.config.defaults import CHOICES
+from session.config.defaults import EVALUATION_MODES
 from session.folder import PROGRESS
 from session.tail import Tail
 
@@ -21,7 +21,7 @@ AXES: Mapping[str, str] = {
     "iterations": "iterations",
 }
 # Modes of evaluators.
-MODES = CHOICES["session_config.evaluator.mode"]
+MODES = EVALUATION_MODES
 # Name of a goal: the mean return of the last 100 training episodes, once there are so many.
 TRAINING_RETURN = "return/train"
 # An evaluation's position is that of the parameters it played, not that of its line.

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from session.config import Config
+from session.config.key import FROM_0, FROM_1, Key, section
 from session.errors import ConfigError
 from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
@@ -30,58 +31,94 @@ from surreal_like.exploration.schedule import SCHEDULE_CONFIG
 from surreal_like.loss.policy import actor_critic_sums
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG
 
+# Defaults of `learner_config.algo`.
+_ALGO_CONFIG = Config(
+    {
+        "reward_clip": 1.0,
+        "value_weight": Key(0.25, "Weight of the squared errors of the values.", within=FROM_0),
+        "entropy": section(
+            "Weight of the entropy: a schedule.",
+            SCHEDULE_CONFIG | {"kind": "constant", "start": 0.01, "end": 0.0},
+            within=FROM_0,
+        ),
+        "learning_rate": section(
+            "Step size: a schedule.",
+            SCHEDULE_CONFIG
+            | {
+                "kind": "linear",
+                "by": "env_steps",
+                "start": 7e-4,
+                "end": 0.0,
+                "steps": 100_000_000,
+            },
+            within=FROM_0,
+        ),
+        "optimizer": section(
+            "Optimizer of the network.",
+            {
+                "rule": Key(
+                    "rmsprop_tf",
+                    "rmsprop_tf: RMSProp as TensorFlow 1 computes it; or adam.",
+                    one_of=("adam", "rmsprop_tf"),
+                ),
+                "epsilon": Key(
+                    0.1,
+                    "rmsprop_tf adds it inside the root, adam to the root.",
+                    within=FROM_0,
+                ),
+            },
+        ),
+        "max_grad_norm": Key(
+            40.0,
+            "Gradients with a larger norm are scaled to this norm, at the agent; 0: never.",
+            within=FROM_0,
+        ),
+        "delay_compensation": section(
+            "Correction of gradients for the updates since their parameters were published.",
+            {
+                "weight": Key(0.0, "0: no correction.", within=FROM_0),
+                "adaptive": Key(
+                    False,
+                    "Divide the weight by the root of a running mean of squared gradients.",
+                ),
+                "history": Key(
+                    20,
+                    "Published versions whose parameters are kept.",
+                    unit="versions",
+                    within=FROM_1,
+                ),
+            },
+        ),
+    }
+)
+
 
 def default_config() -> Config:
     """Returns the defaults that agent and learner add to `learner_config`."""
     return Config(
         {
-            # Place where gradients are computed: agent, from its own unrolls; or learner.
-            "gradients_at": "agent",
-            "algo": {
-                # Rewards are clipped to +- this for learning, before any sum; 0: no clipping.
-                "reward_clip": 1.0,
-                # Weight of the squared errors of the values.
-                "value_weight": 0.25,
-                # Weight of the entropy: a schedule.
-                "entropy": {**SCHEDULE_CONFIG, "kind": "constant", "start": 0.01, "end": 0.0},
-                # Step size: a schedule.
-                "learning_rate": {
-                    **SCHEDULE_CONFIG,
-                    "kind": "linear",
-                    "by": "env_steps",
-                    "start": 7e-4,
-                    "end": 0.0,
-                    "steps": 100_000_000,
-                },
-                # Optimizer of the network.
-                "optimizer": {
-                    # rmsprop_tf: RMSProp as TensorFlow 1 computes it; or adam.
-                    "rule": "rmsprop_tf",
-                    # rmsprop_tf adds it inside the root, adam to the root.
-                    "epsilon": 0.1,
-                },
-                # Gradients with a larger norm are scaled to this norm, at the agent; 0: never.
-                "max_grad_norm": 40.0,
-                # Correction of gradients for the updates since their parameters were published.
-                "delay_compensation": {
-                    # 0: no correction.
-                    "weight": 0.0,
-                    # Divide the weight by the root of a running mean of squared gradients.
-                    "adaptive": False,
-                    # Published versions whose parameters are kept [versions].
-                    "history": 20,
-                },
-            },
-            "model": {**ACTOR_CRITIC_CONFIG, "shared": True},
+            "gradients_at": Key(
+                "agent",
+                "Place where gradients are computed: agent, from its own unrolls; or learner.",
+            ),
+            "algo": _ALGO_CONFIG,
+            "model": ACTOR_CRITIC_CONFIG | {"shared": True},
             "replay": {
-                # Gradients per batch; each is applied by itself [gradients].
-                "batch_size": 1,
-                # Gradients waiting for the learner before agents wait [gradients].
-                "capacity": 64,
-                # Gradients of parameters with a larger lag are dropped [versions]; 0: none.
-                "evict_rule": {"max_version_lag": 20},
+                "batch_size": Key(
+                    1, "Gradients per batch; each is applied by itself.", unit="gradients"
+                ),
+                "capacity": Key(
+                    64, "Gradients waiting for the learner before agents wait.", unit="gradients"
+                ),
+                "evict_rule": {
+                    "max_version_lag": Key(
+                        20,
+                        "Gradients of parameters with a larger lag are dropped; 0: none.",
+                        unit="versions",
+                    )
+                },
             },
-            "parameter_publish": dict(PUBLISH_CONFIG),
+            "parameter_publish": PUBLISH_CONFIG,
         }
     )
 
@@ -152,17 +189,7 @@ class A3C(Algorithm):
 
 
 def _check(learner_config: Config) -> None:
-    """Raises ConfigError for an invalid number."""
-    algo, where = learner_config.algo, "learner_config.algo"
-    for key in ("value_weight", "max_grad_norm"):
-        if algo[key] < 0:
-            raise ConfigError(f"{where}.{key} is {algo[key]}, below 0")
-    delay = algo.delay_compensation
-    if delay.weight < 0 or delay.history < 1:
-        raise ConfigError(
-            f"{where}.delay_compensation has weight {delay.weight} and history {delay.history}, "
-            "expected 0 or more and 1 or more"
-        )
+    """Raises ConfigError for values in units of their deviation."""
     if learner_config.model.normalize_values:
         raise ConfigError(
             "learner_config.model.normalize_values is true, but gradients are made before their "

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from session.config import Config
+from session.config.config import adopt_keys
 from session.config.defaults import BASE_SESSION_CONFIG
 from session.config.merge import join, shown, spell_out
 from session.config.placeholder import is_unresolved
@@ -191,10 +192,13 @@ def _combined(algorithm: type[Algorithm]) -> Config:
     owners: tuple[type[Any], type[Any]] = (
         (second, first) if here == [False, True] else (first, second)
     )
-    one, other = map(defaults_of, owners)
-    one, other = Config(spell_out(one, other)), Config(spell_out(other, one))
+    given = tuple(map(defaults_of, owners))
+    one, other = Config(spell_out(*given)), Config(spell_out(*reversed(given)))
     names = (owners[0].__name__, owners[1].__name__) if here[0] == here[1] else None
-    return Config(_merged(one, other, names, ""))
+    combined = Config(_merged(one, other, names, ""))
+    for each in given:
+        adopt_keys(combined, each)
+    return combined
 
 
 def _merged(

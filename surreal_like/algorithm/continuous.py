@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
+from session.config import Config
+from session.config.key import Key
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
 from surreal_like.errors import unwritten
@@ -17,8 +19,21 @@ from surreal_like.learner.base import Learner
 from surreal_like.loss.value import squared_loss
 from surreal_like.network.continuous import ActionScale, Critics
 from surreal_like.network.module import ObsModule
+from surreal_like.network.torso import TORSO_CONFIG
 
 P = TypeVar("P", bound=ObsModule)
+
+# Defaults of `learner_config.model`.
+MODEL_CONFIG = TORSO_CONFIG | {"hidden_sizes": [128, 128]}
+# Defaults of `learner_config.replay`.
+REPLAY_CONFIG = Config(
+    {
+        "batch_size": 128,
+        "samples_per_insert": Key(
+            128.0, "Average times that a row is sampled; equal to batch_size: one update per step."
+        ),
+    }
+)
 
 # Their `session_config`. At one update per step, agents soon wait for the learner: rows that wait
 # in chunks come from old policies, as do the actions of an agent that fetches only once per

@@ -6,8 +6,6 @@ Lillicrap et al. 2016, Continuous Control with Deep Reinforcement Learning; Fuji
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,15 @@ import torch
 from torch import nn
 
 from session.config import Config
-from session.errors import ConfigError
+from session.config.key import FROM_0, FROM_1, SHARE_ABOVE_0, Key, section
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.algorithm.base import Algorithm
-from surreal_like.algorithm.continuous import SESSION_CONFIG, ContinuousLearner
+from surreal_like.algorithm.continuous import (
+    MODEL_CONFIG,
+    REPLAY_CONFIG,
+    SESSION_CONFIG,
+    ContinuousLearner,
+)
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import (
     Flow,
@@ -37,31 +40,54 @@ from surreal_like.learner.target import TargetNetwork
 from surreal_like.loss.policy import deterministic_policy_loss
 from surreal_like.loss.value import td_target
 from surreal_like.network.continuous import ActionScale, DeterministicPolicy
-from surreal_like.network.torso import TORSO_CONFIG
 
 # The keys of `learner_config.algo`; TD3 has the same ones.
-ALGO_CONFIG: Mapping[str, Any] = MappingProxyType(
+ALGO_CONFIG = Config(
     {
-        # Step size of Adam for the policy: a schedule.
-        "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
-        # The same for the critics.
-        "critic_learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
-        # Gradients with a larger norm are scaled to this norm; 0: never.
-        "max_grad_norm": 0.0,
-        # Use two critics; the lower value is the target.
-        "twin": False,
-        # Updates of the critics for each update of the policy [updates].
-        "policy_delay": 1,
-        # Standard deviation of noise on actions in targets [half widths of the action's bounds].
-        "target_noise": 0.0,
-        # Limit of that noise on both sides [half widths of the action's bounds].
-        "target_noise_clip": 0.5,
-        # Share by which the target networks move towards the trained ones at each update.
-        "tau": 0.01,
-        # Noise that agents add to actions while training.
-        "noise": dict(NOISE_CONFIG),
-        # Agents take random actions until this point of the run [environment steps].
-        "random_steps": 1000,
+        "learning_rate": section(
+            "Step size of Adam for the policy: a schedule.",
+            SCHEDULE_CONFIG | {"kind": "constant", "start": 1e-3, "end": 0.0},
+            within=FROM_0,
+        ),
+        "critic_learning_rate": section(
+            "The same for the critics.",
+            SCHEDULE_CONFIG | {"kind": "constant", "start": 1e-3, "end": 0.0},
+            within=FROM_0,
+        ),
+        "max_grad_norm": Key(
+            0.0, "Gradients with a larger norm are scaled to this norm; 0: never.", within=FROM_0
+        ),
+        "twin": Key(False, "Use two critics; the lower value is the target."),
+        "policy_delay": Key(
+            1,
+            "Updates of the critics for each update of the policy.",
+            unit="updates",
+            within=FROM_1,
+        ),
+        "target_noise": Key(
+            0.0,
+            "Standard deviation of noise on actions in targets.",
+            unit="half widths of the action's bounds",
+            within=FROM_0,
+        ),
+        "target_noise_clip": Key(
+            0.5,
+            "Limit of that noise on both sides.",
+            unit="half widths of the action's bounds",
+            within=FROM_0,
+        ),
+        "tau": Key(
+            0.01,
+            "Share by which the target networks move towards the trained ones at each update.",
+            within=SHARE_ABOVE_0,
+        ),
+        "noise": section("Noise that agents add to actions while training.", NOISE_CONFIG),
+        "random_steps": Key(
+            1000,
+            "Agents take random actions until this point of the run.",
+            unit="environment steps",
+            within=FROM_0,
+        ),
     }
 )
 
@@ -70,18 +96,9 @@ def default_config() -> Config:
     """Returns the defaults that agent and learner add to `learner_config`."""
     return Config(
         {
-            "algo": dict(ALGO_CONFIG),
-            "model": {
-                **TORSO_CONFIG,
-                # Widths of the fully connected layers.
-                "hidden_sizes": [128, 128],
-            },
-            "replay": {
-                # Size of one batch of the learner [rows].
-                "batch_size": 128,
-                # Average times that a row is sampled; equal to batch_size: one update per step.
-                "samples_per_insert": 128.0,
-            },
+            "algo": ALGO_CONFIG,
+            "model": MODEL_CONFIG,
+            "replay": REPLAY_CONFIG,
         }
     )
 
@@ -133,7 +150,6 @@ class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
 
     def __init__(self, **kwargs: Any) -> None:
         self.algo = kwargs["learner_config"].algo
-        _check(self.algo)
         self.num_critics = 2 if self.algo.twin else 1
         super().__init__(**kwargs)
         self.target_policy = TargetNetwork(self.policy, mode="soft", tau=self.algo.tau)
@@ -190,13 +206,3 @@ class DDPG(Algorithm):
     session_config = SESSION_CONFIG
     actions = ("continuous",)
     bounded = True
-
-
-def _check(algo: Config) -> None:
-    """Raises ConfigError for an invalid number."""
-    where = "learner_config.algo"
-    if algo.policy_delay < 1:
-        raise ConfigError(f"{where}.policy_delay is {algo.policy_delay}, expected 1 or more")
-    for key in ("target_noise", "target_noise_clip", "max_grad_norm"):
-        if algo[key] < 0:
-            raise ConfigError(f"{where}.{key} is {algo[key]}, below 0")

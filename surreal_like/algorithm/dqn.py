@@ -8,7 +8,7 @@ et al. 2017 (categorical); Dabney et al. 2018 (quantile); Fortunato et al. 2018 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from session.config import Config
+from session.config.key import FROM_0, SHARE, Key, section
 from session.errors import ConfigError
 from surreal_like.agent.base import Agent, AgentMode, Progress
 from surreal_like.algorithm.base import Algorithm
@@ -49,17 +50,25 @@ Losses = tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]
 
 
 # The keys of `learner_config.algo` for exploration.
-EPSILON_CONFIG: Mapping[str, Any] = MappingProxyType(
+EPSILON_CONFIG = Config(
     {
-        # Share of random actions while training: a schedule.
-        "epsilon": dict(SCHEDULE_CONFIG),
-        # Reduces exploration from agent to agent: epsilon ** (1 + alpha i / (N - 1)).
-        "epsilon_alpha": 0.0,
-        # That N; an agent i >= N explores as agent i modulo N; 0: number of agents at the
-        # launch.
-        "epsilon_agents": 0,
-        # Share of random actions in the mode eval_stochastic.
-        "eval_epsilon": 0.01,
+        "epsilon": section(
+            "Share of random actions while training: a schedule.", SCHEDULE_CONFIG, within=SHARE
+        ),
+        "epsilon_alpha": Key(
+            0.0,
+            "Reduces exploration from agent to agent: epsilon ** (1 + alpha i / (N - 1)).",
+            within=FROM_0,
+        ),
+        "epsilon_agents": Key(
+            0,
+            "That N; an agent i >= N explores as agent i modulo N; 0: number of agents at the "
+            "launch.",
+            within=FROM_0,
+        ),
+        "eval_epsilon": Key(
+            0.01, "Share of random actions in the mode eval_stochastic.", within=SHARE
+        ),
     }
 )
 
@@ -69,25 +78,30 @@ def default_config() -> Config:
     return Config(
         {
             "algo": {
-                # Number of rewards summed before the bootstrap value [steps].
                 "n_step": 3,
-                # Learn distributions of values instead of their means.
-                "distribution": dict(DISTRIBUTION_CONFIG),
-                # Split Q into the value of the state and the advantages of the actions.
-                "dueling": False,
-                # The loss is linear beyond this TD error; 0: squared everywhere.
-                "huber_kappa": 1.0,
-                **Q_LEARNER_CONFIG,
-                **EPSILON_CONFIG,
-            },
+                "distribution": section(
+                    "Learn distributions of values instead of their means.", DISTRIBUTION_CONFIG
+                ),
+                "dueling": Key(
+                    False, "Split Q into the value of the state and the advantages of the actions."
+                ),
+                "huber_kappa": Key(
+                    1.0,
+                    "The loss is linear beyond this TD error; 0: squared everywhere.",
+                    within=FROM_0,
+                ),
+            }
+            | Q_LEARNER_CONFIG
+            | EPSILON_CONFIG,
             "replay": {
-                # Size of one batch of the learner [rows].
                 "batch_size": 128,
-                # Average number of times that each row is sampled; a quarter of the batch size: one
-                # update every four steps, as in the paper.
-                "samples_per_insert": 32.0,
+                "samples_per_insert": Key(
+                    32.0,
+                    "Average number of times that each row is sampled; a quarter of the batch "
+                    "size: one update every four steps, as in the paper.",
+                ),
             },
-            "model": dict(Q_NETWORK_CONFIG),
+            "model": Q_NETWORK_CONFIG,
         }
     )
 
@@ -193,8 +207,6 @@ class DQNLearner(QLearner[QNetwork]):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         algo = self.learner_config.algo
-        if algo.huber_kappa < 0:
-            raise ConfigError(f"learner_config.algo.huber_kappa is {algo.huber_kappa}, below 0")
         self.huber_kappa: float = algo.huber_kappa
         self.kappa: float = algo.distribution.kappa
         kinds = {"none": self.error, "categorical": self.divergence, "quantile": self.quantiles}

@@ -6,12 +6,10 @@ Architectures. Losses are means over rows, not sums as in the paper: step sizes 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from session.config import Config
-from session.errors import ConfigError
+from session.config.key import ABOVE_0, FROM_0, SHARE, Key, section
 from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.on_policy import (
@@ -29,43 +27,74 @@ from surreal_like.loss.value import squared_loss
 from surreal_like.loss.vtrace import VTrace, vtrace
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG
 
+# Defaults of `learner_config.algo`.
+_ALGO_CONFIG = Config(
+    {
+        "vtrace_lambda": Key(
+            1.0,
+            "Mixes n-step returns as TD(lambda) does: 1 is V-trace as published.",
+            within=SHARE,
+        ),
+        "clip_c": Key(
+            1.0,
+            "Upper bound of the weights c, which set how far corrections propagate backwards.",
+            within=ABOVE_0,
+        ),
+        "clip_rho": Key(
+            1.0,
+            "Upper bound of the weights rho, which set the fixed point of the values; 0: none.",
+            within=FROM_0,
+        ),
+        "clip_pg_rho": Key(
+            1.0,
+            "Upper bound of the weights of the policy gradient; 0: none.",
+            within=FROM_0,
+        ),
+        "value_weight": Key(0.5, "Weight of the value loss.", within=FROM_0),
+        "entropy": section(
+            "Weight of the entropy: a schedule.",
+            SCHEDULE_CONFIG | {"kind": "constant", "start": 0.01, "end": 0.0},
+            within=FROM_0,
+        ),
+        "learning_rate": section(
+            "Step size: a schedule.",
+            SCHEDULE_CONFIG | {"kind": "constant", "start": 1e-3, "end": 0.0},
+            within=FROM_0,
+        ),
+        "optimizer": section(
+            "Optimizer of the network.",
+            {
+                "rule": Key(
+                    "adam",
+                    "adam, or rmsprop_tf: RMSProp as TensorFlow 1 computes it.",
+                    one_of=("adam", "rmsprop_tf"),
+                ),
+                "epsilon": Key(
+                    1e-5,
+                    "adam adds it to the root, rmsprop_tf inside the root; the paper uses "
+                    "0.1 there.",
+                    within=FROM_0,
+                ),
+            },
+        ),
+        "max_grad_norm": Key(
+            1.0,
+            "Gradients with a larger norm are scaled to this norm; 0: never.",
+            within=FROM_0,
+        ),
+    }
+)
+
 
 def default_config() -> Config:
     """Returns the defaults that agent and learner add to `learner_config`."""
     return Config(
         {
-            "algo": {
-                # Mixes n-step returns as TD(lambda) does: 1 is V-trace as published.
-                "vtrace_lambda": 1.0,
-                # Upper bound of the weights c, which set how far corrections propagate backwards.
-                "clip_c": 1.0,
-                # Upper bound of the weights rho, which set the fixed point of the values; 0: none.
-                "clip_rho": 1.0,
-                # Upper bound of the weights of the policy gradient; 0: none.
-                "clip_pg_rho": 1.0,
-                # Weight of the value loss.
-                "value_weight": 0.5,
-                # Weight of the entropy: a schedule.
-                "entropy": {**SCHEDULE_CONFIG, "kind": "constant", "start": 0.01, "end": 0.0},
-                # Step size: a schedule.
-                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
-                # Optimizer of the network.
-                "optimizer": {
-                    # adam, or rmsprop_tf: RMSProp as TensorFlow 1 computes it.
-                    "rule": "adam",
-                    # adam adds it to the root, rmsprop_tf inside the root; the paper uses 0.1
-                    # there.
-                    "epsilon": 1e-5,
-                },
-                # Gradients with a larger norm are scaled to this norm; 0: never.
-                "max_grad_norm": 1.0,
-            },
-            "model": {
-                **ACTOR_CRITIC_CONFIG,
-                "shared": True,
-            },
-            "replay": {**REPLAY_CONFIG, "evict_rule": {"max_version_lag": 0}},
-            "parameter_publish": dict(PUBLISH_CONFIG),
+            "algo": _ALGO_CONFIG,
+            "model": ACTOR_CRITIC_CONFIG | {"shared": True},
+            "replay": REPLAY_CONFIG
+            | {"evict_rule": REPLAY_CONFIG.evict_rule | {"max_version_lag": 0}},
+            "parameter_publish": PUBLISH_CONFIG,
         }
     )
 
@@ -80,10 +109,6 @@ class ImpalaAgent(ActorAgent):
 
 class ImpalaLearner(ActorCriticLearner):
     """Follows the policy gradient on V-trace advantages; moves values towards V-trace targets."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        _check(kwargs["learner_config"].algo)
-        super().__init__(**kwargs)
 
     def loss(self, batch: Batch) -> Loss:
         """Returns the loss of a batch of unrolls."""
@@ -146,15 +171,3 @@ class Impala(Algorithm):
     agent = ImpalaAgent
     learner = ImpalaLearner
     replay = "FIFOReplay"
-
-
-def _check(algo: Config) -> None:
-    """Raises ConfigError for an invalid number."""
-    where = "learner_config.algo"
-    if not 0 <= algo.vtrace_lambda <= 1:
-        raise ConfigError(f"{where}.vtrace_lambda is {algo.vtrace_lambda}, expected 0 to 1")
-    if algo.clip_c <= 0:
-        raise ConfigError(f"{where}.clip_c is {algo.clip_c}, expected more than 0")
-    for key in ("clip_rho", "clip_pg_rho", "value_weight", "max_grad_norm"):
-        if algo[key] < 0:
-            raise ConfigError(f"{where}.{key} is {algo[key]}, below 0")

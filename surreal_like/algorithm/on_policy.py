@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from session.config import Config
+from session.config.key import FROM_0, Key, section
 from session.errors import ConfigError
 from surreal_like.agent.actor import make_network
 from surreal_like.data.batch import Batch
@@ -32,33 +32,45 @@ from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import ScaledValueHead
 
 # Defaults of `learner_config.algo`.
-ALGO_CONFIG: Mapping[str, Any] = MappingProxyType(
+ALGO_CONFIG = Config(
     {
-        # Step size of Adam: a schedule.
-        "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
-        # Weight of the entropy: a schedule.
-        "entropy": {**SCHEDULE_CONFIG, "kind": "constant", "start": 0.0, "end": 0.0},
-        # Added to the root of Adam's second moment.
-        "adam_epsilon": 1e-5,
-        # Gradients with a larger norm are scaled to this norm; 0: never.
-        "max_grad_norm": 0.5,
+        "learning_rate": section(
+            "Step size of Adam: a schedule.",
+            SCHEDULE_CONFIG | {"kind": "constant", "start": 1e-3, "end": 0.0},
+            within=FROM_0,
+        ),
+        "entropy": section(
+            "Weight of the entropy: a schedule.",
+            SCHEDULE_CONFIG | {"kind": "constant", "start": 0.0, "end": 0.0},
+            within=FROM_0,
+        ),
+        "adam_epsilon": Key(1e-5, "Added to the root of Adam's second moment.", within=FROM_0),
+        "max_grad_norm": Key(
+            0.5, "Gradients with a larger norm are scaled to this norm; 0: never.", within=FROM_0
+        ),
     }
 )
 # Defaults of `learner_config.replay`.
-REPLAY_CONFIG: Mapping[str, Any] = MappingProxyType(
+REPLAY_CONFIG = Config(
     {
-        # Streams per batch: whole unrolls of sender.flush_iteration steps [streams].
-        "batch_size": 16,
-        # Rows waiting for the learner, all shards together, before agents wait [rows].
-        "capacity": 10_000,
-        # Unrolls of parameters with a larger lag are dropped [versions]; 0: none.
-        "evict_rule": {"max_version_lag": 8},
+        "batch_size": Key(
+            16, "Streams per batch: whole unrolls of sender.flush_iteration steps.", unit="streams"
+        ),
+        "capacity": Key(
+            10_000,
+            "Rows waiting for the learner, all shards together, before agents wait.",
+            unit="rows",
+        ),
+        "evict_rule": {
+            "max_version_lag": Key(
+                8, "Unrolls of parameters with a larger lag are dropped; 0: none.", unit="versions"
+            )
+        },
     }
 )
 # Defaults of `learner_config.parameter_publish`.
-PUBLISH_CONFIG: Mapping[str, Any] = MappingProxyType(
+PUBLISH_CONFIG = Config(
     {
-        # Shortest time between two publications [seconds].
         "min_publish_interval": 0.0,
     }
 )

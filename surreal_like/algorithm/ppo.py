@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from session.config import Config
+from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE, Key, section
 from session.errors import ConfigError
 from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
@@ -48,44 +49,69 @@ from surreal_like.loss.policy import (
 from surreal_like.loss.value import clipped_value_loss, squared_loss
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG
 
+# Defaults of `learner_config.algo`.
+_ALGO_CONFIG = ALGO_CONFIG | {
+    "gae_lambda": Key(
+        0.95,
+        "Bias against variance of advantages: 0 relies on the values, 1 on the rewards.",
+        within=SHARE,
+    ),
+    "clip": Key(
+        0.2,
+        "Probability ratios beyond 1 +- this get no gradient; 0: no clip.",
+        within=FROM_0,
+    ),
+    "value_clip": Key(
+        0.0,
+        "Values moved further than this in one batch get no gradient; 0: no limit. "
+        "With model.normalize_values in units of the deviation.",
+        within=FROM_0,
+    ),
+    "value_weight": Key(0.5, "Weight of the value loss.", within=FROM_0),
+    "kl": section(
+        "Penalty on the divergence from the policy that acted.",
+        {
+            "coefficient": Key(
+                0.0,
+                "Weight in the first batch, adapted afterwards; 0: no penalty.",
+                within=FROM_0,
+            ),
+            "target": Key(
+                0.01,
+                "Divergence that the adaptation of the weight aims at.",
+                unit="nats",
+                within=ABOVE_0,
+            ),
+            "stop": Key(
+                0.0,
+                "Ends the passes over a batch above this divergence; 0: all passes.",
+                unit="nats",
+                within=FROM_0,
+            ),
+        },
+    ),
+    "num_sgd_iter": Key(4, "Passes over each batch.", within=FROM_1),
+    "minibatches": Key(4, "Minibatches per pass; each makes one update.", within=FROM_1),
+    "normalize_advantages": Key(
+        True,
+        "Normalize the advantages of each batch to mean 0 and standard deviation 1.",
+    ),
+    "learning_rate": SCHEDULE_CONFIG | {"kind": "constant", "start": 3e-4, "end": 0.0},
+    "adaptive_learning_rate": section(
+        "Adapts a constant step size to the divergence of the last pass over each batch.",
+        ADAPTIVE_STEP_CONFIG,
+    ),
+}
+
 
 def default_config() -> Config:
     """Returns the defaults that agent and learner add to `learner_config`."""
     return Config(
         {
-            "algo": {
-                **ALGO_CONFIG,
-                # Bias against variance of advantages: 0 relies on the values, 1 on the rewards.
-                "gae_lambda": 0.95,
-                # Probability ratios beyond 1 +- this get no gradient; 0: no clip.
-                "clip": 0.2,
-                # Values moved further than this in one batch get no gradient; 0: no limit. With
-                # model.normalize_values in units of the deviation.
-                "value_clip": 0.0,
-                # Weight of the value loss.
-                "value_weight": 0.5,
-                # Penalty on the divergence from the policy that acted.
-                "kl": {
-                    # Weight in the first batch, adapted afterwards; 0: no penalty.
-                    "coefficient": 0.0,
-                    # Divergence that the adaptation of the weight aims at [nats].
-                    "target": 0.01,
-                    # Ends the passes over a batch above this divergence [nats]; 0: all passes.
-                    "stop": 0.0,
-                },
-                # Passes over each batch.
-                "num_sgd_iter": 4,
-                # Minibatches per pass; each makes one update.
-                "minibatches": 4,
-                # Normalize the advantages of each batch to mean 0 and standard deviation 1.
-                "normalize_advantages": True,
-                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 3e-4, "end": 0.0},
-                # Adapts a constant step size to the divergence of the last pass over each batch.
-                "adaptive_learning_rate": dict(ADAPTIVE_STEP_CONFIG),
-            },
-            "model": dict(ACTOR_CRITIC_CONFIG),
-            "replay": dict(REPLAY_CONFIG),
-            "parameter_publish": dict(PUBLISH_CONFIG),
+            "algo": _ALGO_CONFIG,
+            "model": ACTOR_CRITIC_CONFIG,
+            "replay": REPLAY_CONFIG,
+            "parameter_publish": PUBLISH_CONFIG,
         }
     )
 
@@ -197,32 +223,16 @@ class PPO(Algorithm):
 
 
 def _check(algo: Config) -> None:
-    """Raises ConfigError for an invalid number."""
+    """Raises ConfigError for settings that do not fit each other."""
     where = "learner_config.algo"
-    for key in ("num_sgd_iter", "minibatches"):
-        if algo[key] < 1:
-            raise ConfigError(f"{where}.{key} is {algo[key]}, expected 1 or more")
-    for key in ("clip", "value_clip", "value_weight", "max_grad_norm"):
-        if algo[key] < 0:
-            raise ConfigError(f"{where}.{key} is {algo[key]}, below 0")
-    if not 0 <= algo.gae_lambda <= 1:
-        raise ConfigError(f"{where}.gae_lambda is {algo.gae_lambda}, expected 0 to 1")
-    for key in ("coefficient", "stop"):
-        if algo.kl[key] < 0:
-            raise ConfigError(f"{where}.kl.{key} is {algo.kl[key]}, below 0")
-    adaptive = algo.adaptive_learning_rate
-    if adaptive.kl < 0:
-        raise ConfigError(f"{where}.adaptive_learning_rate.kl is {adaptive.kl}, below 0")
-    if not 0 < adaptive.low <= adaptive.high:
+    adaptive, rate = algo.adaptive_learning_rate, algo.learning_rate
+    if adaptive.low > adaptive.high:
         raise ConfigError(
             f"{where}.adaptive_learning_rate has low {adaptive.low} and high {adaptive.high}, "
             "expected 0 < low <= high"
         )
-    rate = algo.learning_rate
     if adaptive.kl and isinstance(rate, Mapping) and rate["kind"] != "constant":
         raise ConfigError(
             f"{where}.adaptive_learning_rate.kl is {adaptive.kl}, but {where}.learning_rate is "
             f"{rate['kind']}: set its kind to constant, or kl to 0"
         )
-    if algo.kl.target <= 0:
-        raise ConfigError(f"{where}.kl.target is {algo.kl.target}, expected more than 0")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from session.config import Config
+from session.config.key import FROM_0, FROM_1, SHARE_ABOVE_0, Key, section
 from surreal_like.dataflow import (
     Flow,
     learn_moments,
@@ -22,31 +22,35 @@ from surreal_like.network.module import Module
 from surreal_like.network.q_network import QNetwork
 
 # The keys of `learner_config.algo.target`.
-TARGET_CONFIG: Mapping[str, Any] = MappingProxyType(
+TARGET_CONFIG = Config(
     {
-        # hard: a copy every `period` updates; soft: moves by the share `tau` at each
-        # update.
-        "mode": "hard",
-        # Of a hard target [updates].
-        "period": 100,
-        # Of a soft target.
-        "tau": 0.005,
+        "mode": Key(
+            "hard",
+            "hard: a copy every `period` updates; soft: moves by the share `tau` at each update.",
+            one_of=("hard", "soft"),
+        ),
+        "period": Key(100, "Of a hard target.", unit="updates", within=FROM_1),
+        "tau": Key(0.005, "Of a soft target.", within=SHARE_ABOVE_0),
     }
 )
 
 # The keys of `learner_config.algo` for a QLearner.
-Q_LEARNER_CONFIG: Mapping[str, Any] = MappingProxyType(
+Q_LEARNER_CONFIG = Config(
     {
-        # Choose the next action with the online network, value it with the target network.
-        "double": True,
-        # Step size of Adam: a schedule.
-        "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
-        # Added to the root of Adam's second moment.
-        "adam_epsilon": 1e-8,
-        # Gradients with a larger norm are scaled to this norm; 0: never.
-        "max_grad_norm": 10.0,
-        # Updates of the target network from the online network.
-        "target": dict(TARGET_CONFIG),
+        "double": Key(
+            True,
+            "Choose the next action with the online network, value it with the target network.",
+        ),
+        "learning_rate": section(
+            "Step size of Adam: a schedule.",
+            SCHEDULE_CONFIG | {"kind": "constant", "start": 1e-3, "end": 0.0},
+            within=FROM_0,
+        ),
+        "adam_epsilon": Key(1e-8, "Added to the root of Adam's second moment.", within=FROM_0),
+        "max_grad_norm": Key(
+            10.0, "Gradients with a larger norm are scaled to this norm; 0: never.", within=FROM_0
+        ),
+        "target": section("Updates of the target network from the online network.", TARGET_CONFIG),
     }
 )
 

@@ -13,7 +13,7 @@ import torch
 
 from session import nest
 from session.config import Config
-from session.errors import ConfigError
+from session.config.key import FROM_0, Key
 from surreal_like.agent.base import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.dqn import DQN, EPSILON_CONFIG, DQNAgent
@@ -39,25 +39,33 @@ def default_config() -> Config:
     return Config(
         {
             "algo": {
-                # Number of rewards summed before the bootstrap value, fewer at the end of a
-                # sequence [steps].
-                "n_step": 5,
-                # Split Q into the value of the state and the advantages of the actions.
-                "dueling": True,
-                # Learn sign(x) (sqrt(|x| + 1) - 1) + rescale x instead of values x; 0: values.
-                "rescale": 1e-3,
-                **Q_LEARNER_CONFIG,
-                **EPSILON_CONFIG,
-            },
+                "n_step": Key(
+                    5,
+                    "Number of rewards summed before the bootstrap value, fewer at the end of a "
+                    "sequence.",
+                    unit="steps",
+                ),
+                "dueling": Key(
+                    True, "Split Q into the value of the state and the advantages of the actions."
+                ),
+                "rescale": Key(
+                    1e-3,
+                    "Learn sign(x) (sqrt(|x| + 1) - 1) + rescale x instead of values x; 0: values.",
+                    within=FROM_0,
+                ),
+            }
+            | Q_LEARNER_CONFIG
+            | EPSILON_CONFIG,
             "replay": {
-                # Size of one batch of the learner [sequences].
-                "batch_size": 32,
-                # Sequences that can be sampled before sampling begins [sequences].
-                "min_size": 100,
-                # Average number of times that each sequence is sampled.
-                "samples_per_insert": 4.0,
+                "batch_size": Key(32, "Size of one batch of the learner.", unit="sequences"),
+                "min_size": Key(
+                    100, "Sequences that can be sampled before sampling begins.", unit="sequences"
+                ),
+                "samples_per_insert": Key(
+                    4.0, "Average number of times that each sequence is sampled."
+                ),
             },
-            "model": dict(RECURRENT_Q_CONFIG),
+            "model": RECURRENT_Q_CONFIG,
         }
     )
 
@@ -109,8 +117,6 @@ class R2D2Learner(QLearner[RecurrentQNetwork]):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         algo = self.learner_config.algo
-        if algo.rescale < 0:
-            raise ConfigError(f"learner_config.algo.rescale is {algo.rescale}, below 0")
         self.n_step: int = algo.n_step
         self.rescale: float = algo.rescale
         self.burn_in: int = self.learner_config.replay.sequence.burn_in

@@ -15,10 +15,15 @@ import torch
 from torch import nn
 
 from session.config import Config
-from session.errors import ConfigError
+from session.config.key import ABOVE_0, FROM_0, SHARE_ABOVE_0, Key, section
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.algorithm.base import Algorithm
-from surreal_like.algorithm.continuous import SESSION_CONFIG, ContinuousLearner
+from surreal_like.algorithm.continuous import (
+    MODEL_CONFIG,
+    REPLAY_CONFIG,
+    SESSION_CONFIG,
+    ContinuousLearner,
+)
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import (
     Flow,
@@ -34,7 +39,6 @@ from surreal_like.learner.target import TargetNetwork
 from surreal_like.loss.policy import soft_policy_loss, soft_value, temperature_loss
 from surreal_like.loss.value import td_target
 from surreal_like.network.continuous import ActionScale, SquashedPolicy
-from surreal_like.network.torso import TORSO_CONFIG
 
 
 def default_config() -> Config:
@@ -42,42 +46,52 @@ def default_config() -> Config:
     return Config(
         {
             "algo": {
-                # Step size of Adam for the policy: a schedule.
-                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
-                # The same for the critics.
-                "critic_learning_rate": {
-                    **SCHEDULE_CONFIG,
-                    "kind": "constant",
-                    "start": 1e-3,
-                    "end": 0.0,
-                },
-                # Gradients with a larger norm are scaled to this norm; 0: never.
-                "max_grad_norm": 0.0,
-                # Weight of the entropy against the reward.
-                "temperature": {
-                    # Initial weight.
-                    "start": 1.0,
-                    # Step size of Adam for its logarithm; 0: the weight is fixed.
-                    "learning_rate": 1e-3,
-                    # Target of the policy's entropy [nats]; None: minus the size of actions.
-                    "target_entropy": None,
-                },
-                # Share by which the target critics move towards the trained ones at each update.
-                "tau": 0.01,
-                # Agents take random actions until this point of the run [environment steps].
-                "random_steps": 1000,
+                "learning_rate": section(
+                    "Step size of Adam for the policy: a schedule.",
+                    SCHEDULE_CONFIG | {"kind": "constant", "start": 1e-3, "end": 0.0},
+                    within=FROM_0,
+                ),
+                "critic_learning_rate": section(
+                    "The same for the critics.",
+                    SCHEDULE_CONFIG | {"kind": "constant", "start": 1e-3, "end": 0.0},
+                    within=FROM_0,
+                ),
+                "max_grad_norm": Key(
+                    0.0,
+                    "Gradients with a larger norm are scaled to this norm; 0: never.",
+                    within=FROM_0,
+                ),
+                "temperature": section(
+                    "Weight of the entropy against the reward.",
+                    {
+                        "start": Key(1.0, "Initial weight.", within=ABOVE_0),
+                        "learning_rate": Key(
+                            1e-3,
+                            "Step size of Adam for its logarithm; 0: the weight is fixed.",
+                            within=FROM_0,
+                        ),
+                        "target_entropy": Key(
+                            None,
+                            "Target of the policy's entropy; None: minus the size of actions.",
+                            unit="nats",
+                        ),
+                    },
+                ),
+                "tau": Key(
+                    0.01,
+                    "Share by which the target critics move towards the trained ones at each "
+                    "update.",
+                    within=SHARE_ABOVE_0,
+                ),
+                "random_steps": Key(
+                    1000,
+                    "Agents take random actions until this point of the run.",
+                    unit="environment steps",
+                    within=FROM_0,
+                ),
             },
-            "model": {
-                **TORSO_CONFIG,
-                # Widths of the fully connected layers.
-                "hidden_sizes": [128, 128],
-            },
-            "replay": {
-                # Size of one batch of the learner [rows].
-                "batch_size": 128,
-                # Average times that a row is sampled; equal to batch_size: one update per step.
-                "samples_per_insert": 128.0,
-            },
+            "model": MODEL_CONFIG,
+            "replay": REPLAY_CONFIG,
         }
     )
 
@@ -121,10 +135,6 @@ class Temperature(nn.Module):
 
     def __init__(self, start: float) -> None:
         super().__init__()
-        if not start > 0:
-            raise ConfigError(
-                f"learner_config.algo.temperature.start is {start}, expected more than 0"
-            )
         self.log = nn.Parameter(torch.tensor(math.log(start)))
 
     @property

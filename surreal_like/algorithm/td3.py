@@ -7,34 +7,17 @@ from __future__ import annotations
 
 from session.config import Config
 from surreal_like.algorithm.base import Algorithm
-from surreal_like.algorithm.continuous import SESSION_CONFIG
+from surreal_like.algorithm.continuous import MODEL_CONFIG, REPLAY_CONFIG, SESSION_CONFIG
 from surreal_like.algorithm.ddpg import ALGO_CONFIG, DDPGAgent, DDPGLearner
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.network.torso import TORSO_CONFIG
 
 
 def default_config() -> Config:
     """Returns the defaults that agent and learner add to `learner_config`."""
     return Config(
         {
-            "algo": {
-                **ALGO_CONFIG,
-                "learning_rate": {**SCHEDULE_CONFIG, "kind": "constant", "start": 1e-3, "end": 0.0},
-                "twin": True,
-                "policy_delay": 2,
-                "target_noise": 0.2,
-            },
-            "model": {
-                **TORSO_CONFIG,
-                # Widths of the fully connected layers.
-                "hidden_sizes": [128, 128],
-            },
-            "replay": {
-                # Size of one batch of the learner [rows].
-                "batch_size": 128,
-                # Average times that a row is sampled; equal to batch_size: one update per step.
-                "samples_per_insert": 128.0,
-            },
+            "algo": ALGO_CONFIG | {"twin": True, "policy_delay": 2, "target_noise": 0.2},
+            "model": MODEL_CONFIG,
+            "replay": REPLAY_CONFIG,
         }
     )
 

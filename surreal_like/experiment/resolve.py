@@ -22,9 +22,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from session.config.config import Config, apply_overrides, check_resolved
-from session.config.constraints import check_ranges
-from session.config.defaults import BASE_CONFIG, check_choices
+from session.config.config import Config, apply_overrides, check_resolved, keys_of
+from session.config.constraints import check_values
+from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves, paths
 from session.config.named_code import folders_of, in_snapshot, named_places
 from session.config.sections import SECTIONS, sections_of
@@ -122,8 +122,7 @@ def _check_without_algorithm(user: Config) -> None:
     """Rejects settings that are invalid for any algorithm, before anything slow begins."""
     known = Config({key: user[key] for key in ("env_config", "session_config")})
     wanted = Config({key: BASE_CONFIG[key] for key in known})
-    check_choices(known.extend(wanted, strict=True))
-    check_ranges(known)
+    check_values(known.extend(wanted, strict=True), keys_of(BASE_CONFIG))
     _check_stop(known.session_config)
     _check_modes(known.session_config.evaluator)
     _check_parts(known.session_config)
@@ -171,8 +170,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     sys.path.extend(path for path in folders if path not in sys.path)
     default = defaults(user.algorithm).extend(BASE_CONFIG, abstract=True)
     config = extended(user, default)
-    check_choices(config)
-    check_ranges(config)
+    check_values(config, keys_of(default))
     check_resolved(config)
     env = config.env_config
     reward_bounds(env)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from session.config import Config
-from session.errors import ConfigError
 from session.launchers.fork_client import Preload
 from session.process.component import Component, Resources, Restart, Topology
 
@@ -37,17 +36,9 @@ def make_topology(config: Config) -> Topology:
     Args:
         config: the resolved experiment; ``session_config`` and ``learner_config.replay`` determine
             the number of processes of each kind.
-
-    Raises:
-        ConfigError: an invalid number of processes.
     """
     session = config.session_config
-    _at_least(0, "session_config.agent.num", session.agent.num)
-    _at_least(0, "session_config.gateway.num", session.gateway.num)
-    _at_least(0, "session_config.evaluator.num", session.evaluator.num)
-    replay_shards = config.learner_config.replay.replay_shards
-    _at_least(1, "learner_config.replay.replay_shards", replay_shards)
-    shards = range(replay_shards)
+    shards = range(config.learner_config.replay.replay_shards)
     # Endpoint of join requests from other machines; without keys it could not reject strangers.
     join = (_JOIN,) if session.launcher.host and not session.security.insecure else ()
     components = [*_telemetry_servers(), *_servers(shards, join), *_clients(config, shards)]
@@ -56,11 +47,6 @@ def make_topology(config: Config) -> Topology:
         replace(each, restart=restart, resources=Resources(**session.resources[each.kind]))
         for each in components
     )
-
-
-def _at_least(least: int, key: str, number: int) -> None:
-    if number < least:
-        raise ConfigError(f"{key} is {number}, expected {least} or more")
 
 
 def _telemetry_servers() -> Iterator[Component]:

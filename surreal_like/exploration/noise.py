@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from session.errors import ConfigError
+from session.config import Config
+from session.config.key import FROM_0, SHARE_ABOVE_0, Key
 
 KINDS = ("gaussian", "ou")
 
-NOISE_CONFIG: Mapping[str, Any] = MappingProxyType(
+NOISE_CONFIG = Config(
     {
-        # gaussian: independent at each step; ou: Ornstein-Uhlenbeck process, correlated.
-        "kind": "gaussian",
-        # Standard deviation of agent 0's noise per step [half widths of the action's bounds].
-        "sigma": 0.1,
-        # The same for the last agent; interpolated for agents between; 0: as agent 0.
-        "last_sigma": 0.0,
-        # Of ou: rate of return to 0 [share per step].
-        "theta": 0.15,
+        "kind": Key(
+            "gaussian",
+            "gaussian: independent at each step; ou: Ornstein-Uhlenbeck process, correlated.",
+            one_of=KINDS,
+        ),
+        "sigma": Key(
+            0.1,
+            "Standard deviation of agent 0's noise per step.",
+            unit="half widths of the action's bounds",
+            within=FROM_0,
+        ),
+        "last_sigma": Key(
+            0.0,
+            "The same for the last agent; interpolated for agents between; 0: as agent 0.",
+            within=FROM_0,
+        ),
+        "theta": Key(
+            0.15, "Of ou: rate of return to 0.", unit="share per step", within=SHARE_ABOVE_0
+        ),
     }
 )
 
@@ -48,30 +59,9 @@ class Noise:
     Args:
         config: the keys of `NOISE_CONFIG`.
         agent_id, num_agents: determine the standard deviation.
-
-    Raises:
-        ConfigError: an unknown kind, or a number out of range.
     """
 
-    def __init__(
-        self,
-        config: Mapping[str, Any],
-        *,
-        agent_id: int,
-        num_agents: int,
-        where: str = "learner_config.algo.noise",
-    ) -> None:
-        if config["kind"] not in KINDS:
-            raise ConfigError(
-                f"{where}.kind is {config['kind']!r}, expected one of {', '.join(KINDS)}"
-            )
-        if config["sigma"] < 0 or config["last_sigma"] < 0:
-            raise ConfigError(
-                f"{where} has sigma {config['sigma']} and last_sigma {config['last_sigma']}, "
-                "expected 0 or more"
-            )
-        if not 0 < config["theta"] <= 1:
-            raise ConfigError(f"{where}.theta is {config['theta']}, expected above 0, at most 1")
+    def __init__(self, config: Mapping[str, Any], *, agent_id: int, num_agents: int) -> None:
         self.sigma = agent_sigma(config["sigma"], config["last_sigma"], agent_id, num_agents)
         self._theta: float = config["theta"]
         self._remembers = config["kind"] == "ou"

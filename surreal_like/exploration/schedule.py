@@ -12,29 +12,32 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, Protocol
 
+from session.config import Config
+from session.config.key import FROM_1, Key
 from session.errors import ConfigError
 
 KINDS = ("constant", "linear", "exponential", "piecewise")
 CLOCKS = ("env_steps", "iterations")
 
 # Keys that a kind does not need are ignored, so that a user can change only `kind`.
-SCHEDULE_CONFIG: Mapping[str, Any] = MappingProxyType(
+SCHEDULE_CONFIG = Config(
     {
-        # constant, linear, exponential (equal ratios), or piecewise (linear between points).
-        "kind": "linear",
-        # Counter that drives it, over the whole run: env_steps, or iterations (updates).
-        "by": "env_steps",
-        # Value at the beginning; of a constant always.
-        "start": 1.0,
-        # Value after `steps`, and from then on.
-        "end": 0.05,
-        # Duration from start to end, in units of `by`.
-        "steps": 10_000,
-        # Of piecewise: [[step, value], ...], steps rising.
-        "points": [],
+        "kind": Key(
+            "linear",
+            "constant, linear, exponential (equal ratios), or piecewise (linear between points).",
+            one_of=KINDS,
+        ),
+        "by": Key(
+            "env_steps",
+            "Counter that drives it, over the whole run: env_steps, or iterations (updates).",
+            one_of=CLOCKS,
+        ),
+        "start": Key(1.0, "Value at the beginning; of a constant always."),
+        "end": Key(0.05, "Value after `steps`, and from then on."),
+        "steps": Key(10_000, "Duration from start to end, in units of `by`.", within=FROM_1),
+        "points": Key([], "Of piecewise: [[step, value], ...], steps rising."),
     }
 )
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from session.config import Config
-from session.config.config import apply_overrides
-from session.config.constraints import check_ranges
-from session.config.defaults import check_choices
+from session.config.config import apply_overrides, keys_of
+from session.config.constraints import check_values
+from session.config.defaults import BASE_CONFIG
 from session.errors import ConfigError
 from session.folder import RunFolder
 from session.process.clock import Clock, WallClock
@@ -175,7 +175,6 @@ def _with_settings(config: Config, settings: Sequence[str]) -> Config:
     config = config.copy()
     session = config.session_config
     session.gateway = given.session_config.gateway.extend(session.gateway, strict=True)
-    check_choices(config)
-    check_ranges(config)
+    check_values(config, keys_of(BASE_CONFIG))
     check_address(session.gateway, insecure=session.security.insecure)
     return config

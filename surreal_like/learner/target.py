@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import torch
 
+from session.config import Config
+from session.config.key import ABOVE_0, FROM_0, Key
 from session.errors import ConfigError
 from surreal_like.exploration.schedule import Progress
 from surreal_like.network.head import ScaledValueHead
@@ -117,15 +118,17 @@ class ValueScale:
 _FACTOR = 1.5
 
 # The keys of `learner_config.algo.adaptive_learning_rate`.
-ADAPTIVE_STEP_CONFIG: Mapping[str, Any] = MappingProxyType(
+ADAPTIVE_STEP_CONFIG = Config(
     {
-        # Above twice this divergence the step size falls by a factor 1.5, below half of it it rises
-        # by 1.5 [nats]; 0: the step size is not adapted.
-        "kl": 0.0,
-        # The smallest step size.
-        "low": 1e-6,
-        # The largest step size.
-        "high": 1e-2,
+        "kl": Key(
+            0.0,
+            "Above twice this divergence the step size falls by a factor 1.5, below half of it it "
+            "rises by 1.5; 0: the step size is not adapted.",
+            unit="nats",
+            within=FROM_0,
+        ),
+        "low": Key(1e-6, "The smallest step size.", within=ABOVE_0),
+        "high": Key(1e-2, "The largest step size.", within=ABOVE_0),
     }
 )
 

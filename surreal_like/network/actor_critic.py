@@ -4,43 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import nn
 
 from session import nest
+from session.config.key import FROM_1, Key
 from surreal_like.network.distribution import Distribution
-from surreal_like.network.head import ScaledValueHead, ValueHead, make_policy_head
+from surreal_like.network.head import POLICIES, ScaledValueHead, ValueHead, make_policy_head
 from surreal_like.network.module import ObsModule
 from surreal_like.network.recurrent import make_core
 from surreal_like.network.torso import TORSO_CONFIG, AnyTorso, make_torso
 
 # The keys of `learner_config.model` for an ActorCritic.
-ACTOR_CRITIC_CONFIG: Mapping[str, Any] = MappingProxyType(
-    {
-        **TORSO_CONFIG,
-        # elu, gelu, relu, silu or tanh.
-        "activation": "tanh",
-        # One torso for policy and value (always so with a memory); otherwise one for each.
-        "shared": False,
-        # Recurrent core between torso and heads: lstm, gru; empty: none.
-        "memory": "",
-        # Units of the recurrent core.
-        "memory_size": 64,
-        # Of continuous actions: gaussian, not bounded and clipped by the environment; beta or
-        # squashed_gaussian, within the bounds of the actions.
-        "policy": "gaussian",
-        # Initial log standard deviation of a gaussian policy.
-        "log_std": 0.0,
-        # Variance of a gaussian policy: state (computed from the observation), or empty: learned,
-        # the same for all observations.
-        "variance": "",
-        # Learn values in units of the running deviation of their targets (PopArt).
-        "normalize_values": False,
-    }
-)
+ACTOR_CRITIC_CONFIG = TORSO_CONFIG | {
+    "activation": "tanh",
+    "shared": Key(
+        False,
+        "One torso for policy and value (always so with a memory); otherwise one for each.",
+    ),
+    "memory": Key("", "Recurrent core between torso and heads: lstm, gru; empty: none."),
+    "memory_size": Key(64, "Units of the recurrent core.", within=FROM_1),
+    "policy": Key(
+        "gaussian",
+        "Of continuous actions: gaussian, not bounded and clipped by the environment; beta or "
+        "squashed_gaussian, within the bounds of the actions.",
+        one_of=POLICIES,
+    ),
+    "log_std": Key(0.0, "Initial log standard deviation of a gaussian policy."),
+    "variance": Key(
+        "",
+        "Variance of a gaussian policy: state (computed from the observation), or empty: "
+        "learned, the same for all observations.",
+    ),
+    "normalize_values": Key(
+        False, "Learn values in units of the running deviation of their targets (PopArt)."
+    ),
+}
 
 
 class ActorCritic(ObsModule):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import nn
 
 from session import nest
+from session.config import Config
+from session.config.key import FROM_0, FROM_1, Key, Range
 from session.errors import ConfigError
 from surreal_like.network.array_network import ArrayNetwork, array_network
 from surreal_like.network.head import DuelingHead, make_stream
@@ -19,51 +20,50 @@ from surreal_like.network.noisy import Noise, NoisyLinear
 from surreal_like.network.recurrent import make_core
 from surreal_like.network.torso import TORSO_CONFIG, Linear, LinearFactory, make_torso
 
+_HEAD_CONFIG = TORSO_CONFIG | {
+    "head_sizes": Key(
+        [],
+        "Widths of the hidden layers of each stream of the head: two streams if dueling.",
+        within=FROM_1,
+    ),
+}
+
 # The keys of `learner_config.model` for a QNetwork.
-Q_NETWORK_CONFIG: Mapping[str, Any] = MappingProxyType(
-    {
-        **TORSO_CONFIG,
-        # Widths of the hidden layers of each stream of the head: two streams if dueling.
-        "head_sizes": [],
-        # Initial noise of all linear layers behind the encoder, which explores instead of epsilon:
-        # 0.5 in the paper; 0: none.
-        "noisy": 0.0,
-    }
-)
+Q_NETWORK_CONFIG = _HEAD_CONFIG | {
+    "noisy": Key(
+        0.0,
+        "Initial noise of all linear layers behind the encoder, which explores instead of "
+        "epsilon: 0.5 in the paper; 0: none.",
+        within=FROM_0,
+    ),
+}
 
 # The keys of `learner_config.model` for a RecurrentQNetwork.
-RECURRENT_Q_CONFIG: Mapping[str, Any] = MappingProxyType(
-    {
-        **TORSO_CONFIG,
-        # Widths of the hidden layers of each stream of the head: two streams if dueling.
-        "head_sizes": [],
-        # Recurrent core between torso and head: lstm or gru.
-        "memory": "lstm",
-        # Units of the recurrent core.
-        "memory_size": 64,
-    }
-)
-
-# The keys of `learner_config.algo.distribution`.
-DISTRIBUTION_CONFIG: Mapping[str, Any] = MappingProxyType(
-    {
-        # none: mean values; categorical: probabilities of fixed atoms (C51); quantile: values of
-        # equal probability (QR-DQN).
-        "kind": "none",
-        # Of categorical: number of atoms, equally spaced.
-        "atoms": 51,
-        # Of categorical: the smallest value [discounted rewards].
-        "v_min": -10.0,
-        # Of categorical: the largest value [discounted rewards].
-        "v_max": 10.0,
-        # Of quantile: number of quantiles.
-        "quantiles": 51,
-        # Of quantile: the loss is linear beyond this error; 0: everywhere.
-        "kappa": 1.0,
-    }
-)
+RECURRENT_Q_CONFIG = _HEAD_CONFIG | {
+    "memory": Key("lstm", "Recurrent core between torso and head: lstm or gru."),
+    "memory_size": Key(64, "Units of the recurrent core.", within=FROM_1),
+}
 
 KINDS = ("none", "categorical", "quantile")
+
+# The keys of `learner_config.algo.distribution`.
+DISTRIBUTION_CONFIG = Config(
+    {
+        "kind": Key(
+            "none",
+            "none: mean values; categorical: probabilities of fixed atoms (C51); quantile: values "
+            "of equal probability (QR-DQN).",
+            one_of=KINDS,
+        ),
+        "atoms": Key(51, "Of categorical: number of atoms, equally spaced.", within=Range(2)),
+        "v_min": Key(-10.0, "Of categorical: the smallest value.", unit="discounted rewards"),
+        "v_max": Key(10.0, "Of categorical: the largest value.", unit="discounted rewards"),
+        "quantiles": Key(51, "Of quantile: number of quantiles.", within=FROM_1),
+        "kappa": Key(
+            1.0, "Of quantile: the loss is linear beyond this error; 0: everywhere.", within=FROM_0
+        ),
+    }
+)
 
 
 class QNetwork(ObsModule):
@@ -82,7 +82,7 @@ class QNetwork(ObsModule):
         noise: of its noisy layers; None without them.
 
     Raises:
-        ConfigError: a setting is out of range.
+        ConfigError: `v_min` is not below `v_max`.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class QNetwork(ObsModule):
         distribution: Mapping[str, Any] = DISTRIBUTION_CONFIG,
     ) -> None:
         super().__init__(obs_spec, model)
-        _check(model, distribution)
+        _check(distribution)
         self.kind: str = distribution["kind"]
         self.noise = Noise() if model["noisy"] else None
         linear: LinearFactory = Linear
@@ -257,16 +257,10 @@ def _atoms(distribution: Mapping[str, Any]) -> torch.Tensor:
     return torch.linspace(distribution["v_min"], distribution["v_max"], distribution["atoms"])
 
 
-def _check(model: Mapping[str, Any], distribution: Mapping[str, Any]) -> None:
-    """Raises ConfigError for a number out of range."""
-    if not model["noisy"] >= 0.0:
-        raise ConfigError(f"learner_config.model.noisy is {model['noisy']}, expected 0 or more")
-    where, kind = "learner_config.algo.distribution", distribution["kind"]
-    if kind not in KINDS:
-        raise ConfigError(f"{where}.kind is {kind!r}, expected one of {', '.join(KINDS)}")
-    for key, least in (("atoms", 2), ("quantiles", 1), ("kappa", 0)):
-        if not distribution[key] >= least:
-            raise ConfigError(f"{where}.{key} is {distribution[key]}, expected {least} or more")
+def _check(distribution: Mapping[str, Any]) -> None:
+    """Raises ConfigError for bounds without a distance."""
     low, high = distribution["v_min"], distribution["v_max"]
     if not low < high:
-        raise ConfigError(f"{where} has v_min {low}, not below v_max {high}")
+        raise ConfigError(
+            f"learner_config.algo.distribution has v_min {low}, not below v_max {high}"
+        )

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from session.config import Config
+from session.config.key import FROM_1, Key
 from session.config.named_code import load_callable
 from session.errors import ConfigError
 from surreal_like.network.encoder import NATURE, make_encoder
@@ -29,24 +31,35 @@ ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxy
 )
 
 # The keys of `learner_config.model` for `make_torso`.
-TORSO_CONFIG: Mapping[str, Any] = MappingProxyType(
+TORSO_CONFIG = Config(
     {
-        # A user's own network before the heads, package.module:Class or file.py:Class;
-        # empty: the keys below.
-        "torso": "",
-        # Keyword arguments of that class, in addition to the observation spec.
-        "torso_args": {},
-        # Widths of the fully connected layers.
-        "hidden_sizes": [64, 64],
-        # elu, gelu, relu, silu or tanh.
-        "activation": "relu",
-        # Of each image: [channels, side of the kernel, stride] of each convolution [pixels]; the
-        # default is the Nature CNN.
-        "convolutions": [[32, 8, 4], [64, 4, 2], [64, 3, 1]],
-        # Number of features of each image, from the fully connected layer behind convolutions.
-        "image_features": 512,
-        # Normalize observations to mean 0 and deviation 1, by the moments of all learned rows.
-        "normalize_obs": False,
+        "torso": Key(
+            "",
+            "A user's own network before the heads, package.module:Class or file.py:Class; empty: "
+            "the keys below.",
+        ),
+        "torso_args": Key(
+            {}, "Keyword arguments of that class, in addition to the observation spec."
+        ),
+        "hidden_sizes": Key([64, 64], "Widths of the fully connected layers.", within=FROM_1),
+        "activation": Key(
+            "relu", "Nonlinearity of these layers.", one_of=tuple(sorted(ACTIVATIONS))
+        ),
+        "convolutions": Key(
+            [[32, 8, 4], [64, 4, 2], [64, 3, 1]],
+            "Of each image: [channels, side of the kernel, stride] of each convolution; the "
+            "default is the Nature CNN.",
+            unit="pixels",
+        ),
+        "image_features": Key(
+            512,
+            "Number of features of each image, from the fully connected layer behind convolutions.",
+            within=FROM_1,
+        ),
+        "normalize_obs": Key(
+            False,
+            "Normalize observations to mean 0 and deviation 1, by the moments of all learned rows.",
+        ),
     }
 )
 

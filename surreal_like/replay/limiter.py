@@ -39,13 +39,6 @@ class Limiter:
         chunk_rows: int = 1,
         request_rows: int = 1,
     ) -> None:
-        for name, value in (
-            ("min_size", min_size),
-            ("samples_per_insert", samples_per_insert),
-            ("tolerance", tolerance),
-        ):
-            if value < 0:
-                raise ConfigError(f"{name} is {value}, expected 0 or more")
         # An empty replay cannot be sampled, whatever the setting.
         self.min_size = max(min_size, 1)
         self.samples_per_insert = samples_per_insert

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from session.errors import ConfigError
 
 Floats = npt.NDArray[np.float32]
 
@@ -29,12 +26,6 @@ class RewardTransform:
     scale: float = 1.0
     shift: float = 0.0
 
-    def __post_init__(self) -> None:
-        if self.clip < 0:
-            raise ConfigError(f"reward_clip is {self.clip}, expected 0 (none) or a positive bound")
-        if not 0.0 < self.scale < math.inf:
-            raise ConfigError(f"reward_scale is {self.scale}, expected a finite number above 0")
-
     def __call__(self, rewards: Floats) -> Floats:
         """Transforms an array of rewards, float32; returns the same array if nothing changes."""
         if self.clip:
@@ -47,10 +38,7 @@ class RewardTransform:
 
 
 def make_reward_transform(algo: Mapping[str, Any]) -> RewardTransform:
-    """Builds the transform from ``reward_clip``, ``reward_scale``, ``reward_shift`` of ``algo``.
-
-    Raises ConfigError for a clip below 0, or a scale that is not above 0.
-    """
+    """Builds the transform from ``reward_clip``, ``reward_scale``, ``reward_shift`` of ``algo``."""
     return RewardTransform(
         clip=algo.get("reward_clip", 0.0),
         scale=algo.get("reward_scale", 1.0),

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from session.config.constraints import in_words, range_of
+from session.config.config import keys_of
+from session.config.defaults import BASE_CONFIG
+from session.config.key import range_of
 from session.config.merge import shown
 from session.config.placeholder import expectation
 from session.did_you_mean import did_you_mean
@@ -201,9 +203,10 @@ def _check_value(key: str, value: Any, default: Any) -> None:
     wanted = expectation(default, key)
     if not wanted.accepts(value):
         raise ConfigError(f"space.{key} has {shown(value)}, expected {wanted.expected}")
-    least, most = range_of(key)
-    if _is_number(value) and not least <= value <= most:
-        raise ConfigError(f"space.{key} has {shown(value)}, expected {in_words((least, most))}")
+    # The ranges of an algorithm's own keys are checked where trials are resolved.
+    limits = range_of(key, keys_of(BASE_CONFIG))
+    if _is_number(value) and value not in limits:
+        raise ConfigError(f"space.{key} has {shown(value)}, expected {limits}")
 
 
 def _is_number(value: Any) -> bool:

@@ -16,7 +16,8 @@ from surreal_like.tune.dimension import Options
 from surreal_like.tune.setting_text import settings_text
 from surreal_like.tune.space import Settings
 from surreal_like.tune.trial import new_request, trial_name
-from surreal_like.tune.tune_file import TPE, TuneFile, check_experiment, has_goal
+from surreal_like.tune.tune_defaults import TPE
+from surreal_like.tune.tune_file import TuneFile, check_experiment, has_goal
 
 # Settings that are resolved before the start; a trial resolves its own again when it begins.
 _MOST = 100

@@ -25,7 +25,8 @@ from surreal_like.tune.scheduler import Scheduler
 from surreal_like.tune.slots import Machine, find_slots
 from surreal_like.tune.state import OVER, Trial, restored_trials
 from surreal_like.tune.trial import MODULES, TUNE_FILE, read_state, trial_name
-from surreal_like.tune.tune_file import TPE, TuneFile, read_tune_file
+from surreal_like.tune.tune_defaults import TPE
+from surreal_like.tune.tune_file import TuneFile, read_tune_file
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 

@@ -7,15 +7,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from session.config.config import Config, apply_overrides, override
+from session.config.config import Config, apply_overrides, keys_of, override
+from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
 from session.config.file import parse_yaml
 from session.config.merge import leaves, shown
 from session.config.named_code import folders_of, in_snapshot, split_place
-from session.config.placeholder import expectation
 from session.config.sections import SECTIONS
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
@@ -31,108 +30,16 @@ from surreal_like.tune.pbt import Explore, PopulationBased
 from surreal_like.tune.scheduler import Fifo, Scheduler
 from surreal_like.tune.score import check_metric
 from surreal_like.tune.space import Settings, Space
+from surreal_like.tune.tune_defaults import BUDGETS, TPE, TUNE_CONFIG
 
 # In the folder of a tuning: its experiment, for runs with the settings of a trial.
 EXPERIMENT_FILE = "experiment.yaml"
-TPE = "tpe"
 _KEYS = ("experiment", "algorithm", *SECTIONS, "space", "tune")
-_BUDGETS = ("env_steps", "iterations", "seconds")
 _GOALS = ("eval_return", "metric")
-_CHOICES = {
-    "mode": ("max", "min"),
-    "time": _BUDGETS,
-    "scheduler": ("fifo", "asha", "median", "pbt", "replay"),
-    "search": ("random", TPE),
-    "launcher": ATTACHED,
-}
-# Smallest valid values.
-_LEAST = {
-    "trials": 1,
-    "seed": 0,
-    "min_episodes": 0,
-    "report_every": 0,
-    "slots": 0,
-    "max_failures": -1,
-    "tpe.startup_trials": 0,
-    "seconds": 1e-3,
-    **{f"stop.{name}": 1e-3 for name in _BUDGETS},
-}
 _SPACE = "space."
 _MOST_TRIALS = 10_000
 # Of a trial of an asynchronous population.
 _REPORTS_PER_COMPARISON = 10
-
-DEFAULTS: Mapping[str, Any] = MappingProxyType(
-    {
-        # Trials for each point of the grid.
-        "trials": 8,
-        # All draws of the tuning follow from it.
-        "seed": 0,
-        # A number of progress.jsonl, by its dotted name.
-        "metric": "train.mean_return_100",
-        # max or min of it is best.
-        "mode": "max",
-        # Episodes that must have ended before a train. or metrics. number is a score.
-        "min_episodes": 20,
-        # Unit of a trial's progress: env_steps, iterations or seconds.
-        "time": "env_steps",
-        # Time between two reports of a trial; 0: the interval of the scheduler, a tenth of it with
-        # pbt unless synch; fifo: never.
-        "report_every": 0.0,
-        # fifo, asha, median or pbt; replay: set by tune --replay only.
-        "scheduler": "fifo",
-        "asha": {"grace_period": 1.0, "reduction_factor": 3.0, "max_time": 0.0},
-        "median": {"grace_period": 1.0, "min_samples": 3},
-        "pbt": {
-            # Time between two comparisons of a trial with the others; it must be given.
-            "perturbation_interval": 0.0,
-            # Time before the first comparison.
-            "burn_in_period": 0.0,
-            # Share of the population that loads others, 0 to 0.5.
-            "quantile_fraction": 0.25,
-            # Probability of a new value instead of a changed one.
-            "resample_probability": 0.25,
-            # One of them multiplies a number.
-            "perturbation_factors": [1.2, 0.8],
-            # Compare all trials at the same time.
-            "synch": False,
-            # every_report, or upper: only trials in the upper quantile save.
-            "checkpoint": "every_report",
-            # Oldest checkpoint that is loaded, in intervals of the donor; 0: any.
-            "max_age": 2.0,
-            # file.py:function or package.module:function, which changes explored settings last.
-            "explore": None,
-        },
-        # Times and settings of a run that follows those of a trial; set by tune --replay only.
-        "replay": {"changes": []},
-        # Proposes settings of new trials: random, or tpe (the extra tune).
-        "search": "random",
-        # Random proposals before the first that follows scores.
-        "tpe": {"startup_trials": 10},
-        # Budgets of each trial; they replace those of the experiment.
-        "stop": dict.fromkeys(_BUDGETS),
-        # End the tuning when the first trial meets the goal of the experiment.
-        "stop_at_goal": False,
-        # Budget of the whole tuning, of all its parts together; null: none [s].
-        "seconds": None,
-        # Launcher of a trial: serial, one process and repeatable, or local.
-        "launcher": "serial",
-        # Trials that work at the same time; 0: as many as have cores.
-        "slots": 0,
-        # Cores of a trial; 0: 1 if serial, else what its components ask for.
-        "trial_cores": 0.0,
-        # GPUs of a trial, such as 0.5; 0: it sees all of them.
-        "trial_gpus": 0.0,
-        # Memory of a trial; 0: that of replay and of its processes.
-        "trial_memory_bytes": 0,
-        # Trials that have processes, working or not; 0: as many as have memory.
-        "max_resident": 0,
-        # Deaths of a trial after which it is still started again; -1: any number.
-        "max_failures": 2,
-        # End the tuning at the first trial that is given up.
-        "fail_fast": False,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,22 +268,14 @@ def _over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_defaults(given: Mapping[str, Any]) -> Config:
-    whole = Config({"tune": given}).extend({"tune": DEFAULTS}, strict=True)
+    whole = Config({"tune": given}).extend(TUNE_CONFIG, strict=True)
+    check_values(whole, keys_of(TUNE_CONFIG))
     tune: Config = whole.tune
-    for key, choices in _CHOICES.items():
-        if tune[key] not in choices:
-            hint = did_you_mean(tune[key], choices, lead="; ")
-            if key == "launcher":
-                hint = "; trials run on this machine"
-            expected = f"expected {' or '.join(choices)}{hint}"
-            raise ConfigError(f"tune.{key} is {shown(tune[key])}, {expected}")
-    for key, value in leaves(tune).items():
-        least = _LEAST.get(key, 0)
-        is_budget = key == "seconds" or key.startswith("stop.")
-        if is_budget and value is not None and not expectation(0.0, key).accepts(value):
-            raise ConfigError(f"tune.{key} is {shown(value)}, expected a number, or null")
-        if isinstance(value, int | float) and value < least:
-            raise ConfigError(f"tune.{key} is {shown(value)}, expected {least:g} or more")
+    if tune.launcher not in ATTACHED:
+        raise ConfigError(
+            f"tune.launcher is {tune.launcher!r}, expected {' or '.join(ATTACHED)}; trials run on "
+            "this machine"
+        )
     return tune
 
 
@@ -436,7 +335,7 @@ def check_experiment(file: TuneFile, config: Config) -> None:
     file.space.check(config)
     check_metric(str(file.tune.metric), config)
     stop = config.session_config.stop
-    if not any(stop[name] is not None for name in (*_BUDGETS, *_GOALS)):
+    if not any(stop[name] is not None for name in (*BUDGETS, *_GOALS)):
         raise ConfigError("a trial would never end: set tune.stop.env_steps, or a goal")
     if file.tune.stop_at_goal and not has_goal(config):
         raise ConfigError(

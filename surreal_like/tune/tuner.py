@@ -48,7 +48,8 @@ from surreal_like.tune.state import (
     state_text,
 )
 from surreal_like.tune.trial import FORMAT, TUNE_FILE
-from surreal_like.tune.tune_file import EXPERIMENT_FILE, TPE, TuneFile
+from surreal_like.tune.tune_defaults import TPE
+from surreal_like.tune.tune_file import EXPERIMENT_FILE, TuneFile
 from surreal_like.tune.tuning import Tuning
 from surreal_like.tune.watch import TuneWatch
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from docs.generate import PAGE, README, Setting, Source, configuration, readme
-from session.config.defaults import BASE_CONFIG, CHOICES
+from docs.generate import PAGE, README, Setting, configuration, readme
+from session.config import Key
+from session.config.config import keys_of
+from session.config.defaults import BASE_CONFIG
+from session.config.key import FROM_1
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.experiment.resolve import defaults
 
@@ -55,38 +58,28 @@ def test_every_setting_has_a_row_and_a_meaning(page: str) -> None:
 @pytest.mark.parametrize("name", list_algorithms())
 def test_every_setting_of_an_algorithm_has_a_row(name: str, page: str) -> None:
     part = page.partition(f"\n## Algorithm `{name}`\n")[2].partition("\n## Algorithm")[0]
-    known = rows(page.partition("\n## Algorithm")[0])
-    own = set(leaves(defaults(name)))
-    missing = own - set(rows(part))
-    # Which Replay it takes stands in the base's table too, with another default.
-    assert missing <= {"learner_config.replay.type"} & set(known)
+    assert set(rows(part)) == set(leaves(defaults(name)))
     assert all(cells[-1].endswith(".") for cells in rows(part).values())
 
 
 def test_choices_stand_in_their_row(page: str) -> None:
     found = rows(page)
-    for key, choices in CHOICES.items():
-        assert found[key][0] == ", ".join(f"`{choice}`" for choice in choices)
+    for path, key in keys_of(BASE_CONFIG).items():
+        if key.one_of:
+            assert found[path][0] == ", ".join(f"`{choice}`" for choice in key.one_of)
+
+
+def row(default: object, text: str, **facts: Any) -> str:
+    return Setting("a.b", default, {"a.b": Key(default, text, **facts)}).row()
 
 
 def test_unit_kind_and_default_of_a_row() -> None:
-    row = Setting("a.b", 1.5, "How long [seconds]; 0: never.").row()
-    assert row == "| `a.b` | number | `1.5` | seconds | How long; 0: never. |"
-    row = Setting("a.b", "_int_", "Points [[x, y], ...] of <n>.").row()
-    assert row == "| `a.b` | integer | required |  | Points [[x, y], ...] of &lt;n>. |"
-    assert "| `x`, `y` | required |" in Setting("a.b", "_enum[x, y]_", "A.").row()
-    assert "| anything | `None` |" in Setting("a.b", None, "A.").row()
-
-
-def test_a_dict_of_another_module_is_found() -> None:
-    source = Source("surreal_like.algorithm.dqn")
-    comments = dict(source.comments(source.returned("default_config")))
-    assert comments["algo.epsilon.steps"]
-    assert comments["algo.target.mode"].startswith("hard")
-
-
-def test_what_is_not_there_is_an_error() -> None:
-    with pytest.raises(LookupError, match="nothing called NOTHING"):
-        Source("session.config.defaults").assigned("NOTHING")
-    with pytest.raises(LookupError, match="no function nothing"):
-        Source("session.config.defaults").returned("nothing")
+    wanted = "| `a.b` | number | `1.5` | seconds | Duration; 0: never. |"
+    assert row(1.5, "Duration; 0: never.", unit="seconds") == wanted
+    wanted = "| `a.b` | integer | required |  | Points [[x, y], ...] of &lt;n>. |"
+    assert row("_int_", "Points [[x, y], ...] of <n>.") == wanted
+    assert "| `x`, `y` | required |" in row("_enum[x, y]_", "A.")
+    assert "| anything | `None` |" in row(None, "A.")
+    assert "| integer, 1 or more | `None` |" in row(None, "A.", optional="_int_", within=FROM_1)
+    assert "| list, each 1 or more | `[2]` |" in row([2], "A.", within=FROM_1)
+    assert '| `x`, `y` | `"x"` |' in row("x", "A.", one_of=("x", "y"))

@@ -14,7 +14,7 @@ from session.config.defaults import BASE_CONFIG
 from session.config.sections import SECTIONS
 from surreal_like.experiment.resolve import defaults
 from surreal_like.tune.dimension import LISTS, NUMBERS
-from surreal_like.tune.tune_file import DEFAULTS as TUNE
+from surreal_like.tune.tune_defaults import TUNE_CONFIG
 from tests.docs.test_from_surreal import find
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def is_there(name: str) -> bool:
         commands = ("train", "arguments", "tune")
         return any(f'"{name}"' in text(f"main/cli/{each}.py") for each in commands)
     if name.startswith("tune."):
-        known = Config({"tune": TUNE})
+        known = TUNE_CONFIG
         for key in name.split("."):
             known = known[key]
         return True

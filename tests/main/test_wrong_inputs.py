@@ -620,7 +620,7 @@ RESOLVED = (
     setting("odd discount", "learner_config.algo.gamma=1.5", "gamma is 1.5", "expected 0 to 1"),
     setting("no GPU", "learner_config.device=cuda:63", "'cuda:63'", "auto, or to cpu"),
     setting("odd device", "learner_config.device=gpu", "'gpu'", "expected auto, cpu, cuda"),
-    setting("odd target", "learner_config.algo.target.mode=sotf", "'sotf'", "hard or soft"),
+    setting("odd target", "learner_config.algo.target.mode=sotf", "'sotf'", "one of hard, soft"),
     setting(
         "odd schedule", "learner_config.algo.epsilon.kind=liner", "'liner'", "constant, linear"
     ),

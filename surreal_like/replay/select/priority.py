@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from session.errors import ConfigError, SurrealError
+from session.errors import SurrealError
 from surreal_like.replay.select.selector import Flags, RingSelector, Sample
 from surreal_like.replay.storage import Rows
 
@@ -145,9 +145,6 @@ class PrioritySelector(RingSelector):
 
     Attributes:
         ignored: number of priorities received for rows that are not sampleable.
-
-    Raises:
-        ConfigError: a number is out of its range.
     """
 
     def __init__(
@@ -160,10 +157,6 @@ class PrioritySelector(RingSelector):
         least_elsewhere: Callable[[], float] = lambda: math.inf,
         seed: int = 0,
     ) -> None:
-        if not 0.0 <= alpha <= 1.0:
-            raise ConfigError(f"replay.priority.alpha is {alpha}, expected 0 to 1")
-        if not epsilon > 0.0:
-            raise ConfigError(f"replay.priority.epsilon is {epsilon}, expected more than 0")
         super().__init__(capacity, seed=seed)
         self.ignored = 0
         self._tree = SumTree(self._slots)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.data.timestep import StepType
 from surreal_like.errors import DataError
@@ -228,10 +227,6 @@ class NStepView(View):
         transform: RewardTransform | None = None,
         frame_stack: int = 1,
     ) -> None:
-        if n < 1:
-            raise ConfigError(f"n_step is {n}, expected at least 1")
-        if not 0.0 <= gamma <= 1.0:
-            raise ConfigError(f"gamma is {gamma}, expected a number from 0 to 1")
         self.n = n
         self._gamma = np.float32(gamma)
         self._transform = transform or RewardTransform()

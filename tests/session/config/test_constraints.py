@@ -1,4 +1,4 @@
-"""Numbers have a least and a largest value, and what may be None has a kind all the same."""
+"""Numbers have a range, some texts have choices, and what may be None has a kind all the same."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ from typing import Any
 import pytest
 
 from session.config import Config
-from session.config.constraints import OPTIONAL, RANGES, check_ranges, in_words, range_of
+from session.config.config import keys_of
+from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
+from session.config.key import (
+    ABOVE_0,
+    ANY_NUMBER,
+    FROM_0,
+    FROM_1,
+    SHARE,
+    SHARE_ABOVE_0,
+    Key,
+    range_of,
+    section,
+)
 from session.config.merge import leaves
 from session.errors import ConfigError
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
+
+KEYS = keys_of(BASE_CONFIG)
 
 
 def changed(key: str, value: object) -> Config:
@@ -26,25 +40,15 @@ def changed(key: str, value: object) -> Config:
     return config
 
 
-def test_the_defaults_are_in_range() -> None:
-    check_ranges(BASE_CONFIG.copy())
+def test_the_defaults_are_accepted() -> None:
+    check_values(BASE_CONFIG.copy(), KEYS)
 
 
-def test_every_key_of_the_tables_is_a_setting() -> None:
-    known = leaves(BASE_CONFIG.to_dict())
-    for name in list_algorithms():
-        defaults = find_algorithm(name).default_config().to_dict()
-        known = leaves({"learner_config": defaults}) | known
-    sections = {key.rpartition(".")[0] for key in known} | {key.partition(".")[0] for key in known}
-    assert set(OPTIONAL) <= set(known)
-    assert set(RANGES) <= set(known) | sections
-
-
-def test_every_setting_without_a_kind_has_one_here() -> None:
-    known = leaves(BASE_CONFIG.to_dict())
+def test_every_setting_without_a_kind_has_one_in_its_key() -> None:
     # The environment checks this one, with the words for what it takes.
     other = {"env_config.limit_episode_length"}
-    assert {key for key, value in known.items() if value is None} - other <= set(OPTIONAL)
+    known = {key for key, value in leaves(BASE_CONFIG.to_dict()).items() if value is None}
+    assert {key for key in known if not KEYS[key].optional} == other
 
 
 @pytest.mark.parametrize(
@@ -63,7 +67,7 @@ def test_every_setting_without_a_kind_has_one_here() -> None:
 )
 def test_what_is_outside_is_refused_by_its_whole_name(key: str, value: object, said: str) -> None:
     with pytest.raises(ConfigError) as error:
-        check_ranges(changed(key, value))
+        check_values(changed(key, value), KEYS)
     assert key in str(error.value)
     assert said in str(error.value)
 
@@ -80,7 +84,7 @@ def test_what_is_outside_is_refused_by_its_whole_name(key: str, value: object, s
     ],
 )
 def test_what_is_at_the_edge_is_taken(key: str, value: object) -> None:
-    check_ranges(changed(key, value))
+    check_values(changed(key, value), KEYS)
 
 
 @pytest.mark.parametrize("name", list_algorithms())
@@ -92,7 +96,7 @@ def test_no_number_of_an_algorithm_is_infinite_or_too_large(name: str) -> None:
         wrong: list[Any] = [inf, -inf, nan, 10**30, -(10**30)]
         for each in [[4, each] for each in wrong] if isinstance(value, list) else wrong:
             with pytest.raises(ConfigError, match=f"{key} is .*, expected"):
-                check_ranges(nested(key, each))
+                check_values(nested(key, each), KEYS)
 
 
 def nested(key: str, value: object) -> Config:
@@ -101,41 +105,47 @@ def nested(key: str, value: object) -> Config:
     return Config(value)
 
 
-# Their own ranges are in the code of an algorithm, as words about what the number does.
-MEANT_BELOW_0 = {"reward_shift", "v_min", "v_max", "log_std", "target_entropy"}
-CHECKED_BY_THE_ALGORITHM = {
-    *("clip", "clip_c", "clip_rho", "clip_pg_rho", "value_clip", "value_weight", "gae_lambda"),
-    *("vtrace_lambda", "huber_kappa", "kappa", "atoms", "quantiles", "rescale", "period", "tau"),
-    *("policy_delay", "target_noise", "target_noise_clip", "sigma", "last_sigma", "theta", "high"),
-    *("low", "kl", "coefficient", "stop", "target", "num_sgd_iter", "minibatches", "weight"),
-    *("history", "noisy"),
-}
-
-
-@pytest.mark.parametrize("name", list_algorithms())
-def test_no_number_of_an_algorithm_below_0_is_taken_without_a_meaning(name: str) -> None:
-    algorithm = find_algorithm(name)
-    defaults = algorithm.default_config()
-    for key, value in leaves({"learner_config": defaults.to_dict()}).items():
-        last = key.rpartition(".")[2]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or last in MEANT_BELOW_0 | CHECKED_BY_THE_ALGORITHM - {"start"}:
-            continue
-        if key.endswith("temperature.start"):
-            continue
-        with pytest.raises(ConfigError, match=f"{key} is -1"):
-            check_ranges(nested(key, -1))
-
-
 def test_a_range_is_that_of_the_nearest_section() -> None:
-    assert range_of("session_config.learner.threads") == (1, inf)
-    assert range_of("session_config.learner.report_seconds") == (0, inf)
-    assert range_of("learner_config.algo.learning_rate.start") == (0, inf)
-    assert range_of("learner_config.algo.reward_shift") == (-inf, inf)
-    assert range_of("nothing") == (-inf, inf)
+    assert range_of("session_config.learner.threads", KEYS) == FROM_1
+    assert range_of("session_config.learner.report_seconds", KEYS) == FROM_0
+    assert range_of("session_config.stop.eval_return", KEYS) == ANY_NUMBER
+    assert range_of("learner_config.algo.reward_shift", KEYS) == ANY_NUMBER
+    assert range_of("nothing", KEYS) == ANY_NUMBER
 
 
-def test_ranges_in_words() -> None:
-    assert in_words((1, inf)) == "1 or more"
-    assert in_words((0, 1)) == "0 to 1"
-    assert in_words((-inf, inf)) == ""
+def test_a_list_has_a_range_of_its_own() -> None:
+    config = Config(section("S.", {"a": Key([1], "A.", within=FROM_1), "b": [0]}).default)
+    check_values(config, keys_of(config) | {"": Key({}, within=FROM_1)})
+    config.a = [2, 1, 0.5]
+    with pytest.raises(ConfigError, match=r"^a\[2\] is 0\.5, expected 1 or more$"):
+        check_values(config, keys_of(config))
+
+
+def test_each_entry_of_a_list_is_one_of_the_choices() -> None:
+    config = changed("session_config.evaluator.mode", ["eval_stochastic", "eval_greedy"])
+    with pytest.raises(ConfigError, match=r"evaluator\.mode is 'eval_greedy', expected one of"):
+        check_values(config, KEYS)
+
+
+def test_a_value_outside_its_choices_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_values(changed("env_config.vector", "syncc"), KEYS)
+    assert str(caught.value) == (
+        "env_config.vector is 'syncc', expected one of native, sync, process; did you mean sync?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "words", "inside", "outside"),
+    [
+        (FROM_1, "1 or more", (1, 10**9), (0, 0.5)),
+        (SHARE, "0 to 1", (0, 1, 0.5), (-0.1, 1.1)),
+        (ABOVE_0, "more than 0", (1e-9,), (0, -1)),
+        (SHARE_ABOVE_0, "above 0, at most 1", (0.1, 1), (0, 1.1)),
+        (ANY_NUMBER, "", (-(10**9), 0), (nan, "text", None)),
+    ],
+)
+def test_ranges(limits: Any, words: str, inside: tuple[Any], outside: tuple[Any]) -> None:
+    assert f"{limits}" == words
+    assert all(each in limits for each in inside)
+    assert not any(each in limits for each in outside)

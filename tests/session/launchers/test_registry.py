@@ -22,7 +22,7 @@ from tests.test_layers import PACKAGES, Source, sources
 NAMES = (*ATTACHED, *DETACHED)
 # The client of gateways is one file that needs no package; there "local" is a kind of policy.
 EXEMPT = ("session/launchers/", "surreal_like/gateway/clients/")
-SECTIONS = "session/config/defaults.py"
+SECTIONS = "session/config/session_defaults.py"
 
 
 def defaults(source: Source) -> Iterator[ast.expr | None]:
@@ -37,7 +37,8 @@ def defaults(source: Source) -> Iterator[ast.expr | None]:
         elif isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
                 named = isinstance(key, ast.Constant) and key.value == "launcher"
-                yield value if named else key if source.path == SECTIONS else None
+                default = value.args[0] if isinstance(value, ast.Call) and value.args else value
+                yield default if named else key if source.path == SECTIONS else None
 
 
 def named(source: Source) -> list[int]:
@@ -61,12 +62,13 @@ def named(source: Source) -> list[int]:
         ('class A:\n    on: str = "local"', []),
         ('add("--on", default="local")', []),
         ('x = {"launcher": "serial"}', []),
+        ('x = {"launcher": Key("serial", "Launcher of a trial.")}', []),
         ('x = {"kubernetes": 1}', [1]),
     ],
 )
 def test_what_names_a_launcher(text: str, lines: list[int]) -> None:
     assert named(Source("session/a.py", text)) == lines
-    assert named(Source("session/config/defaults.py", 'x = {"kubernetes": 1}')) == []
+    assert named(Source(SECTIONS, 'x = {"kubernetes": 1}')) == []
 
 
 def test_no_other_file_names_a_launcher() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from session.errors import UsageError
 from session.loggerplex.server import Loggerplex, Reorder
-from session.process.handshake import Accepted
 from session.wire import Identity, Message
 from session.wire.roles import Grant
 from session.wire.sockets import poll
@@ -202,25 +201,14 @@ def test_events_come_at_every_level(make_rig: MakeRig) -> None:
     assert texts(rig.folder.logs / "all.log") == ["loud"]
 
 
-@pytest.mark.parametrize(
-    ("overwrite", "starts", "expected"),
-    [(False, 1, ["old", "new"]), (True, 1, ["new"]), (True, 2, ["old", "new"])],
-)
-def test_overwrite_begins_anew_at_the_first_start_only(
-    make_rig: MakeRig, overwrite: bool, starts: int, expected: list[str]
-) -> None:
-    rig = make_rig(loggerplex={"overwrite": overwrite})
-    for name in ("agent-0.log", "agent-0.log.1", "notes.txt"):
-        (rig.folder.logs / name).write_text("agent-0: old\n")
-    context = rig.context("loggerplex")
-    context.accept(Accepted(starts=starts))
-    server = Loggerplex(context)
+def test_a_run_appends_to_its_log_files(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    (rig.folder.logs / "agent-0.log").write_text("agent-0: old\n")
+    server = Loggerplex(rig.context("loggerplex"))
     rig.context("agent-0").log.info("new")
     rig.pump(server, lambda: received(server) >= 1)
     server.close()
-    assert texts(rig.folder.logs / "agent-0.log") == expected
-    assert (rig.folder.logs / "agent-0.log.1").exists() == ("old" in expected)
-    assert (rig.folder.logs / "notes.txt").exists()
+    assert texts(rig.folder.logs / "agent-0.log") == ["old", "new"]
 
 
 def test_files_are_rotated_by_size(make_rig: MakeRig) -> None:

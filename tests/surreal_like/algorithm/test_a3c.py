@@ -46,10 +46,6 @@ def test_the_plan(learner: dict[str, Any], algo: dict[str, Any], expected: str) 
 @pytest.mark.parametrize(
     ("learner", "algo", "words"),
     [
-        ({}, {"value_weight": -1.0}, r"value_weight is -1.0, below 0"),
-        ({}, {"max_grad_norm": -1.0}, r"max_grad_norm is -1.0, below 0"),
-        ({}, {"delay_compensation": {"weight": -1.0}}, r"weight -1.0 and history 20, expected"),
-        ({}, {"delay_compensation": {"history": 0}}, r"weight 0.0 and history 0, expected"),
         ({"model": {"normalize_values": True}}, {}, r"normalize_values is true, but gradients"),
         ({"model": {"variance": "stat"}}, {}, r"model.variance is 'stat' .*, or state"),
         (

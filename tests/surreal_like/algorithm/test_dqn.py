@@ -344,10 +344,7 @@ def test_actions_are_integers_of_the_shape_of_the_streams() -> None:
 @pytest.mark.parametrize(
     ("algo", "words"),
     [
-        ({"huber_kappa": -1.0}, r"learner_config\.algo\.huber_kappa is -1\.0"),
-        ({"distribution": {"kind": "c51"}}, r"algo\.distribution\.kind is 'c51', expected one"),
         ({"distribution": {"v_max": -10}}, r"distribution has v_min -10\.0, not below v_max -10"),
-        ({"distribution": {"atoms": 1}}, r"algo\.distribution\.atoms is 1, expected 2 or more"),
         ({"target": {"mode": "lazy"}}, "'lazy', expected hard or soft"),
     ],
 )

@@ -235,18 +235,9 @@ def test_A5_agent_and_learner_have_the_same_parameters() -> None:
     assert extras["logits"].shape == (6, 3)
 
 
-@pytest.mark.parametrize(
-    ("algo", "words"),
-    [
-        ({"vtrace_lambda": 1.1}, r"algo\.vtrace_lambda is 1\.1, expected 0 to 1"),
-        ({"clip_c": 0.0}, r"algo\.clip_c is 0\.0, expected more than 0"),
-        ({"clip_rho": -1.0}, r"algo\.clip_rho is -1\.0, below 0"),
-        ({"optimizer": {"rule": "sgd"}}, "'sgd', expected one of adam, rmsprop_tf"),
-    ],
-)
-def test_options_out_of_range_are_refused(algo: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        make_learner(**algo)
+def test_an_unknown_optimizer_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'sgd', expected one of adam, rmsprop_tf"):
+        make_learner(optimizer={"rule": "sgd"})
 
 
 RATE = {"learner_config__algo__learning_rate__start": 1e-2}

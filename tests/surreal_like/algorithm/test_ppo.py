@@ -388,13 +388,6 @@ def test_an_agent_draws_by_its_own_generator() -> None:
 @pytest.mark.parametrize(
     ("algo", "words"),
     [
-        ({"num_sgd_iter": 0}, r"learner_config\.algo\.num_sgd_iter is 0, expected 1 or more"),
-        ({"minibatches": 0}, r"algo\.minibatches is 0"),
-        ({"clip": -0.1}, r"algo\.clip is -0\.1, below 0"),
-        ({"gae_lambda": 1.5}, r"algo\.gae_lambda is 1\.5, expected 0 to 1"),
-        ({"kl": {"target": 0.0}}, r"algo\.kl\.target is 0\.0, expected more than 0"),
-        ({"kl": {"stop": -1.0}}, r"algo\.kl\.stop is -1\.0"),
-        ({"adaptive_learning_rate": {"kl": -1.0}}, r"adaptive_learning_rate\.kl is -1\.0, below 0"),
         ({"adaptive_learning_rate": {"low": 1.0}}, r"has low 1\.0 and high 0\.01, expected 0 <"),
         (
             {"adaptive_learning_rate": {"kl": 0.01}, "learning_rate": {"kind": "linear"}},
@@ -403,7 +396,7 @@ def test_an_agent_draws_by_its_own_generator() -> None:
         ({"learning_rate": {"kind": "cubic"}}, r"algo\.learning_rate\.kind is 'cubic'"),
     ],
 )
-def test_options_out_of_range_are_refused(algo: dict[str, Any], words: str) -> None:
+def test_options_that_do_not_fit_are_refused(algo: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         make_learner(**algo)
 

@@ -206,8 +206,6 @@ def test_evaluation_sends_no_state_and_acts_greedily() -> None:
 def test_what_cannot_work_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"model\.memory is empty.* set it to lstm or gru"):
         R2D2Learner(**options(""))
-    with pytest.raises(ConfigError, match=r"algo\.rescale is -1"):
-        R2D2Learner(**options(rescale=-1.0))
     with pytest.raises(ConfigError, match="R2D2 learns from sequences of episodes"):
         R2D2.check_replay({"replay": {"type": "UniformReplay"}})
     network = R2D2Learner(**configs(R2D2, DISCRETE, obs_spec=VECTOR)).q_network

@@ -26,7 +26,6 @@ def resolved() -> Config:
     [
         ("learner_config.algo.epsilon", "kind", "linaer", "algo.epsilon.kind is 'linaer'"),
         ("learner_config.algo.target", "mode", "sotf", "expected hard or soft"),
-        ("learner_config.algo", "huber_kappa", -1.0, "huber_kappa is -1.0"),
         ("learner_config.model", "activation", "rleu", "expected one of elu"),
         ("learner_config.model", "hidden_sizes", ["a"], "expected widths of 1 or more"),
         ("learner_config.model", "hidden_sizes", [64, 0], "expected widths of 1 or more"),

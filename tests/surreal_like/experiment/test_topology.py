@@ -6,7 +6,6 @@ import pytest
 
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
-from session.errors import ConfigError
 from surreal_like.experiment.topology import make_topology
 
 
@@ -42,23 +41,6 @@ def test_numbers_of_processes_follow_the_config(config: Config) -> None:
     ends = [f"replay-{shard}.{end}" for shard in (0, 1) for end in ("experience", "acks")]
     assert set(ends) <= set(topology["agent-2"].connects)
     assert {"replay-1.batches", "replay-1.priorities"} <= set(topology["learner"].connects)
-
-
-@pytest.mark.parametrize(
-    ("section", "key", "number", "least"),
-    [
-        ("session_config.agent", "num", -1, 0),
-        ("session_config.evaluator", "num", -2, 0),
-        ("learner_config.replay", "replay_shards", 0, 1),
-    ],
-)
-def test_a_number_that_cannot_be_is_refused(
-    section: str, key: str, number: int, least: int, config: Config
-) -> None:
-    outer, inner = section.split(".")
-    config[outer][inner][key] = number
-    with pytest.raises(ConfigError, match=f"{section}.{key} is {number}, expected {least} or"):
-        make_topology(config)
 
 
 def test_only_a_run_that_others_can_reach_can_be_joined(config: Config) -> None:

@@ -106,11 +106,6 @@ def test_noise_is_not_in_the_parameters() -> None:
 @pytest.mark.parametrize(
     ("model", "distribution", "words"),
     [
-        ({"noisy": -0.1}, {}, r"model.noisy is -0.1, expected 0 or more"),
-        ({}, {"kind": "c51"}, r"kind is 'c51', expected one of none, categorical, quantile"),
-        ({}, {"atoms": 1}, r"distribution.atoms is 1, expected 2 or more"),
-        ({}, {"quantiles": 0}, r"distribution.quantiles is 0, expected 1 or more"),
-        ({}, {"kappa": -1.0}, r"distribution.kappa is -1.0, expected 0 or more"),
         ({}, {"v_min": 10.0}, r"distribution has v_min 10.0, not below v_max 10.0"),
         ({"head_sizes": [0]}, {}, r"hidden_sizes is \[0\]"),
     ],

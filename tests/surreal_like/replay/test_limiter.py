@@ -160,9 +160,6 @@ def test_the_limiter_is_its_twin(
             "tolerance is 1055, but samples_per_insert 8 x 100 rows of the largest chunk"
             r" \+ 256 rows of one request = 1056",
         ),
-        ({"samples_per_insert": -1.0}, "samples_per_insert is -1"),
-        ({"tolerance": -1.0}, "tolerance is -1"),
-        ({"min_size": -1}, "min_size is -1"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, float], said: str) -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from session.errors import ConfigError
 from surreal_like.data.batch import make_batch
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
@@ -225,14 +224,6 @@ def test_an_evicted_row_is_refused() -> None:
     table.storage.evict(1)
     with pytest.raises(DataError, match="row 0 is not in this replay"):
         table.gather([0, 1])
-
-
-@pytest.mark.parametrize(
-    ("n", "gamma", "said"), [(0, 0.9, "n_step is 0"), (1, 1.1, "gamma is 1.1"), (1, -0.1, "gamma")]
-)
-def test_impossible_views_are_refused(n: int, gamma: float, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        NStepView(n, gamma)
 
 
 def test_the_environment_discounts_inside_an_episode_too() -> None:

@@ -55,11 +55,6 @@ def test_the_learner_knows_that_priorities_are_wanted() -> None:
     assert make().takes_priorities
 
 
-def test_numbers_out_of_range_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"replay\.priority\.alpha is 2"):
-        make(priority={"alpha": 2.0, "beta": {"start": 1.0}, "epsilon": 1e-6})
-
-
 def test_weights_make_up_for_more_and_more_as_the_learner_goes_on() -> None:
     beta = {"kind": "linear", "by": "iterations", "start": 0.5, "end": 1.0, "steps": 100}
     replay = make(priority={"alpha": 1.0, "beta": beta, "epsilon": 1e-6})

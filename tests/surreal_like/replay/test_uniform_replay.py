@@ -226,7 +226,6 @@ def test_without_a_rule_nothing_is_evicted() -> None:
             {"samples_per_insert": 1.0, "tolerance": 600.0, "algo": {"n_step": 5}},
             "1 x 208 rows of the largest chunk",
         ),
-        ({"algo": {"n_step": 0}}, "n_step is 0"),
     ],
 )
 def test_settings_that_must_deadlock_are_refused(settings: dict[str, Any], said: str) -> None:

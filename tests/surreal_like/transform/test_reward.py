@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from session.errors import ConfigError
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.prioritized_replay import UniformReplay
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
@@ -25,11 +23,6 @@ def test_clip_then_scale_then_shift() -> None:
     np.testing.assert_array_equal(transform(rewards), [slow(x) for x in rewards.tolist()])
     assert transform(rewards).dtype == np.float32
     assert RewardTransform()(rewards) is rewards
-
-
-def test_a_clip_below_0_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"reward_clip is -1.*expected 0 \(none\) or a positive"):
-        RewardTransform(clip=-1)
 
 
 def test_rows_are_transformed_before_they_are_summed() -> None:

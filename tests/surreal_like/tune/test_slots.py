@@ -17,7 +17,7 @@ from surreal_like.tune import slots
 from surreal_like.tune.slots import Machine, find_slots, gpu_of
 from surreal_like.tune.state import Trial, plain_trial
 from surreal_like.tune.trial import choose_gpu
-from surreal_like.tune.tune_file import DEFAULTS
+from surreal_like.tune.tune_defaults import TUNE_CONFIG
 
 GIB = 1 << 30
 MACHINE = Machine(4, 8 * GIB)
@@ -30,7 +30,7 @@ def config() -> Config:
 
 
 def tune(**given: Any) -> dict[str, Any]:
-    return {**DEFAULTS, **given}
+    return {**TUNE_CONFIG.tune, **given}
 
 
 def test_slots_are_cores_over_those_of_a_trial(config: Config) -> None:

@@ -130,7 +130,7 @@ def test_a_word_replaces_one_key_of_the_space(
         (["tune.trials=0"], "tune.trials is 0, expected 1 or more"),
         (["tune.trials=20000"], "20000 times 1 points of the grid are 20000 trials"),
         (["tune.scheduler=ahsa"], "did you mean asha"),
-        (["tune.mode=best"], "expected max or min"),
+        (["tune.mode=best"], "expected one of max, min"),
         (["tune.stop.env_steps=0"], "tune.stop.env_steps"),
         (["tune.stop.env_steps=many"], "expected a number, or null"),
         (["tune.slots=-1"], "0 or more"),
