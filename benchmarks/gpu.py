@@ -53,6 +53,7 @@ PICTURES = (
     "session_config.agent.num=0",
     "session_config.evaluator.num=0",
     "session_config.gateway.num=1",
+    "session_config.learner.batches_per_request=1",  # 2048 rows are 58 MB
 )
 AGENTS = 12
 PONG_SECONDS = 120

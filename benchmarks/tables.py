@@ -184,6 +184,27 @@ def samples_table(found: Mapping[str, Any]) -> str:
     return f"{table}\n\n{learned_on(found['machine'], seeds)} {peer}."
 
 
+def gpu_table(found: Mapping[str, Any]) -> str:
+    """Formats updates per second on a GPU, a line for each learner, and the whole run of Pong."""
+    head = ("algorithm", "rows", "batch on the GPU", "batch from arrays", "bare loop", "ratio")
+    rows = [
+        [
+            row["algorithm"],
+            str(row["rows"]),
+            *(f"{row[key]:.0f}" for key in ("ours", "fed", "bare")),
+            f"{row['ours'] / row['bare']:.2f} x",
+        ]
+        for row in found["updates"]
+    ]
+    pong = found["pong"]
+    text = (
+        f"Pong by IMPALA, {pong['agents']} agents: {pong['env_steps_per_second']:,.0f} environment "
+        f"steps (of four screens) and {pong['updates_per_second']:.0f} updates per second."
+    )
+    where = provenance(found["machine"], OF_RATES)
+    return f"{grid(head, rows)}\n\n{text}\n\n{where} {found['device']}. One round."
+
+
 def loads(runs: Sequence[Mapping[str, Any]]) -> str:
     """Formats the least and the largest load that the machine had before runs, as a sentence."""
     found = sorted({run["load_before"] for run in runs})

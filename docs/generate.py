@@ -25,7 +25,7 @@ sys.path += [path for path in (str(ROOT), str(ROOT / "benchmarks")) if path not 
 from gateway_soak import soak_table  # noqa: E402
 from milestones import document  # noqa: E402
 from scaling import scaling_document  # noqa: E402
-from tables import learned_table, measured, samples_table  # noqa: E402
+from tables import gpu_table, learned_table, measured, samples_table  # noqa: E402
 from targets import targets_table  # noqa: E402
 
 from docs.api_reference import api_page  # noqa: E402
@@ -217,6 +217,7 @@ def with_tables(text: str) -> str:
         "targets": targets_table,
         "gateway_soak": soak_table,
         "scaling": scaling_document,
+        "updates": gpu_table,
     }
 
     def newest(found: re.Match[str]) -> str:

@@ -20,7 +20,7 @@ MARKER = "SURREAL_LIKE_TEST"  # set by conftest to a value of this session; chil
 ROOT = Path(__file__).resolve().parent.parent
 GRACE_SECONDS = float(os.environ.get("SURREAL_LIKE_TEST_GRACE_SECONDS", "2"))
 # Names that tools and libraries keep on purpose: caches, temp folders that go when Python exits.
-LASTING_FILES = (".", "__pycache__", "pymp-", "torchinductor_")
+LASTING_FILES = (".", "__pycache__", "pymp-", "torchinductor_", "mat-debug-")  # onnxruntime's log
 # The folder of tmux's sockets stays; a socket in it is a server that runs, or was not cleared up.
 TMUX_FOLDERS = "tmux-*"
 LASTING_CHILD = "multiprocessing.resource_tracker"

@@ -81,7 +81,7 @@ class Reporting:
 def send_early(
     session_config: Config, kind: str, index: int, log: Log, metrics: TensorplexClient
 ) -> None:
-    """Has the early records of a part sent as soon as its script is connected to a planned run.
+    """Registers the early records of a part of a planned run: its script sends them once connected.
 
     Does nothing without a planned run.
 

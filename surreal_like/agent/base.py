@@ -193,7 +193,7 @@ class Agent(Reporting):
         Called by the service, or at first use in a script.
 
         Args:
-            link: to the process.
+            link: connection of the process.
         """
         self._link, context = link, link.context
         seconds = self.session_config.tensorplex.update_schedule[self._group]
@@ -227,7 +227,14 @@ class Agent(Reporting):
             DeadlineError: the parameter server did not answer in time.
             SpecError: the parameters do not fit this agent's modules; the message shows both sides.
         """
-        return self._connected().fetch(self)
+        link = self._connected()
+        parameters = link.fetch()
+        if parameters is not None:
+            self.load(parameters)
+        if link.ends_script:
+            self.log.info("the run is over")
+            raise SystemExit(0)
+        return parameters is not None
 
     def fetch_parameter_info(self) -> dict[str, Any]:
         """Returns a description of the newest published parameters.
@@ -248,8 +255,8 @@ class Agent(Reporting):
 
     def _connected(self) -> AgentLink:
         if self._link is None:
-            from surreal_like.agent.link import script_link
+            from surreal_like.agent.link import link_script
 
-            self.attach(script_link(self.session_config, self._kind))
+            self.attach(link_script(self.session_config, self._kind))
         assert self._link is not None  # attached
         return self._link

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from session.config import Config
 from session.process.context import Context
 from session.process.script import script_context
+from surreal_like.data.parameters import Parameters
 from surreal_like.experience.actor_state import acting_of
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
-
-if TYPE_CHECKING:
-    from surreal_like.agent.base import Agent
 
 _FETCH_SECONDS = 10.0
 _NO_INFO = {"time": 0.0, "iteration": 0, "message": "", "hash": ""}
 
 
 class AgentLink:
-    """Parts of an agent that need the context of its process; :meth:`Agent.attach` takes it.
+    """Fetches parameters for an agent; :meth:`Agent.attach` takes it.
 
     Args:
-        context: of this process.
-        in_script: True: the end of the run ends the process.
+        context: context of this process.
+        in_script: True if the process is a script, which ends with the run.
 
     Attributes:
+        context: context of this process.
         acting: state shared with the sender of experience.
-        client: of the parameter server.
+        client: client of the parameter server.
     """
 
     def __init__(self, context: Context, *, in_script: bool = False) -> None:
@@ -39,31 +38,30 @@ class AgentLink:
         self.client = ParameterClient(wire.dealer("ps.requests", ANSWERS), context.clock)
         self._in_script = in_script
 
-    def fetch(self, agent: Agent) -> bool:
-        """Does the work of :meth:`Agent.fetch_parameter`."""
+    def fetch(self) -> Parameters | None:
+        """Waits for the newest parameters; returns them if they are newer, else None."""
         self.context.pulse()
         account = self.acting.account
         current = account() if account is not None else None
-        parameters = self.client.fetch(_FETCH_SECONDS, current)
-        if parameters is not None:
-            agent.load(parameters)
-        if self._in_script and self.client.newest.final:
-            agent.log.info("the run is over")
-            raise SystemExit(0)
-        return parameters is not None
+        return self.client.fetch(_FETCH_SECONDS, current)
+
+    @property
+    def ends_script(self) -> bool:
+        """True in a script once the learner has reported the end of the run."""
+        return self._in_script and self.client.newest.final
 
     def fetch_info(self) -> dict[str, Any]:
-        """Does the work of :meth:`Agent.fetch_parameter_info`."""
+        """Waits for the description of the newest parameters, see `Agent.fetch_parameter_info`."""
         self.context.pulse()
         info = self.client.fetch_info(_FETCH_SECONDS).info
         return {name: info.get(name, value) for name, value in _NO_INFO.items()}
 
 
-def script_link(session_config: Config, kind: str) -> AgentLink:
+def link_script(session_config: Config, kind: str) -> AgentLink:
     """Returns the link of a script, which joins its planned run at first use.
 
     Args:
-        session_config: its ``folder`` is that of the run.
+        session_config: ``session_config`` of the experiment; its ``folder`` is that of the run.
         kind: ``agent`` or ``evaluator``.
 
     Raises:

@@ -21,10 +21,10 @@ class SendingService(Service):
     """Fetches parameters for an agent, and reports and ends what is sent with them.
 
     Args:
-        context: of this process.
-        agent: chooses the actions in the experience; not yet attached.
-        sender: of the experience.
-        renews: as of :class:`Fetcher`.
+        context: context of this process.
+        agent: agent that chooses the actions; not yet attached.
+        sender: sender of the experience.
+        renews: True fetches newer parameters at intervals, see :class:`Fetcher`.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class SendingService(Service):
         """Reports the curves since the last report.
 
         Args:
-            curves: of this kind of process.
-            episodes: that ended since then.
+            curves: values of this kind of process, by tag.
+            episodes: episodes that ended since then.
             num_envs: environment steps in one of :attr:`_steps`.
         """
         now = self._context.clock.now()

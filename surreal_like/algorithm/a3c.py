@@ -27,7 +27,7 @@ from surreal_like.dataflow import (
     learn_moments,
     rollouts,
 )
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG, schedule_section
 from surreal_like.loss.policy import actor_critic_sums
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG
 
@@ -36,11 +36,7 @@ _ALGO_CONFIG = Config(
     {
         "reward_clip": 1.0,
         "value_weight": Key(0.25, "Weight of the squared errors of the values.", within=FROM_0),
-        "entropy": section(
-            "Weight of the entropy: a schedule.",
-            SCHEDULE_CONFIG | {"kind": "constant", "start": 0.01, "end": 0.0},
-            within=FROM_0,
-        ),
+        "entropy": schedule_section("Weight of the entropy: a schedule.", 0.01),
         "learning_rate": section(
             "Step size: a schedule.",
             SCHEDULE_CONFIG

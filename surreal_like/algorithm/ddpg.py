@@ -35,7 +35,7 @@ from surreal_like.dataflow import (
     update_target,
 )
 from surreal_like.exploration.noise import NOISE_CONFIG, Noise
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.exploration.schedule import schedule_section
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.loss.policy import deterministic_policy_loss
 from surreal_like.loss.value import td_target
@@ -44,16 +44,8 @@ from surreal_like.network.continuous import ActionScale, DeterministicPolicy
 # The keys of `learner_config.algo`; TD3 has the same ones.
 ALGO_CONFIG = Config(
     {
-        "learning_rate": section(
-            "Step size of Adam for the policy: a schedule.",
-            SCHEDULE_CONFIG | {"kind": "constant", "start": 1e-3, "end": 0.0},
-            within=FROM_0,
-        ),
-        "critic_learning_rate": section(
-            "The same for the critics.",
-            SCHEDULE_CONFIG | {"kind": "constant", "start": 1e-3, "end": 0.0},
-            within=FROM_0,
-        ),
+        "learning_rate": schedule_section("Step size of Adam for the policy: a schedule.", 1e-3),
+        "critic_learning_rate": schedule_section("The same for the critics.", 1e-3),
         "max_grad_norm": Key(
             0.0, "Gradients with a larger norm are scaled to this norm; 0: never.", within=FROM_0
         ),

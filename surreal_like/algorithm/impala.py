@@ -21,7 +21,7 @@ from surreal_like.algorithm.on_policy import (
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
 from surreal_like.dataflow.batches import flat_actions, policy_columns
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.exploration.schedule import schedule_section
 from surreal_like.loss.policy import mean_over, policy_gradient_loss
 from surreal_like.loss.value import squared_loss
 from surreal_like.loss.vtrace import VTrace, vtrace
@@ -51,16 +51,8 @@ _ALGO_CONFIG = Config(
             within=FROM_0,
         ),
         "value_weight": Key(0.5, "Weight of the value loss.", within=FROM_0),
-        "entropy": section(
-            "Weight of the entropy: a schedule.",
-            SCHEDULE_CONFIG | {"kind": "constant", "start": 0.01, "end": 0.0},
-            within=FROM_0,
-        ),
-        "learning_rate": section(
-            "Step size: a schedule.",
-            SCHEDULE_CONFIG | {"kind": "constant", "start": 1e-3, "end": 0.0},
-            within=FROM_0,
-        ),
+        "entropy": schedule_section("Weight of the entropy: a schedule.", 0.01),
+        "learning_rate": schedule_section("Step size: a schedule.", 1e-3),
         "optimizer": section(
             "Optimizer of the network.",
             {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from session.config import Config
-from session.config.key import FROM_0, Key, section
+from session.config.key import FROM_0, Key
 from session.errors import ConfigError
 from surreal_like.agent.actor import make_network
 from surreal_like.data.batch import Batch
@@ -23,10 +22,10 @@ from surreal_like.dataflow import (
 )
 from surreal_like.dataflow.batches import flat_actions, state_before
 from surreal_like.errors import unwritten
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
+from surreal_like.exploration.schedule import make_schedule, schedule_section
 from surreal_like.learner.base import Learner
 from surreal_like.learner.target import ValueScale
-from surreal_like.loss.policy import adapted_kl_coefficient, masked_mean
+from surreal_like.loss.policy import masked_mean
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
 from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import ScaledValueHead
@@ -34,16 +33,8 @@ from surreal_like.network.head import ScaledValueHead
 # Defaults of `learner_config.algo`.
 ALGO_CONFIG = Config(
     {
-        "learning_rate": section(
-            "Step size of Adam: a schedule.",
-            SCHEDULE_CONFIG | {"kind": "constant", "start": 1e-3, "end": 0.0},
-            within=FROM_0,
-        ),
-        "entropy": section(
-            "Weight of the entropy: a schedule.",
-            SCHEDULE_CONFIG | {"kind": "constant", "start": 0.0, "end": 0.0},
-            within=FROM_0,
-        ),
+        "learning_rate": schedule_section("Step size of Adam: a schedule.", 1e-3),
+        "entropy": schedule_section("Weight of the entropy: a schedule.", 0.0),
         "adam_epsilon": Key(1e-5, "Added to the root of Adam's second moment.", within=FROM_0),
         "max_grad_norm": Key(
             0.5, "Gradients with a larger norm are scaled to this norm; 0: never.", within=FROM_0
@@ -175,31 +166,6 @@ def see(network: ActorCritic, rows: Batch) -> tuple[Distribution, torch.Tensor]:
         return network.unroll(rows.obs, state, rows.first)
     seen: tuple[Distribution, torch.Tensor] = network(rows.obs)
     return seen
-
-
-class KLPenalty:
-    """Weight of a penalty on divergence, adapted to the measured divergence.
-
-    Args:
-        coefficient: the first weight; 0: no penalty, also later.
-        target: divergence that the adaptation aims at [nats].
-    """
-
-    def __init__(self, coefficient: float, target: float) -> None:
-        self.coefficient = coefficient
-        self._target = target
-
-    def adapt(self, kl: float) -> None:
-        """Adapts the weight after a batch; `kl` is the divergence in its last pass [nats]."""
-        self.coefficient = adapted_kl_coefficient(self.coefficient, kl, self._target)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the weight."""
-        return {"coefficient": self.coefficient}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a result of `state_dict`."""
-        self.coefficient = float(state["coefficient"])
 
 
 def explained_variance(

@@ -20,7 +20,6 @@ from surreal_like.algorithm.on_policy import (
     PUBLISH_CONFIG,
     REPLAY_CONFIG,
     ActorCriticLearner,
-    KLPenalty,
     explained_variance,
     see,
 )
@@ -39,7 +38,7 @@ from surreal_like.dataflow import (
 )
 from surreal_like.dataflow.batches import flat_actions, policy_columns, rows_of
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG
-from surreal_like.learner.target import ADAPTIVE_STEP_CONFIG, AdaptiveStep
+from surreal_like.learner.target import ADAPTIVE_STEP_CONFIG, AdaptiveStep, KLPenalty
 from surreal_like.loss.policy import (
     clipped_surrogate_loss,
     kl_estimate,

@@ -15,7 +15,7 @@ from surreal_like.dataflow import (
     update_priorities,
     update_target,
 )
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.exploration.schedule import schedule_section
 from surreal_like.learner.base import Learner
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.network.module import Module
@@ -41,11 +41,7 @@ Q_LEARNER_CONFIG = Config(
             True,
             "Choose the next action with the online network, value it with the target network.",
         ),
-        "learning_rate": section(
-            "Step size of Adam: a schedule.",
-            SCHEDULE_CONFIG | {"kind": "constant", "start": 1e-3, "end": 0.0},
-            within=FROM_0,
-        ),
+        "learning_rate": schedule_section("Step size of Adam: a schedule.", 1e-3),
         "adam_epsilon": Key(1e-8, "Added to the root of Adam's second moment.", within=FROM_0),
         "max_grad_norm": Key(
             10.0, "Gradients with a larger norm are scaled to this norm; 0: never.", within=FROM_0

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from session.config import Config
-from session.config.key import FROM_1, Key
+from session.config.key import FROM_0, FROM_1, Key, section
 from session.errors import ConfigError
 
 KINDS = ("constant", "linear", "exponential", "piecewise")
@@ -40,6 +40,17 @@ SCHEDULE_CONFIG = Config(
         "points": Key([], "Of piecewise: [[step, value], ...], steps rising."),
     }
 )
+
+
+def schedule_section(text: str, start: float) -> Key:
+    """Returns the section of a schedule of numbers from 0 on, by default one constant.
+
+    Args:
+        text: description of the number.
+        start: the constant.
+    """
+    constant = {"kind": "constant", "start": start, "end": 0.0}
+    return section(text, SCHEDULE_CONFIG | constant, within=FROM_0)
 
 
 class Progress(Protocol):

@@ -354,9 +354,11 @@ class Learner(Reporting):
     def link(self) -> LearnerLink:
         """The connection to the run; in a script it is made at the first use."""
         if self._link is None:
-            from surreal_like.learner.link import link_script
+            from session.process.script import script_context
 
-            self.connect(link_script(self.session_config))
+            self.connect(script_context(self.session_config, "learner"))
+            # More threads than free cores slow small networks down by an order of magnitude.
+            torch.set_num_threads(self.session_config.learner.threads)
         assert self._link is not None  # set by connect
         return self._link
 

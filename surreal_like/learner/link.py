@@ -8,7 +8,6 @@ import torch
 
 from session.config import Config
 from session.process.context import Context
-from session.process.script import script_context
 from session.wire.sockets import Socket, poll
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.dataflow.flow import NOT_READY, Signal
@@ -189,14 +188,6 @@ class LearnerLink:
         made = self._postponed is not None and self.publish(progress, *self._postponed)
         self.publisher.tick()
         return made
-
-
-def link_script(session_config: Config) -> Context:
-    """Returns the context of this script, whose learner computes with the configured threads."""
-    context = script_context(session_config, "learner")
-    # More threads than free cores slow small networks down by an order of magnitude.
-    torch.set_num_threads(session_config.learner.threads)
-    return context
 
 
 def _make_replay(context: Context, learner_config: Config) -> ReplayClient:

@@ -25,6 +25,7 @@ from surreal_like.dataflow.flow import PASSED, Operator, generators_in, name_of
 from surreal_like.dataflow.items import Loss, Trained, axis_of, batch_of, parts_of_origin
 from surreal_like.errors import DataError
 from surreal_like.learner.metrics import checked_metrics, place_of, recent_means
+from surreal_like.learner.target import AdaptiveStep, KLPenalty, TargetNetwork, ValueScale
 from surreal_like.loss.returns import gae, lambda_returns
 
 if TYPE_CHECKING:
@@ -218,14 +219,7 @@ def compute_advantages(
     return Operator(f"compute_advantages({words})", compute)
 
 
-class Target(Protocol):
-    """A network that follows another one."""
-
-    def update(self) -> None:
-        """Moves it, after an update of the other one."""
-
-
-def update_target(*targets: Target) -> Operator:
+def update_target(*targets: TargetNetwork[Any]) -> Operator:
     """Returns an operator that updates target networks, and gives the item back."""
 
     def update(item: Any) -> Any:
@@ -236,16 +230,7 @@ def update_target(*targets: Target) -> Operator:
     return Operator("update_target", update)
 
 
-class Penalty(Protocol):
-    """A weight that follows a measured divergence."""
-
-    coefficient: float
-
-    def adapt(self, kl: float) -> None:
-        """Adapts the weight."""
-
-
-def update_kl(penalty: Penalty) -> Operator:
+def update_kl(penalty: KLPenalty) -> Operator:
     """Returns an operator that adapts a KL penalty to the metric `kl` of the last pass."""
 
     def update(item: Trained) -> Trained:
@@ -267,14 +252,7 @@ def _kl_of(item: Trained, name: str) -> float:
     return float(metrics["kl"])
 
 
-class StepSize(Protocol):
-    """A step size that follows a measured divergence."""
-
-    def adapt(self, kl: float) -> None:
-        """Adapts it."""
-
-
-def update_learning_rate(step: StepSize) -> Operator:
+def update_learning_rate(step: AdaptiveStep) -> Operator:
     """Returns an operator that adapts a step size to the metric `kl` of the last pass."""
 
     def update(item: Trained) -> Trained:
@@ -282,13 +260,6 @@ def update_learning_rate(step: StepSize) -> Operator:
         return item
 
     return Operator("update_learning_rate", update)
-
-
-class ValueScale(Protocol):
-    """Moments of value targets."""
-
-    def update(self, targets: torch.Tensor) -> None:
-        """Adds targets `[M]`."""
 
 
 def update_value_scale(scale: ValueScale) -> Operator:

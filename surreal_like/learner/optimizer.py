@@ -197,7 +197,7 @@ class Optimizer:
         rule: `skipped` is True until the next step, and `nan_updates` rises by 1.
         """
         self._differentiate(loss)
-        return self._update(loss.item())
+        return self._update(loss)
 
     def compute(self, loss: torch.Tensor) -> torch.Tensor:
         """Returns the gradient of a scalar loss, `[size]`, for `apply`; NaN unless it is finite."""
@@ -237,7 +237,7 @@ class Optimizer:
                 f"{list(self._gradient.shape)}"
             )
         self._gradient.copy_(gradient)
-        return self._update(0.0, clipped=clipped)
+        return self._update(clipped=clipped)
 
     def _differentiate(self, loss: torch.Tensor) -> None:
         self._gradient.zero_()
@@ -247,19 +247,23 @@ class Optimizer:
         if 0.0 < self._max_grad_norm < norm:
             gradient.mul_(self._max_grad_norm / norm)
 
-    def _update(self, loss: float, *, clipped: bool = False) -> float:
+    def _update(self, loss: torch.Tensor | None = None, *, clipped: bool = False) -> float:
         if self.change is not None and not clipped:
             self._gradient.copy_(self.change(self._gradient))
-        grad_norm = float(torch.linalg.vector_norm(self._gradient))
-        # Both: Huber's gradient of an infinite error is finite, its loss is not.
-        self.skipped = not (math.isfinite(grad_norm) and math.isfinite(loss))
+        numbers = [torch.linalg.vector_norm(self._gradient)]
+        if loss is not None:
+            # Both: Huber's gradient of an infinite error is finite, its loss is not.
+            numbers.append(loss.detach().reshape(()))
+        # Read at once: each read from a GPU waits until all work that was queued there is done.
+        read: list[float] = torch.stack(numbers).tolist()
+        self.skipped = not all(map(math.isfinite, read))
         if self.skipped:
             self.nan_updates += 1
             return math.nan
         if not clipped:
-            self._scale(self._gradient, grad_norm)
+            self._scale(self._gradient, read[0])
         self._rule.step(self._gradient)
-        return grad_norm
+        return read[0]
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the rule's state under its name, and the number of skipped updates."""

@@ -1,4 +1,4 @@
-"""Followers of an update: target networks, scales of values, adapted step sizes."""
+"""Followers of an update: target networks, scales of values, adapted step sizes and penalties."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from session.config import Config
 from session.config.key import ABOVE_0, FROM_0, Key
 from session.errors import ConfigError
 from surreal_like.exploration.schedule import Progress
+from surreal_like.loss.policy import adapted_kl_coefficient
 from surreal_like.network.head import ScaledValueHead
 from surreal_like.network.module import Module
 
@@ -170,3 +171,28 @@ class AdaptiveStep:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a result of `state_dict`."""
         self.value = float(state["value"])
+
+
+class KLPenalty:
+    """Weight of a penalty on divergence, adapted to the measured divergence.
+
+    Args:
+        coefficient: the first weight; 0: no penalty, also later.
+        target: divergence that the adaptation aims at [nats].
+    """
+
+    def __init__(self, coefficient: float, target: float) -> None:
+        self.coefficient = coefficient
+        self._target = target
+
+    def adapt(self, kl: float) -> None:
+        """Adapts the weight after a batch; `kl` is the divergence in its last pass [nats]."""
+        self.coefficient = adapted_kl_coefficient(self.coefficient, kl, self._target)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the weight."""
+        return {"coefficient": self.coefficient}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a result of `state_dict`."""
+        self.coefficient = float(state["coefficient"])

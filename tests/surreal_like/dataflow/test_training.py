@@ -367,7 +367,8 @@ def test_batches_come_with_their_origin() -> None:
 
 def test_every_follows_the_iteration() -> None:
     learner, calls = make(DQN), []
-    count = update_target(SimpleNamespace(update=lambda: calls.append(learner.iteration)))
+    target: Any = SimpleNamespace(update=lambda: calls.append(learner.iteration))
+    count = update_target(target)
     operator = every(3, train_one_step(learner), count)
     for learner.iteration in range(7):
         operator(make_rows())

@@ -1,0 +1,240 @@
+"""Measures the structure of a checkout: files, lines, imports between folders, config keys.
+
+``python tests/structure.py [CHECKOUT]`` prints one row per measure. ``--run`` trains CartPole
+for 20 seconds as well, and adds the lines of this project that each process has in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGES = ("session", "surreal_like", "main")
+SECONDS = 20
+# Runs in each process: a forked child has no thread of its parent.
+WATCH = """
+import os, sys, threading, time
+def watch():
+    def write():
+        time.sleep({seconds})
+        files = {{getattr(m, "__file__", None) for m in list(sys.modules.values())}}
+        with open(os.path.join({out!r}, str(os.getpid())), "w") as file:
+            file.write("\\n".join(sorted(filter(None, files))))
+    threading.Thread(target=write, daemon=True).start()
+os.register_at_fork(after_in_child=watch)
+watch()
+"""
+
+
+class Tree:
+    """The Python files of one checkout.
+
+    Args:
+        root: its folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files = sorted(path for package in PACKAGES for path in (root / package).rglob("*.py"))
+        self.modules = {self._name(path): path for path in self.files}
+        self.trees = {path: ast.parse(path.read_text()) for path in self.files}
+
+    def _name(self, path: Path) -> str:
+        parts = path.relative_to(self.root).with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    def imports(self, path: Path, *, at_import: bool) -> set[str]:
+        """Returns the own modules that a file imports.
+
+        Args:
+            path: the file.
+            at_import: True leaves out imports in functions and for annotations.
+        """
+        found = set()
+        for node in _statements(self.trees[path]) if at_import else ast.walk(self.trees[path]):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = {f"{node.module}.{alias.name}" for alias in node.names}
+                found |= {name for name in names if name in self.modules} or {node.module}
+        return found & set(self.modules)
+
+    def lines(self, path: Path) -> int:
+        return len(path.read_text().splitlines())
+
+    def loaded_by(self, module: str) -> set[str]:
+        """Returns the own modules that an import of a module loads, late imports left out."""
+        seen: set[str] = set()
+        waiting = [module]
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            waiting += [".".join(name.split(".")[:i]) for i in range(1, name.count(".") + 1)]
+            waiting += self.imports(self.modules[name], at_import=True)
+        return seen
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yields the statements that run at import, those for annotations left out."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from (n for each in node.orelse for n in ast.walk(each))
+            continue
+        yield node
+        yield from _statements(node)
+
+
+def code_lines(path: Path) -> int:
+    """Returns the number of lines with code: no blank line, comment or docstring."""
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    lines: set[int] = set()
+    first = True
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type in (tokenize.ENCODING, tokenize.ENDMARKER):
+                continue
+            if token.type in skipped:
+                first = first or token.type in (tokenize.NEWLINE, tokenize.INDENT)
+                continue
+            if not (first and token.type == tokenize.STRING):
+                lines |= set(range(token.start[0], token.end[0] + 1))
+            first = False
+    return len(lines)
+
+
+def folder_of(module: str) -> str | None:
+    """Returns the folder inside surreal_like, None for other modules and its top level."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "surreal_like" and len(parts) > 2 else None
+
+
+def circles(tree: Tree) -> list[list[str]]:
+    """Returns the circles of modules, imports for annotations and in functions included."""
+    graph = {
+        name: {each for each in tree.imports(path, at_import=False) if each != name}
+        for name, path in tree.modules.items()
+        if not path.name.startswith("__init__")
+    }
+    graph = {name: {each for each in targets if each in graph} for name, targets in graph.items()}
+    return [sorted(each) for each in components(graph) if len(each) > 1]
+
+
+def components(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Returns the strongly connected components."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for target in graph[name]:
+            if target not in index:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            at = stack.index(name)
+            found.append(set(stack[at:]))
+            del stack[at:]
+
+    sys.setrecursionlimit(10_000)
+    for name in graph:
+        if name not in index:
+            visit(name)
+    return found
+
+
+def single_importers(tree: Tree) -> int:
+    """Returns the number of modules that exactly one other module imports."""
+    users: defaultdict[str, set[str]] = defaultdict(set)
+    for name, path in tree.modules.items():
+        for target in tree.imports(path, at_import=False):
+            users[target].add(name)
+    return sum(len(each) == 1 for each in users.values())
+
+
+def folder_circles(tree: Tree) -> list[set[str]]:
+    graph: defaultdict[str, set[str]] = defaultdict(set)
+    for name, path in tree.modules.items():
+        source = folder_of(name)
+        for target in tree.imports(path, at_import=False):
+            to = folder_of(target)
+            if source and to and to != source:
+                graph[source].add(to)
+                graph[to]
+    return [each for each in components(dict(graph)) if len(each) > 1]
+
+
+def in_memory(tree: Tree, seconds: int) -> dict[str, tuple[int, int]]:
+    """Trains CartPole; returns process -> own files and lines in its memory after some seconds."""
+    with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as site:
+        Path(site, "sitecustomize.py").write_text(WATCH.format(seconds=seconds, out=out))
+        folder = Path(out, "run")
+        words = ["train", "configs/cartpole_dqn.yaml", "--quiet", "--folder", str(folder)]
+        words.append(f"session_config.stop={{seconds: {seconds + 15}}}")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "main.cli", *words],
+            cwd=tree.root,
+            env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{tree.root}"},
+        )
+        names: dict[str, str] = {}
+        while process.poll() is None:
+            for beat in folder.glob("alive/*"):
+                try:
+                    names[str(json.loads(beat.read_text())["pid"])] = beat.name
+                except (OSError, ValueError, KeyError):
+                    continue
+            time.sleep(1)
+        known = {str(path): path for path in tree.files}
+        found = {}
+        for pid, name in names.items():
+            if Path(out, pid).exists():
+                own = [known[f] for f in Path(out, pid).read_text().splitlines() if f in known]
+                found[name] = (len(own), sum(map(tree.lines, own)))
+        return found
+
+
+def main() -> None:
+    """Prints the measures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkout", type=Path, nargs="?", default=Path(__file__).parents[1])
+    parser.add_argument("--run", action="store_true", help="also train for 20 seconds")
+    given = parser.parse_args()
+    tree = Tree(given.checkout.resolve())
+    dqn = tree.loaded_by("surreal_like.algorithm.dqn")
+    rows: dict[str, object] = {
+        "Python files": len(tree.files),
+        "lines": sum(map(tree.lines, tree.files)),
+        "code lines": sum(map(code_lines, tree.files)),
+        "own files loaded by surreal_like.algorithm.dqn": len(dqn),
+        "their lines": sum(tree.lines(tree.modules[name]) for name in dqn),
+        "circles of modules": len(circles(tree)),
+        "folders of surreal_like in circles": sum(map(len, folder_circles(tree))),
+        "modules with one importer": single_importers(tree),
+    }
+    if given.run:
+        for name, (files, lines) in sorted(in_memory(tree, SECONDS).items()):
+            rows[f"in memory of {name}"] = f"{files} files, {lines} lines"
+    for name, value in rows.items():
+        sys.stdout.write(f"{name:50} {value}\n")
+
+
+if __name__ == "__main__":
+    main()
