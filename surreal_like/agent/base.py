@@ -14,13 +14,13 @@ from session.config.string_enum import StringEnum
 from session.errors import UsageError
 from session.process.reporting import Reporting
 from session.process.seeding import component_seed
-from surreal_like.data.parameters import Parameters
 from surreal_like.errors import unwritten
-from surreal_like.experience.chunk import Chunk
 from surreal_like.network.flat import load_flat
 
 if TYPE_CHECKING:
     from surreal_like.agent.link import AgentLink
+    from surreal_like.data.parameters import Parameters
+    from surreal_like.experience.chunk import Chunk
 
 
 class AgentMode(StringEnum):
@@ -73,8 +73,6 @@ class Agent(Reporting):
             newer than those that acted in it, and load no others meanwhile; at first
             ``learner_config.algo.synchronous``.
         version: of the parameters in use, 0 before the first.
-        log: log of this agent.
-        tensorplex: metrics client; :meth:`update_tensorplex` is the usual way to report.
     """
 
     def __init__(
