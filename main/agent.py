@@ -17,7 +17,7 @@ from surreal_like.experiment.resolve import algorithm_of
 
 def build(context: Context) -> Service:
     """Builds the agent of the run's algorithm with its environments."""
-    torch.set_num_threads(context.config.session_config.agent.threads)
+    torch.set_num_threads(1)
     context.busy(60.0, "building agent and environments")
     algorithm = algorithm_of(context.config, context.folder)
     agent = make_agent(context, algorithm.agent, AgentMode.training)

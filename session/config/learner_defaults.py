@@ -24,7 +24,6 @@ BASE_LEARNER_CONFIG = Config(
                     within=FROM_0,
                 ),
                 "reward_scale": Key(1.0, "Factor for the clipped reward.", within=ABOVE_0),
-                "reward_shift": Key(0.0, "Constant added to the scaled reward."),
                 "synchronous": Key(
                     False,
                     "After each unroll, or their part of a training iteration, agents wait for a "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from session.config.cluster_defaults import KUBERNETES, RESOURCES
+from session.config.cluster_defaults import KUBERNETES
 from session.config.config import Config
 from session.config.key import ANY_NUMBER, FROM_1, PORT, SOME_TIME, Key, section
 
@@ -37,9 +37,6 @@ BASE_SESSION_CONFIG = Config(
                 ),
                 "fetch_interval_seconds": Key(
                     0.1, "Shortest time between two fetches.", unit="seconds"
-                ),
-                "threads": Key(
-                    1, "Threads for the computations of one agent.", unit="threads", within=FROM_1
                 ),
             },
         ),
@@ -151,12 +148,6 @@ BASE_SESSION_CONFIG = Config(
                     "evaluations of the first mode only; those of other modes are displayed.",
                     one_of=EVALUATION_MODES,
                 ),
-                "threads": Key(
-                    1,
-                    "Threads for the computations of one evaluator.",
-                    unit="threads",
-                    within=FROM_1,
-                ),
             },
         ),
         "learner": section(
@@ -244,11 +235,6 @@ BASE_SESSION_CONFIG = Config(
                 "resend_seconds": Key(
                     2.0, "Chunks are sent again after this time without a new ack.", unit="seconds"
                 ),
-                "failover_seconds": Key(
-                    5.0,
-                    "Time without its replay shard after which an agent changes to the next one.",
-                    unit="seconds",
-                ),
                 "cut": Key(
                     "steps",
                     "End of a chunk: every flush_iteration steps, or at episode ends.",
@@ -334,11 +320,11 @@ BASE_SESSION_CONFIG = Config(
         "heartbeat": section(
             "Heartbeats of components.",
             {
-                "interval": Key(1.0, "Time between two heartbeats.", unit="seconds"),
                 "timeout": Key(
                     30.0,
                     "A running component without a heartbeat for this time is lost.",
                     unit="seconds",
+                    within=FROM_1,
                 ),
                 "starting_seconds": Key(
                     120.0, "The same for a starting component.", unit="seconds"
@@ -407,9 +393,6 @@ BASE_SESSION_CONFIG = Config(
                     5,
                     "Maximum restarts of one component within the window; beyond it the run fails.",
                 ),
-                "restart_window_seconds": Key(
-                    60.0, "Window for counting restarts.", unit="seconds"
-                ),
                 "grace_seconds": Key(
                     10.0, "Time for a clean shutdown before a component is killed.", unit="seconds"
                 ),
@@ -442,14 +425,16 @@ BASE_SESSION_CONFIG = Config(
                     "Maximum open connections of one endpoint; more are closed.",
                     unit="connections",
                 ),
-                "handshake_seconds": Key(
-                    5.0,
-                    "Time limit for a peer to prove its key, then it is disconnected.",
-                    unit="seconds",
-                ),
             },
         ),
-        "resources": RESOURCES,
+        "resources": Key(
+            {},
+            "Resources of one process of a kind, where a launcher can reserve them, as in "
+            "{learner: {cpu: 2.5, memory_bytes: 3_000_000_000, gpu: 1}}. By default a learner "
+            "has 2 cores and 4 GiB, a replay 1 and 4, agents, gateways and evaluators 1 and 1, "
+            "the parameter server and TensorBoard 0.5 and 1, Tensorplex 0.5 and 0.5, Loggerplex "
+            "0.25 and 0.5.",
+        ),
         "kubernetes": KUBERNETES,
         "max_message_bytes": Key(
             268_435_456,

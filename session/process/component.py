@@ -9,9 +9,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
+from session.config.config import Config
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.json_file import COUNT, FLAG, NUMBER, TEXT, MapOf, Maybe, read_object
 
@@ -61,6 +63,42 @@ class Restart:
 
     max_restarts: int = 5
     window_seconds: float = 60.0
+
+
+_GIB = 1 << 30
+# Kind -> resources of one process, unless `session_config.resources` says more.
+RESOURCES: Mapping[str, Resources] = MappingProxyType(
+    {
+        "agent": Resources(1.0, _GIB),
+        "gateway": Resources(1.0, _GIB),
+        "evaluator": Resources(1.0, _GIB),
+        "learner": Resources(2.0, 4 * _GIB),
+        "replay": Resources(1.0, 4 * _GIB),
+        "ps": Resources(0.5, _GIB),
+        "tensorplex": Resources(0.5, _GIB // 2),
+        "loggerplex": Resources(0.25, _GIB // 2),
+        "tensorboard": Resources(0.5, _GIB),
+    }
+)
+
+
+def resources_of(session_config: Mapping[str, Any], kind: str) -> Resources:
+    """Returns the resources of one process of a kind.
+
+    Raises:
+        ConfigError: `session_config.resources` has an unknown kind, or a value of a wrong type.
+    """
+    given = session_config["resources"]
+    for name in given:
+        if name not in RESOURCES:
+            hint = did_you_mean(name, RESOURCES, otherwise=f"there are {', '.join(RESOURCES)}")
+            raise ConfigError(f"session_config.resources has no kind '{name}': {hint}")
+    default = {"session_config": {"resources": {kind: asdict(RESOURCES[kind])}}}
+    whole = Config({"session_config": {"resources": {kind: given.get(kind, {})}}})
+    found = whole.extend(default, strict=True).session_config.resources[kind]
+    if min(found.values()) < 0:
+        raise ConfigError(f"session_config.resources.{kind} is {dict(found)}, expected 0 or more")
+    return Resources(**found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from session.config import Config
 from session.launchers.fork_client import Preload
-from session.process.component import Component, Resources, Restart, Topology
+from session.process.component import Component, Restart, Topology, resources_of
 
 _TELEMETRY = ("tensorplex.records", "loggerplex.records")
 _JOIN = "ps.join"
@@ -42,9 +42,9 @@ def make_topology(config: Config) -> Topology:
     # Endpoint of join requests from other machines; without keys it could not reject strangers.
     join = (_JOIN,) if session.launcher.host and not session.security.insecure else ()
     components = [*_telemetry_servers(), *_servers(shards, join), *_clients(config, shards)]
-    restart = Restart(session.launcher.max_restarts, session.launcher.restart_window_seconds)
+    restart = Restart(session.launcher.max_restarts)
     return Topology(
-        replace(each, restart=restart, resources=Resources(**session.resources[each.kind]))
+        replace(each, restart=restart, resources=resources_of(session, each.kind))
         for each in components
     )
 

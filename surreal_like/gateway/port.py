@@ -97,7 +97,7 @@ def make_listener(
         pages=read_pages() if gateway.page else {},
         healthy=healthy,
     )
-    limits = StreamLimits(greeting_seconds=session.security.handshake_seconds)
+    limits = StreamLimits()
     cert, key = gateway.tls.cert, gateway.tls.key
     tls = None if cert is None else server_context(cert, key)
     return Listener(

@@ -13,7 +13,7 @@ from session.config import Config
 from session.config.file import dump_yaml
 from session.errors import ConfigError, UsageError
 from session.launchers.kubernetes.pod_fields import check_metadata, check_pods, texts
-from session.process.component import Component, Topology
+from session.process.component import RESOURCES, Component, Topology, resources_of
 from session.stream.tls import check_address
 from session.version import VERSION
 from session.wire import AddressBook
@@ -101,14 +101,14 @@ def idle_note(config: Config, components: Iterable[str]) -> str:
 
 
 def _cores(config: Config, components: Iterable[str]) -> str:
-    resources = config.session_config.resources
     kinds = (_kind(name) for name in components)
-    number = sum(resources[kind].cpu for kind in kinds if kind in resources)
+    session = config.session_config
+    number = sum(resources_of(session, kind).cpu for kind in kinds if kind in RESOURCES)
     return f"{number:g} cores"
 
 
 def _kind(component: str) -> str:
-    """Returns the key of ``session_config.resources`` for a component's name."""
+    """Returns the kind of a component's name."""
     stem, _, number = component.rpartition("-")
     kind = stem if number.isdigit() else component
     return "evaluator" if kind == "eval" else kind
