@@ -10,8 +10,7 @@ from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.agent.base import AgentMode
-from surreal_like.agent.gradients import sending_gradients
-from surreal_like.agent.loop import AgentService, make_agent
+from surreal_like.agent.loop import AgentService, make_agent, prepare_agent
 from surreal_like.experiment.resolve import algorithm_of
 
 
@@ -21,7 +20,7 @@ def build(context: Context) -> Service:
     context.busy(60.0, "building agent and environments")
     algorithm = algorithm_of(context.config, context.folder)
     agent = make_agent(context, algorithm.agent, AgentMode.training)
-    return AgentService(context, sending_gradients(context, agent, algorithm.learner))
+    return AgentService(context, prepare_agent(context, agent, algorithm.learner))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+from session.addons import acting_kinds
 from session.config.config import Config
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
@@ -70,7 +71,6 @@ _GIB = 1 << 30
 RESOURCES: Mapping[str, Resources] = MappingProxyType(
     {
         "agent": Resources(1.0, _GIB),
-        "gateway": Resources(1.0, _GIB),
         "evaluator": Resources(1.0, _GIB),
         "learner": Resources(2.0, 4 * _GIB),
         "replay": Resources(1.0, 4 * _GIB),
@@ -88,12 +88,13 @@ def resources_of(session_config: Mapping[str, Any], kind: str) -> Resources:
     Raises:
         ConfigError: `session_config.resources` has an unknown kind, or a value of a wrong type.
     """
-    given = session_config["resources"]
+    given, kinds = session_config["resources"], (*RESOURCES, *acting_kinds())
     for name in given:
-        if name not in RESOURCES:
-            hint = did_you_mean(name, RESOURCES, otherwise=f"there are {', '.join(RESOURCES)}")
+        if name not in kinds:
+            hint = did_you_mean(name, kinds, otherwise=f"there are {', '.join(kinds)}")
             raise ConfigError(f"session_config.resources has no kind '{name}': {hint}")
-    default = {"session_config": {"resources": {kind: asdict(RESOURCES[kind])}}}
+    usual = RESOURCES.get(kind, RESOURCES["agent"])
+    default = {"session_config": {"resources": {kind: asdict(usual)}}}
     whole = Config({"session_config": {"resources": {kind: given.get(kind, {})}}})
     found = whole.extend(default, strict=True).session_config.resources[kind]
     if min(found.values()) < 0:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from session.addons import count_acting
 from session.config import Config
 from session.config.string_enum import StringEnum
 from session.errors import UsageError
@@ -92,7 +93,7 @@ class Agent(Reporting):
         self.session_config = session_config
         self.agent_id = agent_id
         self.agent_mode = AgentMode(agent_mode)
-        self.num_agents: int = session_config.agent.num + session_config.gateway.num
+        self.num_agents: int = count_acting(session_config)
         self.progress = Progress()
         self.version = 0
         self.first: npt.NDArray[np.bool_] = np.ones(1, np.bool_)

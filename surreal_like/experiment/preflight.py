@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import torch
 
+from session.addons import hooks
 from session.config import Config
 from session.config.sections import sections_of
 from session.errors import ConfigError, SurrealError
@@ -27,7 +28,6 @@ from surreal_like.experience.writer import check_sender
 from surreal_like.experiment.checkpoints import checkpoint_of
 from surreal_like.experiment.machine import replay_need
 from surreal_like.experiment.plan_check import check_plan
-from surreal_like.gateway.settings import check_gateway
 from surreal_like.learner.base import Learner
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import read_parameters
@@ -59,7 +59,8 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
     with torch.random.fork_rng(devices=[]), outside_a_run():
         agent = _try(lambda: algorithm.agent(**configs, agent_id=0, agent_mode=AgentMode.training))
         synchronous = agent is not None and agent.synchronous
-        check_gateway(config, overlap=replay.overlap, synchronous=synchronous, here=starts_here)
+        for check in hooks("check"):
+            check(config, replay, synchronous=synchronous, here=starts_here)
         if synchronous:
             check_synchronous(**configs, gives=replay.gives())
         learner = _try(lambda: algorithm.learner(**configs))

@@ -22,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from session.addons import count_acting, hooks
 from session.config.config import Config, apply_overrides, check_resolved, keys_of
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
@@ -162,7 +163,6 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     from surreal_like.algorithm.registry import find_algorithm
     from surreal_like.data.bounds import reward_bounds
     from surreal_like.experiment.preflight import rehearse
-    from surreal_like.gateway.settings import REMOTE, remote_specs
 
     if must_be_installed:
         check_import_path(user.session_config.get("import_path", []))
@@ -174,11 +174,9 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     check_resolved(config)
     env = config.env_config
     reward_bounds(env)
-    if env.env_name == REMOTE:
-        if "num_envs" not in user.env_config:
-            # Sessions of clients are the only streams that there are.
-            env.num_envs = config.session_config.gateway.num_envs
-        env.obs_spec, env.action_spec = remote_specs(config)
+    given = next(filter(None, (specs(user, config) for specs in hooks("specs"))), None)
+    if given is not None:
+        env.obs_spec, env.action_spec = given
     elif known is not None and _without_specs(env) == _without_specs(known.env_config):
         env.obs_spec, env.action_spec = known.env_config.obs_spec, known.env_config.action_spec
     else:
@@ -220,8 +218,9 @@ def extended(user: Config, default: Config) -> Config:
 def _check_stop(session: Config) -> None:
     """Rejects goals that can never be evaluated."""
     stop = session.stop
-    # Clients of a gateway may evaluate, in sessions of that mode.
-    if stop.eval_return is not None and session.evaluator.num < 1 and session.gateway.num < 1:
+    # Clients of other processes that act may evaluate.
+    acting = count_acting(session) - session.agent.num
+    if stop.eval_return is not None and session.evaluator.num < 1 and not acting:
         raise ConfigError(
             f"session_config.stop.eval_return is {stop.eval_return}, but there is no evaluator: "
             "set session_config.evaluator.num to 1, or eval_return to null"
@@ -249,7 +248,7 @@ def _check_modes(evaluator: Config) -> None:
 def _check_parts(session: Config) -> None:
     """Rejects a run without environment steps."""
     agent, host = session.agent, session.launcher.host
-    if agent.num < 1 and agent.max < 1 and session.gateway.num < 1 and not host:
+    if agent.max < 1 and count_acting(session) < 1 and not host:
         raise ConfigError(
             "session_config.agent.num is 0, so nothing would step the environment: set it to 1 or "
             "more, or session_config.gateway.num for clients that connect, or give "

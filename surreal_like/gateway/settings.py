@@ -16,12 +16,12 @@ from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 REMOTE = "remote"
 
 
-def check_gateway(config: Config, *, overlap: int, synchronous: bool, here: bool) -> None:
+def check_gateway(config: Config, replay: Any, *, synchronous: bool, here: bool) -> None:
     """Rejects settings that contradict each other where there are gateways.
 
     Args:
         config: the resolved experiment.
-        overlap: of the replay's class; 1: it takes whole unrolls.
+        replay: Class of the replay; its ``overlap`` is 1 if it takes whole unrolls.
         synchronous: True if agents wait for a version after each unroll.
         here: True if gateways start on this machine.
 
@@ -37,7 +37,7 @@ def check_gateway(config: Config, *, overlap: int, synchronous: bool, here: bool
             f"session_config.gateway.num is {gateway.num}, but learner_config.algo.synchronous is "
             "true: clients come and go, so a batch might never fill; set synchronous to false"
         )
-    if overlap and gateway.num_envs != env.num_envs:
+    if replay.overlap and gateway.num_envs != env.num_envs:
         raise ConfigError(
             f"session_config.gateway.num_envs is {gateway.num_envs}, but env_config.num_envs is "
             f"{env.num_envs}: this replay takes unrolls of one width; set both to the same number"
@@ -52,17 +52,28 @@ def check_gateway(config: Config, *, overlap: int, synchronous: bool, here: bool
     check_address(gateway, insecure=config.session_config.security.insecure)
 
 
-def remote_specs(config: Config) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def remote_specs(
+    user: Config, config: Config
+) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
     """Returns observation and action spec of an experiment whose environments are all clients.
 
     Args:
-        config: with ``env_name: remote``, whose ``env_config`` has both specs.
+        user: Settings of the user; without ``num_envs`` there are those of a gateway.
+        config: Resolved experiment; with ``env_name: remote`` its ``env_config`` has both specs.
+
+    Returns:
+        The specs; None if something else is the environment.
 
     Raises:
         ConfigError: something of the run would have to build the environment.
         SpecError: a spec is missing or wrong.
     """
     env, session = config.env_config, config.session_config
+    if env.env_name != REMOTE:
+        return None
+    if "num_envs" not in user.env_config:
+        # Sessions of clients are the only streams that there are.
+        env.num_envs = session.gateway.num_envs
     for key in ("obs_spec", "action_spec"):
         if not env[key]:
             raise ConfigError(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from session.addons import acting_kinds
 from session.config import Config
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
@@ -52,7 +53,7 @@ def check_pods(config: Config) -> None:
         ConfigError: there is no such role or field, or a field has the wrong type.
     """
     key = "session_config.kubernetes.pods"
-    roles = (EVERY_ROLE, *RESOURCES)
+    roles = (EVERY_ROLE, *RESOURCES, *acting_kinds())
     for role, fields in config.session_config.kubernetes.pods.items():
         _check_name(key, role, roles, "role")
         _check_shape(f"{key}.{role}", fields, dict)

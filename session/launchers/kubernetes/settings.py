@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
+from session.addons import acting_kinds
 from session.config import Config
 from session.config.file import dump_yaml
 from session.errors import ConfigError, UsageError
@@ -103,7 +104,9 @@ def idle_note(config: Config, components: Iterable[str]) -> str:
 def _cores(config: Config, components: Iterable[str]) -> str:
     kinds = (_kind(name) for name in components)
     session = config.session_config
-    number = sum(resources_of(session, kind).cpu for kind in kinds if kind in RESOURCES)
+    number = sum(
+        resources_of(session, kind).cpu for kind in kinds if kind in (*RESOURCES, *acting_kinds())
+    )
     return f"{number:g} cores"
 
 
