@@ -87,7 +87,8 @@ class AddOn:
             shards, shared ends) yields components; ``pages`` (session config) returns names of
             pages; ``ps_ends`` (session config) and ``ps_service`` (context) extend the parameter
             server; ``launched`` (folder) returns notes after a launch; ``agent`` (context, agent,
-            learner class) prepares an agent that trains.
+            learner class) prepares an agent that trains; ``pods`` (session config) changes
+            the settings of a run in a cluster; ``tokens`` (folder) returns tokens of clients.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)

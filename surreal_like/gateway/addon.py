@@ -13,6 +13,8 @@ ADD_ON = AddOn(
         "specs": f"{_ROOM}.settings:remote_specs",
         "components": f"{_ROOM}.hooks:make_components",
         "ports": f"{_ROOM}.hooks:ports_of",
+        "pods": f"{_ROOM}.pods:prepare_pods",
+        "tokens": "session.stream.tokens:read_tokens",
         "pages": f"{_ROOM}.hooks:pages_of",
     },
     commands=(
