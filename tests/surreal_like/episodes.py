@@ -128,23 +128,22 @@ class Learned:
 
     Attributes:
         n_step, gamma: of sums.
-        clip, scale, shift: of each reward.
+        clip, scale: of each reward.
     """
 
     n_step: int = 1
     gamma: float = 0.9
     clip: float = 0.0
     scale: float = 1.0
-    shift: float = 0.0
 
     @property
     def algo(self) -> dict[str, float]:
-        names = {f"reward_{name}": getattr(self, name) for name in ("clip", "scale", "shift")}
+        names = {f"reward_{name}": getattr(self, name) for name in ("clip", "scale")}
         return {"n_step": self.n_step, "gamma": self.gamma, **names}
 
     def reward(self, reward: float) -> float:
         bound = self.clip or float("inf")
-        return max(-bound, min(bound, reward)) * self.scale + self.shift
+        return max(-bound, min(bound, reward)) * self.scale
 
     def transition(self, row: Seen, goal: Array | None) -> tuple[Seen, float, float, bool]:
         """Last row, sum, discount, and whether it ends in a termination."""

@@ -145,7 +145,6 @@ def arriving(chunks: list[Chunk], replay: Any, random: Random) -> Iterator[None]
         n_step=st.integers(1, 4),
         clip=st.sampled_from([0.0, 2.0]),
         scale=st.sampled_from([1.0, 0.5]),
-        shift=st.sampled_from([0.0, -0.25]),
     ),
 )
 # The environments are reset when all episodes have just ended.
