@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from session.config.config import Config
-from session.config.key import ANY_NUMBER, FROM_1, PORT, SOME_TIME, Key, section, with_add_ons
+from session.config.key import ABOVE_0, ANY_NUMBER, FROM_1, PORT, SOME_TIME, Key, section, with_add_ons
 
 # Modes of evaluators.
 EVALUATION_MODES = ("eval_deterministic", "eval_stochastic")
@@ -225,7 +225,7 @@ _KEYS = {
                 30.0,
                 "A running component without a heartbeat for this time is lost.",
                 unit="seconds",
-                within=FROM_1,
+                within=ABOVE_0,
             ),
             "starting_seconds": Key(120.0, "The same for a starting component.", unit="seconds"),
         },

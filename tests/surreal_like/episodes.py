@@ -235,6 +235,9 @@ class Played:
             self._see(obs, reward.tolist(), ends.tolist())
 
     def _reset(self) -> None:
+        # Nothing is left of episodes that have all just begun.
+        if all(row is not None and row.first for row in self._newest):
+            self._newest = [row and row.before for row in self._newest]
         # Where all episodes have just ended, this is what happens without it, too.
         if not all(row is not None and row.end for row in self._newest):
             self._newest = [None] * STREAMS
@@ -334,9 +337,10 @@ class Checker:
         number = batch["obs"]["number"]
         for place in range(number.shape[1]):
             rows = [self._played.rows[int(number[0, place].flat[-1])]]
-            for _ in range(1, len(number)):
-                assert rows[-1].after is not None
-                rows.append(rows[-1].after)
+            for each in number[1:, place]:
+                # A row that a reset has replaced may have been sent as the last of an unroll.
+                rows.append(self._played.rows[int(each.flat[-1])])
+                assert rows[-1].before is rows[-2]
             self._sequence(batch, place, rows, 0)
 
     def sequences(self, batch: Any, burn_in: int) -> None:
