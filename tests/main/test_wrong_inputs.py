@@ -244,7 +244,7 @@ WORDS = (
         "join with nobody",
         ("join", "127.0.0.1:1", "--token", "x", "--agents", "0"),
         "--agents is 0",
-        "expected more than 0",
+        "expected 1 or more",
     ),
     Wrong("an invitation to the dead", ("join", "--print", "nope"), "no run 'nope'", LIST),
     Wrong("keys of nothing", ("keys", "nowhere"), "nowhere", "--on kubernetes"),
@@ -356,7 +356,7 @@ WORDS = (
 # Only the algorithm, the environment or this machine can know.
 RESOLVED = (
     setting("steps in words", "session_config.stop.env_steps=many", "'many'", "a number, or null"),
-    setting("steps below 0", "session_config.stop.env_steps=-5", "is -5", "expected more than 0"),
+    setting("steps below 0", "session_config.stop.env_steps=-5", "is -5", "expected 1 or more"),
     setting("nowhere", "session_config.import_path=[nowhere]", "no folder nowhere", "your modules"),
     setting("many agents", "session_config.agent.num=5000", "agent.num 5000 x num_envs 4", "lower"),
     Wrong(
