@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from session.config.config import Config
-from session.config.key import ABOVE_0, ANY_NUMBER, FROM_1, PORT, SOME_TIME, Key, section, with_add_ons
+from session.config.key import (
+    ABOVE_0,
+    ANY_NUMBER,
+    FROM_1,
+    PORT,
+    SOME_TIME,
+    Key,
+    section,
+    with_add_ons,
+)
 
 # Modes of evaluators.
 EVALUATION_MODES = ("eval_deterministic", "eval_stochastic")
