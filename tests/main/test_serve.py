@@ -17,7 +17,7 @@ from surreal_like.gateway.clients.surreal_client import connect
 from tests.polling import until
 from tests.runs.command import CARTPOLE, COMMAND, ROOT, Process, Train
 
-PAGE = (ROOT / "docs" / "serve.md").read_text()
+PAGE = (ROOT / "docs" / "gateway.md").read_text().partition("\n## Serve a policy")[2]
 ADDRESS = "127.0.0.1:7100"
 
 

@@ -26,7 +26,8 @@ from surreal_like.network.encoder import FlatEncoder
 from surreal_like.policy import Policy
 from tests.surreal_like.env.gym_samples import ACTED, OBSERVED
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "export.md").read_text()
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PAGE = (DOCS / "using_results.md").read_text().partition("\n## Export a policy")[2]
 ABSENT = "import sys\nfor name in ('torch', 'surreal_like', 'session', 'main'):\n"
 ABSENT += "    sys.modules[name] = None\n"
 SMALL = {
