@@ -16,7 +16,7 @@ Run an experiment, which is a YAML file or a Config (docs/configuration.md):
     tune                     many trials of one experiment (docs/tune.md)
     evaluate, play, plot     score the trained policy; show it; draw the curves of runs
     load_policy, make_policy   the trained policy, a new one, for your own program
-    RolloutWorker, WorkerSet, Trainer    what collects for it; a run as an object (docs/policies.md)
+    RolloutWorker, WorkerSet, Trainer    what collects for it; a run as an object (docs/scripts.md)
     Config, ConfigError      settings with checked keys; the error of a wrong one
     BASE_LEARNER_CONFIG, BASE_ENV_CONFIG, BASE_SESSION_CONFIG    every default
 

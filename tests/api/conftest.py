@@ -1,4 +1,4 @@
-"""What the rows of the checklist share: one short run, and stages on which parts of one play."""
+"""What the tests of promises share: one short run, and stages on which parts of one play."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -77,13 +77,13 @@ def publish(stage: Stage, learner: Any, iteration: int, *message: str) -> None:
 # -- what an author writes -----------------------------------------------------------------------
 
 
-def test_A1_a_new_agent_extends_agent(config: Config) -> None:
+def test_a_new_agent_extends_agent(config: Config) -> None:
     assert issubclass(DQNAgent, Agent)
     for kind in (MyAgent, DQNAgent):
         assert isinstance(make_agent(config, kind), Agent)
 
 
-def test_A2_plain_modules_are_accepted_and_buffers_travel(stage: Stage) -> None:
+def test_plain_modules_are_accepted_and_buffers_travel(stage: Stage) -> None:
     class Scaled(MyLearner):
         def __init__(self, **kwargs: Any) -> None:
             super().__init__(**kwargs)
@@ -114,17 +114,20 @@ def test_A2_plain_modules_are_accepted_and_buffers_travel(stage: Stage) -> None:
     assert network.clone().hash() == network.hash()
 
 
-def test_A3_act_is_overridden(config: Config) -> None:
+def test_act_is_overridden(config: Config) -> None:
     class Always(MyAgent):
         def act(self, obs: Any) -> Any:
             return torch.ones(len(obs), dtype=torch.int64)
 
     assert make_agent(config, Always).act(to_float_tensor(zeros(3))).tolist() == [1, 1, 1]
+    bare = make_agent(config, Agent)
     with pytest.raises(NotImplementedError):
-        make_agent(config, Agent).act(to_float_tensor(zeros(1)))
+        bare.act(to_float_tensor(zeros(1)))
+    with pytest.raises(NotImplementedError):
+        bare.module_dict()
 
 
-def test_A4_module_dict_names_what_is_fetched(stage: Stage) -> None:
+def test_module_dict_names_what_is_fetched(stage: Stage) -> None:
     learner = publisher(stage)
     publish(stage, learner, 1)
     agent = on_stage(stage)
@@ -134,7 +137,7 @@ def test_A4_module_dict_names_what_is_fetched(stage: Stage) -> None:
     assert [entry.name for entry in newest.manifest] == ["layer/weight", "layer/bias"]
 
 
-def test_A5_modules_that_do_not_agree_are_an_error_that_shows_both(stage: Stage) -> None:
+def test_modules_that_do_not_agree_are_an_error_that_shows_both(stage: Stage) -> None:
     publish(stage, publisher(stage), 1)
     agent = on_stage(stage, WideAgent)
     before = read_flat(agent.module_dict())
@@ -143,7 +146,8 @@ def test_A5_modules_that_do_not_agree_are_an_error_that_shows_both(stage: Stage)
     np.testing.assert_array_equal(read_flat(agent.module_dict()), before)
 
 
-def test_A6_default_config_is_the_algorithm_s(config: Config) -> None:
+def test_default_config_is_the_algorithm_s(config: Config) -> None:
+    assert Agent.default_config() == {}
     assert DQNAgent.default_config() == DQNLearner.default_config()
     given = DQN.default_config()
     assert given.algo == DQNAgent.default_config().algo
@@ -154,7 +158,7 @@ def test_A6_default_config_is_the_algorithm_s(config: Config) -> None:
 # -- what a script calls -------------------------------------------------------------------------
 
 
-def test_A7_act_can_be_called_by_hand(config: Config) -> None:
+def test_act_can_be_called_by_hand(config: Config) -> None:
     agent = make_agent(config, mode=AgentMode.eval_deterministic)
     obs = to_float_tensor(np.random.default_rng(0).normal(size=(5, 4)))
     actions = agent.act(obs)
@@ -162,7 +166,7 @@ def test_A7_act_can_be_called_by_hand(config: Config) -> None:
     assert actions[:1] == agent.act(obs[:1])
 
 
-def test_A8_fetch_parameter_pulls_the_newest(stage: Stage) -> None:
+def test_fetch_parameter_pulls_the_newest(stage: Stage) -> None:
     learner = publisher(stage)
     agent = on_stage(stage)
     assert agent.fetch_parameter() is False
@@ -176,7 +180,7 @@ def test_A8_fetch_parameter_pulls_the_newest(stage: Stage) -> None:
     assert agent.fetch_parameter() is False
 
 
-def test_A9_fetch_parameter_info_is_a_dict(stage: Stage) -> None:
+def test_fetch_parameter_info_is_a_dict(stage: Stage) -> None:
     learner = publisher(stage)
     agent = on_stage(stage)
     nothing = agent.fetch_parameter_info()
@@ -186,7 +190,7 @@ def test_A9_fetch_parameter_info_is_a_dict(stage: Stage) -> None:
     assert agent.version == 0, "information is no parameters"
 
 
-def test_A10_time_is_that_of_the_publication(stage: Stage) -> None:
+def test_the_time_of_parameters_is_that_of_the_publication(stage: Stage) -> None:
     learner = publisher(stage)
     stage.rounds(0.05)
     before = stage.clock.time()
@@ -196,12 +200,12 @@ def test_A10_time_is_that_of_the_publication(stage: Stage) -> None:
     assert before <= on_stage(stage).fetch_parameter_info()["time"] <= after
 
 
-def test_A11_iteration_is_what_the_learner_gave(stage: Stage) -> None:
+def test_the_iteration_of_parameters_is_what_the_learner_gave(stage: Stage) -> None:
     publish(stage, publisher(stage), 17)
     assert on_stage(stage).fetch_parameter_info()["iteration"] == 17
 
 
-def test_A12_message_defaults_to_empty(stage: Stage) -> None:
+def test_the_message_of_parameters_defaults_to_empty(stage: Stage) -> None:
     learner = publisher(stage)
     agent = on_stage(stage)
     publish(stage, learner, 1)
@@ -210,7 +214,7 @@ def test_A12_message_defaults_to_empty(stage: Stage) -> None:
     assert agent.fetch_parameter_info()["message"] == "batch 2"
 
 
-def test_A13_hash_is_that_of_the_parameters(stage: Stage) -> None:
+def test_the_hash_is_that_of_the_parameters(stage: Stage) -> None:
     class FlatLearner(MyLearner):
         def __init__(self, **kwargs: Any) -> None:
             super().__init__(**kwargs)
@@ -238,7 +242,7 @@ def scalars(stage: Stage, name: str) -> list[float]:
     return [record["values"][name] for record in records if name in record.get("values", {})]
 
 
-def test_A14_update_tensorplex_reports_once_per_interval(stage: Stage) -> None:
+def test_update_tensorplex_reports_once_per_interval(stage: Stage) -> None:
     stage.listen("tensorplex")
     agent = on_stage(stage)
     for number in range(2500):  # rounds of a millisecond; the interval is a second
@@ -247,7 +251,7 @@ def test_A14_update_tensorplex_reports_once_per_interval(stage: Stage) -> None:
     assert scalars(stage, "my/value") == [1000.0, 2000.0]
 
 
-def test_A15_the_interval_is_a_setting(
+def test_the_interval_of_reports_is_a_setting(
     make_stage: Callable[[Config], Stage], config: Config
 ) -> None:
     config = config.copy()
@@ -261,7 +265,7 @@ def test_A15_the_interval_is_a_setting(
     assert scalars(stage, "my/value") == pytest.approx([100.0, 200.0, 300.0], abs=1.0)
 
 
-def test_A16_log_records_what_the_agent_does(stage: Stage) -> None:
+def test_log_records_what_the_agent_does(stage: Stage) -> None:
     stage.start("ps", "loggerplex")
     agent = on_stage(stage)
     assert isinstance(agent.log, Log)
@@ -275,7 +279,7 @@ def test_A16_log_records_what_the_agent_does(stage: Stage) -> None:
     assert "WARNING" in text
 
 
-def test_A17_tensorplex_may_be_called_directly(stage: Stage) -> None:
+def test_tensorplex_may_be_called_directly(stage: Stage) -> None:
     stage.listen("tensorplex")
     agent = on_stage(stage)
     assert isinstance(agent.tensorplex, TensorplexClient)
@@ -289,7 +293,7 @@ def test_A17_tensorplex_may_be_called_directly(stage: Stage) -> None:
 # -- exploration, modes --------------------------------------------------------------------------
 
 
-def test_A18_exploration_is_inside_the_agent(stage: Stage) -> None:
+def test_exploration_is_inside_the_agent(stage: Stage) -> None:
     """The loop hands to the environment what act() returned, and changes nothing."""
     seen: list[list[int]] = []
 
@@ -316,7 +320,7 @@ def test_A18_exploration_is_inside_the_agent(stage: Stage) -> None:
     assert len(counts) == 2, "epsilon is 1 at the start"
 
 
-def test_A19_training_explores_and_evaluation_does_not(config: Config) -> None:
+def test_training_explores_and_evaluation_does_not(config: Config) -> None:
     obs = to_float_tensor(np.random.default_rng(1).normal(size=(1, 4)))
     chosen = {}
     for mode in ("training", "eval_deterministic"):
@@ -327,13 +331,13 @@ def test_A19_training_explores_and_evaluation_does_not(config: Config) -> None:
     assert len(chosen["eval_deterministic"]) == 1
 
 
-def test_A20_agents_train_and_evaluators_evaluate(stage: Stage) -> None:
+def test_agents_train_and_evaluators_evaluate(stage: Stage) -> None:
     stage.start("ps", "agent-0", "eval-0")
     assert stage.service("agent-0")._agent.agent_mode is AgentMode.training
     assert stage.service("eval-0")._agent.agent_mode is AgentMode.eval_deterministic
 
 
-def test_A21_the_modes_are_exactly_three() -> None:
+def test_the_modes_are_exactly_three() -> None:
     assert [mode.name for mode in AgentMode] == [
         "training",
         "eval_stochastic",
@@ -342,7 +346,7 @@ def test_A21_the_modes_are_exactly_three() -> None:
     assert all(mode == mode.name == str(mode) for mode in AgentMode)
 
 
-def test_A22_enums_are_string_enums_declared_with_empty_tuples() -> None:
+def test_enums_are_string_enums_declared_with_empty_tuples() -> None:
     class Weather(StringEnum):
         rain = ()
         sun = ()
@@ -354,7 +358,7 @@ def test_A22_enums_are_string_enums_declared_with_empty_tuples() -> None:
         Weather("snow")
 
 
-def test_A23_the_keywords_of_the_constructor(config: Config) -> None:
+def test_the_constructor_takes_five_keywords(config: Config) -> None:
     keywords = {"learner_config", "env_config", "session_config", "agent_id", "agent_mode"}
     assert set(inspect.signature(Agent).parameters) == keywords
     for mode in (AgentMode.training, "training"):
@@ -362,12 +366,14 @@ def test_A23_the_keywords_of_the_constructor(config: Config) -> None:
         assert agent.agent_id == 3
         assert agent.agent_mode is AgentMode.training
         assert agent.env_config.action_spec.dim == [2]
+    with pytest.raises(TypeError):
+        DQNAgent(config.learner_config)  # type: ignore[call-arg]
 
 
 # -- the main entry ------------------------------------------------------------------------------
 
 
-def test_A24_the_env_is_wrapped_by_the_sender_then_by_the_monitor(stage: Stage) -> None:
+def test_the_env_is_wrapped_by_the_sender_then_by_the_monitor(stage: Stage) -> None:
     stage.listen("tensorplex")
     pull = stage.context("replay-0").wire.pull("replay-0.experience")
     session_config = stage.config.session_config
@@ -398,7 +404,7 @@ def test_A24_the_env_is_wrapped_by_the_sender_then_by_the_monitor(stage: Stage) 
     assert together.tensorplex.client_id == "session/agents"
 
 
-def test_A25_the_loop_as_it_is_printed(config: Config) -> None:
+def test_the_printed_loop_steps_an_environment_of_gymnasium(config: Config) -> None:
     env = GymAdapter("gym:CartPole-v1")
     agent = make_agent(config, MyAgent)
     obs, info = env.reset()
@@ -431,9 +437,7 @@ class Asked:
 @pytest.mark.parametrize(
     ("mode", "fetches"), [("episode", 4), ("episode:2", 2), ("step", 12), ("step:3", 4)]
 )
-def test_A26_parameters_are_fetched_after_an_episode_or_as_configured(
-    mode: str, fetches: int
-) -> None:
+def test_parameters_are_fetched_after_an_episode_or_as_configured(mode: str, fetches: int) -> None:
     client, clock = Asked(), CountedClock()
     fetcher = Fetcher(client, clock, mode=mode, interval_seconds=0.0)  # type: ignore[arg-type]
     fetcher.tick()  # the first parameters
@@ -445,7 +449,7 @@ def test_A26_parameters_are_fetched_after_an_episode_or_as_configured(
     assert client.asked == fetches
 
 
-def test_A26_the_default_is_after_each_episode(config: Config, run: Run) -> None:
+def test_parameters_are_fetched_after_each_episode_by_default(config: Config, run: Run) -> None:
     assert config.session_config.agent.fetch_parameter_mode == "episode"
     log = Path(run.folder / "progress.jsonl").read_text()
     assert log, "parameters came: agents act only after their first ones"

@@ -25,7 +25,7 @@ from tests.api.stage import Stage, experiment
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_O1_an_experiment_is_three_configs(config: Config) -> None:
+def test_an_experiment_is_three_configs(config: Config) -> None:
     for section in ("learner_config", "env_config", "session_config"):
         assert isinstance(config[section], Config)
         assert hasattr(session.config.defaults, f"BASE_{section.upper()}")
@@ -33,11 +33,11 @@ def test_O1_an_experiment_is_three_configs(config: Config) -> None:
         experiment("evaluator_config={num: 1}")
 
 
-def test_O2_learner_config_covers_model_algorithm_and_replay(config: Config) -> None:
+def test_learner_config_covers_model_algorithm_and_replay(config: Config) -> None:
     assert {"model", "algo", "replay"} <= set(config.learner_config)
 
 
-def test_O3_model_is_the_architecture() -> None:
+def test_model_is_the_architecture_of_the_network() -> None:
     config = experiment("learner_config.model.hidden_sizes=[7, 9]")
     agent = DQNAgent(**sections_of(config), agent_id=0, agent_mode="training")
     shapes = [list(entry.shape) for entry in agent.q_network.manifest]
@@ -46,7 +46,7 @@ def test_O3_model_is_the_architecture() -> None:
         experiment("learner_config.model.hiden_sizes=[7, 9]")
 
 
-def test_O4_algo_holds_the_hyperparameters() -> None:
+def test_algo_holds_the_hyperparameters() -> None:
     config = experiment(
         "learner_config.algo.learning_rate=7e-4",
         "learner_config.algo.gamma=0.9",
@@ -58,7 +58,7 @@ def test_O4_algo_holds_the_hyperparameters() -> None:
     assert config.learner_config.algo.gamma == 0.9
 
 
-def test_O5_replay_holds_size_and_eviction() -> None:
+def test_replay_holds_size_and_eviction() -> None:
     config = experiment(
         "learner_config.replay.capacity=512",
         "learner_config.replay.evict_rule.max_rows=99",
@@ -73,7 +73,7 @@ def test_O5_replay_holds_size_and_eviction() -> None:
         experiment("learner_config.replay.evict_rule.max_rows=99")
 
 
-def test_O6_action_spec_informs_the_model_builder() -> None:
+def test_action_spec_informs_the_model_builder() -> None:
     for env, actions in (("gym:CartPole-v1", 2), ("gym:Acrobot-v1", 3)):
         config = experiment(env=env)
         learner = DQNLearner(**sections_of(config))
@@ -82,7 +82,7 @@ def test_O6_action_spec_informs_the_model_builder() -> None:
         experiment("env_config.action_spec={type: discrete, dim: [3]}")
 
 
-def test_O7_action_spec_type_is_continuous_or_discrete(config: Config) -> None:
+def test_action_spec_type_is_continuous_or_discrete(config: Config) -> None:
     assert config.env_config.action_spec.type == "discrete"
     # DQN says at once, in one line with both sides, that it cannot act on the other kind.
     with pytest.raises(SpecError, match=r"needs discrete .* gym:Pendulum-v1 has continuous"):
@@ -91,7 +91,7 @@ def test_O7_action_spec_type_is_continuous_or_discrete(config: Config) -> None:
         parse_action_spec({"type": "analog", "dim": [2]})
 
 
-def test_O8_action_spec_dim_is_a_list(config: Config) -> None:
+def test_action_spec_dim_is_a_list(config: Config) -> None:
     from surreal_like.env.registry import derive_specs
 
     assert config.env_config.action_spec.dim == [2]
@@ -101,14 +101,14 @@ def test_O8_action_spec_dim_is_a_list(config: Config) -> None:
         parse_action_spec({"type": "discrete", "dim": 2})
 
 
-def test_O9_obs_spec_informs_the_model_builder() -> None:
+def test_obs_spec_informs_the_model_builder() -> None:
     for env, inputs in (("gym:CartPole-v1", 4), ("gym:Acrobot-v1", 6)):
         learner = DQNLearner(**sections_of(experiment(env=env)))
         first = next(iter(learner.q_network.state_dict().values()))
         assert first.shape[1] == inputs
 
 
-def test_O10_obs_spec_has_type_and_dim_for_each_part(config: Config) -> None:
+def test_obs_spec_has_type_and_dim_for_each_part(config: Config) -> None:
     assert config.env_config.obs_spec.type == "float32"
     assert config.env_config.obs_spec.dim == [4]
     nested = experiment(env="gym:Blackjack-v1").env_config.obs_spec
@@ -116,14 +116,13 @@ def test_O10_obs_spec_has_type_and_dim_for_each_part(config: Config) -> None:
     assert all({"type", "dim"} <= set(part) for part in nested.values())
 
 
-KEYS = {
-    "O11": ["agent", "evaluator", "tensorplex", "loggerplex", "checkpoint", "heartbeat", "stop"],
-    "O13": ["replay.evict_interval", "replay.high_water_mark"],
-    "O14": ["ps"],
-    "O15": [f"tensorplex.update_schedule.{w}" for w in ("agent", "learner", "replay", "eval")],
-    "O16": ["loggerplex.level", "loggerplex.rotate_bytes"],
-    "O17": ["sender.flush_iteration", "sender.flush_time", "sender.max_unacked_bytes"],
-}
+KEYS = [
+    *("agent", "evaluator", "checkpoint", "heartbeat", "stop", "ps"),
+    *("replay.evict_interval", "replay.high_water_mark"),
+    *(f"tensorplex.update_schedule.{who}" for who in ("agent", "learner", "replay", "eval")),
+    *("loggerplex.level", "loggerplex.rotate_bytes"),
+    *("sender.flush_iteration", "sender.flush_time", "sender.max_unacked_bytes"),
+]
 
 
 def look_up(config: Any, path: str) -> Any:
@@ -132,13 +131,12 @@ def look_up(config: Any, path: str) -> Any:
     return config
 
 
-def test_O11_session_config_has_at_least_these_sections(config: Config) -> None:
-    for paths in KEYS.values():
-        for path in paths:
-            look_up(config.session_config, path)
+def test_session_config_has_at_least_these_sections(config: Config) -> None:
+    for path in KEYS:
+        look_up(config.session_config, path)
 
 
-def test_O12_everything_of_a_run_is_inside_its_folder(run: Run) -> None:
+def test_everything_of_a_run_is_inside_its_folder(run: Run) -> None:
     folder = RunFolder(run.folder)
     config = Config.load_file(folder.config)
     assert config.session_config.folder == str(run.folder)
@@ -148,17 +146,15 @@ def test_O12_everything_of_a_run_is_inside_its_folder(run: Run) -> None:
         assert path.is_file()
 
 
-def test_O13_replay_is_a_process_of_its_own(stage: Stage) -> None:
+def test_replay_is_a_process_of_its_own(stage: Stage) -> None:
     """It serves whoever asks, learner or not."""
     stage.start("ps", "replay-0")
     stage.service("replay-0")
     dealer = stage.context("learner").wire.dealer("replay-0.batches")
     assert dealer.request("counts").fields["counts"]["inserted"] == 0
-    for path in KEYS["O13"]:
-        look_up(stage.config.session_config, path)
 
 
-def test_O14_the_parameter_server_is_one_too(stage: Stage) -> None:
+def test_the_parameter_server_is_a_process_of_its_own(stage: Stage) -> None:
     stage.start("ps")
     dealer = stage.context("agent-0").wire.dealer("ps.requests")
     answer = dealer.request("fetch", {"policy": "default", "have": [0, 0]})
@@ -166,7 +162,7 @@ def test_O14_the_parameter_server_is_one_too(stage: Stage) -> None:
     assert "ps" in stage.config.session_config
 
 
-def test_O15_tensorplex_has_an_update_schedule(config: Config, run: Run) -> None:
+def test_tensorplex_has_an_update_schedule(config: Config, run: Run) -> None:
     schedule = config.session_config.tensorplex.update_schedule
     assert set(schedule) == {"agent", "learner", "replay", "eval"}
     recorded = Config.load_file(run.folder / "config.yaml").session_config.tensorplex
@@ -174,7 +170,7 @@ def test_O15_tensorplex_has_an_update_schedule(config: Config, run: Run) -> None
     assert list((run.folder / "tensorboard" / "agent" / "0").iterdir())
 
 
-def test_O16_loggerplex_logs_what_its_level_says(
+def test_loggerplex_logs_what_its_level_says(
     make_stage: Callable[[Config], Stage], config: Config
 ) -> None:
     config = config.copy()
@@ -191,7 +187,7 @@ def test_O16_loggerplex_logs_what_its_level_says(
         experiment("session_config.loggerplex.level=warn")
 
 
-def test_O17_the_sender_is_a_setting(stage: Stage) -> None:
+def test_the_sender_has_settings(stage: Stage) -> None:
     from surreal_like import ExpSenderWrapper
     from tests.api.parts import MyEnv
 
@@ -201,7 +197,7 @@ def test_O17_the_sender_is_a_setting(stage: Stage) -> None:
     assert env._session.sender.flush_iteration == sender.flush_iteration == 4
 
 
-def test_O18_the_reference_documents_every_option() -> None:
+def test_the_reference_documents_every_option() -> None:
     base = session.config.defaults.BASE_SESSION_CONFIG
     keys = keys_of(base)
     assert set(leaves(base)) <= set(keys)
@@ -211,7 +207,7 @@ def test_O18_the_reference_documents_every_option() -> None:
         experiment("session_config.sendr.flush_iteration=3")
 
 
-def test_O19_one_package_installs_all_of_it(run: Run) -> None:
+def test_one_package_installs_all_of_it(run: Run) -> None:
     distribution = importlib.metadata.distribution("surreal-like")
     scripts = {entry.name: entry.value for entry in distribution.entry_points}
     assert scripts["surreal-like"] == "main.cli:main"

@@ -69,7 +69,7 @@ class Recorder:
 # -- environments and wrappers -------------------------------------------------------------------
 
 
-def test_E1_a_new_env_extends_env() -> None:
+def test_a_new_env_extends_env() -> None:
     env = make_env({"env_name": "tests.api.parts:MyEnv", "env_args": {"length": 2}})
     assert isinstance(env, Env)
     env.reset()
@@ -78,7 +78,7 @@ def test_E1_a_new_env_extends_env() -> None:
         Env()  # type: ignore[abstract]
 
 
-def test_E2_wrappers_extend_wrapper() -> None:
+def test_wrappers_extend_wrapper() -> None:
     env = make_env({"env_name": "tests.api.parts:MyEnv", "wrappers": ["tests.api.parts:Doubled"]})
     assert isinstance(env, Wrapper)
     env.reset()
@@ -87,7 +87,7 @@ def test_E2_wrappers_extend_wrapper() -> None:
     assert isinstance(env.unwrapped, MyEnv)
 
 
-def test_E3_reset_gives_observation_and_info() -> None:
+def test_reset_gives_observation_and_info() -> None:
     for env in (MyEnv(), Doubled(MyEnv()), GymAdapter("gym:CartPole-v1")):
         obs, info = env.reset()
         assert obs.shape == (4,)
@@ -95,7 +95,7 @@ def test_E3_reset_gives_observation_and_info() -> None:
         env.close()
 
 
-def test_E4_metadata_is_a_class_level_dict_that_is_merged() -> None:
+def test_metadata_is_a_class_level_dict_that_is_merged() -> None:
     class Mine(MyEnv):
         metadata = {"limit": 5}  # noqa: RUF012
 
@@ -105,12 +105,13 @@ def test_E4_metadata_is_a_class_level_dict_that_is_merged() -> None:
     assert MyEnv.metadata == {"author": "me", "limit": 3}
     assert Mine.metadata == Bare.metadata == {"author": "me", "limit": 5}
     assert Doubled(MyEnv()).metadata == {"author": "me", "limit": 6}
+    assert Env.metadata == {}
 
 
 # -- specs ---------------------------------------------------------------------------------------
 
 
-def test_E5_specs_come_from_the_config_where_it_has_them() -> None:
+def test_specs_come_from_the_config_where_it_has_them() -> None:
     class Silent(MyEnv):
         obs_spec = None  # type: ignore[assignment]
         action_spec = None  # type: ignore[assignment]
@@ -127,14 +128,14 @@ def test_E5_specs_come_from_the_config_where_it_has_them() -> None:
         specs_of(Silent(), {"env_name": "silent"})
 
 
-def test_E6_there_are_no_spaces() -> None:
+def test_environments_have_no_spaces() -> None:
     for env in (MyEnv(), Doubled(MyEnv()), GymAdapter("gym:CartPole-v1")):
         for name in ("action_space", "obs_space", "observation_space"):
             assert not hasattr(env, name)
         env.close()
 
 
-def test_E7_info_travels_as_columns_and_each_frame_once(stage: Stage) -> None:
+def test_info_travels_as_columns_and_each_frame_once(stage: Stage) -> None:
     env_config = {
         "env_name": "tests.api.parts:MyEnv",
         "info_keys": ["mood"],
@@ -183,7 +184,7 @@ class DictEnv(gymnasium.Env[Any, Any]):
         (DictEnv(), None, "continuous"),
     ],
 )
-def test_E8_the_adapter_makes_any_gym_env_compatible(
+def test_the_adapter_makes_any_gym_env_compatible(
     env: Any, obs_spec: dict[str, Any] | None, action_type: str
 ) -> None:
     adapter = GymAdapter(env)
@@ -203,7 +204,7 @@ def test_E8_the_adapter_makes_any_gym_env_compatible(
     adapter.close()
 
 
-def test_E9_a_spec_that_differs_from_the_env_s_is_an_error_with_both() -> None:
+def test_a_spec_that_differs_from_the_env_s_is_an_error_with_both() -> None:
     with pytest.raises(SpecError, match=r"obs_spec.* given .*\[5\].* environment has .*\[4\]"):
         experiment("env_config.obs_spec={type: float32, dim: [5]}")
     with pytest.raises(SpecError, match=r"action_spec.* given .*\[3\].* environment has .*\[2\]"):
@@ -215,7 +216,7 @@ def test_E9_a_spec_that_differs_from_the_env_s_is_an_error_with_both() -> None:
 # -- the sender ----------------------------------------------------------------------------------
 
 
-def test_E10_the_wrapper_has_a_sender_that_sends_to_replay(script: Config) -> None:
+def test_the_wrapper_has_a_sender_that_sends_to_replay(script: Config) -> None:
     """As in a script: from the config alone, over the sockets of a planned run."""
     replay = UniformReplay(**sections_of(script))
     replay.start_threads()
@@ -236,7 +237,7 @@ def test_E10_the_wrapper_has_a_sender_that_sends_to_replay(script: Config) -> No
     assert account["unacked"] == account["dropped"] == 0
 
 
-def test_E11_each_step_goes_towards_the_network(stage: Stage) -> None:
+def test_each_step_goes_towards_the_network(stage: Stage) -> None:
     recorder = Recorder(stage, MyEnv(), flush_iteration=1)
     for step in range(1, 4):
         recorder.step(1)
@@ -245,7 +246,7 @@ def test_E11_each_step_goes_towards_the_network(stage: Stage) -> None:
         assert chunk.columns["obs"].tolist() == [[[step - 1.0] * 4]]
 
 
-def test_E12_learner_config_may_be_left_out(stage: Stage) -> None:
+def test_learner_config_may_be_left_out(stage: Stage) -> None:
     session_config = stage.config.session_config
     both = ExpSenderWrapper(MyEnv(), stage.config.learner_config, session_config)
     one = ExpSenderWrapper(MyEnv(), session_config=session_config)
@@ -254,7 +255,7 @@ def test_E12_learner_config_may_be_left_out(stage: Stage) -> None:
         assert env.obs_spec == MyEnv.obs_spec
 
 
-def test_E13_rows_are_sent_together_in_chunks(stage: Stage) -> None:
+def test_rows_are_sent_together_in_chunks(stage: Stage) -> None:
     recorder = Recorder(stage, MyEnv(), flush_iteration=6)
     recorder.step(5)
     assert recorder.chunks() == []
@@ -264,7 +265,7 @@ def test_E13_rows_are_sent_together_in_chunks(stage: Stage) -> None:
     assert chunks[0].columns["step_type"][:, 0].tolist() == [0, 1, 1, 2, 0, 1]
 
 
-def test_E14_session_config_has_a_section_for_the_sender(config: Config) -> None:
+def test_session_config_has_a_section_for_the_sender(config: Config) -> None:
     assert config.session_config.sender.flush_iteration == 4
     settings = Config({"sender": {"flush_iteration": 100}})
     ExpSenderWrapper(MyEnv(), session_config=settings)
@@ -272,7 +273,7 @@ def test_E14_session_config_has_a_section_for_the_sender(config: Config) -> None
         ExpSenderWrapper(MyEnv(), session_config=Config({"sender": {"flush_iteration": 0}}))
 
 
-def test_E15_a_chunk_that_has_waited_long_enough_goes(stage: Stage) -> None:
+def test_a_chunk_that_has_waited_long_enough_goes(stage: Stage) -> None:
     recorder = Recorder(stage, MyEnv(), flush_iteration=100, flush_time=0.5)
     recorder.step(3)
     assert recorder.chunks() == []
@@ -292,7 +293,7 @@ def played(make: Callable[[Env], Any], stage: Stage) -> None:
         stage.round()
 
 
-def test_E16_monitors_report_return_and_speed_to_tensorplex(stage: Stage) -> None:
+def test_monitors_report_return_and_speed_to_tensorplex(stage: Stage) -> None:
     stage.listen("tensorplex")
     session_config = stage.config.session_config
 
@@ -316,9 +317,7 @@ def test_E16_monitors_report_return_and_speed_to_tensorplex(stage: Stage) -> Non
         }
 
 
-def test_E16_in_a_script_the_monitor_finds_tensorplex_itself(
-    config: Config, tmp_path: Path
-) -> None:
+def test_in_a_script_the_monitor_finds_tensorplex_itself(config: Config, tmp_path: Path) -> None:
     config = config.copy()
     config.session_config.tensorplex.update_schedule.agent = 0.01
     with (
@@ -344,7 +343,7 @@ def test_E16_in_a_script_the_monitor_finds_tensorplex_itself(
         end_script(script)
 
 
-def test_E17_the_console_monitor_prints_a_table_and_needs_no_server() -> None:
+def test_the_console_monitor_prints_a_table_and_needs_no_server() -> None:
     stream = io.StringIO()
     env = ConsoleMonitor(Doubled(MyEnv()), stream=stream, interval_seconds=0.0)
     env.reset()

@@ -27,7 +27,7 @@ NOTEBOOK = ROOT / "notebooks" / "cluster_dashboard.ipynb"
 EXAMPLE = ROOT / "configs" / "cartpole_dqn.yaml"
 
 
-def test_G1_dqn_on_cartpole_is_a_full_example(run: Run) -> None:
+def test_dqn_on_cartpole_is_a_full_example(run: Run) -> None:
     assert find_algorithm("dqn") is DQN
     assert (ROOT / "surreal_like" / "algorithm" / "dqn.py").is_file()
     result = run.result
@@ -39,7 +39,7 @@ def test_G1_dqn_on_cartpole_is_a_full_example(run: Run) -> None:
 @pytest.mark.parametrize(
     "name", ["learner", "agent-0", "replay-0", "ps", "eval-0", "tensorplex", "loggerplex"]
 )
-def test_G2_shared_main_functions_make_every_component(stage: Stage, name: str) -> None:
+def test_shared_main_functions_make_every_component(stage: Stage, name: str) -> None:
     component = stage.topology.component(name)
     module = importlib.import_module(component.module)
     assert module.__name__ == f"main.{component.kind}"
@@ -49,7 +49,7 @@ def test_G2_shared_main_functions_make_every_component(stage: Stage, name: str) 
     service.tick()
 
 
-def test_G3_the_example_s_config_extends_the_defaults() -> None:
+def test_the_example_s_config_extends_the_defaults() -> None:
     user = Config.load_file(EXAMPLE)
     assert set(user) == {"algorithm", "learner_config", "env_config", "session_config"}
     config = resolve(read_experiment(EXAMPLE))
@@ -63,7 +63,7 @@ def test_G3_the_example_s_config_extends_the_defaults() -> None:
     assert len(given) < len(resolved) / 3, "it holds what differs"
 
 
-def test_G4_the_notebook_launches_and_manages_the_system() -> None:
+def test_the_notebook_launches_and_manages_the_system() -> None:
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     code = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     for verb in ("launch(", "Dashboard(run)", ".add_agent(", ".kill(", ".table(", ".stop("):
@@ -71,7 +71,7 @@ def test_G4_the_notebook_launches_and_manages_the_system() -> None:
     assert "configs/cartpole_dqn.yaml" in code
 
 
-def test_G5_tmux_is_a_prerequisite_of_that_launcher(
+def test_tmux_is_a_prerequisite_of_that_launcher(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -81,7 +81,7 @@ def test_G5_tmux_is_a_prerequisite_of_that_launcher(
         cluster.launch()
 
 
-def test_G6_tmux_cluster_takes_a_preamble(stage: Stage, tmp_path: Path) -> None:
+def test_tmux_cluster_takes_a_preamble(stage: Stage, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     cluster = TmuxCluster(
         stage.config.copy(), stage.topology, folder, preamble_cmd="source activate myenv"

@@ -78,14 +78,14 @@ def some_batch(size: int = 16) -> Batch:
 # -- what an author writes -----------------------------------------------------------------------
 
 
-def test_L1_a_new_learner_extends_learner(config: Config) -> None:
+def test_a_new_learner_extends_learner(config: Config) -> None:
     assert issubclass(DQNLearner, Learner)
     for kind in (MyLearner, DQNLearner):
         assert isinstance(make_learner(config, kind), Learner)
 
 
 @pytest.mark.parametrize("kind", [MyLearner, DQNLearner])
-def test_L2_learn_is_one_update_on_a_batch(config: Config, kind: type[Learner]) -> None:
+def test_learn_is_one_update_on_a_batch(config: Config, kind: type[Learner]) -> None:
     learner = make_learner(config, kind)
     before = read_flat(learner.module_dict())
     metrics = learner.learn(some_batch())
@@ -95,7 +95,7 @@ def test_L2_learn_is_one_update_on_a_batch(config: Config, kind: type[Learner]) 
         make_learner(config, Learner).learn(some_batch())
 
 
-def test_L3_the_batch_has_attributes_of_tensors(stage: Stage) -> None:
+def test_the_batch_has_attributes_of_tensors(stage: Stage) -> None:
     batch = batch_of(fed(stage), stage)
     assert batch.obs is batch["obs"]
     assert batch.obs.shape == batch.obs_next.shape == (16, 4)
@@ -111,7 +111,7 @@ def test_L3_the_batch_has_attributes_of_tensors(stage: Stage) -> None:
         _ = batch.rewardz
 
 
-def test_L4_the_values_of_module_dict_are_published(stage: Stage) -> None:
+def test_the_values_of_module_dict_are_published(stage: Stage) -> None:
     learner = on_stage(stage)
     subscriber = stage.context("ps").wire.subscriber("learner.parameters")
     learner.publish_parameter(1)
@@ -128,13 +128,13 @@ def test_L4_the_values_of_module_dict_are_published(stage: Stage) -> None:
     assert torch.equal(agent.layer.weight, learner.layer.weight)
 
 
-def test_L5_default_config_is_the_algorithm_s() -> None:
+def test_default_config_is_the_algorithm_s() -> None:
     assert DQNLearner.default_config() == DQNAgent.default_config()
     assert MyLearner.default_config().algo.learning_rate == 0.5
     assert Learner.default_config() == Config({})
 
 
-def test_L6_save_writes_the_parameters(config: Config, tmp_path: Path) -> None:
+def test_save_writes_the_parameters(config: Config, tmp_path: Path) -> None:
     learner, other = make_learner(config), make_learner(config)
     path = tmp_path / "parameters"
     learner.save(path)
@@ -143,7 +143,7 @@ def test_L6_save_writes_the_parameters(config: Config, tmp_path: Path) -> None:
     assert torch.equal(other.layer.weight, learner.layer.weight)
 
 
-def test_L7_the_best_score_makes_the_learner_save_what_was_played(stage: Stage) -> None:
+def test_the_best_score_makes_the_learner_save_what_was_played(stage: Stage) -> None:
     stage.start("ps", "replay-0", "learner", "eval-0")
     service = stage.service("learner")
     played = read_flat(service._worker.learner.module_dict())
@@ -164,13 +164,13 @@ def test_L7_the_best_score_makes_the_learner_save_what_was_played(stage: Stage) 
 # -- what a script calls -------------------------------------------------------------------------
 
 
-def test_L8_learn_can_be_called_by_hand(config: Config) -> None:
+def test_learn_can_be_called_by_hand(config: Config) -> None:
     learner = make_learner(config, DQNLearner)
     losses = [float(learner.learn(some_batch())["loss"]) for _ in range(50)]
     assert losses[-1] < losses[0]
 
 
-def test_L9_publish_parameter_pushes_to_the_parameter_server(stage: Stage) -> None:
+def test_publish_parameter_pushes_to_the_parameter_server(stage: Stage) -> None:
     stage.start("ps")
     store = stage.service("ps")._store
     learner = on_stage(stage)
@@ -188,7 +188,7 @@ def test_L9_publish_parameter_pushes_to_the_parameter_server(stage: Stage) -> No
         np.testing.assert_array_equal(newest.flat, read_flat(learner.module_dict()))
 
 
-def test_L10_update_tensorplex_reports_once_per_interval(stage: Stage) -> None:
+def test_update_tensorplex_reports_once_per_interval(stage: Stage) -> None:
     stage.listen("tensorplex")
     learner = on_stage(stage)
     for number in range(2500):
@@ -199,7 +199,7 @@ def test_L10_update_tensorplex_reports_once_per_interval(stage: Stage) -> None:
     assert all(record["id"].startswith("learner/") for record in records)
 
 
-def test_L11_log_records_what_the_learner_does(stage: Stage) -> None:
+def test_log_records_what_the_learner_does(stage: Stage) -> None:
     stage.start("ps", "loggerplex")
     learner = on_stage(stage)
     assert isinstance(learner.log, Log)
@@ -211,7 +211,7 @@ def test_L11_log_records_what_the_learner_does(stage: Stage) -> None:
     assert "ERROR" in path.read_text()
 
 
-def test_L12_tensorplex_may_be_called_directly(stage: Stage) -> None:
+def test_tensorplex_may_be_called_directly(stage: Stage) -> None:
     stage.listen("tensorplex")
     learner = on_stage(stage)
     assert isinstance(learner.tensorplex, TensorplexClient)
@@ -221,7 +221,7 @@ def test_L12_tensorplex_may_be_called_directly(stage: Stage) -> None:
     assert record["id"].startswith("learner/")
 
 
-def test_L13_the_keywords_of_the_constructor(config: Config) -> None:
+def test_the_constructor_takes_three_keywords(config: Config) -> None:
     keywords = {"learner_config", "env_config", "session_config"}
     assert set(inspect.signature(Learner).parameters) == keywords
     learner = DQNLearner(**sections_of(config))
@@ -238,7 +238,7 @@ def turn_while_waiting(learner: Any, stage: Stage) -> None:
     learner.link.context.pulse = lambda: stage.rounds(0.02)
 
 
-def test_L14_fetch_iterator_gives_batches(stage: Stage) -> None:
+def test_fetch_iterator_gives_batches(stage: Stage) -> None:
     learner = fed(stage)
     turn_while_waiting(learner, stage)
     batches = []
@@ -253,7 +253,7 @@ def test_L14_fetch_iterator_gives_batches(stage: Stage) -> None:
     assert list(learner.fetch_iterator()) == []
 
 
-def test_L15_the_loop_publishes_every_batch_as_often_as_it_may(stage: Stage) -> None:
+def test_the_loop_publishes_every_batch_as_often_as_it_may(stage: Stage) -> None:
     learner = fed(stage, DQNLearner)
     turn_while_waiting(learner, stage)
     store = stage.service("ps")._store
@@ -270,7 +270,7 @@ def test_L15_the_loop_publishes_every_batch_as_often_as_it_may(stage: Stage) -> 
 @pytest.mark.parametrize(
     ("every", "interval", "published"), [(1, 0.0, 100), (10, 0.0, 10), (1, 0.02, 5), (50, 0.02, 2)]
 )
-def test_L15_publishing_is_limited_by_updates_and_by_time(
+def test_publishing_is_limited_by_updates_and_by_time(
     stage: Stage, every: int, interval: float, published: int
 ) -> None:
     limits = stage.config.learner_config.parameter_publish
@@ -282,7 +282,7 @@ def test_L15_publishing_is_limited_by_updates_and_by_time(
     assert learner.link.publisher.version == pytest.approx(published, abs=1)
 
 
-def test_L15_what_came_too_early_is_published_when_the_interval_is_over(stage: Stage) -> None:
+def test_what_came_too_early_is_published_when_the_interval_is_over(stage: Stage) -> None:
     stage.config.learner_config.parameter_publish.min_publish_interval = 0.05
     learner = on_stage(stage)
     assert learner.publish_parameter(1)
@@ -300,6 +300,6 @@ def test_L15_what_came_too_early_is_published_when_the_interval_is_over(stage: S
     assert learner.link.publisher.version == 2
 
 
-def test_L15_in_a_process_the_loop_is_the_library_s(run: Run) -> None:
+def test_in_a_process_the_loop_is_the_library_s(run: Run) -> None:
     assert run.result["iterations"] == 60
     assert [line["iteration"] for line in run.progress()][-1] == 60

@@ -56,14 +56,14 @@ def serve(stage: Stage, replay: Replay) -> None:
 # -- what an author writes -----------------------------------------------------------------------
 
 
-def test_R1_a_new_replay_extends_replay(config: Config) -> None:
+def test_a_new_replay_extends_replay(config: Config) -> None:
     assert issubclass(UniformReplay, Replay)
     assert issubclass(TupleReplay, Replay)
     for kind in (UniformReplay, MyReplay):
         assert isinstance(make_replay(config, kind), Replay)
 
 
-def test_R2_what_is_inside_is_the_replay_s_own_affair(config: Config) -> None:
+def test_what_is_inside_is_the_replay_s_own_affair(config: Config) -> None:
     class Buckets(TupleReplay):
         """Keeps ends apart from all else."""
 
@@ -82,7 +82,7 @@ def test_R2_what_is_inside_is_the_replay_s_own_affair(config: Config) -> None:
     assert replay.sample_columns(3)["dones"].tolist() == [1, 1, 1]
 
 
-def test_R3_insert_takes_a_chunk_and_a_tuple_replay_s_takes_a_tuple(config: Config) -> None:
+def test_insert_takes_a_chunk_and_that_of_a_tuple_replay_takes_a_tuple(config: Config) -> None:
     replay = make_replay(config)
     replay.insert(chunk_of("FMMT", "FMMM"))
     assert replay.statistics()["size"] == 8
@@ -93,7 +93,7 @@ def test_R3_insert_takes_a_chunk_and_a_tuple_replay_s_takes_a_tuple(config: Conf
     assert all(type(each) is ExpTuple for each in mine.memory)
 
 
-def test_R4_the_fields_of_a_tuple(config: Config) -> None:
+def test_a_tuple_has_five_fields(config: Config) -> None:
     assert ExpTuple._fields == ("obs", "action", "reward", "done", "info")
     mine = make_replay(config, MyReplay)
     mine.insert_chunk(chunk_of("FMT"))
@@ -106,7 +106,7 @@ def test_R4_the_fields_of_a_tuple(config: Config) -> None:
     assert {"terminated", "truncated", "version", "extras"} < set(first.info)
 
 
-def test_R5_insert_evicts_what_there_is_no_room_for(config: Config) -> None:
+def test_insert_evicts_what_there_is_no_room_for(config: Config) -> None:
     replay = make_replay(config, capacity=120, batch_size=1)
     for sequence in range(1, 8):
         replay.insert(chunk_of("F" + "M" * 19, sequence=sequence, first_id=20 * sequence))
@@ -118,7 +118,7 @@ def test_R5_insert_evicts_what_there_is_no_room_for(config: Config) -> None:
     assert [int(each.action) for each in mine.memory] == list(range(20, 30))
 
 
-def test_R6_memory_is_all_there_is(config: Config) -> None:
+def test_an_evicted_row_is_in_no_other_place(config: Config) -> None:
     """What is evicted is gone: no other place has to be told."""
     replay = make_replay(config, capacity=120, batch_size=1)
     replay.insert(chunk_of("F" + "M" * 59))
@@ -131,7 +131,7 @@ def test_R6_memory_is_all_there_is(config: Config) -> None:
         replay.aggregate_batch(sample)
 
 
-def test_R7_sample_chooses_rows_and_a_tuple_replay_s_gives_tuples(config: Config) -> None:
+def test_sample_chooses_rows_and_that_of_a_tuple_replay_gives_tuples(config: Config) -> None:
     replay = make_replay(config)
     replay.insert(chunk_of("FMMTFMMM"))
     sample = replay.sample(64)
@@ -144,7 +144,7 @@ def test_R7_sample_chooses_rows_and_a_tuple_replay_s_gives_tuples(config: Config
     assert all(type(each) is ExpTuple for each in chosen)
 
 
-def test_R8_evict_removes_rows_although_there_is_room(config: Config) -> None:
+def test_evict_removes_rows_although_there_is_room(config: Config) -> None:
     rule = {"max_age_seconds": 0.0, "max_version_lag": 0, "max_rows": 10}
     replay = make_replay(config, evict_rule=rule)
     replay.insert(chunk_of("F" + "M" * 24))
@@ -157,9 +157,7 @@ def test_R8_evict_removes_rows_although_there_is_room(config: Config) -> None:
     assert len(mine.memory) == 12
 
 
-def test_R9_eviction_can_be_scheduled(
-    make_stage: Callable[[Config], Stage], config: Config
-) -> None:
+def test_eviction_can_be_scheduled(make_stage: Callable[[Config], Stage], config: Config) -> None:
     config = config.copy()
     config.session_config.replay.evict_interval = 0.2
     stage = make_stage(config)
@@ -173,7 +171,7 @@ def test_R9_eviction_can_be_scheduled(
     assert stage.clock.now() - at == pytest.approx(0.2, abs=0.01)
 
 
-def test_R10_sampling_starts_when_its_condition_holds(stage: Stage) -> None:
+def test_sampling_starts_when_its_condition_holds(stage: Stage) -> None:
     mine = make_replay(stage.config, MyReplay)  # more than 5 tuples
     serve(stage, mine)
     context = stage.context("learner")
@@ -202,7 +200,7 @@ def test_R10_sampling_starts_when_its_condition_holds(stage: Stage) -> None:
     assert uniform.start_sample_condition()
 
 
-def test_R11_aggregate_batch_gathers_arrays_as_learn_expects_them(config: Config) -> None:
+def test_aggregate_batch_gathers_arrays_as_learn_expects_them(config: Config) -> None:
     for kind in (UniformReplay, MyReplay):
         replay = make_replay(config, kind)
         replay.insert_chunk(chunk_of("FMMTFMMU"))
@@ -218,7 +216,7 @@ def test_R11_aggregate_batch_gathers_arrays_as_learn_expects_them(config: Config
 # -- attributes, configuration, the main entry ---------------------------------------------------
 
 
-def test_R12_log_records_what_the_replay_does(stage: Stage) -> None:
+def test_log_records_what_the_replay_does(stage: Stage) -> None:
     stage.start("ps", "loggerplex")
     replay = make_replay(stage.config)
     serve(stage, replay)
@@ -228,7 +226,7 @@ def test_R12_log_records_what_the_replay_does(stage: Stage) -> None:
     stage.until(lambda: path.exists() and "rather full" in path.read_text())
 
 
-def test_R13_tensorplex_takes_any_statistics(stage: Stage) -> None:
+def test_tensorplex_takes_any_statistics(stage: Stage) -> None:
     stage.listen("tensorplex")
     stage.start("ps")
     replay = make_replay(stage.config)
@@ -244,7 +242,7 @@ def test_R13_tensorplex_takes_any_statistics(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("rule", "left"), [("max_age_seconds", 12), ("max_version_lag", 19), ("max_rows", 5)]
 )
-def test_R14_the_rule_of_eviction_is_a_setting(config: Config, rule: str, left: int) -> None:
+def test_the_rule_of_eviction_is_a_setting(config: Config, rule: str, left: int) -> None:
     rules = {"max_age_seconds": 0.0, "max_version_lag": 0, "max_rows": 0}
     values = {"max_age_seconds": 2.5, "max_version_lag": 1, "max_rows": 5}
     replay = make_replay(config, evict_rule=rules | {rule: values[rule]})
@@ -256,14 +254,14 @@ def test_R14_the_rule_of_eviction_is_a_setting(config: Config, rule: str, left: 
     assert replay.statistics()["size"] == 20 - gone == left
 
 
-def test_R14_without_a_rule_nothing_goes(config: Config) -> None:
+def test_without_a_rule_nothing_is_evicted(config: Config) -> None:
     assert config.session_config.replay.evict_interval == 0.0
     replay = make_replay(config)
     replay.insert(chunk_of("F" + "M" * 24))
     assert replay.evict() == 0
 
 
-def test_R15_the_keywords_of_the_constructor(config: Config) -> None:
+def test_the_constructor_takes_three_keywords(config: Config) -> None:
     keywords = {"learner_config", "env_config", "session_config"}
     for kind in (Replay, UniformReplay, TupleReplay):
         assert set(inspect.signature(kind).parameters) == keywords
@@ -271,7 +269,7 @@ def test_R15_the_keywords_of_the_constructor(config: Config) -> None:
     assert replay.learner_config is config.learner_config
 
 
-def test_R16_start_threads_serves_in_the_background(script: Config) -> None:
+def test_start_threads_serves_in_the_background(script: Config) -> None:
     replay = make_replay(script)
     thread = replay.start_threads()
     assert thread.is_alive()
@@ -290,6 +288,6 @@ def test_R16_start_threads_serves_in_the_background(script: Config) -> None:
     assert not thread.is_alive()
 
 
-def test_R16_without_a_planned_run_it_says_what_to_do(config: Config) -> None:
+def test_without_a_planned_run_start_threads_says_what_to_do(config: Config) -> None:
     with pytest.raises(UsageError, match=r"surreal-like plan CONFIG\.yaml --format shell"):
         make_replay(config).start_threads()

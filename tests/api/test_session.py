@@ -20,7 +20,7 @@ from tests.api.stage import Stage
 from tests.session.fake_run import FakeRun
 
 
-def test_S1_a_session_is_a_set_of_components(
+def test_a_session_is_a_set_of_components(
     make_stage: Callable[[Config], Stage], config: Config
 ) -> None:
     """Two runs live side by side in one process, and share nothing."""
@@ -36,7 +36,7 @@ def test_S1_a_session_is_a_set_of_components(
     assert names == [*first.frames, "eval-0"]
 
 
-def test_S2_training_only_wrappers_and_arguments_are_absent_in_evaluation() -> None:
+def test_training_only_wrappers_and_arguments_are_absent_in_evaluation() -> None:
     env_config = {
         "env_name": "tests.api.parts:MyEnv",
         "env_args": {"length": 3},
@@ -53,7 +53,7 @@ def test_S2_training_only_wrappers_and_arguments_are_absent_in_evaluation() -> N
     assert lengths == [3, 7]
 
 
-def test_S3_agents_take_the_best_action_in_evaluation(config: Config) -> None:
+def test_agents_take_the_best_action_in_evaluation(config: Config) -> None:
     torch.manual_seed(0)
     agents = {
         mode: DQNAgent(**sections_of(config), agent_id=0, agent_mode=mode) for mode in AgentMode
@@ -69,7 +69,7 @@ def test_S3_agents_take_the_best_action_in_evaluation(config: Config) -> None:
     assert 0.0 < other[AgentMode.eval_stochastic] < 0.05
 
 
-def test_S4_evaluation_is_a_process_of_its_own_and_may_be_rare(
+def test_evaluation_is_a_process_of_its_own_and_may_be_rare(
     make_stage: Callable[[Config], Stage], config: Config, run: Run
 ) -> None:
     assert "eval-0" in run.result["components"]
@@ -86,7 +86,7 @@ def test_S4_evaluation_is_a_process_of_its_own_and_may_be_rare(
     assert stage.clock.now() - at >= 0.5
 
 
-def test_S5_a_dashboard_of_the_cluster(run: Run) -> None:
+def test_a_dashboard_shows_the_components(run: Run) -> None:
     board = Dashboard(FakeRun(RunFolder(run.folder)))
     table = board.table()
     assert "learner" in table

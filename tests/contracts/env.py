@@ -127,7 +127,7 @@ class EnvContract(ABC):
         env.close()
         env.close()
 
-    def test_E6_no_spaces_as_attributes(self, env: Env) -> None:
+    def test_it_has_no_spaces_as_attributes(self, env: Env) -> None:
         assert not hasattr(env, "action_space")
         assert not hasattr(env, "obs_space")
 

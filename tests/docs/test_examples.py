@@ -1,5 +1,6 @@
 """What the documents show works: their files and commands, in a folder of their own."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from session.errors import ConfigError
 from tests.docs.examples import CODE, ROOT, Block, Run, blocks, run_examples, write_files
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKING = [*DOCUMENTS, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
 
 def with_examples(*, slow: bool) -> list[Path]:
@@ -63,6 +65,8 @@ SHOWN = {
         "trains for half an hour; needs the extra atari",
         "trains for some minutes; needs the extra box2d",
         "trains for an hour, and installs a peer",
+        "fetches packages",
+        "these are the tests",
     ],
     "algorithms.md": [
         "trains for ten minutes to half an hour",
@@ -70,21 +74,27 @@ SHOWN = {
         "trains for minutes to hours; needs the extras minigrid, robotics, box2d, mujoco and atari",
         "trains for a quarter of an hour to half an hour, and installs a peer",
     ],
-    "gateway.md": ["tests/runs/test_gateway.py runs it, beside a run"],
-    "export.md": ["tests/surreal_like/analysis/test_export.py runs it, without this package"],
-    "serve.md": ["tests/main/test_serve.py runs it, beside a server"],
-    "debugging.md": [
+    "gateway.md": [
+        "tests/runs/test_gateway.py runs it, beside a run",
+        "tests/main/test_serve.py runs it, beside a server",
+    ],
+    "using_results.md": [
+        "tests/surreal_like/analysis/test_export.py runs it, without this package"
+    ],
+    "troubleshooting.md": [
         "pdb waits for somebody who types",
         "the file of an editor",
         "pdb waits for somebody who types",
     ],
-    "installing.md": ["fetches packages", "these are the tests"],
     "kubernetes.md": [
         *["test_kubectl.py runs it"] * 3,
         "it needs the Prometheus Operator",
         *["test_kubectl.py runs it"] * 2,
     ],
-    "your_own_environment.md": ["minigrid is not installed with this package"] * 2,
+    "your_own_environment.md": [
+        *["minigrid is not installed with this package"] * 2,
+        "one line of a loss",
+    ],
     "performance.md": [
         "installs four peers, and measures for minutes",
         "runs up to 256 processes for half an hour, and installs a peer",
@@ -94,7 +104,6 @@ SHOWN = {
         "runs until it is ended; test_scripts.py starts the same",
         "the loop of learner.py, where test_scripts.py puts it",
     ],
-    "timesteps.md": ["one line of a loss"],
     "your_own_client.md": ["tests/docs/test_your_own_client.py runs it, beside a gateway"] * 3,
     "tune.md": [
         "test_tune_file.py reads files like it",
@@ -114,12 +123,19 @@ def test_every_block_of_code_is_run_or_says_why_not(document: Path) -> None:
     assert [block.shown for block in found if block.shown] == SHOWN.get(document.name, [])
 
 
-def test_every_link_between_documents_leads_somewhere() -> None:
-    import re
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of the headings of a page."""
+    text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
-    for document in DOCUMENTS:
-        for target in re.findall(r"\]\(([\w./-]+)\)", document.read_text()):
-            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+@pytest.mark.parametrize("document", LINKING, ids=by_name)
+def test_every_link_between_documents_leads_somewhere(document: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", document.read_text()):
+        page = document.parent / target if target else document
+        assert page.exists(), f"{document.name} links to {target}"
+        assert not anchor or anchor in anchors(page), f"{document.name} links to {target}#{anchor}"
 
 
 SAMPLE = """

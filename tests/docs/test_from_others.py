@@ -1,13 +1,16 @@
-"""Every name of ours in the tables for those who come from other libraries is there."""
+"""Every name of ours in the tables for those who come from other libraries exists."""
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import session
+import surreal_like
 from main.cli.commands import all_commands
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
@@ -15,33 +18,54 @@ from session.config.sections import SECTIONS
 from surreal_like.experiment.resolve import defaults
 from surreal_like.tune.dimension import LISTS, NUMBERS
 from surreal_like.tune.tune_defaults import TUNE_CONFIG
-from tests.docs.test_from_surreal import find
 
 ROOT = Path(__file__).resolve().parents[2]
-HEADS = ("RLlib", "stable-baselines3", "ALF", "Ray Tune")
-PAGES = ("from_rllib.md", "from_stable_baselines3.md", "from_alf.md", "from_ray_tune.md")
+LIBRARIES = ("RLlib", "Ray Tune", "stable-baselines3", "Surreal", "ALF")
 
-
-def tables(page: str) -> list[list[str]]:
-    """Return the cells of each row that is no head."""
-    lines = (ROOT / "docs" / page).read_text().splitlines()
-    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
-    return [row for row in rows if row[0] not in HEADS]
-
-
-def names(page: str) -> set[str]:
-    """Return what stands as code in the column of our names."""
-    return {name for row in tables(page) for name in re.findall(r"`([^`]+)`", row[1])}
+# Values, and parts of texts that stand beside the name they belong to.
+PLAIN = {'info["metrics"]', "learn/...", "progress.jsonl", "checkpoints/best", "result.json"}
+PLAIN |= {*LISTS, *NUMBERS, "step", "space", "fifo", "asha", "median", "pbt", "tpe"}
+PLAIN |= {"start", "end", "steps", "points", "sync", "process"}
 
 
 def text(path: str) -> str:
     return (ROOT / path).read_text()
 
 
+def tables(library: str) -> list[list[str]]:
+    """Return the cells of each row of a library, without the head and the names of groups."""
+    section = text("docs/coming_from.md").split(f"\n## {library}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    rows = [line.strip("| ").split(" | ") for line in lines if not line.startswith("| **")]
+    assert rows[0][:2] == [library, "surreal_like"]
+    return rows[1:]
+
+
+def names(library: str) -> set[str]:
+    """Return what stands as code in the column of our names."""
+    return {name for row in tables(library) for name in re.findall(r"`([^`]+)`", row[1])}
+
+
+def find(path: str) -> Any:
+    """Return what a dotted path names: a module, what is in it, and what is in that."""
+    parts = path.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[length:]:
+            found = getattr(found, name)
+        return found
+    raise ModuleNotFoundError(path)
+
+
 def is_there(name: str) -> bool:
     """Whether a setting, a file, an option, a command, a metric or something to import exists."""
-    if name.startswith(SECTIONS):
+    sections = (*SECTIONS, "tune")
+    if name.partition(".")[0] in sections and "." in name:
         known: Any = Config(defaults("dqn")).extend(BASE_CONFIG, abstract=True)
+        known = known.to_dict() | {"tune": TUNE_CONFIG["tune"]}
         for key in name.split("."):
             known = known[key]
         return True
@@ -50,33 +74,21 @@ def is_there(name: str) -> bool:
     if name.startswith("--"):
         commands = ("train", "arguments", "tune")
         return any(f'"{name}"' in text(f"main/cli/{each}.py") for each in commands)
-    if name.startswith("tune."):
-        known = TUNE_CONFIG
-        for key in name.split("."):
-            known = known[key]
-        return True
-    if name.startswith(("surreal_like.", "session.")):
+    if name.startswith(("surreal_like.", "session.", "main.")):
         return find(name) is not None
     return name in PLAIN or f"`{name}`" in text("docs/metrics.md") or (ROOT / name).is_file()
 
 
-# Values, and parts of texts that stand beside the name they belong to.
-PLAIN = {'info["metrics"]', "learn/...", "progress.jsonl", "checkpoints/best"}
-PLAIN |= {*LISTS, *NUMBERS, "step", "space", "fifo", "asha", "median", "pbt", "tpe"}
-PLAIN |= {"result.json"}
-PLAIN |= {"start", "end", "steps", "points", "sync", "process"}
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_our_names_are_there(page: str) -> None:
-    found = names(page)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_our_names_are_there(library: str) -> None:
+    found = names(library)
     assert len(found) > 12
     assert not [name for name in sorted(found) if not is_there(name)]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_row_says_what_it_is_here(page: str) -> None:
-    assert all(len(row) >= 2 and row[1].strip() for row in tables(page))
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_row_says_what_it_is_here(library: str) -> None:
+    assert all(len(row) >= 2 and row[1].strip() for row in tables(library))
 
 
 @pytest.mark.parametrize("name", ["surreal-like explode", "--explode", "learner.learn", "a/b.md"])
@@ -89,3 +101,22 @@ def test_a_setting_or_class_that_is_not_there_is_seen() -> None:
         is_there("learner_config.algo.learning_rat")
     with pytest.raises(AttributeError):
         is_there("surreal_like.Agnet")
+
+
+def test_names_had_from_the_top_are_the_objects_themselves() -> None:
+    assert surreal_like.Config is session.Config
+    assert surreal_like.ConfigError is session.ConfigError
+    assert surreal_like.StringEnum is session.StringEnum
+    for name in surreal_like.__all__:
+        value = getattr(surreal_like, name)
+        if isinstance(value, session.Config):
+            assert value == getattr(session, name)
+        else:
+            # A package is named with its path.
+            assert value.__name__.rpartition(".")[2] == name
+    assert set(surreal_like.__all__) <= set(dir(surreal_like))
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Agnet'"):
+        surreal_like.__getattr__("Agnet")

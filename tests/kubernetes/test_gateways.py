@@ -38,7 +38,7 @@ def made(setting: Setting, kind: str, name: str) -> Data:
     return spec
 
 
-def test_K4_gateways_are_numbered_pods_with_one_port() -> None:
+def test_gateways_are_numbered_pods_with_one_port() -> None:
     setting = setting_of(*GATEWAYS, f"{GATEWAY}.port=7300")
     spec = made(setting, "StatefulSet", "cartpole-gateway")
     assert spec["replicas"] == 2
@@ -53,7 +53,7 @@ def test_K4_gateways_are_numbered_pods_with_one_port() -> None:
     assert topology.component("gateway-1").serves == {"clients": 7300}
 
 
-def test_K4_a_service_leads_clients_to_gateways_that_are_ready() -> None:
+def test_a_service_leads_clients_to_gateways_that_are_ready() -> None:
     for overrides, kind in (
         ((), "ClusterIP"),
         (("session_config.kubernetes.gateway_service=NodePort",), "NodePort"),
@@ -72,7 +72,7 @@ def test_K4_a_service_leads_clients_to_gateways_that_are_ready() -> None:
         }
 
 
-def test_K4_the_network_policy_opens_only_the_port_of_gateways() -> None:
+def test_the_network_policy_opens_only_the_port_of_gateways() -> None:
     setting = setting_of(*GATEWAYS)
     spec = made(setting, "NetworkPolicy", "cartpole-clients")
     assert spec == {
@@ -84,13 +84,13 @@ def test_K4_the_network_policy_opens_only_the_port_of_gateways() -> None:
     assert 7100 not in [each["port"] for each in closed]
 
 
-def test_K4_a_gateway_listens_at_the_address_of_its_pod_for_the_name_of_the_service() -> None:
+def test_a_gateway_listens_at_the_address_of_its_pod_for_the_name_of_the_service() -> None:
     gateway = setting_of(*GATEWAYS, f"{GATEWAY}.hosts=[example.org]").session.gateway
     assert gateway.host == "$(POD_IP)"
     assert list(gateway.hosts) == ["example.org", "cartpole-gateway"]
 
 
-def test_K4_tokens_come_from_a_secret_that_may_come_later() -> None:
+def test_tokens_come_from_a_secret_that_may_come_later() -> None:
     spec = made(setting_of(*GATEWAYS), "StatefulSet", "cartpole-gateway")["template"]["spec"]
     secrets = {each["name"]: each["secret"] for each in spec["volumes"] if "secret" in each}
     assert secrets["keys"]["secretName"] == "cartpole-keys-gateway"
@@ -107,7 +107,7 @@ def test_K4_tokens_come_from_a_secret_that_may_come_later() -> None:
     assert "clients" not in [each["name"] for each in agent["volumes"]]
 
 
-def test_K4_no_volume_is_mounted_inside_a_volume_that_is_read_only() -> None:
+def test_no_volume_is_mounted_inside_a_volume_that_is_read_only() -> None:
     # The container runtime could not make the folder for it, and the pod would never start.
     objects = objects_of(setting_of(*GATEWAYS))
     sets = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "StatefulSet"]
@@ -125,7 +125,7 @@ def test_K4_no_volume_is_mounted_inside_a_volume_that_is_read_only() -> None:
     assert all(each["mountPath"] == f"{folder}/{each['subPath']}" for each in keys)
 
 
-def test_K4_the_secrets_have_the_digests_of_tokens_and_the_certificate(tmp_path: Path) -> None:
+def test_the_secrets_have_the_digests_of_tokens_and_the_certificate(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     write_keys(keys, cluster_keys())
     token = write_token(keys / "clients", "robot")
@@ -155,7 +155,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_K4_a_certificate_is_a_file_of_the_secret(tmp_path: Path, applied: list[str]) -> None:
+def test_a_certificate_is_a_file_of_the_secret(tmp_path: Path, applied: list[str]) -> None:
     files = [tmp_path / name for name in ("gateway.crt", "gateway.key")]
     for file in files:
         file.write_text(file.name)
@@ -192,7 +192,7 @@ def test_K4_a_certificate_is_a_file_of_the_secret(tmp_path: Path, applied: list[
         ),
     ],
 )
-def test_K4_a_port_that_strangers_could_use_is_refused(
+def test_a_port_that_strangers_could_use_is_refused(
     overrides: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
@@ -200,7 +200,7 @@ def test_K4_a_port_that_strangers_could_use_is_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_K4_a_new_token_goes_to_the_cluster(
+def test_a_new_token_goes_to_the_cluster(
     tmp_path: Path, applied: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = RunFolder(tmp_path / "mine")

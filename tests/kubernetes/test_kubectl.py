@@ -105,7 +105,7 @@ def test_the_overlay_is_the_single_file_and_is_valid(
     assert by_name(single) == by_name(built(overlays / name))
 
 
-def test_K4_an_overlay_with_gateways_is_the_single_file(tmp_path: Path) -> None:
+def test_an_overlay_with_gateways_is_the_single_file(tmp_path: Path) -> None:
     overlay, single = write_overlay(setting_of(*GATEWAYS), tmp_path / "overlays" / "cartpole")
     write_overlay_keys(overlay)
     assert by_name(list(yaml.safe_load_all(single.read_text()))) == by_name(built(overlay))

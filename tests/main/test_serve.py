@@ -17,7 +17,7 @@ from surreal_like.gateway.clients.surreal_client import connect
 from tests.polling import until
 from tests.runs.command import CARTPOLE, COMMAND, ROOT, Process, Train
 
-PAGE = (ROOT / "docs" / "serve.md").read_text()
+PAGE = (ROOT / "docs" / "gateway.md").read_text().partition("\n## Serve a policy")[2]
 ADDRESS = "127.0.0.1:7100"
 
 
@@ -29,7 +29,7 @@ def program(port: str) -> str:
 
 
 @pytest.mark.slow
-def test_V2_the_client_of_the_page_plays(tmp_path: Path) -> None:
+def test_the_client_of_the_page_plays(tmp_path: Path) -> None:
     settings = {
         "learner_config.replay.min_size": 64,
         "learner_config.model.hidden_sizes": [16],
@@ -54,7 +54,7 @@ CLIENTS, VERSIONS = 32, 4
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_V2_many_clients_follow_a_run_that_goes_on(run_folder: Path) -> None:
+def test_many_clients_follow_a_run_that_goes_on(run_folder: Path) -> None:
     stop = "session_config.stop={seconds: 3600}"
     saves = "session_config.checkpoint.period=300"
     with ExitStack() as stack:

@@ -13,7 +13,7 @@ from tests.runs.command import ROOT
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_A4_garbage_for_a_short_time() -> None:
+def test_a_gateway_survives_garbage_for_a_short_time() -> None:
     script = str(ROOT / "tests" / "runs" / "fuzz_gateway.py")
     command = [sys.executable, script, "--minutes", "0.2"]
     done = subprocess.run(

@@ -33,7 +33,7 @@ ENVS = {"pendulum_sac": "gym:Pendulum-v1", "memory_ppo": "toy:recall"}
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", CASES)
-def test_B3_an_algorithm_learns_from_clients_alone(case: str, run_folder: Path) -> None:
+def test_an_algorithm_learns_from_clients_alone(case: str, run_folder: Path) -> None:
     name, goal, words = CASES[case]
     (port,) = free_ports(["gateway"], "127.0.0.1").values()
     numbers = ("agent.num=0", "evaluator.num=0", "gateway.num=1", f"gateway.port={port}")

@@ -44,7 +44,7 @@ def wait_for(page: Page, condition: str) -> None:
 @pytest.mark.slow
 @pytest.mark.chromium
 @pytest.mark.timeout(1800)
-def test_C7_cartpole_is_solved_in_a_page(run_folder: Path, tmp_path: Path) -> None:
+def test_cartpole_is_solved_in_a_page(run_folder: Path, tmp_path: Path) -> None:
     (port,) = free_ports(["gateway"], "127.0.0.1").values()
     stop = f"session_config.stop={{env_steps: {ENV_STEPS}, seconds: null}}"
     words = ("--quiet", f"session_config.gateway.port={port}", stop)

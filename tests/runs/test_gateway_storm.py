@@ -19,7 +19,7 @@ LEARNED = 60.0
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_S5_a_storm_hurts_no_session(run_folder: Path) -> None:
+def test_a_storm_hurts_no_session(run_folder: Path) -> None:
     stop = f"session_config.stop={{seconds: {2 * SECONDS}}}"
     port, words = gateway(stop)
     argv = [sys.executable, STORM, str(port), "--clients", str(CLIENTS), "--seconds", str(SECONDS)]

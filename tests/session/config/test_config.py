@@ -29,12 +29,12 @@ def run_python(code: str, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_C1_config_is_what_the_package_exports() -> None:
+def test_config_is_what_the_package_exports() -> None:
     assert isinstance(BASE_LEARNER_CONFIG, Config)
     assert Config.__module__ == "session.config.config"
 
 
-def test_C2_attribute_equals_item() -> None:
+def test_attribute_equals_item() -> None:
     config = Config({"a": 1})
     config.b = 2
     config["c"] = 3
@@ -43,7 +43,7 @@ def test_C2_attribute_equals_item() -> None:
     assert config == {"a": 1, "c": 3}
 
 
-def test_C3_all_operations_of_a_dict() -> None:
+def test_a_config_has_all_operations_of_a_dict() -> None:
     config = Config({"a": 1}, b={"c": 2})
     assert list(config.keys()) == ["a", "b"]
     assert list(config.items()) == [("a", 1), ("b", {"c": 2})]
@@ -61,7 +61,7 @@ def test_C3_all_operations_of_a_dict() -> None:
     assert config == {}
 
 
-def test_C4_mappings_inside_are_configs_too() -> None:
+def test_mappings_inside_are_configs_too() -> None:
     config = Config({"a": {"b": {"c": 1}}, "steps": [{"d": 2}], "pair": (1, 2)})
     assert config.a.b.c == 1
     assert config.steps[0].d == 2
@@ -72,7 +72,7 @@ def test_C4_mappings_inside_are_configs_too() -> None:
 @pytest.mark.parametrize(
     "text", ["_str", "str_", "_sting_", "_Str_", "_enum[]_", "_foo_", "__int__"]
 )
-def test_C24_what_only_looks_like_a_placeholder_is_refused_in_defaults(text: str) -> None:
+def test_what_only_looks_like_a_placeholder_is_refused_in_defaults(text: str) -> None:
     default = Config({"a": {"b": text}})
     wrong = r"^a\.b is '.*(did you mean|there are|lists its options)"
     with pytest.raises(ConfigError, match=wrong):
@@ -107,7 +107,7 @@ def test_a_backslash_makes_a_placeholder_a_text(text: str, tmp_path: Path) -> No
     assert Config({"path": "\\d_", "other": "\\n"}) == {"path": "\\d_", "other": "\\n"}
 
 
-def test_C24_unresolved_placeholders_are_listed_at_once() -> None:
+def test_unresolved_placeholders_are_listed_at_once() -> None:
     config = Config({"a": {"n": "_int_", "ok": 1}, "kind": "_enum[x, y]_", "dims": ["_int_"]})
     assert missing(config) == {
         "a.n": "an integer",
@@ -121,7 +121,7 @@ def test_C24_unresolved_placeholders_are_listed_at_once() -> None:
     check_resolved(Config({"a": {"n": 1}}))
 
 
-def test_C24_missing_attribute() -> None:
+def test_a_missing_attribute_names_the_nearest_key() -> None:
     config = Config({"algo": {"gamma": 0.9, "n_step": 1}})
     for kind in (ConfigError, AttributeError, KeyError):
         with pytest.raises(kind, match=r"no key algo\.gama; did you mean algo\.gamma\?"):
@@ -135,7 +135,7 @@ def test_C24_missing_attribute() -> None:
     assert config.get("x", 6) == 6
 
 
-def test_C24_copies_and_pickles_share_nothing() -> None:
+def test_copies_and_pickles_share_nothing() -> None:
     config = Config({"a": {"b": [1, {"c": 2}]}, "env_args": {"keys": 1}})
     for twin in (
         copy.deepcopy(config),
@@ -152,7 +152,7 @@ def test_C24_copies_and_pickles_share_nothing() -> None:
     assert config == {"a": {"b": [1, {"c": 2}]}, "env_args": {"keys": 1}}
 
 
-def test_C24_equality_and_plain_dicts() -> None:
+def test_a_config_equals_its_plain_dict() -> None:
     config = Config({"a": {"b": [{"c": (1, 2)}]}})
     plain = config.to_dict()
     assert config == plain == {"a": {"b": [{"c": [1, 2]}]}}

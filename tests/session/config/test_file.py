@@ -26,14 +26,14 @@ plain_values = st.recursive(
 
 
 @pytest.mark.parametrize("ending", ["json", "yaml", "yml", "JSON"])
-def test_C5_load_file_goes_by_the_ending(tmp_path: Path, ending: str) -> None:
+def test_load_file_goes_by_the_ending(tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"experiment.{ending}"
     file.write_text(json.dumps(EXAMPLE))  # JSON of this kind is YAML too
     assert Config.load_file(file) == Config.load_file(str(file)) == EXAMPLE
 
 
 @pytest.mark.parametrize("ending", ["json", "yaml", "yml"])
-def test_C6_dump_file_is_read_back(tmp_path: Path, ending: str) -> None:
+def test_dump_file_is_read_back(tmp_path: Path, ending: str) -> None:
     config = Config(
         EXAMPLE | {"texts": ["1e8", "7e-4", "on", "null", "0x1", "0o7", "a: b", "1:30"]}
     )
@@ -41,7 +41,7 @@ def test_C6_dump_file_is_read_back(tmp_path: Path, ending: str) -> None:
     assert Config.load_file(tmp_path / f"config.{ending}") == config
 
 
-def test_C6_dumped_yaml_reads_well(tmp_path: Path) -> None:
+def test_dumped_yaml_reads_well(tmp_path: Path) -> None:
     Config({"b": {"dims": [64, 64], "lr": 1e-5, "open": {}}, "a": "1e8"}).dump_file(
         tmp_path / "c.yml"
     )
@@ -74,7 +74,7 @@ def test_C6_dumped_yaml_reads_well(tmp_path: Path) -> None:
         ("", None),
     ],
 )
-def test_C24_numbers_and_texts_as_in_yaml_1_2(tmp_path: Path, text: str, value: Any) -> None:
+def test_numbers_and_texts_are_those_of_yaml_1_2(tmp_path: Path, text: str, value: Any) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(f"a: {text}\n")
     read = Config.load_file(file).a

@@ -56,7 +56,7 @@ def refusal(user: dict[str, Any], base: dict[str, Any], **how: bool) -> str:
     return str(caught.value)
 
 
-def test_C7_extend_fills_missing_entries_in_place() -> None:
+def test_extend_fills_missing_entries_in_place() -> None:
     config = Config({"a": {"b": 1}})
     section = config.a
     config.extend({"a": {"b": 0, "c": 2}, "d": {"e": 3}})
@@ -65,44 +65,44 @@ def test_C7_extend_fills_missing_entries_in_place() -> None:
     assert config.d.e == 3
 
 
-def test_C8_user_value_wins_and_unknown_keys_are_kept() -> None:
+def test_user_value_wins_and_unknown_keys_are_kept() -> None:
     config = Config({"a": 5, "obs_spec": {"extra": {"x": 1}}}).extend(
         {"a": 1, "obs_spec": {"type": "uint8"}}
     )
     assert config == {"a": 5, "obs_spec": {"type": "uint8", "extra": {"x": 1}}}
 
 
-def test_C9_extended_config_equals_the_merged_one() -> None:
+def test_extended_config_equals_the_merged_one() -> None:
     assert Config(PARTIAL_USER).extend(Config(PARTIAL_DEFAULT)) == Config(PARTIAL_FILLED)
 
 
-def test_C10_extend_checks_against_placeholders() -> None:
+def test_extend_checks_against_placeholders() -> None:
     assert Config({"port": 1}).extend({"port": "_int_"}) == {"port": 1}
     assert refusal({"port": "x"}, {"port": "_int_"}) == "port is 'x', expected an integer"
 
 
-def test_C11_a_placeholder_is_required() -> None:
+def test_a_placeholder_is_required() -> None:
     assert refusal({}, {"a": {"port": "_int_"}}) == "missing: a.port (an integer)"
 
 
-def test_C22_first_worked_example() -> None:
+def test_what_the_user_gives_is_completed_by_partial_defaults() -> None:
     config = Config(PARTIAL_USER)
     config.extend(Config(PARTIAL_DEFAULT))
     assert config == Config(PARTIAL_FILLED)
 
 
-def test_C23_second_worked_example() -> None:
+def test_what_the_user_gives_fills_demanding_defaults() -> None:
     config = Config(DEMANDING_USER)
     config.extend(Config(DEMANDING_DEFAULT))
     assert config == Config(DEMANDING_FILLED)
 
 
-def test_C24_int_for_float_is_converted() -> None:
+def test_int_for_float_is_converted() -> None:
     config = Config({"gamma": 1, "lr": 1}).extend({"gamma": 0.99, "lr": "_float_"})
     assert [type(value) for value in config.values()] == [float, float]
 
 
-def test_C24_integral_float_for_int_is_converted() -> None:
+def test_integral_float_for_int_is_converted() -> None:
     config = Config({"capacity": 1e8, "size": 1e3}).extend({"capacity": 5, "size": "_int_"})
     assert config == {"capacity": 100000000, "size": 1000}
     assert [type(value) for value in config.values()] == [int, int]
@@ -124,16 +124,16 @@ def test_C24_integral_float_for_int_is_converted() -> None:
         (5, {}, "k is 5, expected a mapping"),
     ],
 )
-def test_C24_plain_default_has_a_kind(user: Any, default: Any, message: str) -> None:
+def test_plain_default_has_a_kind(user: Any, default: Any, message: str) -> None:
     assert refusal({"k": user}, {"k": default}) == message
 
 
-def test_C24_none_default_accepts_anything() -> None:
+def test_none_default_accepts_anything() -> None:
     for value in (None, 1, "x", [1], {"a": 1}):
         assert Config({"k": value}).extend({"k": None}, strict=True) == {"k": value}
 
 
-def test_C24_none_is_refused_elsewhere() -> None:
+def test_none_is_refused_elsewhere() -> None:
     defaults: list[Any] = [1, "x", [], {}, {"a": 1}, "_singleton_", "_str_", "_dict_"]
     for default in defaults:
         assert "k is None, expected" in refusal({"k": None}, {"k": default})
@@ -153,7 +153,7 @@ def test_C24_none_is_refused_elsewhere() -> None:
         ),
     ],
 )
-def test_C24_strict_refuses_unknown_keys(user: dict[str, Any], message: str) -> None:
+def test_strict_refuses_unknown_keys(user: dict[str, Any], message: str) -> None:
     base: dict[str, Any] = {"algo": {"gamma": 0.99, "n_step": 1}, "device": "auto"}
     assert refusal(user, base, strict=True) == message
     kept = Config(user).extend(base)
@@ -161,16 +161,16 @@ def test_C24_strict_refuses_unknown_keys(user: dict[str, Any], message: str) -> 
     assert set(kept.algo) == {*base["algo"], *user.get("algo", {})}
 
 
-def test_C24_strict_keeps_unknown_keys_of_open_dicts() -> None:
+def test_strict_keeps_unknown_keys_of_open_dicts() -> None:
     user = {"args": {"x": {"y": 1}}, "more": {"z": 1}}
     assert Config(user).extend({"args": {}, "more": "_dict_"}, strict=True) == user
 
 
-def test_C24_an_empty_default_is_open_at_the_top_too() -> None:
+def test_an_empty_default_is_open_at_the_top_too() -> None:
     assert Config({"a": 1}).extend({}, strict=True) == {"a": 1}
 
 
-def test_C24_nearest_key_is_the_one_in_the_nearest_section() -> None:
+def test_nearest_key_is_the_one_in_the_nearest_section() -> None:
     base = {"agent": {"threads": 1}, "learner": {"threads": 1}, "eval": {"threads": 1}}
     message = refusal({"learner": {"thread": 2}}, base, strict=True)
     assert message == "unknown key learner.thread = 2; did you mean learner.threads?"
@@ -180,7 +180,7 @@ def test_a_long_value_is_shown_in_part() -> None:
     assert refusal({"k": "x" * 1000}, {"k": 1}) == f"k is '{'x' * 56}..., expected an integer"
 
 
-def test_C24_placeholder_may_stay_between_defaults() -> None:
+def test_placeholder_may_stay_between_defaults() -> None:
     base = Config({"n": "_num_", "name": "_str_", "size": 1})
     algorithm = Config({"n": "_int_", "size": "_int_"})
     with pytest.raises(ConfigError, match=r"^missing: name \(a text\)$"):
@@ -190,13 +190,13 @@ def test_C24_placeholder_may_stay_between_defaults() -> None:
     assert Config({"n": 1, "name": "x", "size": 2}).extend(algorithm, strict=True).n == 1
 
 
-def test_C24_placeholder_must_not_widen() -> None:
+def test_placeholder_must_not_widen() -> None:
     assert refusal({"n": "_num_"}, {"n": "_int_"}) == "n is '_num_', expected an integer"
     assert refusal({"n": "_str_"}, {"n": 1}) == "n is '_str_', expected an integer"
     assert refusal({"n": "_dict_"}, {"n": {"a": 1}}) == "n is '_dict_', expected a mapping"
 
 
-def test_C24_placeholder_inside_a_list_is_for_each_item() -> None:
+def test_placeholder_inside_a_list_is_for_each_item() -> None:
     assert Config({"dims": []}).extend({"dims": ["_int_"]}).dims == []
     dims = Config({"dims": [1, 2e0]}).extend({"dims": ["_int_"]}).dims
     assert (dims, type(dims[1])) == ([1, 2], int)
@@ -228,14 +228,14 @@ def test_a_mapping_inside_a_list_is_checked_too() -> None:
         Config({"a": [{"b": "_num_"}]}).extend(base, abstract=True)
 
 
-def test_C24_missing_section_lists_its_required_leaves() -> None:
+def test_missing_section_lists_its_required_leaves() -> None:
     base = {"demo": {"ps": {"host": "_str_", "port": "_int_", "ok": 1}, "n": "_num_"}}
     assert refusal({}, base) == (
         "missing: demo.ps.host (a text), demo.ps.port (an integer), demo.n (a number)"
     )
 
 
-def test_C24_extend_returns_self_and_never_aliases_the_default() -> None:
+def test_extend_returns_self_and_never_aliases_the_default() -> None:
     base = Config({"a": {"dims": [1, {"x": 1}]}, "open": {}})
     config = Config()
     assert config.extend(base) is config
@@ -245,14 +245,14 @@ def test_C24_extend_returns_self_and_never_aliases_the_default() -> None:
     assert base == {"a": {"dims": [1, {"x": 1}]}, "open": {}}
 
 
-def test_C24_refused_extend_changes_nothing() -> None:
+def test_refused_extend_changes_nothing() -> None:
     config = Config({"b": {"c": 1}, "z": "x"})
     with pytest.raises(ConfigError):
         config.extend({"a": 1, "b": {"c": 0, "d": 1}, "z": 1})
     assert config == {"b": {"c": 1}, "z": "x"}
 
 
-def test_C24_reserved_names_are_refused() -> None:
+def test_reserved_names_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^items: items is a method of Config"):
         Config({"items": 1})
     with pytest.raises(ConfigError, match=r"^a\.extend: extend is a method"):
@@ -276,7 +276,7 @@ def test_C24_reserved_names_are_refused() -> None:
     assert config == {"a": {}}
 
 
-def test_C24_reserved_names_are_refused_in_files(tmp_path: Path) -> None:
+def test_reserved_names_are_refused_in_files(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("a: {b: [{keys: 1}]}\n")
     with pytest.raises(ConfigError) as caught:
@@ -286,7 +286,7 @@ def test_C24_reserved_names_are_refused_in_files(tmp_path: Path) -> None:
     )
 
 
-def test_C24_reserved_names_stand_where_others_choose_the_names() -> None:
+def test_reserved_names_stand_where_others_choose_the_names() -> None:
     given: dict[str, Any] = {
         "env_args": {"keys": 1},
         "obs_spec": {"items": {"type": "uint8", "dim": [3]}},
@@ -299,7 +299,7 @@ def test_C24_reserved_names_stand_where_others_choose_the_names() -> None:
         config.env_config.env_args.keys = 1
 
 
-def test_C24_reserved_names_stand_in_open_dicts() -> None:
+def test_reserved_names_stand_in_open_dicts() -> None:
     config = Config({"env_args": {"keys": 1, "copy": True}}).extend({"env_args": {}}, strict=True)
     assert config.env_args["keys"] == 1
     assert list(config.env_args.keys()) == ["keys", "copy"]

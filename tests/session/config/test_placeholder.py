@@ -38,55 +38,55 @@ def check_row(text: str) -> None:
                 config.extend({"k": text}, strict=True)
 
 
-def test_C12_object_takes_anything() -> None:
+def test_object_takes_anything() -> None:
     check_row("_object_")
 
 
-def test_C13_singleton_takes_no_list_and_no_dict() -> None:
+def test_singleton_takes_no_list_and_no_dict() -> None:
     check_row("_singleton_")
 
 
-def test_C14_dict() -> None:
+def test_dict_takes_mappings_only() -> None:
     check_row("_dict_")
 
 
-def test_C15_list() -> None:
+def test_list_takes_lists_only() -> None:
     check_row("_list_")
 
 
-def test_C16_int_takes_no_bool_and_no_fraction() -> None:
+def test_int_takes_no_bool_and_no_fraction() -> None:
     check_row("_int_")
 
 
-def test_C17_float_takes_int_too_but_no_bool() -> None:
+def test_float_takes_int_too_but_no_bool() -> None:
     check_row("_float_")
     assert type(Config({"k": 3}).extend({"k": "_float_"}).k) is float
 
 
-def test_C18_num_takes_int_and_float_as_they_are() -> None:
+def test_num_takes_int_and_float_as_they_are() -> None:
     check_row("_num_")
     assert type(Config({"k": 3}).extend({"k": "_num_"}).k) is int
 
 
-def test_C19_bool_takes_no_number() -> None:
+def test_bool_takes_no_number() -> None:
     check_row("_bool_")
 
 
-def test_C20_str() -> None:
+def test_str_takes_texts_only() -> None:
     check_row("_str_")
 
 
-def test_C21_enum_is_exact_and_case_sensitive() -> None:
+def test_enum_is_exact_and_case_sensitive() -> None:
     check_row("_enum[a, b]_")
 
 
 @pytest.mark.parametrize("text", ["_enum[a,b]_", "_enum[a, b]_", "_enum[ a ,b ]_"])
-def test_C21_enum_with_and_without_spaces(text: str) -> None:
+def test_enum_with_and_without_spaces(text: str) -> None:
     assert parse(text, "k") == Placeholder("enum", ("a", "b"))
 
 
 @pytest.mark.parametrize("text", ["_enum[]_", "_enum[a,,b]_", "_enum['a', 'b']_", "_enum[[a]]_"])
-def test_C24_enum_without_options_or_with_quotes_is_an_error(text: str) -> None:
+def test_enum_without_options_or_with_quotes_is_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^k\.x is .*without quotes: _enum\[a, b\]_$"):
         parse(text, "k.x")
 
@@ -107,7 +107,7 @@ def test_C24_enum_without_options_or_with_quotes_is_an_error(text: str) -> None:
         ("_int[3]_", "_int_"),
     ],
 )
-def test_C24_nearest_placeholder_is_named(text: str, meant: str) -> None:
+def test_nearest_placeholder_is_named(text: str, meant: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text, "k")
     assert str(caught.value) == (
@@ -175,14 +175,14 @@ NARROWER: dict[str, set[str]] = {
 
 
 @pytest.mark.parametrize("text", NARROWER)
-def test_C24_equal_or_narrower(text: str) -> None:
+def test_a_placeholder_narrows_itself_and_wider_ones(text: str) -> None:
     placeholder = parse(text, "k")
     assert placeholder
     wider = {other for other in NARROWER if placeholder.narrows(expectation(other, "k"))}
     assert wider == NARROWER[text] | {text}
 
 
-def test_C24_narrower_lists() -> None:
+def test_lists_narrow_by_their_items() -> None:
     def narrows(one: Any, other: Any) -> bool:
         return expectation(one, "k").narrows(expectation(other, "k"))
 

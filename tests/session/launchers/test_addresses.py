@@ -93,7 +93,7 @@ def test_keys_are_written_where_others_can_connect(tmp_path: Path) -> None:
     assert {name: (folder.keys / name).read_text() for name in KEY_FILES} == before
 
 
-def test_K3_served_ports_are_in_the_topology_of_the_run() -> None:
+def test_served_ports_are_in_the_topology_of_the_run() -> None:
     gateway = Component("gateway-0", "gateway", "main.gateway", serves={"clients": 7100})
     again = Topology.from_dict(Topology([gateway]).to_dict())
     assert again["gateway-0"] == gateway

@@ -41,7 +41,7 @@ def log(kept: Kept) -> Log:
     return make_log("agent-0", kept, level="info", clock=HandClock(12.5))
 
 
-def test_A16_L11_R12_record_has_time_level_component_and_text(log: Log, kept: Kept) -> None:
+def test_a_record_has_time_level_component_and_text(log: Log, kept: Kept) -> None:
     log.warning("lag is %d of %s", 3, "ten")
     assert kept.only() == {
         "time": 12.5,

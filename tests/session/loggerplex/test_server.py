@@ -35,7 +35,7 @@ def events(rig: Rig) -> list[dict[str, Any]]:
     return [json.loads(line) for line in rig.folder.events.read_text().splitlines()]
 
 
-def test_O16_line_has_time_level_component_and_text(make_rig: MakeRig) -> None:
+def test_a_line_has_time_level_component_and_text(make_rig: MakeRig) -> None:
     rig = make_rig()
     server = Loggerplex(rig.context("loggerplex"))
     rig.clock.seconds = 1_700_000_000.25

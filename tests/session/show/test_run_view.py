@@ -171,7 +171,7 @@ def test_the_overview_has_numbers_conditions_and_components(made: Made) -> None:
     assert components.splitlines()[1].split() == ["ps", "starting", "0"]
 
 
-def test_K1_the_overview_shows_the_sessions_and_the_slowest_gateway(made: Made) -> None:
+def test_the_overview_shows_the_sessions_and_the_slowest_gateway(made: Made) -> None:
     made.line(4000, greedy=237.5)
     assert "clients" not in overview(made.view)
     now = time.time()

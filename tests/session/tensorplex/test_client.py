@@ -32,7 +32,7 @@ def client(channel: Channel, client_id: str = "agent/0") -> TensorplexClient:
     return TensorplexClient(client_id, channel, clock=HandClock(12.5))
 
 
-def test_A17_scalar_is_data_with_the_time_of_its_source() -> None:
+def test_a_scalar_has_the_time_of_its_source() -> None:
     kept = Kept()
     client(kept).add_scalar("loss", np.float32(0.5), 7)
     expected = {

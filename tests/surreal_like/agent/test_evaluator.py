@@ -138,7 +138,7 @@ def test_there_is_at_most_one_stream_per_episode(wanted: int, streams: int) -> N
         assert control.reports[0][0]["episodes"] == 6
 
 
-def test_A19_S3_it_acts_in_the_mode_of_the_config() -> None:
+def test_an_evaluator_acts_in_the_mode_of_the_config() -> None:
     with make_rig(evaluator={"mode": ["eval_stochastic"]}) as rig:
         rig.start("ps", main.ps.build)
         frame = started(rig)
@@ -146,7 +146,7 @@ def test_A19_S3_it_acts_in_the_mode_of_the_config() -> None:
         assert service(frame)._agent.agent_mode == "eval_stochastic"
 
 
-def test_S2_environments_are_those_of_evaluation() -> None:
+def test_environments_are_those_of_evaluation() -> None:
     with make_rig(env={"env_args": {"length": 2}, "eval_mode": {"length": 5}}) as rig:
         rig.start("ps", main.ps.build)
         learner, control = LearnerPeer(rig), ControlPeer(rig)

@@ -82,7 +82,7 @@ class Bench:
         ("step:10", ("step", 10)),
     ],
 )
-def test_A26_modes_are_parsed(text: str, parsed: tuple[str, int]) -> None:
+def test_modes_of_fetching_are_parsed(text: str, parsed: tuple[str, int]) -> None:
     assert parse_mode(text) == parsed
 
 
@@ -102,7 +102,7 @@ def test_the_first_fetch_waits_for_nothing() -> None:
     assert client.accounts == [None]
 
 
-def test_A26_episode_fetches_once_per_step_in_which_a_stream_ended() -> None:
+def test_episode_fetches_once_per_step_in_which_a_stream_ended() -> None:
     bench = Bench("episode")
     for ended in (0, 0, 1, 0, 3, 0):
         bench.step(ended)

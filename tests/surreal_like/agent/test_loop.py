@@ -42,7 +42,7 @@ def accounts(rig: Rig) -> Any:
     return asking.request("accounts", timeout_seconds=5.0).fields["accounts"]
 
 
-def test_A20_an_agent_acts_with_what_it_fetches_and_its_rows_arrive(rig: Rig) -> None:
+def test_an_agent_acts_with_what_it_fetches_and_its_rows_arrive(rig: Rig) -> None:
     learner, replay = LearnerPeer(rig), ReplayPeer(rig)
     frame = started(rig)
     learner.publish()

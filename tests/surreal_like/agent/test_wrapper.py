@@ -60,7 +60,7 @@ def play(env: ExpSenderWrapper, steps: int) -> None:
         env.step(np.resize(ACTIONS, env.num_envs))
 
 
-def test_E10_E13_steps_arrive_as_chunks_of_flush_iteration_rows(rig: Rig) -> None:
+def test_steps_arrive_as_chunks_of_flush_iteration_rows(rig: Rig) -> None:
     replay, env = ReplayPeer(rig), wrap(rig)
     obs, _ = env.reset()
     assert obs.shape == (2, 2)
@@ -104,7 +104,7 @@ def test_a_summary_travels_with_the_chunk_that_has_the_last_row(rig: Rig) -> Non
     assert replay.chunks[1].columns["step_type"][0].tolist() == [2, 2]
 
 
-def test_E12_an_env_alone_is_a_vector_of_one_stream(rig: Rig) -> None:
+def test_an_env_alone_is_a_vector_of_one_stream(rig: Rig) -> None:
     replay = ReplayPeer(rig)
     context = rig.context("agent-0")
     env = ExpSenderWrapper(Count(), session_config=rig.config.session_config, context=context)
@@ -322,7 +322,7 @@ def test_a_step_before_the_first_reset_is_refused(rig: Rig) -> None:
         ({"flush_iteration": 0}, r"sender\.flush_iteration is 0"),
     ],
 )
-def test_E14_settings_of_the_sender_are_checked(settings: dict[str, Any], message: str) -> None:
+def test_settings_of_the_sender_are_checked(settings: dict[str, Any], message: str) -> None:
     with make_rig(sender=settings) as rig, pytest.raises(ConfigError, match=message):
         wrap(rig)
 
@@ -334,19 +334,6 @@ def test_one_stream_may_be_cut_at_the_ends_of_its_episodes() -> None:
         play(env, 8)
         pump_until(rig, env, lambda: len(replay.chunks) == 2)
         assert [chunk.shape for chunk in replay.chunks] == [(4, 1), (4, 1)]
-
-
-def test_E15_flush_time_sends_a_short_chunk() -> None:
-    with make_rig(sender={"flush_time": 0.05, "flush_iteration": 100}) as rig:
-        replay, env = ReplayPeer(rig), wrap(rig)
-        env.reset()
-        play(env, 2)
-        pump_until(rig, env, lambda: replay.chunks)
-        assert replay.chunks[0].shape == (2, 2)
-        assert not replay.chunks[0].tail
-        play(env, 3)
-        pump_until(rig, env, lambda: len(replay.chunks) == 2)
-        assert replay.column("obs")[:, 0, 1].tolist() == [0, 1, 2, 3, 0]
 
 
 @pytest.mark.parametrize("large", [False, True])

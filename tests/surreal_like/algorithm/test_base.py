@@ -60,7 +60,7 @@ def algorithm_of(
     return Mine
 
 
-def test_A6_L5_the_defaults_of_agent_and_learner_extend_each_other() -> None:
+def test_the_defaults_of_agent_and_learner_extend_each_other() -> None:
     rate = {"kind": "linear", "by": "x", "start": 1.0, "end": 0.5, "steps": 9, "points": []}
     mine = algorithm_of(
         {"algo": {"eps": 0.1, "n": "_int_", "both": 1}},
@@ -103,7 +103,7 @@ def test_default_config_must_be_a_class_method_and_give_a_mapping() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(list_algorithms()))
-def test_A6_L5_agent_and_learner_have_the_same_defaults(name: str) -> None:
+def test_agent_and_learner_have_the_same_defaults(name: str) -> None:
     algorithm = find_algorithm(name)
     assert algorithm.agent.default_config() == algorithm.learner.default_config()
 

@@ -142,7 +142,7 @@ def test_a_restored_learner_goes_on_to_the_same_parameters(which: int) -> None:
 
 
 @pytest.mark.parametrize(("algorithm", "learner", "agent"), ALGORITHMS)
-def test_A5_agent_and_learner_have_the_same_parameters(
+def test_agent_and_learner_have_the_same_parameters(
     algorithm: Any, learner: Any, agent: Any
 ) -> None:
     one, other = (
@@ -159,7 +159,7 @@ def test_td3_is_what_the_paper_says() -> None:
     assert set(algo) == set(DDPG.default_config().algo)
 
 
-def test_A19_noise_is_added_in_training_and_not_in_evaluation() -> None:
+def test_noise_is_added_in_training_and_not_in_evaluation() -> None:
     obs = torch.randn(1, 4).expand(4000, 4)
     noisy = make_agent(noise={"sigma": 0.1}, random_steps=0)
     noisy.progress = Progress(10, 1)

@@ -300,7 +300,7 @@ def test_a_restored_learner_goes_on_to_the_same_parameters(kind: str) -> None:
 
 
 @pytest.mark.parametrize("dueling", [True, False])
-def test_A5_agent_and_learner_have_the_same_parameters(dueling: bool) -> None:
+def test_agent_and_learner_have_the_same_parameters(dueling: bool) -> None:
     agent, learner = make_agent(dueling=dueling), make_learner(dueling=dueling)
     assert ("head.advantage.1.weight" in agent.q_network.state_dict()) == dueling
     manifests = [manifest_of(named_tensors(each.module_dict())) for each in (agent, learner)]
@@ -310,7 +310,7 @@ def test_A5_agent_and_learner_have_the_same_parameters(dueling: bool) -> None:
     assert np.array_equal(read_flat(agent.module_dict()), read_flat(learner.module_dict()))
 
 
-def test_A19_an_agent_explores_in_training_and_not_in_evaluation() -> None:
+def test_an_agent_explores_in_training_and_not_in_evaluation() -> None:
     obs = torch.randn(1, 4).expand(3000, 4)
     random = {"start": 1.0, "end": 1.0}
     actions = make_agent(epsilon=random).act(obs)

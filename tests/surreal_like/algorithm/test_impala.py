@@ -226,7 +226,7 @@ def test_a_nan_skips_the_update_and_is_counted() -> None:
     assert learner.network.hash() == before
 
 
-def test_A5_agent_and_learner_have_the_same_parameters() -> None:
+def test_agent_and_learner_have_the_same_parameters() -> None:
     agent = ImpalaAgent(**configs(Impala), agent_id=0, agent_mode="training")
     manifests = [manifest_of(named_tensors(x.module_dict())) for x in (agent, make_learner())]
     assert manifests[0] == manifests[1]

@@ -89,7 +89,7 @@ def test_rows_that_nothing_was_done_at_are_left_out(name: str, kind: str) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_A5_agent_and_learner_have_the_same_parameters(name: str) -> None:
+def test_agent_and_learner_have_the_same_parameters(name: str) -> None:
     agent, learner = pair(name, "lstm")
     manifests = [manifest_of(named_tensors(x.module_dict())) for x in (agent, learner)]
     assert manifests[0] == manifests[1]

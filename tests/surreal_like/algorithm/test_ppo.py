@@ -320,7 +320,7 @@ def test_a_restored_learner_goes_on_as_if_nothing_had_been(changed: dict[str, An
 
 
 @pytest.mark.parametrize("action_spec", ACTIONS.values(), ids=ACTIONS)
-def test_A5_agent_and_learner_have_the_same_parameters(action_spec: Any) -> None:
+def test_agent_and_learner_have_the_same_parameters(action_spec: Any) -> None:
     agent, learner = make_agent(action_spec), make_learner(action_spec)
     manifests = [manifest_of(named_tensors(each.module_dict())) for each in (agent, learner)]
     assert manifests[0] == manifests[1]
@@ -370,7 +370,7 @@ def test_an_agent_gives_actions_and_the_policy_they_are_from(action_spec: Any) -
     assert torch.allclose(again.kl(agent.network(obs)[0]), torch.zeros(7), atol=1e-6)
 
 
-def test_A19_an_agent_explores_in_training_and_not_in_evaluation() -> None:
+def test_an_agent_explores_in_training_and_not_in_evaluation() -> None:
     obs = make_obs(None, 1).expand(3000, 4)
     actions, _ = make_agent().act(obs)
     assert np.bincount(actions, minlength=3).min() > 800

@@ -161,13 +161,13 @@ def test_a_restored_learner_goes_on_to_the_same_parameters() -> None:
     assert again.temperature.value == learner.temperature.value
 
 
-def test_A5_agent_and_learner_have_the_same_parameters() -> None:
+def test_agent_and_learner_have_the_same_parameters() -> None:
     each = (make_agent(), make_learner())
     manifests = [manifest_of(named_tensors(one.module_dict())) for one in each]
     assert manifests[0] == manifests[1]
 
 
-def test_A19_an_agent_draws_in_training_and_not_in_evaluation() -> None:
+def test_an_agent_draws_in_training_and_not_in_evaluation() -> None:
     obs = torch.randn(1, 4).expand(3000, 4)
     agent = make_agent()
     agent.progress = Progress(10, 1)

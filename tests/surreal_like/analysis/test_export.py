@@ -26,7 +26,8 @@ from surreal_like.network.encoder import FlatEncoder
 from surreal_like.policy import Policy
 from tests.surreal_like.env.gym_samples import ACTED, OBSERVED
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "export.md").read_text()
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PAGE = (DOCS / "using_results.md").read_text().partition("\n## Export a policy")[2]
 ABSENT = "import sys\nfor name in ('torch', 'surreal_like', 'session', 'main'):\n"
 ABSENT += "    sys.modules[name] = None\n"
 SMALL = {
@@ -140,7 +141,7 @@ def dqn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", RUNS)
-def test_K3_a_graph_acts_as_its_policy(algorithm: str, tmp_path: Path) -> None:
+def test_a_graph_acts_as_its_policy(algorithm: str, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     run = trained(algorithm, tmp_path / "run")
     found = export(run, tmp_path / "policy.onnx", checkpoint="latest")
@@ -171,7 +172,7 @@ def test_K3_a_graph_acts_as_its_policy(algorithm: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_K3_the_page_runs_without_this_package(
+def test_the_page_runs_without_this_package(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnxruntime")
@@ -237,7 +238,7 @@ def parts_of(space: Any) -> list[Any]:
     return [space, *(part for each in inner for part in parts_of(each))]
 
 
-def test_K3_a_graph_that_differs_is_not_written(
+def test_a_graph_that_differs_is_not_written(
     dqn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = exporting._read_pt2

@@ -22,7 +22,7 @@ TWO = {"type": "discrete", "dim": [2]}
 ARM = {"type": "continuous", "dim": [2], "low": [-1.0, -2.0], "high": [1.0, 2.0]}
 
 
-def test_O10_type_and_dim_per_part_of_an_observation() -> None:
+def test_each_part_of_an_observation_has_type_and_dim() -> None:
     spec = parse_obs_spec(FLAT)
     assert (spec.type, spec.dim, spec.dtype) == ("float32", (4,), np.dtype(np.float32))
     nested = parse_obs_spec(NESTED)
@@ -43,7 +43,7 @@ def test_parts_may_be_called_as_the_keys_of_a_spec() -> None:
     assert (spec["type"].dim, spec["dim"].dim) == ((4,), ())
 
 
-def test_O7_O8_action_specs() -> None:
+def test_action_specs_have_type_and_dim() -> None:
     spec = parse_action_spec(TWO)
     assert (spec.type, spec.dim, spec.array.type, spec.array.dim) == ("discrete", (2,), "int64", ())
     assert spec.array.num == 2
@@ -168,7 +168,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("mine", "theirs", "where"), DIFFERENT)
-def test_O6_O9_specs_that_differ_are_shown_both(mine: Any, theirs: Any, where: str) -> None:
+def test_specs_that_differ_are_shown_both(mine: Any, theirs: Any, where: str) -> None:
     with pytest.raises(SpecError) as caught:
         compare(mine, theirs, "obs_spec")
     message = str(caught.value)

@@ -67,7 +67,7 @@ def test_raw_rewards_and_metrics_of_some_streams() -> None:
     assert info["metrics"] == [None, {"my/score": 1}]
 
 
-def test_E7_named_keys_become_columns_of_one_dtype() -> None:
+def test_named_keys_of_info_become_columns_of_one_dtype() -> None:
     batch = InfoBatch(("speed", "frame", "late"), 2)
     frame = np.full((2, 2), 7, np.uint8)
     info = batch([{"speed": 1.5, "frame": frame}, {"frame": frame + 1, "other": 3}], ZEROS)

@@ -44,7 +44,7 @@ class TestRich(EnvContract):
         return GymAdapter(Rich())
 
 
-def test_E8_a_gym_environment_has_five_values_and_our_dtypes() -> None:
+def test_a_gym_environment_has_five_values_and_our_dtypes() -> None:
     env = GymAdapter(gymnasium.make("Pendulum-v1"))
     obs, info = env.reset()
     assert (obs.dtype, info) == (np.float32, {})

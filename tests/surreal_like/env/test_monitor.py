@@ -100,7 +100,7 @@ def kept(clock: HandClock) -> Kept:
 @pytest.mark.parametrize(
     ("make", "seconds"), [(TrainingTensorplexMonitor, 1.0), (EvalTensorplexMonitor, 2.0)]
 )
-def test_E16_A15_reports_once_per_interval(
+def test_a_monitor_reports_once_per_interval(
     make: Monitor, seconds: float, clock: HandClock, kept: Kept
 ) -> None:
     env = make(Fixed(), 0, SESSION, tensorplex=kept.client, clock=clock)
@@ -213,7 +213,7 @@ def test_agent_id_must_be_a_number(agent_id: Any) -> None:
         TrainingTensorplexMonitor(Fixed(), agent_id, SESSION)
 
 
-def test_A24_keywords_of_the_sample_work_without_a_server() -> None:
+def test_a_monitor_works_without_a_server() -> None:
     env = TrainingTensorplexMonitor(
         Fixed(), agent_id=0, session_config=SESSION, separate_plots=True
     )
@@ -229,7 +229,7 @@ def test_plain_dicts_are_configs_enough() -> None:
     env.step(STAY)
 
 
-def test_E17_console_shows_a_table(clock: HandClock) -> None:
+def test_the_console_shows_a_table(clock: HandClock) -> None:
     stream = io.StringIO()
     metrics = [{"my/score": 0.25}, None]
     env = ConsoleMonitor(Fixed(metrics=metrics), interval_seconds=1, stream=stream, clock=clock)

@@ -96,13 +96,6 @@ def test_wrappers_stand_in_order_around_the_environment() -> None:
     assert layers(make_env(config, evaluation=True)) == expected[:2] + expected[3:]
 
 
-def test_S2_wrappers_for_training_are_absent_in_evaluation() -> None:
-    wrapper = {"wrapper": f"{SAMPLES}:Scaled", "training_only": True}
-    config = {"env_name": "toy:chain", "wrappers": [wrapper]}
-    assert layers(make_env(config)) == ["Scaled", "Chain"]
-    assert layers(make_env(config, evaluation=True)) == ["Chain"]
-
-
 def test_nothing_configured_means_nothing_around() -> None:
     config = {
         "env_name": "toy:chain",
@@ -136,20 +129,11 @@ def test_a_wrong_wrapper_is_named(entry: Any, message: str) -> None:
         make_env({"env_name": "toy:chain", "wrappers": [entry]})
 
 
-def test_E5_specs_come_from_the_environment_unless_given() -> None:
+def test_specs_come_from_the_environment_unless_given() -> None:
     derived = derive_specs({"env_name": "toy:chain"})
     assert derived == ({"type": "float32", "dim": [8]}, TWO)
     given = {"env_name": "toy:chain", "obs_spec": {"dim": [8]}, "action_spec": TWO}
     assert derive_specs(given) == derived
-
-
-def test_E9_given_and_different_is_an_error_that_names_both() -> None:
-    config = {"env_name": "gym:CartPole-v1", "obs_spec": {"type": "float32", "dim": [5]}}
-    with pytest.raises(SpecError, match=r"obs_spec.dim differs.*\[5\].*\[4\]"):
-        derive_specs(config)
-    config = {"env_name": "gym:CartPole-v1", "action_spec": {"type": "discrete", "dim": [3]}}
-    with pytest.raises(SpecError, match=r"action_spec.dim differs.*\[3\].*\[2\]"):
-        derive_specs(config)
 
 
 def test_unknown_specs_are_asked_for() -> None:

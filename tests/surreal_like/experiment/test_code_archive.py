@@ -58,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     return RunFolder(tmp_path / "run")
 
 
-def test_K1_equal_files_give_equal_bytes(folder: RunFolder, tmp_path: Path) -> None:
+def test_equal_files_give_equal_bytes(folder: RunFolder, tmp_path: Path) -> None:
     first = keep(folder, tmp_path / "extra")
     archive = folder.code / "source.tar.gz"
     assert first == file_hash(archive)
@@ -75,7 +75,7 @@ def test_K1_equal_files_give_equal_bytes(folder: RunFolder, tmp_path: Path) -> N
     assert keep(folder, tmp_path / "extra") != first
 
 
-def test_K1_what_is_too_large_is_an_event(folder: RunFolder, tmp_path: Path) -> None:
+def test_what_is_too_large_is_an_event(folder: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "extra" / "large.py").write_bytes(b"#" * 10_000_000)
     keep(folder, tmp_path / "extra")
     with tarfile.open(folder.code / "source.tar.gz") as tar:
@@ -86,7 +86,7 @@ def test_K1_what_is_too_large_is_an_event(folder: RunFolder, tmp_path: Path) -> 
     assert "lacks 1 of the files: import_path/0/large.py" in event["detail"]
 
 
-def test_K1_git_is_described(folder: RunFolder, tmp_path: Path) -> None:
+def test_the_archive_describes_the_state_of_git(folder: RunFolder, tmp_path: Path) -> None:
     def git(*words: str) -> None:
         name = ["-c", "user.name=a", "-c", "user.email=a@b"]
         subprocess.run(["git", *name, *words], check=True, capture_output=True)
@@ -107,7 +107,7 @@ def test_K1_git_is_described(folder: RunFolder, tmp_path: Path) -> None:
     assert not (folder.code / "git.json").exists()
 
 
-def test_K1_without_a_snapshot_the_old_one_goes(folder: RunFolder, tmp_path: Path) -> None:
+def test_without_a_snapshot_the_old_archive_goes(folder: RunFolder, tmp_path: Path) -> None:
     keep(folder, tmp_path / "extra")
     config = BASE_CONFIG.copy()
     config.session_config.launcher.snapshot = False
@@ -115,7 +115,7 @@ def test_K1_without_a_snapshot_the_old_one_goes(folder: RunFolder, tmp_path: Pat
     assert [path.name for path in folder.code.iterdir()] == ["mine.py"]
 
 
-def test_K2_what_killed_commands_left_is_removed(
+def test_unpacked_code_of_killed_commands_is_removed(
     folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path / "temporary"
@@ -147,7 +147,7 @@ def test_K2_what_killed_commands_left_is_removed(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_K2_a_run_acts_with_the_code_of_its_start(tmp_path: Path) -> None:
+def test_a_run_acts_with_the_code_of_its_start(tmp_path: Path) -> None:
     for name, text in OWN.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)

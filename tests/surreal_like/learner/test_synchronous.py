@@ -55,7 +55,9 @@ class Watched(DQNLearner):
 
 
 @pytest.mark.parametrize("fails", ["", "raises", "is not finite"])
-def test_I4_collect_train_publish_once_collect(tmp_path: Path, fails: str) -> None:
+def test_each_training_ends_in_one_version_before_rows_are_collected_again(
+    tmp_path: Path, fails: str
+) -> None:
     """Each training has the rows of one version, and ends in the next one, failed or not."""
     stage = Stage(experiment(*WORDS), tmp_path / "run")
     kind = type("Watched", (Watched,), {"fails": fails})

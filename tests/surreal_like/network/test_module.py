@@ -29,7 +29,7 @@ class Net(Module):
         return y
 
 
-def test_A2_a_module_is_a_torch_module_and_any_torch_module_can_be_read() -> None:
+def test_a_module_is_a_torch_module_and_any_torch_module_can_be_read() -> None:
     assert isinstance(Net(), nn.Module)
     assert read_flat(nn.Linear(1, 1)).nbytes == 16
 
@@ -68,7 +68,7 @@ def test_a_clone_shares_nothing() -> None:
     assert twin.again.weight is twin.tied.weight
 
 
-def test_A2_save_and_load(tmp_path: Path) -> None:
+def test_a_loaded_module_is_the_saved_one(tmp_path: Path) -> None:
     one, two = Net(), Net()
     flatten_parameters(one)
     one.save(tmp_path / "net.safetensors")
@@ -95,7 +95,7 @@ def test_a_file_cut_short_or_missing_is_refused(tmp_path: Path) -> None:
         Net().load(tmp_path / "missing.safetensors")
 
 
-def test_A2_loading_waits_for_a_forward_pass_that_is_under_way() -> None:
+def test_loading_waits_for_a_forward_pass_that_is_under_way() -> None:
     class Slow(Net):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             entered.set()

@@ -65,7 +65,7 @@ def welcomed(rig: Rig, said: Handshake) -> Any:
     return said.welcome
 
 
-def test_A8_the_newest_parameters_are_fetched_with_all_that_is_known_of_them(rig: Rig) -> None:
+def test_the_newest_parameters_are_fetched_with_all_that_is_known_of_them(rig: Rig) -> None:
     learner, asking = LearnerPeer(rig), client(rig)
     assert asking.fetch(5.0) is None
     learner.publish()
@@ -90,7 +90,7 @@ def test_a_client_that_is_current_gets_no_parameters_again(rig: Rig) -> None:
     assert rig.frames["ps"]._service.status()["fetches"] == 1  # type: ignore[union-attr]
 
 
-def test_A9_to_A13_info_comes_without_the_parameters(rig: Rig) -> None:
+def test_info_comes_without_the_parameters(rig: Rig) -> None:
     learner, asking = LearnerPeer(rig), client(rig)
     assert asking.fetch_info(5.0).order == (0, 0)
     published = learner.publish()

@@ -1,0 +1,141 @@
+"""Pages show what was measured last, and say of each number what it is."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.generate import MEASURED, ROOT, with_tables
+from tests.docs.results import names_with, result, shown_result
+
+PARTS = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
+NAMES = (*PARTS, "gateway", "curve")
+# Further kinds of tables, by their key in the kept results.
+TABLES = ("learned", "samples", "milestones", "targets", "gateway_soak", "scaling", "updates")
+# Whole trainings take minutes: a round less.
+LEAST_ROUNDS = {"systems": 2}
+
+
+@pytest.mark.parametrize("page", MEASURED, ids=lambda page: page.stem)
+def test_tables_are_those_of_the_results(page: Path) -> None:
+    text = page.read_text()
+    assert with_tables(text) == text, "run: python docs/generate.py"
+
+
+@pytest.mark.parametrize("name", [*NAMES, *(name for key in TABLES for name in names_with(key))])
+def test_every_result_is_shown(name: str) -> None:
+    shown_result(name)
+
+
+def test_results_are_judged_as_now() -> None:
+    learn, samples, targets = map(importlib.import_module, ("learn", "samples", "targets"))
+    for row in [row for name in names_with("learned") for row in result(name)["learned"]]:
+        assert len(row["runs"]) >= 3
+        [now] = [each for each in learn.ROWS if each.name == row["name"]]
+        assert json.loads(json.dumps(learn.judged(now, row["runs"]))) == row
+    for row in [row for name in names_with("samples") for row in result(name)["samples"]]:
+        [now] = [each for each in samples.ROWS if each.name == row["name"]]
+        found = samples.judged(now, row["ours"]["runs"], row["peer"]["runs"])
+        assert json.loads(json.dumps(found)) == row
+    for name in names_with("targets"):
+        found = targets.judge_all(importlib.import_module(name).TARGETS, result(name))
+        assert json.loads(json.dumps(found)) == result(name)["targets"]
+
+
+def test_experiments_without_a_kept_run_are_named_in_one_place() -> None:
+    text = (ROOT / "docs" / "algorithms.md").read_text()
+    listed = text.partition("### Never trained to the end")[2].strip().partition("\n\n")[0]
+    untrained, rest = listed.split("`pong_ppo.yaml`", 1)
+    kept = {row["config"] for name in names_with("learned") for row in result(name)["learned"]}
+    kept |= {run["row"].split()[0] for run in result("milestones")["milestones"]}
+    tunings = {"cartpole_asha", "cartpole_pbt", "cartpole_tpe"}
+    clients = set(re.findall(r"`(\w+)\.yaml`", rest))
+    shipped = {path.stem for path in (ROOT / "configs").glob("*.yaml")}
+    assert set(re.findall(r"`(\w+)\.yaml`", untrained)) == shipped - kept - tunings - clients
+    assert clients == {"cartpole_remote", "cartpole_browser"}
+    # Nowhere else, where it would be forgotten.
+    others = [ROOT / "README.md", *(ROOT / "configs").glob("*.yaml")]
+    scattered = re.compile(r"not (been )?(trained|tried)( yet| to the end)", re.I)
+    assert [path.name for path in others if scattered.search(path.read_text())] == []
+
+
+def test_the_steps_that_the_advice_names_are_medians_that_were_measured() -> None:
+    text = (ROOT / "docs" / "algorithms.md").read_text()
+    advice = text.partition("## Which algorithm for my problem?")[2].partition("\n## ")[0]
+    named = re.findall(r"\d{1,3}(?:,\d{3})+", advice)
+    rows = result("learn")["learned"]
+    medians = {f"{round(row['env_steps']['median']):,}" for row in rows if row["env_steps"]}
+    assert named
+    assert set(named) <= medians
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_names_its_component(name: str) -> None:
+    found = result(name)
+    assert {"processor", "cores", "date", "versions", "command"} <= set(found["machine"])
+    for group in found["groups"]:
+        assert group["about"]
+        assert group["rounds"] >= LEAST_ROUNDS.get(name, 3)
+        for side in group["sides"].values():
+            assert side["did"]
+            value = side["value"]
+            assert value["min"] <= value["median"] <= value["max"]
+            # A share of time may be none.
+            assert value["min"] > 0 or (group["unit"][0] == "%" and not value["min"])
+        for line in group["lines"]:
+            assert {line["side"], *line["ratios"]} <= set(group["sides"])
+
+
+def test_a_ratio_is_of_rounds_and_lies_between_the_extremes() -> None:
+    for name in NAMES:
+        for group in result(name)["groups"]:
+            for line in group["lines"]:
+                ours = group["sides"][line["side"]]["value"]
+                for peer, ratio in line["ratios"].items():
+                    theirs = group["sides"][peer]["value"]
+                    assert ours["min"] / theirs["max"] * 0.99 <= ratio["median"]
+                    assert ratio["median"] <= ours["max"] / theirs["min"] * 1.01
+
+
+def line(second: float, iterations: int, sampled: int) -> dict[str, Any]:
+    return {
+        "wall_seconds": second,
+        "iterations": iterations,
+        "version": iterations,
+        "experience": {"sampled": sampled},
+    }
+
+
+def test_a_rate_is_of_rows_that_were_learned_from_without_the_beginning() -> None:
+    rate = importlib.import_module("whole").rate
+    late = [line(5.0 + second, 1 + second, 100 * second) for second in range(9)]
+    beginning = [line(0.0, 0, 0), line(1.0, 1, 0), line(3.0, 2, 0)]
+    result = {"iterations": 9, "experience": {"sampled": 10**6}}
+    assert rate([*beginning, *late, result]) == 100.0
+
+
+def test_a_run_without_updates_has_no_rate() -> None:
+    whole = importlib.import_module("whole")
+    with pytest.raises(whole.RunFailed, match="before its speed"):
+        whole.rate([line(0.0, 0, 0), line(1.0, 0, 0)])
+
+
+def test_time_runs_from_the_first_update() -> None:
+    after = importlib.import_module("whole").After(2.0)
+    lines = [line(50.0, 0, 0), line(51.0, 1, 0), line(52.5, 2, 0), line(53.0, 3, 0)]
+    assert [after(each) for each in lines] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("name", names_with("gateway_soak"))
+def test_the_soak_that_was_kept_is_long_enough(name: str) -> None:
+    kept = result(name)
+    seen = kept["gateway_soak"]
+    assert kept["clients"] == 256
+    assert seen[-1]["minutes"] >= 20
+    begun = [each["sessions"] for each in seen]
+    assert begun == sorted(set(begun))
