@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
+from session.lazy import import_own
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -124,7 +126,7 @@ def load(home: str) -> Any:
 @cache
 def add_ons() -> tuple[AddOn, ...]:
     """Returns the add-ons that ``main/addons.py`` names."""
-    return tuple(load(f"{module}:ADD_ON") for module in load("main.addons:MODULES"))
+    return tuple(load(f"{module}:ADD_ON") for module in import_own("main.addons").MODULES)
 
 
 def hooks(name: str) -> Iterator[Any]:
