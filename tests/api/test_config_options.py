@@ -119,7 +119,7 @@ def test_obs_spec_has_type_and_dim_for_each_part(config: Config) -> None:
 KEYS = [
     *("agent", "evaluator", "checkpoint", "heartbeat", "stop", "ps"),
     *("replay.evict_interval", "replay.high_water_mark"),
-    *(f"tensorplex.update_schedule.{who}" for who in ("agent", "learner", "replay", "eval")),
+    *(f"tensorplex.update_schedule.{kind}" for kind in ("agent", "learner", "replay", "eval")),
     *("loggerplex.level", "loggerplex.rotate_bytes"),
     *("sender.flush_iteration", "sender.flush_time", "sender.max_unacked_bytes"),
 ]
