@@ -1,53 +1,18 @@
-"""The command serve, with the program of its page as a client."""
+"""The command serve beside a run that goes on, with many clients."""
 
 from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from surreal_like import train
 from surreal_like.gateway.clients.surreal_client import connect
 from tests.polling import until
-from tests.runs.command import CARTPOLE, COMMAND, ROOT, Process, Train
-
-PAGE = (ROOT / "docs" / "gateway.md").read_text().partition("\n## Serve a policy")[2]
-ADDRESS = "127.0.0.1:7100"
-
-
-def program(port: str) -> str:
-    """The client of the page, with another port."""
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert ADDRESS in block
-    return str(block).replace(ADDRESS, f"127.0.0.1:{port}")
-
-
-@pytest.mark.slow
-def test_the_client_of_the_page_plays(tmp_path: Path) -> None:
-    settings = {
-        "learner_config.replay.min_size": 64,
-        "learner_config.model.hidden_sizes": [16],
-        "session_config.stop": {"env_steps": 200, "eval_episodes": 2},
-    }
-    run = tmp_path / "run"
-    train(algorithm="dqn", env="toy:chain", overrides=settings, launcher="serial", folder=run)
-    argv = [*COMMAND, "serve", str(run), "--checkpoint", "latest", "--port", "0", "--follow"]
-    with Process(argv, tmp_path / "serve.txt") as server:
-        found = until(lambda: re.search(r"127\.0\.0\.1:(\d+)", server.words))
-        assert "checkpoint " in server.words
-        code = program(found.group(1))
-        said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-        assert re.fullmatch(rb"(return [-\d.]+\n){3}", said.stdout)
-        server.signal(signal.SIGINT)
-        assert server.wait() == 0
-        assert "Traceback" not in server.words
-
+from tests.runs.command import CARTPOLE, COMMAND, Process, Train
 
 CLIENTS, VERSIONS = 32, 4
 
@@ -64,12 +29,14 @@ def test_many_clients_follow_a_run_that_goes_on(run_folder: Path) -> None:
         server = stack.enter_context(Process([*argv, "--follow"], run_folder.parent / "serve.txt"))
         found = until(lambda: re.search(r"127\.0\.0\.1:(\d+)", server.words))
         address = f"127.0.0.1:{found.group(1)}"
+        assert "checkpoint " in server.words
         with ThreadPoolExecutor(CLIENTS) as pool:
             played = list(pool.map(lambda _: follow(address), range(CLIENTS)))
         server.signal(signal.SIGINT)
         assert server.wait() == 0
         train_.signal(signal.SIGINT)
         assert train_.wait() == 130
+        assert "Traceback" not in server.words
     # Each request was answered once, and no version was older than the one before.
     assert all(length == steps for _, steps, length in played)
     assert all(versions == sorted(versions) for versions, _, _ in played)
