@@ -35,11 +35,11 @@ from tune_stand_ins import answer_seconds, seconds_until_all_ended
 
 from main.cli.tune_live import LiveTune
 from session.process.heartbeat import read_beat
-from surreal_like.tune import tuner as tuner_module
-from surreal_like.tune.control import Control, Reported
-from surreal_like.tune.start import run_tuning
-from surreal_like.tune.state import Answer
-from surreal_like.tune.tune_file import TuneFile, read_tune_file
+from surreal_like.tuning import tuner as tuner_module
+from surreal_like.tuning.control import Control, Reported
+from surreal_like.tuning.start import run_tuning
+from surreal_like.tuning.state import Answer
+from surreal_like.tuning.tune_file import TuneFile, read_tune_file
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENT = ROOT / "configs" / "cartpole_ppo.yaml"

@@ -21,13 +21,13 @@ from session.wire.requests import Call
 from session.wire.sockets import poll
 from surreal_like.coordinator.trial_reporter import ANSWERS, CONTROL
 from surreal_like.run.observer import Interrupts
-from surreal_like.tune import tuner as tuner_module
-from surreal_like.tune.state import Trial
-from surreal_like.tune.trial import trial_name
-from surreal_like.tune.tune_file import TuneFile
-from surreal_like.tune.tuner import Tuner
-from surreal_like.tune.tuning import Tuning
-from surreal_like.tune.watch import TuneWatch
+from surreal_like.tuning import tuner as tuner_module
+from surreal_like.tuning.state import Trial
+from surreal_like.tuning.trial import trial_name
+from surreal_like.tuning.tune_file import TuneFile
+from surreal_like.tuning.tuner import Tuner
+from surreal_like.tuning.tuning import Tuning
+from surreal_like.tuning.watch import TuneWatch
 
 
 class StandIns:

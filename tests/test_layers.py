@@ -45,7 +45,7 @@ FOLDERS = [
     "script",
     "policy",
     "gateway",
-    "tune",
+    "tuning",
     "analysis",
 ]
 # Checks of settings that the add-on itself will bring.

@@ -89,7 +89,7 @@ def find_policy(given: argparse.Namespace) -> RunFolder:
     """
     folder = find_folder(given.run)
     if is_tuning(folder):
-        from surreal_like.tune.handle import TuningHandle
+        from surreal_like.tuning.handle import TuningHandle
 
         tuning, folder = folder, TuningHandle(folder).best_run()
         sys.stderr.write(f"best trial of tuning {tuning}: {folder.path.name}\n")
@@ -105,7 +105,7 @@ def open_found(folder: RunFolder) -> RunHandle:
         UsageError: no run was ever started there.
     """
     if is_tuning(folder):
-        from surreal_like.tune.handle import TuningHandle
+        from surreal_like.tuning.handle import TuningHandle
 
         return TuningHandle(folder)
     from session.launchers.handle import open_run

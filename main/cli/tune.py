@@ -18,13 +18,13 @@ from main.cli.tune_live import LiveTune
 from main.cli.tune_pages import summary
 from session.errors import UsageError
 from session.show.text import decimal
-from surreal_like.tune.exploit import exploit_text
-from surreal_like.tune.replay import replay_file
-from surreal_like.tune.start import read_given, run_tuning
-from surreal_like.tune.state import Changed, Trial
-from surreal_like.tune.tune_file import TuneFile
-from surreal_like.tune.tuning import Tuning
-from surreal_like.tune.watch import TuneWatch
+from surreal_like.tuning.exploit import exploit_text
+from surreal_like.tuning.replay import replay_file
+from surreal_like.tuning.start import read_given, run_tuning
+from surreal_like.tuning.state import Changed, Trial
+from surreal_like.tuning.tune_file import TuneFile
+from surreal_like.tuning.tuning import Tuning
+from surreal_like.tuning.watch import TuneWatch
 
 _EXAMPLES = """examples:
   surreal-like tune configs/cartpole_asha.yaml

@@ -15,11 +15,11 @@ from session.process.periodic import Every
 from session.program import path_from_here
 from session.show.text import decimal, duration, short_time, size
 from surreal_like.experiment.machine import find_available_bytes
-from surreal_like.tune.exploit import exploit_text
-from surreal_like.tune.state import OVER, Trial, TrialState
-from surreal_like.tune.tune_file import TuneFile
-from surreal_like.tune.tuning import Tuning
-from surreal_like.tune.watch import TuneWatch
+from surreal_like.tuning.exploit import exploit_text
+from surreal_like.tuning.state import OVER, Trial, TrialState
+from surreal_like.tuning.tune_file import TuneFile
+from surreal_like.tuning.tuning import Tuning
+from surreal_like.tuning.watch import TuneWatch
 
 if TYPE_CHECKING:
     from main.cli.live_table import Canvas

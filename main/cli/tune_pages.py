@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from main.cli.tune_table import trial_table
 from session.show.text import count, decimal, duration
-from surreal_like.tune.setting_text import settings_text
-from surreal_like.tune.state import OVER, TrialState
+from surreal_like.tuning.setting_text import settings_text
+from surreal_like.tuning.state import OVER, TrialState
 
 if TYPE_CHECKING:
     from session.launchers.handle import RunHandle
-    from surreal_like.tune.tune_file import TuneFile
+    from surreal_like.tuning.tune_file import TuneFile
 
 
 def summary(path: Path, result: Mapping[str, Any], file: TuneFile, width: int = 0) -> list[str]:
@@ -62,7 +62,7 @@ def summary(path: Path, result: Mapping[str, Any], file: TuneFile, width: int = 
 def tuning_page(handle: RunHandle, *, as_json: bool) -> tuple[str, bool]:
     """Returns the state of a tuning and of its trials, and whether it runs."""
     # Not at the top: the end of a tuning does not need it.
-    from surreal_like.tune.handle import TuningHandle
+    from surreal_like.tuning.handle import TuningHandle
 
     found = TuningHandle(handle.folder).summary()
     if as_json:

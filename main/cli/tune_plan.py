@@ -37,11 +37,11 @@ def show_tuning(given: argparse.Namespace, path: Path) -> int:
     # Not at the top: plans of experiments do not need them.
     from main.cli.tune_table import trial_table
     from surreal_like.experiment.resolve import try_elsewhere
-    from surreal_like.tune.rehearsal import SECONDS, notes, resolve_all
-    from surreal_like.tune.slots import Machine, find_slots
-    from surreal_like.tune.state import Trial
-    from surreal_like.tune.trial import trial_name
-    from surreal_like.tune.tune_file import read_tune_file
+    from surreal_like.tuning.rehearsal import SECONDS, notes, resolve_all
+    from surreal_like.tuning.slots import Machine, find_slots
+    from surreal_like.tuning.state import Trial
+    from surreal_like.tuning.trial import trial_name
+    from surreal_like.tuning.tune_file import read_tune_file
 
     if given.explain or given.format or given.folder or given.on != LOCAL.name:
         raise UsageError("the plan of a tuning is one table: leave the options out")

@@ -23,13 +23,13 @@ from session.show.charts import (
 from session.show.progress import Curve, Progress
 from session.show.text import decimal
 from surreal_like.analysis.run_curves import RunCurves, check_metric
-from surreal_like.tune.dimension import LISTS
-from surreal_like.tune.lineage import Arrow, Part, check_number, lineage, read_exploits
-from surreal_like.tune.score import number_name, score_of
-from surreal_like.tune.setting_text import setting_text, settings_text, short_names
-from surreal_like.tune.state import Trial, best_of, restored_trials
-from surreal_like.tune.trial import TUNE_FILE, read_state
-from surreal_like.tune.tune_file import TuneFile, read_tune_file
+from surreal_like.tuning.dimension import LISTS
+from surreal_like.tuning.lineage import Arrow, Part, check_number, lineage, read_exploits
+from surreal_like.tuning.score import number_name, score_of
+from surreal_like.tuning.setting_text import setting_text, settings_text, short_names
+from surreal_like.tuning.state import Trial, best_of, restored_trials
+from surreal_like.tuning.trial import TUNE_FILE, read_state
+from surreal_like.tuning.tune_file import TuneFile, read_tune_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,11 +16,11 @@ from main.cli.tune_pages import summary
 from main.cli.tune_table import trial_table
 from session.errors import ConfigError, UsageError
 from surreal_like.experiment.resolve import read_experiment
-from surreal_like.tune.scheduler import Fifo
-from surreal_like.tune.setting_text import settings_text, short_names
-from surreal_like.tune.state import Trial, TrialState
-from surreal_like.tune.tune_file import EXPERIMENT_FILE, read_tune_file
-from surreal_like.tune.tuning import Tuning
+from surreal_like.tuning.scheduler import Fifo
+from surreal_like.tuning.setting_text import settings_text, short_names
+from surreal_like.tuning.state import Trial, TrialState
+from surreal_like.tuning.tune_file import EXPERIMENT_FILE, read_tune_file
+from surreal_like.tuning.tuning import Tuning
 
 RATE, ENTROPY = "learner_config.algo.learning_rate.start", "learner_config.algo.entropy.start"
 ROOT = Path(__file__).parents[2]

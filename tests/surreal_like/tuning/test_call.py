@@ -1,0 +1,192 @@
+"""The function `tune`: its result, its reports; wrong arguments are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session.errors import ConfigError, SurrealError, UsageError
+from surreal_like import tune
+from surreal_like.tuning.result import INTERRUPTED, TuningResult, result_of
+from surreal_like.tuning.scheduler import Fifo
+from surreal_like.tuning.state import Trial, TrialState
+from surreal_like.tuning.tuning import Tuning
+from surreal_like.tuning.watch import TuneWatch
+
+TUNING = """
+algorithm: dqn
+env_config: {env_name: "toy:chain"}
+session_config: {evaluator: {num: 0}}
+space:
+  learner_config.algo.gamma: {uniform: [0.5, 0.9]}
+tune: {trials: 2, min_episodes: 1, slots: 1, stop: {env_steps: 300}, report_every: 100}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "chain.yaml"
+    path.write_text(TUNING)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({}, UsageError, "give one tune file"),
+        ({"file": "nope.yaml"}, ConfigError, "nope.yaml"),
+        ({"file": 3}, ConfigError, "3"),
+        ({"overrides": {"tune.trails": 3}}, ConfigError, "did you mean tune.trials"),
+        ({"overrides": ["tune.trials"]}, ConfigError, "tune.trials"),
+        ({"overrides": "tune.trails=3"}, ConfigError, "did you mean tune.trials"),
+        ({"retry_errors": True}, UsageError, "belongs to --resume"),
+        ({"file": None, "resume": True, "folder": "none"}, UsageError, "none is no tuning"),
+        ({"watch": TuneWatch}, UsageError, "TuneWatch'>, expected an object of a class"),
+    ],
+)
+def test_wrong_arguments(
+    file: Path, given: Mapping[str, Any], error: type[SurrealError], said: str
+) -> None:
+    words = {"file": file, **given} if given else {}
+    with pytest.raises(error) as refused:
+        tune(**words)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(("status", "code"), [("stopped", 0), ("failed", 1), ("interrupted", 130)])
+def test_the_result(status: str, code: int) -> None:
+    best = {"trial": "trial-001", "score": 2.0, "settings": {}, "path": "trial-001"}
+    trials = {"trial-000": {"state": "error"}, "trial-001": {"state": "terminated"}}
+    found = TuningResult(Path("x"), {"status": status, "best": best, "trials": trials})
+    assert (found.folder, found.best, found.trials) == (Path("x"), best, trials)
+    assert found.exit_code == code
+
+
+def of_trials(*trials: Trial, ending: str = "", planned: bool = False) -> dict[str, Any]:
+    tuning = Tuning(trials, Fifo(), slots=1)
+    tuning.end(ending, planned=planned)
+    tuning.skipped = 3
+    return result_of(Path("nowhere"), tuning, 2.0)
+
+
+def ended(number: int, score: float | None, **own: Any) -> Trial:
+    given = {"state": TrialState.terminated, "score": score, **own}
+    return Trial(f"trial-{number:03}", {"a.b": number}, **given)
+
+
+@pytest.mark.parametrize(
+    ("trials", "ending", "status", "reason"),
+    [
+        ([ended(0, 1.0)], "", "stopped", "all trials have ended"),
+        ([ended(0, 1.0)], INTERRUPTED, "interrupted", INTERRUPTED),
+        ([ended(0, None)], INTERRUPTED, "interrupted", INTERRUPTED),
+        ([ended(0, 1.0)], "trial-001 was given up: x", "failed", "trial-001 was given up: x"),
+        ([ended(0, None)], "", "failed", "no trial had a score: too few episodes"),
+        (
+            [ended(0, None), ended(1, 5.0, state=TrialState.error, reason="no env")],
+            "",
+            "failed",
+            "1 of 2 trials were given up; the first: trial-001: no env",
+        ),
+    ],
+)
+def test_how_a_tuning_has_ended(
+    trials: Sequence[Trial], ending: str, status: str, reason: str
+) -> None:
+    found = of_trials(*trials, ending=ending)
+    assert found["status"] == status
+    assert found["reason"].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("score", "status", "reason"),
+    [
+        (1.0, "stopped", "budget of 60 seconds used"),
+        (None, "failed", "budget of 60 seconds used; no trial had a score: too few episodes"),
+    ],
+)
+def test_a_tuning_that_has_used_its_budget_ends_as_planned(
+    score: float | None, status: str, reason: str
+) -> None:
+    paused = ended(0, score, state=TrialState.paused)
+    found = of_trials(paused, ending="budget of 60 seconds used", planned=True)
+    assert found["status"] == status
+    assert found["reason"].startswith(reason)
+
+
+def test_what_a_result_adds_up() -> None:
+    trials = (
+        ended(0, 1.0, generation=4, parent="trial-001", cpu_seconds=1.5),
+        ended(1, 4.0, generation=1, failures=1, time=60.0, best_score=7.0, cpu_seconds=2.0),
+    )
+    found = of_trials(*trials)
+    settings = {"a.b": 1}
+    best = {"trial": "trial-001", "score": 4.0, "settings": settings, "path": "trial-001"}
+    assert found["best"] == best
+    sums = {name: found[name] for name in ("exploits", "skipped", "cpu_seconds", "seconds")}
+    assert sums == {"exploits": 5, "skipped": 3, "cpu_seconds": 3.5, "seconds": 2.0}
+    own = {
+        "state": "terminated",
+        "settings": settings,
+        "score": 4.0,
+        "best_score": 7.0,
+        "time": 60.0,
+        "generation": 1,
+        "parent": "",
+        "failures": 1,
+        "reason": "",
+        "cpu_seconds": 2.0,
+    }
+    without_run = dict.fromkeys(("env_steps", "iterations", "wall_seconds", "real_seconds"))
+    assert found["trials"]["trial-001"] == own | without_run
+
+
+class Broken(TuneWatch):
+    def __init__(self) -> None:
+        self.started_trials: list[str] = []
+
+    def started(self, trial: Trial) -> None:
+        self.started_trials.append(trial.name)
+        raise KeyError(trial.name)
+
+
+@pytest.mark.slow
+def test_a_tuning_ends_at_its_own_budget_and_at_a_goal(file: Path) -> None:
+    folder = file.parent / "t"
+    endless = {"tune.stop.env_steps": 10**9, "tune.slots": 2}
+    found = tune(file, overrides={**endless, "tune.seconds": 4.0}, folder=folder)
+    assert (found.exit_code, found.result["reason"]) == (0, "budget of 4 seconds used")
+    assert [each["state"] for each in found.trials.values()] == ["paused"] * 2
+    with pytest.raises(UsageError, match=r"has used its budget: tune\.seconds is 4"):
+        tune(folder=folder, resume=True)
+    goal = "session_config.stop={metric: return/train, above: 0.1}"
+    found = tune(
+        file,
+        overrides=[goal, "tune.stop.env_steps=1000000000", "tune.stop_at_goal=true"],
+        folder=file.parent / "goal",
+    )
+    assert found.exit_code == 0
+    assert found.result["reason"] == "trial-000 has met its goal"
+    assert [each["state"] for each in found.trials.values()] == ["terminated", "pending"]
+    with pytest.raises(UsageError, match="trial-000 has met its goal"):
+        tune(folder=found.folder, resume=True)
+
+
+@pytest.mark.slow
+def test_a_tuning_goes_on_without_a_watch_that_raises(file: Path) -> None:
+    watch = Broken()
+    with pytest.warns(RuntimeWarning, match="Broken has failed.*trial-000"):
+        found = tune(file, overrides={"tune.seed": 3}, folder=file.parent / "t", watch=watch)
+    assert watch.started_trials == ["trial-000"]
+    assert [each["state"] for each in found.trials.values()] == ["terminated"] * 2
+    assert found.best is not None
+    assert (found.folder / found.best["path"] / "config.yaml").is_file()
+    assert found.exit_code == 0
+    again = tune(folder=found.folder, resume=True, overrides=["tune.trials=3"])
+    assert len(again.trials) == 3
+    assert again.trials["trial-000"] == found.trials["trial-000"]
