@@ -18,8 +18,7 @@ from main.cli.tune_live import LiveTune
 from main.cli.tune_pages import summary
 from session.errors import UsageError
 from session.show.text import decimal
-from surreal_like.tuning.exploit import exploit_text
-from surreal_like.tuning.replay import replay_file
+from surreal_like.tuning.exploit import exploit_text, replay_file
 from surreal_like.tuning.start import read_given, run_tuning
 from surreal_like.tuning.state import Changed, Trial
 from surreal_like.tuning.tune_file import TuneFile

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from main.cli.tune_table import trial_table
 from session.show.text import count, decimal, duration
-from surreal_like.tuning.setting_text import settings_text
+from surreal_like.tuning.space import settings_text
 from surreal_like.tuning.state import OVER, TrialState
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ def show_tuning(given: argparse.Namespace, path: Path) -> int:
     # Not at the top: plans of experiments do not need them.
     from main.cli.tune_table import trial_table
     from surreal_like.experiment.resolve import try_elsewhere
-    from surreal_like.tuning.rehearsal import SECONDS, notes, resolve_all
     from surreal_like.tuning.slots import Machine, find_slots
+    from surreal_like.tuning.start import SECONDS, notes, resolve_all
     from surreal_like.tuning.state import Trial
     from surreal_like.tuning.trial import trial_name
     from surreal_like.tuning.tune_file import read_tune_file

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from session.show.text import bar, columns, count, decimal
-from surreal_like.tuning.setting_text import setting_text, short_names
+from surreal_like.tuning.space import setting_text, short_names
 
 Row = Mapping[str, Any]
 

@@ -20,7 +20,7 @@ from session.tail import Tail
 from session.wire import AddressBook
 from surreal_like.coordinator.trial_reporter import CONTROL
 from surreal_like.tuning.state import Trial, TrialState, best_of, restored_trials
-from surreal_like.tuning.trial import TUNE_FILE, read_state
+from surreal_like.tuning.trial import TUNE_FILE, read_tuning
 from surreal_like.tuning.tune_file import TuneFile, read_tune_file
 
 _ANSWER_SECONDS = 5.0
@@ -56,11 +56,11 @@ class TuningHandle(RunHandle):
         Raises:
             ConfigError: that is damaged.
         """
-        return list(read_state(self._folder.path)["trials"])
+        return list(read_tuning(self._folder.path)["trials"])
 
     def best(self) -> Trial | None:
         """Returns the trial with the best newest score, None without a score."""
-        return best_of(restored_trials(read_state(self._folder.path)), self.file.tune.mode)
+        return best_of(restored_trials(read_tuning(self._folder.path)), self.file.tune.mode)
 
     def best_run(self) -> RunFolder:
         """Returns the run of the best trial.

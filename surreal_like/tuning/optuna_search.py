@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from session.errors import MissingExtra
-from surreal_like.tuning.dimension import Dimension, Options
 from surreal_like.tuning.scheduler import valid_score
-from surreal_like.tuning.space import Settings, Space, uniforms
+from surreal_like.tuning.space import Dimension, Options, Settings, Space, uniforms
 from surreal_like.tuning.state import OVER, Trial, TrialState
 
 JOURNAL = "optuna.journal"

@@ -16,8 +16,7 @@ from surreal_like.tuning.scheduler import (
     check_mode,
     valid_score,
 )
-from surreal_like.tuning.setting_text import settings_text
-from surreal_like.tuning.space import Settings, Space, uniforms
+from surreal_like.tuning.space import Settings, Space, settings_text, uniforms
 
 EVERY_REPORT, UPPER = "every_report", "upper"
 

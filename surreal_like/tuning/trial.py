@@ -159,7 +159,7 @@ def request_of_trial(tuning: RunFolder, name: str) -> RunRequest:
         )
     # Left by a process that was killed before its run began.
     shutil.rmtree(folder.path, ignore_errors=True)
-    trials = read_state(tuning.path)["trials"]
+    trials = read_tuning(tuning.path)["trials"]
     for number, each in enumerate(trials):
         if each["name"] == name:
             return new_request(file, each["settings"], number, folder=folder.path, trial=name)
@@ -169,7 +169,7 @@ def request_of_trial(tuning: RunFolder, name: str) -> RunRequest:
 def choose_gpu(tuning: RunFolder, name: str) -> None:
     """Lets this process, and those that it starts, see the GPU of the trial's slot alone."""
     share, gpus = read_tune_file(tuning.path / TUNE_FILE).tune.trial_gpus, find_gpus()
-    slots = {each["name"]: each.get("slot") for each in read_state(tuning.path)["trials"]}
+    slots = {each["name"]: each.get("slot") for each in read_tuning(tuning.path)["trials"]}
     if share and gpus and (slot := slots.get(name)) is not None:
         os.environ[VISIBLE] = gpu_of(slot, share, gpus)
 
@@ -202,7 +202,7 @@ def run_trial(tuning: RunFolder, name: str) -> int:
     return START_AGAIN if reason == LEFT else ended.exit_code
 
 
-def read_state(tuning: Path) -> dict[str, Any]:
+def read_tuning(tuning: Path) -> dict[str, Any]:
     """Reads ``tuning.json``.
 
     Raises:

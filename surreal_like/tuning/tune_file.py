@@ -21,14 +21,17 @@ from session.errors import ConfigError
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
 from surreal_like.run.folder import TUNING
-from surreal_like.tuning.dimension import KEYS as ENTRY_KEYS
-from surreal_like.tuning.fixed_schedule import FixedSchedule
-from surreal_like.tuning.halving import SuccessiveHalving
-from surreal_like.tuning.median import MedianStopping
 from surreal_like.tuning.optuna_search import check_installed
 from surreal_like.tuning.pbt import Explore, PopulationBased
-from surreal_like.tuning.scheduler import Fifo, Scheduler
-from surreal_like.tuning.score import check_metric
+from surreal_like.tuning.result import check_metric
+from surreal_like.tuning.scheduler import (
+    Fifo,
+    FixedSchedule,
+    MedianStopping,
+    Scheduler,
+    SuccessiveHalving,
+)
+from surreal_like.tuning.space import KEYS as ENTRY_KEYS
 from surreal_like.tuning.space import Settings, Space
 from surreal_like.tuning.tune_defaults import BUDGETS, TPE, TUNE_CONFIG
 

@@ -28,12 +28,25 @@ from surreal_like.coordinator.trial_reporter import CONTROL, CPU_SECONDS, MEMORY
 from surreal_like.run.folder import TUNING, with_refusal
 from surreal_like.run.observer import Interrupts, guarded
 from surreal_like.tuning.control import Control
-from surreal_like.tuning.exploit import copy_checkpoint, exploit_text, in_place, write_settings
-from surreal_like.tuning.hparams import write_experiment, write_session
-from surreal_like.tuning.lineage import LINEAGE, PBT_LOG, donors, read_exploits
+from surreal_like.tuning.exploit import (
+    LINEAGE,
+    PBT_LOG,
+    copy_checkpoint,
+    donors,
+    exploit_text,
+    in_place,
+    read_exploits,
+    write_settings,
+)
 from surreal_like.tuning.optuna_search import OptunaSearch
-from surreal_like.tuning.result import INTERRUPTED, result_of
-from surreal_like.tuning.score import score_of, without_score
+from surreal_like.tuning.result import (
+    INTERRUPTED,
+    result_of,
+    score_of,
+    without_score,
+    write_experiment,
+    write_session,
+)
 from surreal_like.tuning.slots import Slots
 from surreal_like.tuning.state import (
     OVER,

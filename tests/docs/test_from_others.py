@@ -13,7 +13,7 @@ from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.sections import SECTIONS
 from surreal_like.experiment.resolve import defaults
-from surreal_like.tuning.dimension import LISTS, NUMBERS
+from surreal_like.tuning.space import LISTS, NUMBERS
 from surreal_like.tuning.tune_defaults import TUNE_CONFIG
 from tests.docs.test_from_surreal import find
 

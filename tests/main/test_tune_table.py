@@ -17,7 +17,7 @@ from main.cli.tune_table import trial_table
 from session.errors import ConfigError, UsageError
 from surreal_like.experiment.resolve import read_experiment
 from surreal_like.tuning.scheduler import Fifo
-from surreal_like.tuning.setting_text import settings_text, short_names
+from surreal_like.tuning.space import settings_text, short_names
 from surreal_like.tuning.state import Trial, TrialState
 from surreal_like.tuning.tune_file import EXPERIMENT_FILE, read_tune_file
 from surreal_like.tuning.tuning import Tuning

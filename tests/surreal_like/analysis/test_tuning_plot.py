@@ -15,7 +15,7 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.analysis.plot import plot_tuning
 from surreal_like.analysis.tuning_plot import TuningData, draw_lineage, draw_scores
-from surreal_like.tuning.lineage import Arrow, donors, lineage, read_exploits
+from surreal_like.tuning.exploit import Arrow, donors, lineage, read_exploits
 from surreal_like.tuning.state import Trial, TrialState
 from surreal_like.tuning.tune_file import read_tune_file
 from tests.session.made_run import made_line

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surreal_like.tuning.halving import SuccessiveHalving
-from surreal_like.tuning.median import MedianStopping
-from surreal_like.tuning.scheduler import Fifo
+from surreal_like.tuning.scheduler import Fifo, MedianStopping, SuccessiveHalving
 
 REPORTS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(1, 12), st.floats(-3, 3) | st.none()), max_size=30

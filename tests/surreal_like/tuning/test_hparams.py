@@ -8,7 +8,7 @@ from typing import Any
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import api_pb2, metadata
 
-from surreal_like.tuning.hparams import write_experiment, write_session
+from surreal_like.tuning.result import write_experiment, write_session
 from surreal_like.tuning.state import Trial, TrialState
 
 RATE = "learner_config.algo.learning_rate.start"

@@ -14,7 +14,7 @@ from session.errors import ConfigError, SurrealError
 from session.folder import RunFolder
 from surreal_like.experiment.resolve import Resolved, try_all
 from surreal_like.tuning.pbt import PopulationBased
-from surreal_like.tuning.rehearsal import explored_check, notes, resolve_all
+from surreal_like.tuning.start import explored_check, notes, resolve_all
 from surreal_like.tuning.tune_file import TuneFile, read_tune_file
 
 ROWS = "learner_config.replay.batch_size"

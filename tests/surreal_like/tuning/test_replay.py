@@ -10,9 +10,8 @@ import pytest
 
 from session.config import Config
 from session.errors import ConfigError, UsageError
-from surreal_like.tuning.fixed_schedule import FixedSchedule
-from surreal_like.tuning.replay import replay_file, schedule_of
-from surreal_like.tuning.scheduler import Decision, Load
+from surreal_like.tuning.exploit import replay_file, schedule_of
+from surreal_like.tuning.scheduler import Decision, FixedSchedule, Load
 from surreal_like.tuning.state import Exploit, Trial, plain_trial
 from surreal_like.tuning.tune_file import read_tune_file
 from surreal_like.tuning.tuning import Tuning

@@ -15,8 +15,8 @@ from surreal_like.coordinator.trial_reporter import TrialReporter
 from surreal_like.experiment.code import keep_file
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.request import as_overrides
-from surreal_like.tuning.halving import SuccessiveHalving
-from surreal_like.tuning.score import number_at, score_of, without_score
+from surreal_like.tuning.result import number_at, score_of, without_score
+from surreal_like.tuning.scheduler import SuccessiveHalving
 from surreal_like.tuning.trial import new_request, own_words
 from surreal_like.tuning.tune_file import TuneFile, read_tune_file
 from tests.docs.examples import ROOT, write_files

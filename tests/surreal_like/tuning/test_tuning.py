@@ -11,9 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from surreal_like.tuning.halving import SuccessiveHalving
 from surreal_like.tuning.pbt import PopulationBased
-from surreal_like.tuning.scheduler import Fifo
+from surreal_like.tuning.scheduler import Fifo, SuccessiveHalving
 from surreal_like.tuning.space import Space
 from surreal_like.tuning.state import (
     Answer,
