@@ -32,7 +32,6 @@ from session.process.service import START_AGAIN
 
 _CLIENTS = ("agent", "gateway", "evaluator")
 TELEMETRY = ("tensorplex", "loggerplex", "tensorboard")
-_ABSENCE_SECONDS = 5.0
 _SCALE_LIMIT = 1000
 
 
@@ -64,7 +63,6 @@ class Supervision:
         self._topology = topology
         self._deadlines = deadlines
         self._deadline = math.inf
-        self._ticked_at = math.inf
 
     @property
     def children(self) -> dict[str, SupervisedComponent]:
@@ -149,11 +147,7 @@ class Supervision:
 
     def tick(self, now: float) -> list[Instruction]:
         """Acts on what is due at this time."""
-        absent = now - self._ticked_at
-        self._ticked_at = now
-        if absent > _ABSENCE_SECONDS:
-            # This process itself was stopped: the missed heartbeats are no fault of components.
-            self._processes.extend_deadlines(absent)
+        self._processes.tick(now)
         # The later phases have deadlines of their own.
         if self.phase is Phase.running:
             self._processes.check_heartbeats(now)

@@ -75,21 +75,21 @@ class TrialBeat:
         self._due = Every(seconds=_SECONDS, clock=time.monotonic)
         self._memory_due = Every(seconds=_MEMORY_SECONDS, clock=time.monotonic)
         self._memory_bytes = 0
+        self._starting = False
 
-    def beat(
-        self, doing: str = "", *, state: State = State.running, busy_seconds: float = 0.0
-    ) -> None:
+    def beat(self, doing: str = "", *, state: State = State.running) -> None:
         """Writes the heartbeat now."""
         now, pid = time.time(), os.getpid()
-        beat = Beat(self._name, self._incarnation, state, pid, now, busy_seconds, doing)
+        beat = Beat(self._name, self._incarnation, state, pid, now, doing=doing)
         if self._memory_due():
             self._memory_bytes = _memory_bytes()
         beat.status = {CPU_SECONDS: sum(os.times()[:4]), MEMORY_BYTES: self._memory_bytes}
         write_beat(self._alive, beat)
+        self._starting = state is State.starting
 
     def tick(self, doing: str = "") -> None:
-        """Writes the heartbeat if it is due."""
-        if self._due():
+        """Writes the heartbeat if it is due, and at once that a trial which was starting runs."""
+        if self._due() or self._starting:
             self.beat(doing)
 
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from session.client import Client
-from session.config.defaults import BASE_CONFIG
 from session.errors import UsageError, WireError
 from session.folder import RunFolder
 from session.json_file import NUMBER, TEXT, parse_object
@@ -46,9 +45,7 @@ class TuningHandle(RunHandle):
     @property
     def grace_seconds(self) -> float:
         """Time that a trial has to save and end [s]."""
-        session = self.file.experiment.get("session_config") or {}
-        own = (session.get("launcher") or {}).get("grace_seconds")
-        return float(own or BASE_CONFIG.session_config.launcher.grace_seconds)
+        return self.file.deadlines.grace_seconds
 
     def trials(self) -> list[dict[str, Any]]:
         """Returns the entries of all trials in ``tuning.json``.

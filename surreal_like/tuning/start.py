@@ -135,6 +135,7 @@ def run_tuning(
             trials,
             scheduler,
             slots=slots.num,
+            deadlines=file.deadlines,
             max_resident=slots.max_resident,
             mode=file.tune.mode,
             max_failures=file.tune.max_failures,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from session.config.string_enum import StringEnum
+from session.launchers.instruction import Signal, Start
 
 # Report of a trial: incarnation of its process, number of the report, step within its dialogue.
 Report = tuple[int, int, int]
@@ -76,12 +76,10 @@ class Trial:
 
 
 @dataclass(slots=True)
-class Life:
-    """The process of a trial.
+class Dialogue:
+    """The dialogue with the process of a trial.
 
     Args:
-        alive: there is one.
-        retry_at: earliest time of its next start [s].
         report: its newest report, None before the first.
         waiting: that report has no answer yet.
         left: further answers of the present dialogue.
@@ -91,8 +89,6 @@ class Life:
         paused: number of the pause, in the order of pauses.
     """
 
-    alive: bool = False
-    retry_at: float = -math.inf
     report: Report | None = None
     waiting: bool = False
     left: list[str] = field(default_factory=list)
@@ -100,20 +96,6 @@ class Life:
     held: bool = False
     saving: bool = False
     paused: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start the process of a trial."""
-
-    trial: int
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """Ask the process of a trial to save and to end."""
-
-    trial: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +141,7 @@ class Skipped:
     reason: str
 
 
-Instruction = Start | Interrupt | Answer | Changed | Exploit | Skipped
+Instruction = Start | Signal | Answer | Changed | Exploit | Skipped
 
 
 _FIELDS = tuple(each.name for each in fields(Trial))

@@ -13,7 +13,7 @@ from typing import Any
 from session.config import Config
 from session.config.config import override
 from session.config.sections import SECTIONS
-from session.errors import CheckpointError, ConfigError, SurrealError, UsageError
+from session.errors import HOPELESS, CheckpointError, ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.json_file import COUNT, NUMBER, OBJECT, TEXT, VALUE, Leaf, Maybe, Nullable, read_object
 from session.launchers.registry import launcher_of
@@ -54,7 +54,6 @@ _STATE = {
     "skipped": Maybe(COUNT),
 }
 _SEED = "session_config.seed"
-_STARTING_SECONDS = 120.0
 # Modules of a serial run that the fork server imports once for all trials.
 MODULES = (
     "session.launchers.local",
@@ -177,11 +176,11 @@ def choose_gpu(tuning: RunFolder, name: str) -> None:
 def run_trial(tuning: RunFolder, name: str) -> int:
     """Runs a trial to its end, in this process; returns the exit code of its run.
 
-    75: it was asked to save and is to be started again. 2: another start would fail in the same
+    75: it was asked to save and is to be started again. 70: another start would fail in the same
     way.
     """
     beat = TrialBeat(tuning.path, name)
-    beat.beat("starting", state=State.starting, busy_seconds=_STARTING_SECONDS)
+    beat.beat("starting", state=State.starting)
     try:
         choose_gpu(tuning, name)
         request = request_of_trial(tuning, name)
@@ -192,8 +191,9 @@ def run_trial(tuning: RunFolder, name: str) -> int:
         return START_AGAIN
     except SurrealError as error:
         sys.stderr.write(f"{error}\n")
-        # No checkpoint is whole: another start would find none, either.
-        return UsageError.exit_code if isinstance(error, CheckpointError) else error.exit_code
+        # No checkpoint is whole, or a setting is wrong: another start would end in the same way.
+        hopeless = isinstance(error, CheckpointError) or error.exit_code == UsageError.exit_code
+        return HOPELESS if hopeless else error.exit_code
     finally:
         beat.beat("ended", state=State.done)
     reason = str(ended.result.get("reason", ""))

@@ -20,6 +20,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
+from session.launchers.supervised_components import Deadlines
 from surreal_like.run.folder import TUNING
 from surreal_like.tuning.optuna_search import check_installed
 from surreal_like.tuning.pbt import Explore, PopulationBased
@@ -122,10 +123,14 @@ class TuneFile:
         return budget
 
     @property
-    def heartbeat_seconds(self) -> float:
-        """Time without a heartbeat after which a trial is killed [s]."""
-        user = (self.experiment.get("session_config") or {}).get("heartbeat") or {}
-        return float(user.get("timeout", BASE_CONFIG.session_config.heartbeat.timeout))
+    def deadlines(self) -> Deadlines:
+        """Deadlines of the process of a trial: those of a component of its run."""
+        user = self.experiment.get("session_config") or {}
+        beat, launcher = (
+            {**BASE_CONFIG.session_config[name], **(user.get(name) or {})}
+            for name in ("heartbeat", "launcher")
+        )
+        return Deadlines(beat["starting_seconds"], beat["timeout"], launcher["grace_seconds"])
 
     def settings(self) -> list[Settings]:
         """Returns the settings of all trials, in the order of their numbers.

@@ -16,9 +16,9 @@ from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.backend import Exit
 from session.launchers.fork_client import ForkServers
+from session.launchers.instruction import Signal, Start
 from session.launchers.processes import Processes
 from session.loggerplex.append_file import AppendFile
-from session.process.component import Component
 from session.process.entry import remove_socket_folders
 from session.process.heartbeat import read_beat
 from session.process.periodic import Every
@@ -54,9 +54,7 @@ from surreal_like.tuning.state import (
     Changed,
     Exploit,
     Instruction,
-    Interrupt,
     Skipped,
-    Start,
     TrialState,
     state_text,
 )
@@ -68,7 +66,7 @@ from surreal_like.tuning.watch import TuneWatch
 
 _LOOK_SECONDS = 0.5
 _BEATS_SECONDS = 1.0
-_USAGE, _STOPPED = 2, (0, 3)
+_STOPPED = (0, 3)
 
 
 class Tuner:
@@ -108,8 +106,8 @@ class Tuner:
         addresses = AddressBook.ipc([CONTROL], folder.sockets)
         servers.remove_at_end(str(folder.sockets))
         self._wire = Client(addresses, "tuner")
-        names = [each.name for each in tuning.trials]
-        self._control = Control(self._wire.router(CONTROL, REPORTS), names)
+        self._names = [each.name for each in tuning.trials]
+        self._control = Control(self._wire.router(CONTROL, REPORTS), self._names)
         write_atomically(folder.addresses, addresses.dump())
         file.to_config().dump_file(folder.path / TUNE_FILE)
         file.experiment.dump_file(folder.path / EXPERIMENT_FILE)
@@ -122,8 +120,6 @@ class Tuner:
         self._search = self._make_search()
         # At a report: once, for all trials are alike.
         self._said_no_score = False
-        # Trial -> why it was killed.
-        self._killed: dict[int, str] = {}
         self._beats_due = Every(seconds=_BEATS_SECONDS, clock=time.monotonic)
 
     def _make_search(self) -> OptunaSearch | None:
@@ -218,9 +214,7 @@ class Tuner:
     def _on_exit(self, end: Exit) -> list[Instruction]:
         """Passes the end of a trial's process to the tuning."""
         tuning, now = self._tuning, time.monotonic()
-        names = [each.name for each in tuning.trials]
-        number = names.index(end.name)
-        killed = self._killed.pop(number, "")
+        number = self._names.index(end.name)
         beat = read_beat(self._folder.alive, end.name)
         tuning.trials[number].cpu_seconds += beat.status.get(CPU_SECONDS, 0.0) if beat else 0.0
         run = RunFolder(self._folder.path / end.name)
@@ -228,7 +222,7 @@ class Tuner:
             line, result = self._note_last(number, run), run.read_result() or {}
             if tuning.trials[number].score is None:
                 self._say_no_score(number, line)
-            out = tuning.on_end(number, str(result.get("reason", "")))
+            out = tuning.on_end(number, str(result.get("reason", "")), now)
             if self._file.tune.stop_at_goal and result.get("goal_met") is True:
                 out += tuning.end(f"{end.name} has met its goal", planned=True)
             return out
@@ -237,9 +231,8 @@ class Tuner:
                 # One that reports never, or seldom, has gone on since.
                 self._note_last(number, run)
             return tuning.on_left(number, now)
-        hopeless = end.exit_code == _USAGE
-        error = killed or with_refusal(self._folder, end.error)
-        out = tuning.on_death(number, error, now, hopeless=hopeless)
+        error = with_refusal(self._folder, end.error)
+        out = tuning.on_death(number, error, now, exit_code=end.exit_code)
         self._show(lambda watch: watch.failed(tuning.trials[number]))
         return out
 
@@ -270,9 +263,9 @@ class Tuner:
             self._record(change)
         for each in instructions:
             if isinstance(each, Start):
-                self._start(each.trial)
-            elif isinstance(each, Interrupt):
-                self._processes.signal(self._tuning.trials[each.trial].name, signal.SIGINT)
+                self._start(each.name)
+            elif isinstance(each, Signal):
+                self._processes.signal(each.name, each.number)
             elif isinstance(each, Answer):
                 self._control.answer(each)
             elif isinstance(each, Exploit):
@@ -314,8 +307,7 @@ class Tuner:
         self._log_exploit(line | more)
         # A damaged line does not end the tuning: plot and --replay name it.
         with suppress(OSError, ConfigError):
-            names = [each.name for each in tuning.trials]
-            found = json.dumps(donors(read_exploits(self._folder.path, names)))
+            found = json.dumps(donors(read_exploits(self._folder.path, self._names)))
             write_atomically(self._folder.path / LINEAGE, found + "\n")
         self._obey(tuning.on_exploit(exploit, at, in_place=fits))
 
@@ -331,9 +323,9 @@ class Tuner:
         self._events.add((json.dumps(event) + "\n").encode())
         self._events.flush()
 
-    def _start(self, number: int) -> None:
-        trial = self._tuning.trials[number]
-        name = trial.name
+    def _start(self, name: str) -> None:
+        number = self._names.index(name)
+        trial, component = self._tuning.trials[number], self._tuning.children[number].component
         if self._search is not None and not trial.settings:
             trial.settings = self._search.ask(number)
             self._save()
@@ -343,23 +335,19 @@ class Tuner:
                 return
         # Otherwise the heartbeat of its earlier process would count for the new one.
         (self._folder.alive / name).unlink(missing_ok=True)
-        self._processes.start(Component(name, "trial", "main.trial", needs_torch=True))
+        self._processes.start(component)
         self._show(lambda watch: watch.started(trial))
 
     def _read_beats(self) -> None:
         """Kills trials whose process hangs; bounds residents by what the largest trial uses."""
-        timeout = self._file.heartbeat_seconds
-        for number, trial in enumerate(self._tuning.trials):
-            if not self._processes.pid(trial.name) or number in self._killed:
-                continue
-            beat = read_beat(self._folder.alive, trial.name)
-            used = beat.status.get(MEMORY_BYTES, 0.0) if beat is not None else 0.0
-            self._used_bytes = max(self._used_bytes, used)
-            if beat is not None and beat.late(timeout):
-                self._killed[number] = f"no heartbeat for {beat.age_seconds:.0f} s: killed"
-                self._processes.signal(trial.name, signal.SIGKILL)
+        tuning, now = self._tuning, time.monotonic()
+        for child in tuning.children:
+            if child.alive and (beat := read_beat(self._folder.alive, child.name)) is not None:
+                self._used_bytes = max(self._used_bytes, beat.status.get(MEMORY_BYTES, 0.0))
+                tuning.on_heartbeat(beat, now)
+        self._obey(tuning.tick(now))
         if self._slots is not None:
-            self._tuning.max_resident = self._slots.residents(self._used_bytes)
+            tuning.max_resident = self._slots.residents(self._used_bytes)
 
     def _interrupt(self, times: int) -> None:
         if times == 1:

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import math
+import signal
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from session.launchers.instruction import Signal
+from session.launchers.supervised_components import (
+    Deadlines,
+    Loss,
+    SupervisedComponents,
+)
+from session.process.component import Component, Restart, Topology
+from session.process.heartbeat import Beat
+from session.process.service import START_AGAIN
 from surreal_like.tuning.scheduler import CONTINUE, PAUSE, STOP, Decision, Scheduler, valid_score
 from surreal_like.tuning.state import (
     NEXT,
     OVER,
     Answer,
     Changed,
+    Dialogue,
     Exploit,
     Instruction,
-    Interrupt,
-    Life,
     Report,
     Skipped,
-    Start,
     Trial,
     TrialState,
     best_of,
@@ -28,12 +37,13 @@ from surreal_like.tuning.state import (
 
 SAVE, LOAD, LEAVE = "save", "load", "leave"
 
-_FIRST_RETRY_SECONDS = 0.5
-_MOST_RETRY_SECONDS = 60.0
+# Each start of a trial costs seconds of a processor.
+_BACK_OFF_SECONDS, _BACK_OFF_LIMIT_SECONDS = 0.5, 60.0
+_NO_DEADLINES = Deadlines(math.inf, math.inf, math.inf)
 
 
 class Tuning:
-    """The trials of a tuning and the decisions about them.
+    """The trials of a tuning and the decisions about them; each is a supervised component.
 
     Every method returns the instructions that follow; the state between two calls is consistent.
 
@@ -49,6 +59,7 @@ class Tuning:
         trials: in the order of their numbers.
         scheduler: decides at reports.
         slots: maximum number of trials that work at the same time, at least 1.
+        deadlines: Deadlines of the process of a trial; it has none by default.
         max_resident: maximum number of trials that have processes, at least ``slots``; 0: any.
         mode: ``max`` or ``min`` of the score is best.
         max_failures: deaths of a trial after which it is still started again; -1: any number.
@@ -61,6 +72,7 @@ class Tuning:
         scheduler: Scheduler,
         *,
         slots: int,
+        deadlines: Deadlines = _NO_DEADLINES,
         max_resident: int = 0,
         mode: str = "max",
         max_failures: int = 2,
@@ -71,10 +83,21 @@ class Tuning:
         self.slots, self.skipped = slots, 0
         self._scheduler = scheduler
         self._mode, self._sign = mode, 1.0 if mode == "max" else -1.0
-        self._max_failures, self._fail_fast = max_failures, fail_fast
+        self._fail_fast = fail_fast
         self.max_resident = max_resident or len(self.trials)
+        most = sys.maxsize if max_failures < 0 else max_failures
+        rule = Restart(most, math.inf, _BACK_OFF_SECONDS, _BACK_OFF_LIMIT_SECONDS)
+        components = Topology(
+            Component(each.name, "trial", "main.trial", needs_torch=True, restart=rule)
+            for each in trials
+        )
+        self._processes = SupervisedComponents(components, deadlines, restarts=True)
+        # In the order of the trials.
+        self.children = list(self._processes.children.values())
+        for trial, child in zip(trials, self.children, strict=True):
+            child.losses = [Loss(0.0, trial.reason, "")] * trial.failures
         self._pauses = 0
-        self._lives = [Life() for _ in trials]
+        self._dialogues = [Dialogue() for _ in trials]
         self._out: list[Instruction] = []
         # Recipient -> its exploit, until the donor has saved and the files are copied.
         self._exploits: dict[int, Exploit] = {}
@@ -82,7 +105,7 @@ class Tuning:
     @property
     def over(self) -> bool:
         """True once no process is left, and no trial is to be started."""
-        if any(life.alive for life in self._lives):
+        if any(self._processes.alive()):
             return False
         return bool(self.ending) or all(each.state in OVER for each in self.trials)
 
@@ -98,13 +121,13 @@ class Tuning:
 
     def doing(self, number: int) -> str:
         """Returns what a trial waits for, or the reason of its end; empty while it learns."""
-        trial, life = self.trials[number], self._lives[number]
+        trial, talk = self.trials[number], self._dialogues[number]
         if number in self._exploits:
             return f"waits for {self.trials[self._exploits[number].donor].name}"
-        if trial.state is TrialState.paused and life.held:
+        if trial.state is TrialState.paused and talk.held:
             late = [
                 each.name
-                for each, other in zip(self.trials, self._lives, strict=True)
+                for each, other in zip(self.trials, self._dialogues, strict=True)
                 if not other.held and each.state not in OVER
             ]
             return f"waits for {late[0] if len(late) == 1 else f'{len(late)} trials'}"
@@ -115,9 +138,9 @@ class Tuning:
     def retry_at(self) -> float:
         """Returns the earliest time at which a trial may be started again [s]."""
         pending = [
-            life.retry_at
-            for trial, life in zip(self.trials, self._lives, strict=True)
-            if trial.state is TrialState.pending and not life.alive
+            child.due
+            for trial, child in zip(self.trials, self.children, strict=True)
+            if trial.state is TrialState.pending and not child.alive
         ]
         return min(pending, default=math.inf)
 
@@ -127,50 +150,68 @@ class Tuning:
         Args:
             now: monotonic time [s].
         """
-        if not self.ending and sum(life.alive for life in self._lives) > self.max_resident:
+        if not self.ending and self._resident > self.max_resident:
             self._make_room()
         while not self.ending and self.working < self.slots:
             number = self._next(now)
             if number is None:
                 break
-            life = self._lives[number]
-            if not life.alive and not self._has_room():
+            child = self.children[number]
+            if not child.alive and not self._has_room():
                 break
             self._become(number, TrialState.running)
-            if life.alive:
+            if child.alive:
                 self._answer(number)
             else:
                 # What the scheduler has decided meanwhile is in its files.
-                self._lives[number] = Life(alive=True)
+                self._dialogues[number] = Dialogue()
                 self._choose_slot(number)
-                self._out.append(Start(number))
+                self._out.append(self._processes.start(child, now))
         return self._pop()
 
+    def on_heartbeat(self, beat: Beat, now: float) -> None:
+        """Handles a heartbeat of a trial."""
+        self._processes.on_heartbeat(beat, now)
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Kills the trials whose heartbeats have been missing for too long."""
+        self._processes.tick(now)
+        self._processes.check_heartbeats(now)
+        return [*self._processes.kill_due(now)]
+
+    @property
+    def _resident(self) -> int:
+        return sum(child.alive for child in self.children)
+
     def _choose_slot(self, number: int) -> None:
-        """Gives a trial the slot that the fewest others have, for its whole life."""
+        """Gives a trial the slot that the fewest others have, for its whole talk."""
         taken = Counter(each.slot for each in self.trials if each.state not in OVER)
         if self.trials[number].slot is None:
             self.trials[number].slot = min(range(self.slots), key=lambda slot: taken[slot])
 
     def _has_room(self) -> bool:
         """Returns True if another trial can have processes; else the one paused longest leaves."""
-        if sum(life.alive for life in self._lives) < self.max_resident:
+        if self._resident < self.max_resident:
             return True
         self._make_room()
         return False
 
     def _make_room(self) -> None:
         """Asks the trial that was paused longest to leave, unless another one is leaving."""
-        alive = {number: life for number, life in enumerate(self._lives) if life.alive}
-        if not any(life.asked for life in alive.values()):
+        alive = {
+            number: talk
+            for number, talk in enumerate(self._dialogues)
+            if self.children[number].alive
+        }
+        if not any(talk.asked for talk in alive.values()):
             resting = {
-                life.paused: number
-                for number, life in alive.items()
+                talk.paused: number
+                for number, talk in alive.items()
                 if self.trials[number].state is TrialState.paused and number not in self._exploits
             }
             if resting:
                 number = resting[min(resting)]
-                self._lives[number].left = [LEAVE]
+                self._dialogues[number].left = [LEAVE]
                 self._answer(number)
 
     def on_report(
@@ -185,34 +226,34 @@ class Tuning:
             score: None if it has none.
             now: monotonic time [s].
         """
-        trial, life = self.trials[number], self._lives[number]
-        newer = life.report is None or report > life.report
-        if life.alive and newer and life.waiting:
+        trial, talk = self.trials[number], self._dialogues[number]
+        alive, newer = self.children[number].alive, talk.report is None or report > talk.report
+        if alive and newer and talk.waiting:
             # Its learner was started again while it waited; the answer goes to the new one.
-            life.report = report
+            talk.report = report
             return []
-        if not life.alive or not newer or trial.state is not TrialState.running:
+        if not alive or not newer or trial.state is not TrialState.running:
             return []
-        life.report, life.waiting, life.saving = report, True, False
+        talk.report, talk.waiting, talk.saving = report, True, False
         if report[2] == 0:
             self.note(number, time, score)
         # A donor goes on only after its checkpoint is copied.
         self._exploit()
         if self.ending:
-            life.left = [LEAVE]
+            talk.left = [LEAVE]
             self._answer(number)
-        elif report[2] == 0 and life.left[:1] not in ([LOAD], [LEAVE]):
+        elif report[2] == 0 and talk.left[:1] not in ([LOAD], [LEAVE]):
             others_wait = any(each.state is TrialState.pending for each in self.trials)
             others_wait |= any(each.state is TrialState.paused for each in self.trials)
             decisions = self._scheduler.report(
                 number, time, score, now=now, others_wait=others_wait
             )
-            life.held = not decisions
+            talk.held = not decisions
             if decisions:
                 self._decide(decisions)
             else:
                 # A trial that is held saves; then its slot is free for another.
-                life.left = [SAVE, PAUSE]
+                talk.left = [SAVE, PAUSE]
                 self._answer(number)
         elif number not in self._exploits:
             self._answer(number)
@@ -229,16 +270,16 @@ class Tuning:
             in_place: the process of the trial can take over the settings; else it starts again.
             skipped: reason for which it was.
         """
-        number, life = exploit.trial, self._lives[exploit.trial]
+        number, talk = exploit.trial, self._dialogues[exploit.trial]
         self._exploits.pop(number, None)
         if time is None:
             self._scheduler.on_load(number, None)
             self._out.append(Skipped(number, skipped))
         else:
-            life.left.insert(0, LOAD if in_place else LEAVE)
+            talk.left.insert(0, LOAD if in_place else LEAVE)
         if self.ending:
-            life.left = [LEAVE]
-        if life.waiting and self.trials[number].state is TrialState.running:
+            talk.left = [LEAVE]
+        if talk.waiting and self.trials[number].state is TrialState.running:
             self._answer(number)
         return self._pop()
 
@@ -260,46 +301,46 @@ class Tuning:
         if best is None or self._sign * score > self._sign * best:
             trial.best_score = score
 
-    def on_end(self, number: int, reason: str) -> list[Instruction]:
+    def on_end(self, number: int, reason: str, now: float) -> list[Instruction]:
         """Records that the process of a trial has ended because its run is complete."""
+        self.children[number].end(0, now)
         return self._bury(number, TrialState.terminated, reason)
 
     def on_left(self, number: int, now: float) -> list[Instruction]:
         """Records that the process of a trial has ended because it was asked to save and end."""
-        life, trial = self._lives[number], self.trials[number]
-        if trial.state is TrialState.paused and life.asked and not self.ending:
+        talk, trial = self._dialogues[number], self.trials[number]
+        self.children[number].end(START_AGAIN, now)
+        if trial.state is TrialState.paused and talk.asked and not self.ending:
             # It made room for another one, and waits without processes.
-            self._lives[number] = Life(held=life.held, paused=life.paused)
+            self._dialogues[number] = Dialogue(held=talk.held, paused=talk.paused)
             self._exploit()
             return self._pop()
         ends = TrialState.paused if self.ending else TrialState.pending
         return self._bury(number, ends, "")
 
     def on_death(
-        self, number: int, error: str, now: float, *, hopeless: bool = False
+        self, number: int, error: str, now: float, *, exit_code: int = 1
     ) -> list[Instruction]:
         """Records that the process of a trial has died; it is started again, or given up.
 
         Args:
-            number: of the trial.
-            error: in one line.
-            now: monotonic time [s].
-            hopeless: another try would end in the same way.
+            number: Number of the trial.
+            error: The cause in one line; that of a kill for missing heartbeats is known.
+            now: Monotonic time [s].
+            exit_code: Exit code of the process.
         """
-        trial = self.trials[number]
+        trial, child = self.trials[number], self.children[number]
+        child.end(exit_code, now)
         if trial.state in OVER:
             return self._bury(number, trial.state, "")
-        trial.failures += 1
-        trial.reason = trial.reason or error
-        again = self._max_failures < 0 or trial.failures <= self._max_failures
-        if hopeless or not again:
-            if self._fail_fast:
-                self.ending = self.ending or f"{trial.name} was given up: {trial.reason}"
-            return self._bury(number, TrialState.error, trial.reason)
-        delay = _FIRST_RETRY_SECONDS * 2.0 ** (trial.failures - 2) if trial.failures > 1 else 0.0
-        out = self._bury(number, TrialState.pending, error)
-        self._lives[number].retry_at = now + min(delay, _MOST_RETRY_SECONDS)
-        return out
+        loss = Loss(now, child.cause or error, "")
+        again = self._processes.record_death(child, loss)
+        trial.failures, trial.reason = len(child.losses), trial.reason or loss.error
+        if again:
+            return self._bury(number, TrialState.pending, loss.error)
+        if self._fail_fast:
+            self.ending = self.ending or f"{trial.name} was given up: {trial.reason}"
+        return self._bury(number, TrialState.error, trial.reason)
 
     def end(self, reason: str, *, planned: bool = False) -> list[Instruction]:
         """Ends the tuning: every trial saves and ends; a repeated call asks no trial again.
@@ -310,15 +351,15 @@ class Tuning:
         """
         if not self.ending:
             self.ending, self.planned = reason, planned
-        for number, life in enumerate(self._lives):
-            if not life.alive or self.trials[number].state in OVER:
+        for number, talk in enumerate(self._dialogues):
+            if not self.children[number].alive or self.trials[number].state in OVER:
                 continue
-            if life.waiting and number not in self._exploits:
-                life.left = [LEAVE]
+            if talk.waiting and number not in self._exploits:
+                talk.left = [LEAVE]
                 self._answer(number)
-            elif not life.asked:
-                life.asked = True
-                self._out.append(Interrupt(number))
+            elif not talk.asked:
+                talk.asked = True
+                self._out.append(Signal(self.trials[number].name, signal.SIGINT))
         return self._pop()
 
     def state(self) -> dict[str, Any]:
@@ -340,23 +381,27 @@ class Tuning:
                 trial.time if trial.state is TrialState.paused else 0.0,
                 number,
             )
-            for number, (trial, life) in enumerate(zip(self.trials, self._lives, strict=True))
+            for number, (trial, talk) in enumerate(zip(self.trials, self._dialogues, strict=True))
             if number not in busy
             and (
-                (trial.state is TrialState.paused and not life.held and not life.asked)
-                or (trial.state is TrialState.pending and not life.alive and now >= life.retry_at)
+                (trial.state is TrialState.paused and not talk.held and not talk.asked)
+                or (trial.state is TrialState.pending and self._may_start(number, now))
             )
         ]
         return min(waiting)[2] if waiting else None
 
+    def _may_start(self, number: int, now: float) -> bool:
+        child = self.children[number]
+        return not child.alive and now >= child.due
+
     def _decide(self, decisions: Mapping[int, Decision]) -> None:
         for number, decision in decisions.items():
-            life, trial = self._lives[number], self.trials[number]
+            talk, trial = self._dialogues[number], self.trials[number]
             # One that was held has saved, or is about to.
-            saves = (decision.save or decision.then == PAUSE) and not life.held
-            life.left = [SAVE] if saves and decision.load is None else []
-            life.left.append(decision.then)
-            life.held = False
+            saves = (decision.save or decision.then == PAUSE) and not talk.held
+            talk.left = [SAVE] if saves and decision.load is None else []
+            talk.left.append(decision.then)
+            talk.held = False
             if decision.then == STOP:
                 trial.reason = decision.reason
             if decision.skipped:
@@ -366,9 +411,9 @@ class Tuning:
                 self._exploits[number] = Exploit(number, donor, settings)
                 if donor == number:
                     # It saves, and goes on from that with other settings.
-                    life.left.insert(0, SAVE)
+                    talk.left.insert(0, SAVE)
                     self._answer(number)
-            elif trial.state is TrialState.running and life.waiting:
+            elif trial.state is TrialState.running and talk.waiting:
                 self._answer(number)
         self._exploit()
 
@@ -380,30 +425,30 @@ class Tuning:
         for number, exploit in list(self._exploits.items()):
             if self.trials[number].state in OVER:
                 del self._exploits[number]
-            elif self._lives[exploit.donor].saving:
+            elif self._dialogues[exploit.donor].saving:
                 break
             elif exploit not in self._out:
                 self._out.append(exploit)
 
     def _answer(self, number: int) -> None:
         """Gives the next answer of the dialogue; a pause gives none."""
-        life, trial = self._lives[number], self.trials[number]
-        kind = life.left.pop(0) if life.left else CONTINUE
+        talk, trial = self._dialogues[number], self.trials[number]
+        kind = talk.left.pop(0) if talk.left else CONTINUE
         if kind == PAUSE:
             self._pauses += 1
-            life.paused = self._pauses
+            talk.paused = self._pauses
             self._become(number, TrialState.paused)
             return
-        assert life.report is not None  # an answer needs a report
-        self._out.append(Answer(number, life.report, kind, trial.reason if kind == STOP else ""))
-        life.waiting, life.asked, life.saving = False, kind == LEAVE, kind == SAVE
+        assert talk.report is not None  # an answer needs a report
+        self._out.append(Answer(number, talk.report, kind, trial.reason if kind == STOP else ""))
+        talk.waiting, talk.asked, talk.saving = False, kind == LEAVE, kind == SAVE
         if kind == STOP:
             self._become(number, TrialState.terminated, trial.reason)
             self._decide(self._scheduler.finished(number))
 
     def _bury(self, number: int, state: TrialState, reason: str) -> list[Instruction]:
         trial = self.trials[number]
-        self._lives[number] = Life()
+        self._dialogues[number] = Dialogue()
         self._exploit()
         if trial.state is state or trial.state in OVER:
             return self._pop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from typing import Any
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from session.errors import HOPELESS
+from session.launchers.instruction import Signal, Start
+from session.launchers.supervised_components import Deadlines
+from session.process.heartbeat import Beat, State
 from surreal_like.tuning.pbt import PopulationBased
 from surreal_like.tuning.scheduler import Fifo, SuccessiveHalving
 from surreal_like.tuning.space import Space
@@ -18,9 +23,7 @@ from surreal_like.tuning.state import (
     Answer,
     Changed,
     Exploit,
-    Interrupt,
     Skipped,
-    Start,
     Trial,
     TrialState,
     restored_trials,
@@ -39,6 +42,14 @@ def states(tuning: Tuning) -> list[str]:
     return [str(each.state) for each in tuning.trials]
 
 
+def start(number: int) -> Start:
+    return Start(f"trial-{number:03}")
+
+
+def interrupt(number: int) -> Signal:
+    return Signal(f"trial-{number:03}", signal.SIGINT)
+
+
 def without_changes(out: Any) -> list[Any]:
     return [each for each in out if not isinstance(each, Changed)]
 
@@ -50,11 +61,11 @@ def kinds(out: Any) -> list[tuple[int, str]]:
 def test_capacity_of_one_slot() -> None:
     tuning = make(3)
     for number in range(3):
-        assert without_changes(tuning.choose(0.0)) == [Start(number)]
+        assert without_changes(tuning.choose(0.0)) == [start(number)]
         assert tuning.choose(0.0) == []
         assert states(tuning).count("running") == 1
         ended = Changed(number, TrialState.running, TrialState.terminated, "budget used")
-        assert tuning.on_end(number, "budget used") == [ended]
+        assert tuning.on_end(number, "budget used", 0.0) == [ended]
     assert tuning.over
     assert tuning.choose(0.0) == []
     assert [each.reason for each in tuning.trials] == ["budget used"] * 3
@@ -85,7 +96,7 @@ def test_a_learner_that_was_started_again_gets_the_answer_of_its_predecessor() -
     assert tuning.on_report(0, (8, 1, 0), 10.0, 5.0, 0.0) == []
     assert states(tuning) == ["paused", "pending"]
     tuning.choose(0.0)
-    tuning.on_end(1, "budget used")
+    tuning.on_end(1, "budget used", 0.0)
     assert Answer(0, (8, 1, 0), "continue") in tuning.choose(0.0)
 
 
@@ -165,7 +176,7 @@ def test_a_tuning_that_ends_carries_out_a_pending_exploit_first() -> None:
     tuning.choose(0.0)
     report(tuning, 1, 1, 0, 5.0)
     report(tuning, 0, 1, 0, 1.0)
-    assert tuning.end("interrupted") == [Interrupt(0), Interrupt(1)]
+    assert tuning.end("interrupted") == [interrupt(0), interrupt(1)]
     exploit, *out = report(tuning, 1, 1, 1, 5.0)
     assert kinds(out) == [(1, "leave")]
     tuning.take_over(exploit, 9.0)
@@ -187,7 +198,7 @@ def test_an_exploit_by_a_start_and_one_that_is_skipped() -> None:
     (exploit,) = report(tuning, 0, 2, 0, 1.0)
     assert kinds(tuning.on_exploit(exploit, 10.0, in_place=False)) == [(0, "leave")]
     tuning.on_left(0, 0.0)
-    assert without_changes(tuning.choose(0.0)) == [Start(0)]
+    assert without_changes(tuning.choose(0.0)) == [start(0)]
 
 
 def test_all_trials_wait_for_the_next_sync_point() -> None:
@@ -204,7 +215,7 @@ def test_all_trials_wait_for_the_next_sync_point() -> None:
     exploit, *out = report(tuning, 1, 1, 1, 5.0)
     assert (exploit.trial, kinds(out)) == (0, [(1, "continue")])
     assert tuning.on_exploit(exploit, 10.0) == []
-    tuning.on_end(1, "budget used")
+    tuning.on_end(1, "budget used", 0.0)
     # It has saved when it was held: it loads at once.
     assert kinds(tuning.choose(0.0)) == [(0, "load")]
 
@@ -227,8 +238,8 @@ def test_a_stopped_trial_frees_its_slot_and_ends_later() -> None:
     assert Answer(1, (1, 1, 0), "stop", "stopped by asha at 1") in out
     assert states(tuning) == ["running", "terminated", "pending"]
     assert tuning.on_report(1, (1, 2, 0), 2.0, 9.0, 0.0) == []
-    assert without_changes(tuning.choose(0.0)) == [Start(2)]
-    assert tuning.on_end(1, "another reason") == []
+    assert without_changes(tuning.choose(0.0)) == [start(2)]
+    assert tuning.on_end(1, "another reason", 0.0) == []
     assert tuning.trials[1].reason == "stopped by asha at 1"
 
 
@@ -254,10 +265,32 @@ def test_a_trial_is_tried_again_after_a_growing_time(most: int, delays: list[flo
 def test_a_hopeless_trial_is_given_up_at_once() -> None:
     tuning = make(2, max_failures=5, fail_fast=True)
     tuning.choose(0.0)
-    tuning.on_death(0, "unknown key", 0.0, hopeless=True)
+    tuning.on_death(0, "unknown key", 0.0, exit_code=HOPELESS)
     assert states(tuning) == ["error", "pending"]
     assert "trial-000 was given up: unknown key" in tuning.ending
     assert tuning.over
+
+
+def test_failures_of_earlier_parts_of_a_tuning_count() -> None:
+    trial = Trial("trial-000", {}, failures=1, reason="the first error")
+    tuning = Tuning([trial], Fifo(), slots=1, max_failures=1)
+    tuning.choose(0.0)
+    tuning.on_death(0, "the second error", 0.0)
+    assert (trial.state, trial.failures, trial.reason) == ("error", 2, "the first error")
+
+
+def test_a_trial_without_heartbeats_is_killed_and_tried_again() -> None:
+    tuning = make(1, deadlines=Deadlines(20.0, 6.0, 5.0))
+    tuning.choose(0.0)
+    tuning.on_heartbeat(Beat("trial-000", 1, State.running, 1, 0.0), 1.0)
+    assert [tuning.tick(now) for now in (1.0, 4.0, 7.0)] == [[], [], []]
+    # The tuner itself stood still.
+    assert tuning.tick(17.0) == []
+    assert tuning.tick(19.0) == [Signal("trial-000", signal.SIGKILL)]
+    assert tuning.tick(20.0) == []
+    tuning.on_death(0, "killed by SIGKILL", 20.0, exit_code=-9)
+    assert states(tuning) == ["pending"]
+    assert tuning.trials[0].reason == "gave no sign of life for 8 s while running"
 
 
 def test_the_end_saves_all_trials() -> None:
@@ -272,7 +305,7 @@ def test_the_end_saves_all_trials() -> None:
     assert states(tuning)[:2] == ["paused", "running"]
     assert without_changes(tuning.end("interrupted")) == [
         Answer(0, (1, 1, 1), "leave"),
-        Interrupt(1),
+        interrupt(1),
     ]
     assert tuning.choose(0.0) == tuning.end("interrupted") == []
     assert kinds(tuning.on_report(1, (1, 1, 0), 1.0, 1.0, 0.0)) == [(1, "leave")]
@@ -291,8 +324,8 @@ def test_a_paused_trial_goes_on_without_a_start() -> None:
     tuning.choose(0.0)
     assert kinds(tuning.on_report(0, (1, 1, 0), 1.0, 1.0, 0.0)) == [(0, "save")]
     tuning.on_report(0, (1, 1, 1), 1.0, None, 0.0)
-    assert without_changes(tuning.choose(0.0)) == [Start(1)]
-    tuning.on_end(1, "")
+    assert without_changes(tuning.choose(0.0)) == [start(1)]
+    tuning.on_end(1, "", 0.0)
     out = tuning.choose(0.0)
     assert out == [
         Changed(0, TrialState.paused, TrialState.running),
@@ -317,11 +350,11 @@ def test_the_trial_paused_longest_makes_room() -> None:
     assert tuning.choose(0.0) == []
     assert tuning.on_left(0, 0.0) == []
     assert states(tuning) == ["paused", "paused", "pending"]
-    assert without_changes(tuning.choose(0.0)) == [Start(2)]
-    tuning.on_end(2, "done")
+    assert without_changes(tuning.choose(0.0)) == [start(2)]
+    tuning.on_end(2, "done", 0.0)
     # Of two paused trials with equal times the first one goes on, by a start.
-    assert without_changes(tuning.choose(0.0)) == [Start(0)]
-    tuning.on_end(0, "done")
+    assert without_changes(tuning.choose(0.0)) == [start(0)]
+    tuning.on_end(0, "done", 0.0)
     assert kinds(tuning.choose(0.0)) == [(1, "continue")]
 
 
@@ -330,9 +363,9 @@ def test_a_trial_keeps_its_slot() -> None:
     tuning.choose(0.0)
     assert [each.slot for each in tuning.trials] == [0, 1, None, None]
     tuning.on_death(0, "killed", 0.0)
-    tuning.on_end(1, "done")
+    tuning.on_end(1, "done", 0.0)
     tuning.choose(0.0)
-    tuning.on_end(0, "done")
+    tuning.on_end(0, "done", 0.0)
     tuning.choose(0.0)
     # The first one was started again in its own; the others get the one that is free.
     assert [each.slot for each in tuning.trials] == [0, 1, 1, 0]
@@ -376,13 +409,13 @@ def test_a_held_trial_that_made_room_goes_on_after_the_sync_point() -> None:
     report(tuning, 0, 1, 1, 1.0)
     assert kinds(tuning.choose(0.0)) == [(0, "leave")]
     tuning.on_left(0, 0.0)
-    assert without_changes(tuning.choose(0.0)) == [Start(1)]
+    assert without_changes(tuning.choose(0.0)) == [start(1)]
     # It is still held, also while the other one waits for its next start.
     for _ in range(2):
         tuning.on_death(1, "killed", 0.0)
         out = without_changes(tuning.choose(0.0))
     assert out == []
-    assert without_changes(tuning.choose(1.0)) == [Start(1)]
+    assert without_changes(tuning.choose(1.0)) == [start(1)]
     report(tuning, 1, 1, 0, 5.0)
     exploit, *out = report(tuning, 1, 1, 1, 5.0)
     assert (exploit.trial, exploit.donor, kinds(out)) == (0, 1, [(1, "continue")])
@@ -394,7 +427,7 @@ def test_a_held_trial_that_made_room_goes_on_after_the_sync_point() -> None:
     assert kinds(tuning.choose(0.0)) == [(1, "leave")]
     tuning.on_left(1, 0.0)
     # It starts from the files of the exploit.
-    assert without_changes(tuning.choose(0.0)) == [Start(0)]
+    assert without_changes(tuning.choose(0.0)) == [start(0)]
     assert (tuning.trials[0].generation, tuning.trials[0].parent) == (1, "trial-001")
 
 
@@ -405,7 +438,7 @@ def test_the_best_has_the_best_newest_score() -> None:
         for number, score in enumerate((1.0, 3.0, 3.0, 9.0 if mode == "max" else -9.0)):
             tuning.note(number, 1.0, score)
         tuning.choose(0.0)
-        tuning.on_death(3, "", 0.0, hopeless=True)
+        tuning.on_death(3, "", 0.0, exit_code=HOPELESS)
         tuning.note(0, 2.0, math.nan)
         assert tuning.best is not None
         assert tuning.best.name == expected
@@ -415,7 +448,7 @@ def test_state_goes_through_a_file() -> None:
     tuning = make(4, SuccessiveHalving(1, 9), slots=3, max_failures=0)
     tuning.choose(0.0)
     tuning.on_report(0, (1, 1, 0), 1.0, 2.0, 0.0)
-    tuning.on_end(1, "done")
+    tuning.on_end(1, "done", 0.0)
     tuning.on_death(2, "broken", 0.0)
     state = json.loads(state_text({"format": 1, **tuning.state()}))
     assert state["format"] == 1
@@ -445,9 +478,10 @@ class AnyOrder(RuleBasedStateMachine):
     def follow(self, out: Any) -> None:
         for each in out:
             if isinstance(each, Start):
-                assert each.trial not in self.alive
+                number = int(each.name[-3:])
+                assert number not in self.alive
                 self.incarnation += 1
-                self.alive[each.trial] = [self.incarnation, 0, True]
+                self.alive[number] = [self.incarnation, 0, True]
             elif isinstance(each, Answer):
                 process = self.alive[each.trial]
                 assert each.report == (process[0], process[1], 0)
@@ -480,7 +514,8 @@ class AnyOrder(RuleBasedStateMachine):
         number = data.draw(st.sampled_from(sorted(self.alive)))
         del self.alive[number]
         tuning = self.tuning
-        self.follow(tuning.on_death(number, "x", 0.0) if dies else tuning.on_end(number, ""))
+        end = tuning.on_death if dies else tuning.on_end
+        self.follow(end(number, "x", 0.0))
 
     @invariant()
     def slots_suffice(self) -> None:
