@@ -10,7 +10,7 @@ from typing import Any
 
 from main.cli.parser import Parser
 from main.cli.runs import all_runs, is_tuning
-from main.cli.tune_pages import states_text
+from main.cli.tune_table import states_text
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RUNS, RunFolder

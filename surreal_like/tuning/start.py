@@ -19,7 +19,7 @@ from session.folder import RunFolder
 from surreal_like.experiment.code import keep_file
 from surreal_like.experiment.resolve import Resolved
 from surreal_like.run.folder import TUNING, held, newest_path
-from surreal_like.run.observer import Interrupts, guarded
+from surreal_like.run.observer import Interrupts, RunObserver, guarded
 from surreal_like.run.request import Overrides, as_overrides
 from surreal_like.run.resume import changes, check_allowed
 from surreal_like.run.start import fork_servers, try_forked
@@ -33,7 +33,6 @@ from surreal_like.tuning.trial import MODULES, TUNE_FILE, new_request, read_tuni
 from surreal_like.tuning.tune_defaults import TPE
 from surreal_like.tuning.tune_file import TuneFile, check_experiment, has_goal, read_tune_file
 from surreal_like.tuning.tuning import Tuning
-from surreal_like.tuning.watch import TuneWatch
 
 # These may change when a tuning is resumed.
 _MAY_CHANGE = (
@@ -53,7 +52,7 @@ def tune(
     resume: bool = False,
     retry_errors: bool = False,
     allow_change: Iterable[str] = (),
-    watch: TuneWatch | None = None,
+    watch: RunObserver | None = None,
 ) -> TuningResult:
     """Runs a tuning until all trials have ended, and returns it.
 
@@ -88,7 +87,7 @@ def run_tuning(
     folder: Path | None = None,
     resume: bool = False,
     retry_errors: bool = False,
-    watch: TuneWatch | None = None,
+    watch: RunObserver | None = None,
 ) -> TuningResult:
     """Runs a tuning until all trials have ended, and returns it.
 
@@ -103,13 +102,14 @@ def run_tuning(
         ConfigError: a setting is wrong; nothing was started.
         UsageError: the folder is in use, or not empty; or ``watch`` is none.
     """
-    watch = watch or TuneWatch()
-    if not isinstance(watch, TuneWatch):
+    watch = watch or RunObserver()
+    if not isinstance(watch, RunObserver):
         raise UsageError(
-            f"watch is {watch!r}, expected an object of a class that extends TuneWatch"
+            f"watch is {watch!r}, expected an object of a class that extends RunObserver"
         )
     with ExitStack() as stack:
-        stack.callback(guarded, watch, lambda each: each.end(), TuneWatch)
+        stack.callback(guarded, watch, lambda each: each.end())
+        guarded(watch, lambda each: each.prepare(folder or Path(file.name)))
         interrupts = stack.enter_context(Interrupts())
         servers = fork_servers(str(file.experiment.get("algorithm", "")), *MODULES)
         stack.callback(servers.close)
@@ -144,7 +144,7 @@ def run_tuning(
         tuning.skipped = skipped
         interrupts.only_count()
         for note in (*notes(file, config), *filter(None, [slots.note])):
-            guarded(watch, methodcaller("on_message", note), TuneWatch)
+            guarded(watch, methodcaller("on_message", note))
         tuner = Tuner(file, own, tuning, servers, watch, slots, seconds_before=seconds)
         stack.callback(tuner.close)
         return TuningResult(own.path, tuner.run(interrupts))

@@ -16,17 +16,18 @@ from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.backend import Exit
 from session.launchers.fork_client import ForkServers
-from session.launchers.instruction import Signal, Start
+from session.launchers.instruction import Event, Signal, Start
 from session.launchers.processes import Processes
 from session.loggerplex.append_file import AppendFile
 from session.process.entry import remove_socket_folders
 from session.process.heartbeat import read_beat
 from session.process.periodic import Every
 from session.process.service import START_AGAIN
+from session.show.text import decimal
 from session.wire import AddressBook
 from surreal_like.coordinator.trial_reporter import CONTROL, CPU_SECONDS, MEMORY_BYTES, REPORTS
 from surreal_like.run.folder import TUNING, with_refusal
-from surreal_like.run.observer import Interrupts, guarded
+from surreal_like.run.observer import Interrupts, RunObserver, guarded
 from surreal_like.tuning.control import Control
 from surreal_like.tuning.exploit import (
     LINEAGE,
@@ -55,14 +56,13 @@ from surreal_like.tuning.state import (
     Exploit,
     Instruction,
     Skipped,
-    TrialState,
+    plain_trial,
     state_text,
 )
 from surreal_like.tuning.trial import FORMAT, TUNE_FILE
 from surreal_like.tuning.tune_defaults import TPE
 from surreal_like.tuning.tune_file import EXPERIMENT_FILE, TuneFile
 from surreal_like.tuning.tuning import Tuning
-from surreal_like.tuning.watch import TuneWatch
 
 _LOOK_SECONDS = 0.5
 _BEATS_SECONDS = 1.0
@@ -91,7 +91,7 @@ class Tuner:
         folder: RunFolder,
         tuning: Tuning,
         servers: ForkServers,
-        watch: TuneWatch,
+        watch: RunObserver,
         slots: Slots | None = None,
         *,
         seconds_before: float = 0.0,
@@ -121,6 +121,7 @@ class Tuner:
         # At a report: once, for all trials are alike.
         self._said_no_score = False
         self._beats_due = Every(seconds=_BEATS_SECONDS, clock=time.monotonic)
+        self._look_due = Every(seconds=_LOOK_SECONDS, clock=time.monotonic)
 
     def _make_search(self) -> OptunaSearch | None:
         tune, tuning = self._file.tune, self._tuning
@@ -141,7 +142,10 @@ class Tuner:
         """Runs until the tuning is over; returns the content of ``result.json``."""
         tuning, seen = self._tuning, interrupts.count
         write_experiment(self._folder.path, list(self._file.entries))
-        self._show(lambda watch: watch.begin(self._folder.path, tuning))
+        numbers = {"trials": len(tuning.trials), "slots": tuning.slots}
+        shown = self._file.to_config() | {"tune": self._file.tune | numbers}
+        self._show(lambda watch: watch.begin(self._folder, shown))
+        self._show_trials()
         while not tuning.over:
             self._obey(tuning.choose(time.monotonic()))
             self._wait()
@@ -160,7 +164,9 @@ class Tuner:
                 self._interrupt(seen)
             elif tuning.ending:
                 self._obey(tuning.end(tuning.ending))
-            self._show(lambda watch: watch.look(tuning))
+            if self._look_due():
+                self._show_trials()
+        self._show_trials()
         self._save()
         return self._write_result()
 
@@ -209,7 +215,6 @@ class Tuner:
         trial = self._tuning.trials[number]
         if self._search is not None:
             self._search.report(number, trial.time, score)
-        self._show(lambda watch: watch.reported(trial))
 
     def _on_exit(self, end: Exit) -> list[Instruction]:
         """Passes the end of a trial's process to the tuning."""
@@ -232,9 +237,7 @@ class Tuner:
                 self._note_last(number, run)
             return tuning.on_left(number, now)
         error = with_refusal(self._folder, end.error)
-        out = tuning.on_death(number, error, now, exit_code=end.exit_code)
-        self._show(lambda watch: watch.failed(tuning.trials[number]))
-        return out
+        return tuning.on_death(number, error, now, exit_code=end.exit_code)
 
     def _note_last(self, number: int, run: RunFolder) -> Mapping[str, Any]:
         """Notes time and score of the last line of progress of a trial; returns that line."""
@@ -315,8 +318,9 @@ class Tuner:
         """Writes an exploit, or one that was skipped, to ``pbt.jsonl`` and as an event."""
         self._exploits.add((json.dumps({"time_of_day": time.time(), **line}) + "\n").encode())
         self._exploits.flush()
-        self._log_event(line["recipient"], "exploit", exploit_text(line))
-        self._show(lambda watch: watch.exploited(line))
+        name, text = line["recipient"], exploit_text(line)
+        self._log_event(name, "exploit", text)
+        self._show_event(Event(name, "exploit", text))
 
     def _log_event(self, trial: str, kind: str, detail: str, **more: str) -> None:
         event = {"time": time.time(), "trial": trial, "event": kind, "detail": detail, **more}
@@ -336,7 +340,6 @@ class Tuner:
         # Otherwise the heartbeat of its earlier process would count for the new one.
         (self._folder.alive / name).unlink(missing_ok=True)
         self._processes.start(component)
-        self._show(lambda watch: watch.started(trial))
 
     def _read_beats(self) -> None:
         """Kills trials whose process hangs; bounds residents by what the largest trial uses."""
@@ -366,16 +369,27 @@ class Tuner:
         trial = self._tuning.trials[change.trial]
         reason = {"reason": change.reason} if change.reason else {}
         self._log_event(trial.name, "trial", f"{change.before} -> {change.after}", **reason)
-        self._show(lambda watch: watch.on_change(trial, change))
+        score = "" if trial.score is None else f"score {decimal(trial.score)}"
+        detail = ", ".join(filter(None, [change.reason, score]))
+        self._show_event(Event(trial.name, str(change.after), detail))
         if change.after in OVER and self._search is not None:
             self._search.finish(change.trial, trial)
         if change.after in OVER:
             write_session(self._folder.path, trial)
-        if change.after is TrialState.terminated:
-            self._show(lambda watch: watch.finished(trial))
 
-    def _show(self, report: Callable[[TuneWatch], object]) -> None:
-        self._watch = guarded(self._watch, report, TuneWatch)
+    def _show(self, report: Callable[[RunObserver], object]) -> None:
+        self._watch = guarded(self._watch, report)
+
+    def _show_event(self, event: Event) -> None:
+        self._show(lambda watch: watch.on_event(event))
+
+    def _show_trials(self) -> None:
+        tuning = self._tuning
+        rows = {
+            each.name: {**plain_trial(each), "doing": tuning.doing(number)}
+            for number, each in enumerate(tuning.trials)
+        }
+        self._show(lambda watch: watch.on_components(rows))
 
     def _save(self) -> None:
         seconds = round(self._seconds_before + self._seconds, 3)

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from session.errors import ConfigError, SurrealError, UsageError
+from session.launchers.instruction import Event
 from surreal_like import tune
+from surreal_like.run.observer import RunObserver
 from surreal_like.tuning.result import INTERRUPTED, TuningResult, result_of
 from surreal_like.tuning.scheduler import Fifo
 from surreal_like.tuning.state import Trial, TrialState
 from surreal_like.tuning.tuning import Tuning
-from surreal_like.tuning.watch import TuneWatch
 
 TUNING = """
 algorithm: dqn
@@ -44,7 +45,7 @@ def file(tmp_path: Path) -> Path:
         ({"overrides": "tune.trails=3"}, ConfigError, "did you mean tune.trials"),
         ({"retry_errors": True}, UsageError, "belongs to --resume"),
         ({"file": None, "resume": True, "folder": "none"}, UsageError, "none is no tuning"),
-        ({"watch": TuneWatch}, UsageError, "TuneWatch'>, expected an object of a class"),
+        ({"watch": RunObserver}, UsageError, "RunObserver'>, expected an object of a class"),
     ],
 )
 def test_wrong_arguments(
@@ -146,13 +147,13 @@ def test_what_a_result_adds_up() -> None:
     assert found["trials"]["trial-001"] == own | without_run
 
 
-class Broken(TuneWatch):
+class Broken(RunObserver):
     def __init__(self) -> None:
-        self.started_trials: list[str] = []
+        self.events: list[str] = []
 
-    def started(self, trial: Trial) -> None:
-        self.started_trials.append(trial.name)
-        raise KeyError(trial.name)
+    def on_event(self, event: Event) -> None:
+        self.events.append(str(event))
+        raise KeyError(event.component)
 
 
 @pytest.mark.slow
@@ -182,7 +183,7 @@ def test_a_tuning_goes_on_without_a_watch_that_raises(file: Path) -> None:
     watch = Broken()
     with pytest.warns(RuntimeWarning, match="Broken has failed.*trial-000"):
         found = tune(file, overrides={"tune.seed": 3}, folder=file.parent / "t", watch=watch)
-    assert watch.started_trials == ["trial-000"]
+    assert watch.events == ["trial-000: running"]
     assert [each["state"] for each in found.trials.values()] == ["terminated"] * 2
     assert found.best is not None
     assert (found.folder / found.best["path"] / "config.yaml").is_file()

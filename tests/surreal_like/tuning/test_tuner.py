@@ -20,6 +20,7 @@ from session.launchers.backend import Exit
 from session.process.component import Component
 from session.process.heartbeat import Beat, State, write_beat
 from surreal_like.coordinator.trial_reporter import MEMORY_BYTES
+from surreal_like.run.observer import RunObserver
 from surreal_like.tuning import tuner as module
 from surreal_like.tuning.control import Reported
 from surreal_like.tuning.slots import Slots
@@ -27,7 +28,6 @@ from surreal_like.tuning.state import Trial
 from surreal_like.tuning.tune_file import read_tune_file
 from surreal_like.tuning.tuner import Tuner
 from surreal_like.tuning.tuning import Tuning
-from surreal_like.tuning.watch import TuneWatch
 from tests.session.made_run import made_line
 
 FILE = """
@@ -62,7 +62,7 @@ class Processes:
         pass
 
 
-class Messages(TuneWatch):
+class Messages(RunObserver):
     def __init__(self) -> None:
         self.texts: list[str] = []
 
