@@ -36,7 +36,7 @@ from tune_stand_ins import answer_seconds, seconds_until_all_ended
 from main.cli.tune import LiveTuning
 from session.process.heartbeat import read_beat
 from surreal_like.tuning import tuner as tuner_module
-from surreal_like.tuning.control import Control, Reported
+from surreal_like.tuning.handle import Control, Reported
 from surreal_like.tuning.start import run_tuning
 from surreal_like.tuning.state import Answer
 from surreal_like.tuning.tune_file import TuneFile, read_tune_file

@@ -52,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     given = _parser().parse_args(argv)
     started = process_start() if list(argv) == sys.argv[2:] else time.time()
     stream = sys.stderr if given.json else sys.stdout
-    file, folder = _given(given)
+    file, folder = _read_words(given)
     found = run_tuning(
         file,
         folder=folder,
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _given(given: argparse.Namespace) -> tuple[TuneFile, Path | None]:
+def _read_words(given: argparse.Namespace) -> tuple[TuneFile, Path | None]:
     """Returns the tune file and the folder of a command line.
 
     Raises:

@@ -40,10 +40,10 @@ def trial_table(
     """Lays out trials as lines; the best ones by score if not all fit.
 
     Args:
-        rows: of each trial ``name``, ``doing`` and the fields of its entry in ``tuning.json``.
+        rows: ``name``, ``doing`` and the entry in ``tuning.json`` of each trial.
         width: characters of the terminal; 0: no limit.
         height: maximum number of lines; 0: no limit.
-        budget: of a trial, in the unit of its time; None: no bar.
+        budget: budget of a trial, in the unit of its time; None: no bar.
         mode: ``max`` or ``min`` of the score is best.
     """
     shown = list(rows)
@@ -91,7 +91,7 @@ def _columns(rows: Sequence[Row], width: int, budget: float | None) -> dict[str,
         long = _SHORT_BAR if narrow else _LONG_BAR
         found["of budget"] = [bar(row["time"] / budget, long) for row in rows]
     if any(row["generation"] for row in rows):
-        found["loaded"] = [_loaded(row, narrow=narrow) for row in rows]
+        found["loaded"] = [_load_text(row, narrow=narrow) for row in rows]
     keys = sorted({key for row in rows for key in row["settings"]})
     for key, name in list(short_names(keys).items())[:_SETTINGS]:
         cells = [_cut(setting_text(row["settings"].get(key)), _MOST_CELL) for row in rows]
@@ -107,7 +107,7 @@ def _columns(rows: Sequence[Row], width: int, budget: float | None) -> dict[str,
     }
 
 
-def _loaded(row: Row, *, narrow: bool) -> str:
+def _load_text(row: Row, *, narrow: bool) -> str:
     if not row["generation"]:
         return "-"
     parent = row["parent"].removeprefix("trial-") if narrow else row["parent"]
@@ -128,7 +128,7 @@ def summary(path: Path, result: Mapping[str, Any], file: TuneFile, width: int = 
     Args:
         path: folder of the tuning.
         result: content of ``result.json``.
-        file: of the tuning.
+        file: file of the tuning.
         width: characters of the terminal; 0: no limit.
     """
     trials: Mapping[str, Mapping[str, Any]] = result["trials"]

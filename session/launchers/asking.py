@@ -34,10 +34,10 @@ def ask(
     """Sends one request and returns the fields of the reply.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         endpoint: such as ``learner.control``.
-        kind: of the request.
-        fields: of the request.
+        kind: kind of the request.
+        fields: fields of the request.
         timeout_seconds: deadline of the reply.
         addresses: replace those of the folder.
 

@@ -93,7 +93,7 @@ class RunHandle:
         """Yields all log lines of a component; without a name those of all components, by time.
 
         Args:
-            name: of the component.
+            name: name of the component.
             follow: continue with new lines until the run is over.
 
         Raises:
@@ -231,7 +231,7 @@ def make_cluster(on: str, config: Config, topology: Topology, folder: RunFolder)
     Args:
         on: ``local``, ``tmux`` or ``kubernetes``.
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder.
     """
     cluster: Cluster = load(launcher_of(on).cluster)(config, topology, folder)

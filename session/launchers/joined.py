@@ -17,7 +17,7 @@ def joined_rows(folder: RunFolder, known: Container[str]) -> list[ComponentStatu
     """Returns the components that send heartbeats to Tensorplex and are not supervised here.
 
     Args:
-        folder: of a run that goes on.
+        folder: folder of a run that goes on.
         known: names of those that are supervised here.
 
     Empty if no machine was ever invited, or Tensorplex does not reply.

@@ -95,7 +95,7 @@ class RunControl(Control, Protocol):
         """Yields all log lines of a component; without a name those of all components, by time.
 
         Args:
-            name: of the component.
+            name: name of the component.
             follow: continue with new lines until the run is over.
 
         Raises:
@@ -141,7 +141,7 @@ def make_addresses(topology: Topology, config: Config, folder: RunFolder) -> Add
     """Assigns an address to each endpoint of a run, including its supervisor's.
 
     Args:
-        topology: its endpoints get addresses; those outside keep that of ``addresses.json``.
+        topology: endpoints get addresses; those outside keep that of ``addresses.json``.
         config: the resolved experiment; ``session_config.launcher`` sets transport and host.
         folder: the run folder; it gives the folder of ipc sockets.
 

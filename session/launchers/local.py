@@ -33,7 +33,7 @@ class LocalLauncher(Supervisor):
 
     Args:
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder, made already; it is locked while the run goes on.
         preload: modules that the fork servers import.
         servers: running fork servers to use instead; this launcher closes them.
@@ -77,7 +77,7 @@ class LocalCluster(RunHandle):
 
     Args:
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder, made already.
         supervisor_module: entry module of the supervisor.
     """

@@ -18,7 +18,7 @@ class Launcher:
     """Facts about a launcher.
 
     Args:
-        name: on command lines, and in ``run.launcher`` of a config.
+        name: name on command lines, and in ``run.launcher`` of a config.
         cluster: ``module:Class`` that launches detached runs; empty: it has none.
         control: ``module:Class`` that controls its runs from any process; empty:
             :class:`session.launchers.handle.RunHandle`.
@@ -26,7 +26,7 @@ class Launcher:
         attached: runs can also be a part of the process that starts them.
         one_thread: all components share one thread, and a clock that counts rounds.
         remote: components, checkpoints and devices are on another machine.
-        program: that has a window for each component; empty: there are no windows.
+        program: program with a window for each component; empty: there are no windows.
     """
 
     name: str

@@ -23,9 +23,9 @@ class Deadlines:
     """Deadlines of a process.
 
     Args:
-        starting_seconds: from its start until its service runs.
+        starting_seconds: time from its start until its service runs.
         silent_seconds: between two heartbeats of a running component.
-        grace_seconds: from a request to end until the process has ended.
+        grace_seconds: time from a request to end until the process has ended.
     """
 
     starting_seconds: float
@@ -57,7 +57,7 @@ def restart_time(child: SupervisedComponent, loss: Loss, *, allowed: bool) -> fl
 
     Args:
         child: the component.
-        loss: its death.
+        loss: death.
         allowed: False: nothing is started again in this run.
     """
     limits = child.component.restart
@@ -75,7 +75,7 @@ class Loss:
     """One unexpected end of a process.
 
     Args:
-        time: in seconds, on the clock of the supervision.
+        time: time on the clock of the supervision [s].
         error: the cause, in one line.
         details: output of the process on its standard error.
     """
@@ -90,19 +90,19 @@ class SupervisedComponent:
     """One component and its process, over all its starts.
 
     Args:
-        component: its description.
+        component: description of the component.
         state: ``waiting`` for its start, ``starting``, ``running``, ``draining`` or ``gone``.
         wanted: False once it has been scaled away.
         comes_back: a new start was requested while its process still ends.
-        terminating: its process was asked to end.
-        ran: its service has been running, at this start or an earlier one.
+        terminating: True if its process was asked to end.
+        ran: True if its service has been running, at this start or an earlier one.
         starts: number of starts.
         due: time of the next start, for one that waits.
         started_at: start time of its latest process.
         kill_at: time of SIGKILL if it still lives.
         cause: reason for which the supervisor kills it.
-        exit_code: of its latest process; below 0 the signal that ended it, None while it lives.
-        losses: its deaths within the window of its restart rule.
+        exit_code: exit code of the latest process; below 0 a signal, None while it lives.
+        losses: deaths within the window of its restart rule.
     """
 
     component: Component
@@ -196,7 +196,7 @@ class SupervisedComponents:
 
     Args:
         topology: the components.
-        deadlines: of their processes.
+        deadlines: deadlines of the processes.
         restarts: False fails at the first death, whatever the restart rule of the component.
     """
 

@@ -51,7 +51,7 @@ class Supervision:
 
     Args:
         topology: the components.
-        deadlines: of their processes.
+        deadlines: deadlines of the processes.
         restarts: False fails at the first death, whatever the restart rule of the component.
     """
 
@@ -85,7 +85,7 @@ class Supervision:
 
         Args:
             starts: component -> number of its starts; includes those that have ended since, for
-                which :meth:`exited` is called next.
+                which :meth:`on_exit` is called next.
             now: the time.
         """
         return self._processes.adopt(starts, now, leave=_CLIENTS)
@@ -108,17 +108,17 @@ class Supervision:
         """Handles a heartbeat of a component."""
         self._processes.on_heartbeat(beat, now)
 
-    def exited(
+    def on_exit(
         self, name: str, exit_code: int, error: str, now: float, *, details: str = ""
     ) -> list[Instruction]:
         """Handles the end of a process.
 
         Args:
-            name: of its component.
-            exit_code: of the process; below 0 the signal that ended it.
+            name: name of its component.
+            exit_code: exit code of the process; below 0 the signal that ended it.
             error: the cause, in one line.
             now: the time.
-            details: its output on standard error.
+            details: output on standard error.
         """
         child = self.children[name]
         child.end(exit_code, now)
@@ -184,7 +184,7 @@ class Supervision:
 
         Args:
             kind: prefix of their names, ``agent`` or ``eval``.
-            num: their new number.
+            num: new number of them.
             now: the time.
 
         Raises:

@@ -36,7 +36,7 @@ class TmuxSupervisor(Supervisor):
 
     Args:
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder; the session of the run exists already.
     """
 
@@ -208,7 +208,7 @@ class TmuxCluster(TmuxRun):
 
     Args:
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder, made already.
         preamble_cmd: shell command to run before each component, for example to activate an
             environment; empty: ``session_config.launcher.preamble_cmd``.

@@ -66,7 +66,7 @@ class TrialBeat:
 
     Args:
         tuning: folder of the tuning.
-        name: of the trial.
+        name: name of the trial.
     """
 
     def __init__(self, tuning: Path, name: str) -> None:
@@ -122,8 +122,8 @@ class TrialReporter:
         tuning: folder of the tuning.
         trial: name of this trial.
         config: ``session_config.learner``.
-        times: of the weights, as :meth:`RunStats.times`.
-        beat: of the trial if this process is all of it, else None.
+        times: times of the weights, as :meth:`RunStats.times`.
+        beat: heartbeat of the trial if this process is all of it, else None.
     """
 
     def __init__(
@@ -184,8 +184,8 @@ class TrialReporter:
         """Reports, or asks for the next answer about the same report, and waits for the answer.
 
         Args:
-            line: of progress.
-            ends: called while it waits; True ends the wait.
+            line: line of progress.
+            ends: function called while it waits; True ends the wait.
 
         Returns:
             ``continue``, ``save``, ``load``, ``stop`` or ``leave``; the last also without an
@@ -194,7 +194,7 @@ class TrialReporter:
         Raises:
             RefusedError: the tuning does not know this trial.
         """
-        client = self._connected()
+        client = self._connect()
         socket = client.dealer(CONTROL, ANSWERS)
         fields = {
             "trial": self._trial,
@@ -219,7 +219,7 @@ class TrialReporter:
             raise RefusedError(f"{CONTROL}: {answer.fields['reason']}")
         return answer
 
-    def _connected(self) -> Client:
+    def _connect(self) -> Client:
         if self._client is None:
             # Its own context: that of a serial run has no thread for other processes.
             self._client = Client(AddressBook.load(self._tuning.addresses), self._trial)

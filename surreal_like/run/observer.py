@@ -97,7 +97,7 @@ class RunObserver:
         """Called after the last report."""
 
 
-def guarded(watch: RunObserver, report: Callable[[RunObserver], object]) -> RunObserver:
+def pass_report(watch: RunObserver, report: Callable[[RunObserver], object]) -> RunObserver:
     """Passes a report to an observer; returns the observer for later reports.
 
     One that raises is replaced by one that shows nothing, with a RuntimeWarning.
@@ -124,4 +124,4 @@ def show(
             shown.on_event(event)
         shown.on_components(components)
 
-    return guarded(watch, report)
+    return pass_report(watch, report)

@@ -37,10 +37,10 @@ class OptunaSearch:
     depends on the seed and the number of its trial alone, so a tuning with one slot is repeatable.
 
     Args:
-        folder: of the tuning; its study is in the file ``optuna.journal``.
+        folder: folder of the tuning; its study is in the file ``optuna.journal``.
         space: without a grid.
-        trials: of the tuning, as they are at any time; a study without its file is built from them.
-        seed: of all proposals.
+        trials: the trials, which change later; a study without its file is built from them.
+        seed: seed of all proposals.
         mode: ``max`` or ``min`` of the score is best.
         startup_trials: number of random proposals before the first that follows scores.
         several: True if trials work at the same time: proposals keep away from those.
@@ -73,18 +73,18 @@ class OptunaSearch:
         # Of a process that was killed: the folder is locked, and Optuna would wait for it forever.
         self._file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)
         try:
-            self._study = self._opened()
+            self._study = self._open()
         except Exception as error:  # noqa: BLE001 - Optuna does not check the lines that it reads
             self._study = self._without_file(error)
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         """Returns the study in its file; a file that was cut short is made again."""
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
         if self._file.is_file() and not self._file.read_bytes().endswith(b"\n"):
             self._file.unlink()
-        return self._made(JournalStorage(JournalFileBackend(str(self._file))))
+        return self._make_study(JournalStorage(JournalFileBackend(str(self._file))))
 
     def _without_file(self, error: Exception) -> Any:
         """Returns the study in memory; without the file, a resumed tuning makes it again."""
@@ -94,9 +94,9 @@ class OptunaSearch:
             self._file.unlink()
         done = "written" if isinstance(error, OSError | RuntimeError) else "read"
         self._note(f"{JOURNAL} cannot be {done}, the search goes on without it: {error}")
-        return self._made(InMemoryStorage())
+        return self._make_study(InMemoryStorage())
 
-    def _made(self, storage: Any) -> Any:
+    def _make_study(self, storage: Any) -> Any:
         """Returns the study in a storage, with all trials that have settings."""
         import optuna
 
@@ -124,7 +124,7 @@ class OptunaSearch:
         """Returns the settings of a trial, the same ones if it is asked again.
 
         Args:
-            number: of the trial; all before it have been asked.
+            number: number of the trial; all before it have been asked.
         """
         return self._written(lambda: self._ask(number))
 

@@ -61,13 +61,13 @@ class PopulationBased(Scheduler):
     """Population based training (Jaderberg et al. 2017, arXiv 1711.09846).
 
     Args:
-        space: of the settings.
-        settings: of each trial at its start.
-        seed: of all draws.
+        space: space of the settings.
+        settings: settings of each trial at its start.
+        seed: seed of all draws.
         perturbation_interval: time between two comparisons of a trial, above 0.
         burn_in_period: time before the first comparison.
         quantile_fraction: share of the population that is replaced, 0 to 0.5.
-        resample_probability: of a new value instead of a changed one, 0 to 1.
+        resample_probability: probability of a new value instead of a changed one, 0 to 1.
         perturbation_factors: one of them multiplies a number.
         synch: compares all trials at the same time, and holds those that come first.
         explore: changes the explored settings last; None: no change.
@@ -158,7 +158,7 @@ class PopulationBased(Scheduler):
         self._save(member, now, saves=saves)
         return {trial: Decision(save=saves, then=then, skipped=skipped)}
 
-    def finished(self, trial: int) -> Decisions:
+    def on_end(self, trial: int) -> Decisions:
         """Returns the decisions of the trials that have waited for this one."""
         self.members[trial].finished, self.members[trial].held = True, False
         return self._sync(None)
@@ -208,7 +208,7 @@ class PopulationBased(Scheduler):
             old = f"the checkpoint of trial {number} is {age:g} s old, more than {limit:g} s"
             return Decision(then=then, skipped=old)
         try:
-            settings = self._explored(member, donor, draws)
+            settings = self._explore_settings(member, donor, draws)
         except Exception as error:  # noqa: BLE001 - the function of a user must not end a tuning
             member.refused += 1
             return Decision(then=then, skipped=f"explore failed: {error!r}")
@@ -234,7 +234,7 @@ class PopulationBased(Scheduler):
         score = self.members[trial].score
         return -math.inf if score is None else score
 
-    def _explored(self, member: Member, donor: Member, draws: Iterator[float]) -> Settings:
+    def _explore_settings(self, member: Member, donor: Member, draws: Iterator[float]) -> Settings:
         explored = self._space.explore(
             donor.settings,
             draws,

@@ -28,7 +28,7 @@ class TuningResult:
     """A tuning that has ended.
 
     Args:
-        folder: of the tuning.
+        folder: folder of the tuning.
         result: the content of ``result.json``.
     """
 
@@ -58,7 +58,7 @@ def result_of(path: Path, tuning: Tuning, seconds: float) -> dict[str, Any]:
 
     Args:
         path: folder of the tuning.
-        tuning: that has ended.
+        tuning: a tuning that has ended.
         seconds: duration of this part.
     """
     best = tuning.best
@@ -146,7 +146,7 @@ def number_at(line: Mapping[str, Any], metric: str) -> float | None:
     """Returns a number of a line of progress; of the experiment's own metrics the mean.
 
     Args:
-        line: of progress.
+        line: line of progress.
         metric: dotted name; after ``metrics.`` the whole name of one.
     """
     name = number_name(metric)
@@ -177,7 +177,7 @@ def score_of(line: Mapping[str, Any], tune: Mapping[str, Any]) -> float | None:
     """Returns the score that a line of progress shows, None if it shows none.
 
     Args:
-        line: of progress.
+        line: line of progress.
         tune: section ``tune``.
     """
     metric: str = tune["metric"]
@@ -202,8 +202,8 @@ def write_experiment(tuning: Path, keys: Sequence[str]) -> None:
     """Writes the columns of the page: settings, score, and curves of the return.
 
     Args:
-        tuning: its folder, which is the log folder of TensorBoard.
-        keys: of the settings.
+        tuning: folder of the tuning, which is the log folder of TensorBoard.
+        keys: dotted keys of the settings.
     """
     from tensorboard.plugins.hparams import api_pb2, metadata
 

@@ -31,10 +31,10 @@ class Decision:
     """Instruction for one trial.
 
     Args:
-        save: save a checkpoint.
-        load: take over another trial, None: no.
+        save: True if the trial saves a checkpoint.
+        load: the exploit that it carries out, None: none.
         then: ``continue``, ``pause`` or ``stop``.
-        reason: of a stop.
+        reason: reason of a stop.
         skipped: reason for which an exploit was left out; empty: none was.
     """
 
@@ -71,7 +71,7 @@ class Scheduler:
         """
         return {trial: Decision()}
 
-    def finished(self, trial: int) -> Decisions:
+    def on_end(self, trial: int) -> Decisions:
         """Returns decisions that follow from the end of a trial."""
         return {}
 
@@ -80,7 +80,7 @@ class Scheduler:
 
         Args:
             trial: number of the recipient.
-            settings: that it has from now on; None: it could not be carried out.
+            settings: settings from now on; None: the load could not be carried out.
         """
 
     def state(self) -> dict[str, Any]:
@@ -232,7 +232,7 @@ class FixedSchedule(Scheduler):
     """Lets each trial save, and go on from that with other settings, once a time is reached.
 
     Args:
-        changes: for each change ``time``, of the weights, and ``settings``; the first one is at 0.
+        changes: ``time`` of the weights and ``settings`` of each change; the first one is at 0.
 
     Attributes:
         changes: pairs of time and settings.

@@ -31,7 +31,7 @@ class Machine:
     Args:
         cores: number of cores, at least 1.
         memory_bytes: available memory.
-        gpus: its GPUs, as in ``CUDA_VISIBLE_DEVICES``.
+        gpus: GPUs, as in ``CUDA_VISIBLE_DEVICES``.
     """
 
     cores: int
@@ -67,7 +67,7 @@ def gpu_of(slot: int, trial_gpus: float, gpus: Sequence[str]) -> str:
     Args:
         slot: number of the slot.
         trial_gpus: GPUs of a trial; below 1, several slots share one.
-        gpus: of this machine, at least one.
+        gpus: GPUs of this machine, at least one.
     """
     return gpus[math.floor(slot * trial_gpus) % len(gpus)]
 
@@ -84,7 +84,7 @@ class Slots:
         least_bytes: memory that a trial will need whatever it uses now; 0: ``max_resident`` and
             ``trial_bytes`` are settings of the user, and do not follow from what trials use.
         memory_bytes: available to all trials.
-        note: for the user; empty: none.
+        note: message for the user; empty: none.
     """
 
     num: int
@@ -109,7 +109,7 @@ def find_slots(tune: Mapping[str, Any], config: Config, machine: Machine) -> Slo
     Args:
         tune: section ``tune``.
         config: the resolved experiment of a trial.
-        machine: on which it runs.
+        machine: machine of the tuning.
 
     Raises:
         UsageError: not even one trial fits; with the calculation.

@@ -39,7 +39,7 @@ class Options:
 
     Args:
         kind: ``grid``, ``choice`` (without an order) or ``ordered`` (with neighbours).
-        values: at least one.
+        values: the values, at least one.
         mutable: False keeps the key out of mutations.
     """
 
@@ -72,7 +72,7 @@ class Interval:
 
     Args:
         kind: ``uniform``, ``loguniform``, ``randint`` or ``lograndint``.
-        low, high: bounds.
+        low, high: bounds, inclusive.
         step: distance of two values; 0: any value between the bounds.
         mutable: False keeps the key out of mutations.
     """
@@ -100,7 +100,7 @@ class Interval:
             return float(low * (high / low) ** draw)
         if self.kind == "lograndint":
             value: float = math.floor(low * ((high + 1) / low) ** draw)
-            return self._clamped(value)
+            return self._clamp(value)
         if self.step:
             return self._at(math.floor(draw * (self._steps + 1)))
         return low + (high - low) * draw
@@ -115,19 +115,19 @@ class Interval:
             return self.sample(draw)
         factor = factors[math.floor(draw * len(factors))]
         if not stepped:
-            return self._clamped(value * factor)
+            return self._clamp(value * factor)
         step = self.step or 1
-        place = _rounded((value * factor - self.low) / step)
+        place = _round((value * factor - self.low) / step)
         if self._at(place) == value and factor != 1:
             place += 1 if value * (factor - 1) > 0 or (value == 0 and factor > 1) else -1
-        return self._clamped(self._at(place))
+        return self._clamp(self._at(place))
 
     def _at(self, place: int) -> float:
         """Returns the value after a number of steps."""
         value = self.low + (self.step or 1) * place
         return value if self.kind in WHOLE else float(f"{value:.12g}")
 
-    def _clamped(self, value: float) -> float:
+    def _clamp(self, value: float) -> float:
         return min(max(value, self.low), self.highest)
 
     def check(self, key: str, value: Any) -> None:
@@ -220,7 +220,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _rounded(value: float) -> int:
+def _round(value: float) -> int:
     """Rounds to the nearest whole number, half away from zero."""
     return int(math.copysign(math.floor(abs(value) + 0.5), value))
 
@@ -339,9 +339,9 @@ class Space:
         """Returns mutated settings; uses two draws for each mutable key.
 
         Args:
-            settings: of the donor; keys that are not mutable are copied.
+            settings: settings of the donor; keys that are not mutable are copied.
             draws: uniform numbers.
-            resample_probability: of a new value instead of a change of the old one.
+            resample_probability: probability of a new value instead of a change of the old one.
             perturbation_factors: one of them multiplies a number.
 
         Raises:

@@ -19,7 +19,7 @@ from session.folder import RunFolder
 from surreal_like.experiment.code import keep_file
 from surreal_like.experiment.resolve import Resolved
 from surreal_like.run.folder import TUNING, held, newest_path
-from surreal_like.run.observer import Interrupts, RunObserver, guarded
+from surreal_like.run.observer import Interrupts, RunObserver, pass_report
 from surreal_like.run.request import Overrides, as_overrides
 from surreal_like.run.resume import changes, check_allowed
 from surreal_like.run.start import fork_servers, try_forked
@@ -28,7 +28,7 @@ from surreal_like.tuning.result import TuningResult
 from surreal_like.tuning.scheduler import Scheduler
 from surreal_like.tuning.slots import Machine, find_slots
 from surreal_like.tuning.space import Options, Settings, settings_text
-from surreal_like.tuning.state import OVER, Trial, restored_trials
+from surreal_like.tuning.state import OVER, Trial, restore_trials
 from surreal_like.tuning.trial import MODULES, TUNE_FILE, new_request, read_tuning, trial_name
 from surreal_like.tuning.tune_defaults import TPE
 from surreal_like.tuning.tune_file import TuneFile, check_experiment, has_goal, read_tune_file
@@ -60,10 +60,10 @@ def tune(
         file: tune file; None: with ``resume``, as the tuning has it.
         overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
         folder: folder of the tuning; None: ``runs/<name>-<date>-<time>``.
-        resume: go on with the tuning in the folder, or the newest one of this file.
-        retry_errors: with ``resume``, also with the trials that were given up.
+        resume: True to go on with the tuning in the folder, or the newest one of this file.
+        retry_errors: True to go on also with the trials that were given up, with ``resume``.
         allow_change: keys of the file in which a resumed tuning may differ.
-        watch: receives reports.
+        watch: observer of the tuning.
 
     Raises:
         ConfigError: a setting is wrong; nothing was started.
@@ -92,11 +92,11 @@ def run_tuning(
     """Runs a tuning until all trials have ended, and returns it.
 
     Args:
-        file: of the tuning.
-        folder: of the tuning; None: ``runs/<name>-<date>-<time>``.
-        resume: go on with the tuning in the folder.
-        retry_errors: with ``resume``, also with the trials that were given up.
-        watch: receives reports.
+        file: file of the tuning.
+        folder: folder of the tuning; None: ``runs/<name>-<date>-<time>``.
+        resume: True to go on with the tuning in the folder.
+        retry_errors: True to go on also with the trials that were given up, with ``resume``.
+        watch: observer of the tuning.
 
     Raises:
         ConfigError: a setting is wrong; nothing was started.
@@ -108,8 +108,8 @@ def run_tuning(
             f"watch is {watch!r}, expected an object of a class that extends RunObserver"
         )
     with ExitStack() as stack:
-        stack.callback(guarded, watch, lambda each: each.end())
-        guarded(watch, lambda each: each.prepare(folder or Path(file.name)))
+        stack.callback(pass_report, watch, lambda each: each.end())
+        pass_report(watch, lambda each: each.prepare(folder or Path(file.name)))
         interrupts = stack.enter_context(Interrupts())
         servers = fork_servers(str(file.experiment.get("algorithm", "")), *MODULES)
         stack.callback(servers.close)
@@ -121,11 +121,11 @@ def run_tuning(
         own = stack.enter_context(held(folder, name=file.name, resume=resume))
         keep_file(str(file.tune.pbt.explore), own)
         again = partial(try_forked, servers, known=config)
-        scheduler, skipped, seconds = file.scheduler(explored_check(file, again)), 0, 0.0
+        scheduler, skipped, seconds = file.scheduler(make_explore_check(file, again)), 0, 0.0
         trials: list[Trial] = []
         if resume:
             state = read_tuning(own.path)
-            trials = restored_trials(state, retry_errors=retry_errors)
+            trials = restore_trials(state, retry_errors=retry_errors)
             skipped, seconds = state.get("skipped") or 0, float(state.get("seconds") or 0.0)
             _check_unended(trials, seconds, own, file)
             _continue(trials, scheduler, state.get("scheduler") or {}, own, file)
@@ -144,7 +144,7 @@ def run_tuning(
         tuning.skipped = skipped
         interrupts.only_count()
         for note in (*notes(file, config), *filter(None, [slots.note])):
-            guarded(watch, methodcaller("on_message", note))
+            pass_report(watch, methodcaller("on_message", note))
         tuner = Tuner(file, own, tuning, servers, watch, slots, seconds_before=seconds)
         stack.callback(tuner.close)
         return TuningResult(own.path, tuner.run(interrupts))
@@ -160,11 +160,11 @@ def _continue(
     """Restores a scheduler, and what of the trials is not in the state of the tuning.
 
     Args:
-        trials: as the state of the tuning has them.
+        trials: trials of the state of the tuning.
         scheduler: new.
-        state: of the scheduler before; it is left out if its settings have changed.
-        folder: of the tuning.
-        file: of the tuning, from now on.
+        state: state of the scheduler before; it is left out if its settings have changed.
+        folder: folder of the tuning.
+        file: file of the tuning, from now on.
     """
     same, planned = file.rules == read_tune_file(folder.path / TUNE_FILE).rules, file.settings()
     if same:
@@ -184,7 +184,7 @@ def _continue(
         if newer or not same:
             scheduler.on_load(number, trial.settings)
         if trial.state in OVER and not same:
-            scheduler.finished(number)
+            scheduler.on_end(number)
 
 
 def _check_unended(
@@ -224,9 +224,9 @@ def read_given(
     Args:
         file: YAML or JSON; None with ``resume``: that of the tuning.
         words: ``section.key=value``, which replace settings of the file.
-        folder: of the tuning; None with ``resume``: the newest one of the file, or of all.
-        resume: go on with the tuning in the folder.
-        retry_errors: with ``resume``, also with the trials that were given up.
+        folder: folder of the tuning; None with ``resume``: the newest one of the file, or of all.
+        resume: True to go on with the tuning in the folder.
+        retry_errors: True to go on also with the trials that were given up, with ``resume``.
         allow_change: dotted keys that may differ with ``resume``; a section allows all below it.
 
     Returns:
@@ -303,9 +303,9 @@ def resolve_all(file: TuneFile, try_all: TryAll, folder: Path | None = None) -> 
     """Resolves the experiment, each value of the space, and the settings of each trial.
 
     Args:
-        file: of the tuning.
-        try_all: resolves experiments.
-        folder: of the tuning; trials that have begun in it have their settings already.
+        file: file of the tuning.
+        try_all: function that resolves experiments.
+        folder: folder of the tuning; trials that have begun in it have their settings already.
 
     Returns:
         The resolved experiment.
@@ -330,7 +330,7 @@ def notes(file: TuneFile, config: Config) -> list[str]:
     """Returns what a user may not have meant, one line each.
 
     Args:
-        file: of the tuning.
+        file: file of the tuning.
         config: the resolved experiment.
     """
     found, tune = [], file.tune
@@ -350,7 +350,7 @@ def notes(file: TuneFile, config: Config) -> list[str]:
     return found
 
 
-def explored_check(file: TuneFile, try_all: TryAll) -> Callable[[Settings], str]:
+def make_explore_check(file: TuneFile, try_all: TryAll) -> Callable[[Settings], str]:
     """Returns a function that gives the reason for which no trial can run with settings, or ""."""
 
     def check(settings: Settings) -> str:

@@ -19,7 +19,7 @@ class TrialState(StringEnum):
 
     Attributes:
         pending: it waits for a slot to be started.
-        running: its processes learn.
+        running: it learns in processes of its own.
         paused: it has saved and waits for a slot, with or without processes.
         terminated: it has ended as planned.
         error: it was given up.
@@ -47,16 +47,16 @@ class Trial:
     """One trial, as ``tuning.json`` has it.
 
     Args:
-        name: of its folder.
+        name: name of its folder.
         settings: dotted key -> value.
-        state: see :class:`TrialState`.
-        time: of its newest report, in the unit of the tuning.
+        state: present state.
+        time: time of its newest report, in the unit of the tuning.
         score: newest one, None before the first.
         best_score: best one.
         generation: number of its exploits.
         parent: name of the newest donor; empty: none.
         failures: number of its deaths.
-        reason: of its end, or its first error.
+        reason: reason of its end, or its first error.
         cpu_seconds: processor time of its processes that have ended.
         slot: number of the slot whose GPU it has; None before its first start.
     """
@@ -80,8 +80,8 @@ class Dialogue:
     """The dialogue with the process of a trial.
 
     Args:
-        report: its newest report, None before the first.
-        waiting: that report has no answer yet.
+        report: newest report, None before the first.
+        waiting: True if that report has no answer yet.
         left: further answers of the present dialogue.
         asked: it was asked to save and end.
         held: the scheduler has not decided about that report yet.
@@ -125,7 +125,7 @@ class Exploit:
     Args:
         trial: number of the recipient.
         donor: number of that trial.
-        settings: of the recipient from then on.
+        settings: settings of the recipient from then on.
     """
 
     trial: int
@@ -166,7 +166,7 @@ def best_of(trials: Sequence[Trial], mode: str) -> Trial | None:
     """Returns the trial with the best newest score, the earlier one of two; None without a score.
 
     Args:
-        trials: in the order of their numbers; one that was given up is never best.
+        trials: all trials by number; one that was given up is never best.
         mode: ``max`` or ``min`` of the score is best.
     """
     sign = -1.0 if mode == "max" else 1.0
@@ -178,7 +178,7 @@ def best_of(trials: Sequence[Trial], mode: str) -> Trial | None:
     return min(scored)[2] if scored else None
 
 
-def restored_trials(state: Mapping[str, Any], *, retry_errors: bool = False) -> list[Trial]:
+def restore_trials(state: Mapping[str, Any], *, retry_errors: bool = False) -> list[Trial]:
     """Returns the trials of a state of :meth:`Tuning.state`; those that worked are pending.
 
     Args:

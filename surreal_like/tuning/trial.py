@@ -77,7 +77,7 @@ class TrialWatch(RunObserver):
     """Beats for a trial, and ends it when its tuning has died.
 
     Args:
-        beat: of the trial.
+        beat: heartbeat of the trial.
     """
 
     def __init__(self, beat: TrialBeat) -> None:
@@ -122,9 +122,9 @@ def new_request(file: TuneFile, settings: Mapping[str, Any], number: int, **own:
     """Returns the request for a new trial.
 
     Args:
-        file: of the tuning.
-        settings: of the trial.
-        number: of the trial; it is added to the seed of the experiment.
+        file: file of the tuning.
+        settings: settings of the trial.
+        number: number of the trial; it is added to the seed of the experiment.
         own: further fields of the request.
     """
     seed = int((file.experiment.get("session_config") or {}).get("seed", 0)) + number
@@ -144,7 +144,7 @@ def request_of_trial(tuning: RunFolder, name: str) -> RunRequest:
 
     Args:
         tuning: folder of the tuning.
-        name: of the trial.
+        name: name of the trial.
 
     Raises:
         ConfigError: the tune file is wrong.

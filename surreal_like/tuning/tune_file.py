@@ -51,7 +51,7 @@ class TuneFile:
     """A tune file with its experiment and all defaults.
 
     Args:
-        name: of the file, without its ending.
+        name: name of the file, without its ending.
         experiment: the user's settings of it, without defaults.
         entries: the section ``space``.
         tune: the section ``tune``.
@@ -72,8 +72,8 @@ class TuneFile:
         """Returns the words after ``surreal-like train`` that train once with these settings.
 
         Args:
-            settings: of a trial.
-            folder: of the tuning, whose experiment is used if the tune file names none.
+            settings: settings of a trial.
+            folder: folder of the tuning, whose experiment is used if the tune file names none.
         """
         words = [self.source or str(folder / EXPERIMENT_FILE)]
         changes = self.changes if self.source else {}
@@ -157,7 +157,7 @@ class TuneFile:
         """Makes the scheduler.
 
         Args:
-            check: of explored settings, as in :class:`PopulationBased`.
+            check: check of explored settings, as in :class:`PopulationBased`.
 
         Raises:
             ConfigError: its section is wrong.
@@ -334,7 +334,7 @@ def check_experiment(file: TuneFile, config: Config) -> None:
     """Rejects a tuning that does not fit its experiment.
 
     Args:
-        file: of the tuning.
+        file: file of the tuning.
         config: the resolved experiment, with the budgets of the tuning.
 
     Raises:

@@ -27,8 +27,7 @@ from session.show.text import decimal
 from session.wire import AddressBook
 from surreal_like.coordinator.trial_reporter import CONTROL, CPU_SECONDS, MEMORY_BYTES, REPORTS
 from surreal_like.run.folder import TUNING, with_refusal
-from surreal_like.run.observer import Interrupts, RunObserver, guarded
-from surreal_like.tuning.control import Control
+from surreal_like.run.observer import Interrupts, RunObserver, pass_report
 from surreal_like.tuning.exploit import (
     LINEAGE,
     PBT_LOG,
@@ -39,6 +38,7 @@ from surreal_like.tuning.exploit import (
     read_exploits,
     write_settings,
 )
+from surreal_like.tuning.handle import Control
 from surreal_like.tuning.optuna_search import OptunaSearch
 from surreal_like.tuning.result import (
     INTERRUPTED,
@@ -73,12 +73,12 @@ class Tuner:
     """The edge of a tuning: processes, sockets, files.
 
     Args:
-        file: of the tuning.
-        folder: of the tuning, locked.
-        tuning: decides.
-        servers: fork the trials; closed with the processes.
-        watch: receives reports.
-        slots: bounds residents by the memory that they use; None: their number is fixed.
+        file: file of the tuning.
+        folder: folder of the tuning, locked.
+        tuning: the state machine that decides.
+        servers: fork servers of the trials; closed with the processes.
+        watch: observer of the tuning.
+        slots: bound of residents by the memory that they use; None: their number is fixed.
         seconds_before: duration of earlier parts of the tuning [s].
 
     Raises:
@@ -255,7 +255,7 @@ class Tuner:
         """Carries out instructions; the state is on disk before if it has changed.
 
         Args:
-            instructions: in their order.
+            instructions: instructions in their order.
             noted: times or scores have changed.
         """
         instructions = list(instructions)
@@ -378,7 +378,7 @@ class Tuner:
             write_session(self._folder.path, trial)
 
     def _show(self, report: Callable[[RunObserver], object]) -> None:
-        self._watch = guarded(self._watch, report)
+        self._watch = pass_report(self._watch, report)
 
     def _show_event(self, event: Event) -> None:
         self._show(lambda watch: watch.on_event(event))

@@ -48,16 +48,16 @@ class Tuning:
     Every method returns the instructions that follow; the state between two calls is consistent.
 
     Attributes:
-        trials: in the order of their numbers.
+        trials: all trials by number.
         slots: maximum number of trials that work at the same time.
         max_resident: maximum number of trials that have processes; it may be changed.
         ending: reason for which it ends before all trials have; empty: it goes on.
-        planned: that reason is a budget or a goal of the tuning.
+        planned: True if that reason is a budget or a goal of the tuning.
         skipped: number of exploits that were left out.
 
     Args:
-        trials: in the order of their numbers.
-        scheduler: decides at reports.
+        trials: all trials by number.
+        scheduler: decisions about reports.
         slots: maximum number of trials that work at the same time, at least 1.
         deadlines: Deadlines of the process of a trial; it has none by default.
         max_resident: maximum number of trials that have processes, at least ``slots``; 0: any.
@@ -157,7 +157,8 @@ class Tuning:
             if number is None:
                 break
             child = self.children[number]
-            if not child.alive and not self._has_room():
+            if not child.alive and self._resident >= self.max_resident:
+                self._make_room()
                 break
             self._become(number, TrialState.running)
             if child.alive:
@@ -189,13 +190,6 @@ class Tuning:
         if self.trials[number].slot is None:
             self.trials[number].slot = min(range(self.slots), key=lambda slot: taken[slot])
 
-    def _has_room(self) -> bool:
-        """Returns True if another trial can have processes; else the one paused longest leaves."""
-        if self._resident < self.max_resident:
-            return True
-        self._make_room()
-        return False
-
     def _make_room(self) -> None:
         """Asks the trial that was paused longest to leave, unless another one is leaving."""
         alive = {
@@ -220,9 +214,9 @@ class Tuning:
         """Decides about a report; one of an earlier process, or an older one, is ignored.
 
         Args:
-            number: of the trial.
+            number: number of the trial.
             report: a step above 0 continues the dialogue about the same report.
-            time: of the trial, in the unit of the tuning.
+            time: time of the trial, in the unit of the tuning.
             score: None if it has none.
             now: monotonic time [s].
         """
@@ -266,7 +260,7 @@ class Tuning:
 
         Args:
             exploit: the instruction.
-            time: of the copied checkpoint, in the unit of the tuning; None: it was skipped.
+            time: time of the copied checkpoint, in the unit of the tuning; None: it was skipped.
             in_place: the process of the trial can take over the settings; else it starts again.
             skipped: reason for which it was.
         """
@@ -346,7 +340,7 @@ class Tuning:
         """Ends the tuning: every trial saves and ends; a repeated call asks no trial again.
 
         Args:
-            reason: of the end; the first one counts.
+            reason: reason of the end; the first one counts.
             planned: a budget or a goal of the tuning.
         """
         if not self.ending:
@@ -444,7 +438,7 @@ class Tuning:
         talk.waiting, talk.asked, talk.saving = False, kind == LEAVE, kind == SAVE
         if kind == STOP:
             self._become(number, TrialState.terminated, trial.reason)
-            self._decide(self._scheduler.finished(number))
+            self._decide(self._scheduler.on_end(number))
 
     def _bury(self, number: int, state: TrialState, reason: str) -> list[Instruction]:
         trial = self.trials[number]
@@ -456,7 +450,7 @@ class Tuning:
             trial.reason = reason
         self._become(number, state, reason)
         if state in OVER:
-            self._decide(self._scheduler.finished(number))
+            self._decide(self._scheduler.on_end(number))
         return self._pop()
 
     def _become(self, number: int, state: TrialState, reason: str = "") -> None:

@@ -35,7 +35,7 @@ class KubernetesCluster(KubernetesRun):
 
     Args:
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder on this machine; its ``code/`` is copied to the pods.
 
     Raises:

@@ -31,8 +31,8 @@ def make_objects(
     """Returns all objects of a run except its Secrets, in the order in which they are applied.
 
     Args:
-        config: from :func:`~session.launchers.kubernetes.prepared`.
-        topology: its components.
+        config: result of :func:`~session.launchers.kubernetes.prepared`.
+        topology: components of the run and their wiring.
         code: name -> text of each of the user's own files.
 
     Raises:

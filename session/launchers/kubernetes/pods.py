@@ -234,7 +234,7 @@ def _probes(setting: Setting, name: str) -> Data:
 
     Args:
         setting: the run.
-        name: of the component, if several components share the pod.
+        name: name of the component, if several components share the pod.
     """
     heartbeat = setting.session.heartbeat
     command = ["surreal-like", "probe", RUN_PATH, *filter(None, [name])]

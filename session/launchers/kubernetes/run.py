@@ -127,7 +127,7 @@ class KubernetesRun(RunHandle):
         """Yields all log lines of a component; without a name those of all components, by time.
 
         Args:
-            name: of the component.
+            name: name of the component.
             follow: continue with new lines until the run is over.
 
         Raises:

@@ -100,9 +100,9 @@ def make_secrets(
     """Returns the Secrets of a run; that of the tokens of clients once there was one.
 
     Args:
-        folder: of the keys; may have the certificate of gateways, and the folder of the tokens.
-        name: of the run.
-        namespace: of its objects; None: that of the ``kubectl apply`` command.
+        folder: folder of the keys, of the certificate of gateways, and of the tokens.
+        name: name of the run.
+        namespace: namespace of its objects; None: that of the ``kubectl apply`` command.
         added: the ``labels`` and ``annotations`` that the user adds to all objects.
 
     Raises:

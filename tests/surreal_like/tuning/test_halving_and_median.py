@@ -23,7 +23,7 @@ def stops(scheduler: Any, trial: Any, time: Any, score: Any) -> Any:
 
 def test_fifo_goes_on() -> None:
     assert not stops(Fifo(), 0, 1, None)
-    assert Fifo().finished(0) == {}
+    assert Fifo().on_end(0) == {}
 
 
 HALVING = [

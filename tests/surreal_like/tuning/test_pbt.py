@@ -57,7 +57,7 @@ def test_sizes_of_quantiles(quantile: Any, sizes: Any) -> None:
 
 def test_quantiles_exclude_trials_that_have_finished_or_have_no_score() -> None:
     scheduler, _ = five()
-    scheduler.finished(4)
+    scheduler.on_end(4)
     assert scheduler.quantiles() == ([0], [3])
     scheduler = population(3)
     scheduler.report(0, 10, 1.0)
@@ -189,9 +189,9 @@ def test_a_trial_that_ends_does_not_keep_the_others_waiting() -> None:
     scheduler = population(3, synch=True)
     assert scheduler.report(0, 10, 1.0) == {}
     assert scheduler.report(1, 10, 2.0) == {}
-    decisions = scheduler.finished(2)
+    decisions = scheduler.on_end(2)
     assert decisions[0].load.donor == 1
-    assert scheduler.finished(0) == {}
+    assert scheduler.on_end(0) == {}
 
 
 @pytest.mark.parametrize(("start", "end"), [((10, 20, 40), 43), ((30, 20, 10), 33)])

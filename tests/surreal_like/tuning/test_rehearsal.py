@@ -14,7 +14,7 @@ from session.errors import ConfigError, SurrealError
 from session.folder import RunFolder
 from surreal_like.experiment.resolve import Resolved, try_all
 from surreal_like.tuning.pbt import PopulationBased
-from surreal_like.tuning.start import explored_check, notes, resolve_all
+from surreal_like.tuning.start import make_explore_check, notes, resolve_all
 from surreal_like.tuning.tune_file import TuneFile, read_tune_file
 
 ROWS = "learner_config.replay.batch_size"
@@ -104,7 +104,7 @@ def test_each_setting_is_resolved_once(tmp_path: Path) -> None:
 def test_an_explored_value_that_cannot_run_is_skipped(tmp_path: Path) -> None:
     file = made(tmp_path, {ROWS: {"choice": [8, 12]}}, **PBT)
     known = resolve_all(file, try_all)
-    check = explored_check(file, partial(try_all, known=known))
+    check = make_explore_check(file, partial(try_all, known=known))
     assert check({ROWS: 8}) == ""
     assert "10" in check({ROWS: 10})
     assert "\n" not in check({ROWS: 10})
@@ -114,7 +114,7 @@ def test_a_process_that_dies_is_a_reason(tmp_path: Path) -> None:
     def dead(users: Sequence[Config]) -> list[Resolved]:
         raise SurrealError("the experiment could not be resolved: killed")
 
-    assert "killed" in explored_check(made(tmp_path, {}), dead)({})
+    assert "killed" in make_explore_check(made(tmp_path, {}), dead)({})
 
 
 def test_settings_that_cannot_run_are_not_drawn_again(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_changes_are_due_at_their_times() -> None:
     again.restore(json.loads(json.dumps(scheduler.state())))
     for each in (scheduler, again):
         assert each.report(0, 50.0, None) == {0: Decision()}
-    assert scheduler.finished(0) == {}
+    assert scheduler.on_end(0) == {}
 
 
 @pytest.mark.parametrize("changes", [[], CHANGES[1:], CHANGES[:1] + CHANGES[:0:-1], [{"time": 0}]])

@@ -24,7 +24,7 @@ from surreal_like.coordinator.trial_reporter import (
     TrialBeat,
     TrialReporter,
 )
-from surreal_like.tuning.control import Control, Reported
+from surreal_like.tuning.handle import Control, Reported
 from surreal_like.tuning.state import Answer
 from tests.session.wire.rig import until
 

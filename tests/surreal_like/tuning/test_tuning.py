@@ -26,7 +26,7 @@ from surreal_like.tuning.state import (
     Skipped,
     Trial,
     TrialState,
-    restored_trials,
+    restore_trials,
     state_text,
 )
 from surreal_like.tuning.tuning import Tuning
@@ -459,10 +459,10 @@ def test_state_goes_through_a_file() -> None:
         "error",
         "pending",
     ]
-    trials = restored_trials(state)
+    trials = restore_trials(state)
     assert [str(each.state) for each in trials] == ["pending", "terminated", "error", "pending"]
     assert (trials[0].time, trials[0].score, trials[2].failures) == (1.0, 2.0, 1)
-    again = restored_trials(state, retry_errors=True)[2]
+    again = restore_trials(state, retry_errors=True)[2]
     assert (again.state, again.failures, again.reason) == (TrialState.pending, 0, "")
 
 
