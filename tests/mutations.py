@@ -270,7 +270,7 @@ servers end before the rows of their agents are acked
 a closed listener leaves its port bound
 - self._server.close()
 + pass
-> tests/surreal_like/tuning/test_halving_and_median.py
+> tests/surreal_like/tuning/test_scheduler.py
 successive halving stops the better trials
 - better = sum(other >= score for other in scores)
 + better = sum(other <= score for other in scores)

@@ -10,8 +10,7 @@ from typing import Any, Self
 from session.config import Config
 from session.errors import DeadlineError, RefusedError, UsageError, WireError
 from session.folder import RunFolder
-from session.launchers.asking import ask, reachable
-from session.launchers.joined import joined_rows
+from session.launchers.asking import ask, joined_rows, reachable
 from session.launchers.launcher import (
     SUPERVISOR_CONTROL,
     Cluster,

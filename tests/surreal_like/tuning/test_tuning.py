@@ -34,8 +34,13 @@ from tests.examples import examples
 
 
 def make(size: int, scheduler: Any = None, slots: int = 1, **options: Any) -> Tuning:
-    trials = [Trial(f"trial-{number:03}", {"x": number}) for number in range(size)]
+    trials = [Trial(f"trial-{number:03}", {"x": float(number)}) for number in range(size)]
     return Tuning(trials, scheduler or Fifo(), slots=slots, **options)
+
+
+def pbt(*settings: float, interval: float = 10, **options: Any) -> PopulationBased:
+    space, given = Space.of({"x": {"uniform": [0, 9]}}), [{"x": each} for each in settings]
+    return PopulationBased(space, given, perturbation_interval=interval, **options)
 
 
 def states(tuning: Tuning) -> list[str]:
@@ -82,13 +87,7 @@ def test_an_answer_is_given_once_to_each_report() -> None:
 
 
 def test_a_learner_that_was_started_again_gets_the_answer_of_its_predecessor() -> None:
-    scheduler = PopulationBased(
-        Space.of({"x": {"uniform": [0, 9]}}),
-        [{"x": 1}, {"x": 2}],
-        perturbation_interval=10,
-        synch=True,
-    )
-    tuning = make(2, scheduler)
+    tuning = make(2, pbt(1.0, 2.0, synch=True))
     tuning.choose(0.0)
     tuning.on_report(0, (7, 1, 0), 10.0, 5.0, 0.0)
     tuning.on_report(0, (7, 1, 1), 10.0, 5.0, 0.0)
@@ -109,15 +108,8 @@ def test_a_report_of_a_dead_trial_is_ignored() -> None:
 
 
 def population(slots: int, **options: Any) -> Tuning:
-    """Two trials, of which the second one has the better score."""
-    space = Space.of({"x": {"uniform": [0, 10]}})
-    scheduler = PopulationBased(
-        space, [{"x": 2.0}, {"x": 4.0}], perturbation_interval=10, **options
-    )
-    trials = [
-        Trial(f"trial-{number:03}", dict(scheduler.members[number].settings)) for number in (0, 1)
-    ]
-    return Tuning(trials, scheduler, slots=slots)
+    """Two trials that are compared after each 10 of time."""
+    return make(2, pbt(0.0, 1.0, **options), slots)
 
 
 def report(tuning: Tuning, trial: int, number: int, step: int, score: float) -> Any:
@@ -142,14 +134,7 @@ def test_an_exploit_waits_until_its_donor_has_saved() -> None:
 
 
 def test_exploits_of_a_sync_point_come_in_the_order_of_their_recipients() -> None:
-    scheduler = PopulationBased(
-        Space.of({"x": {"uniform": [0, 9]}}),
-        [{"x": float(number)} for number in range(4)],
-        perturbation_interval=10,
-        quantile_fraction=0.5,
-        synch=True,
-        seed=18,
-    )
+    scheduler = pbt(0.0, 1.0, 2.0, 3.0, quantile_fraction=0.5, synch=True, seed=18)
     tuning = make(4, scheduler, slots=3)
     tuning.choose(0.0)
     for number in (0, 1, 2):
@@ -192,8 +177,8 @@ def test_an_exploit_by_a_start_and_one_that_is_skipped() -> None:
     (exploit,) = report(tuning, 0, 1, 0, 1.0)
     skipped, *out = tuning.on_exploit(exploit, None, skipped="the disk is full")
     assert (skipped, kinds(out)) == (Skipped(0, "the disk is full"), [(0, "continue")])
-    assert tuning.trials[0].settings == {"x": 2.0}
-    assert tuning.state()["scheduler"]["members"][0]["settings"] == {"x": 2.0}
+    assert tuning.trials[0].settings == {"x": 0.0}
+    assert tuning.state()["scheduler"]["members"][0]["settings"] == {"x": 0.0}
     assert tuning.state()["scheduler"]["members"][0]["exploits"] == 0
     (exploit,) = report(tuning, 0, 2, 0, 1.0)
     assert kinds(tuning.on_exploit(exploit, 10.0, in_place=False)) == [(0, "leave")]
@@ -294,10 +279,7 @@ def test_a_trial_without_heartbeats_is_killed_and_tried_again() -> None:
 
 
 def test_the_end_saves_all_trials() -> None:
-    scheduler = PopulationBased(
-        Space.of({"x": {"uniform": [0, 9]}}), [{"x": 1.0}] * 3, perturbation_interval=1, synch=True
-    )
-    tuning = make(4, scheduler, slots=2)
+    tuning = make(4, pbt(1.0, 1.0, 1.0, interval=1, synch=True), slots=2)
     tuning.choose(0.0)
     # The first trial is held and paused, the second one works.
     assert kinds(tuning.on_report(0, (1, 1, 0), 1.0, 1.0, 0.0)) == [(0, "save")]
@@ -317,10 +299,7 @@ def test_the_end_saves_all_trials() -> None:
 
 
 def test_a_paused_trial_goes_on_without_a_start() -> None:
-    scheduler = PopulationBased(
-        Space.of({"x": {"uniform": [0, 9]}}), [{"x": 1.0}] * 2, perturbation_interval=1
-    )
-    tuning = make(2, scheduler)
+    tuning = make(2, pbt(1.0, 1.0, interval=1))
     tuning.choose(0.0)
     assert kinds(tuning.on_report(0, (1, 1, 0), 1.0, 1.0, 0.0)) == [(0, "save")]
     tuning.on_report(0, (1, 1, 1), 1.0, None, 0.0)
@@ -334,11 +313,7 @@ def test_a_paused_trial_goes_on_without_a_start() -> None:
 
 
 def test_the_trial_paused_longest_makes_room() -> None:
-    scheduler = PopulationBased(
-        Space.of({"x": {"uniform": [0, 9]}}), [{"x": 1.0}] * 3, perturbation_interval=10
-    )
-    trials = [Trial(f"trial-{number:03}", {"x": 1.0}) for number in range(3)]
-    tuning = Tuning(trials, scheduler, slots=1, max_resident=2)
+    tuning = make(3, pbt(1.0, 1.0, 1.0), max_resident=2)
     tuning.choose(0.0)
     for number in (0, 1):
         tuning.on_report(number, (1, 1, 0), 10.0, 5.0, 0.0)
@@ -372,11 +347,7 @@ def test_a_trial_keeps_its_slot() -> None:
 
 
 def test_paused_trials_leave_when_memory_holds_fewer() -> None:
-    scheduler = PopulationBased(
-        Space.of({"x": {"uniform": [0, 9]}}), [{"x": 1.0}] * 3, perturbation_interval=10
-    )
-    trials = [Trial(f"trial-{number:03}", {"x": 1.0}) for number in range(3)]
-    tuning = Tuning(trials, scheduler, slots=1, max_resident=3)
+    tuning = make(3, pbt(1.0, 1.0, 1.0))
     for number in range(3):
         tuning.choose(0.0)
         report(tuning, number, 1, 0, 5.0)
@@ -396,14 +367,7 @@ def test_paused_trials_leave_when_memory_holds_fewer() -> None:
 
 
 def test_a_held_trial_that_made_room_goes_on_after_the_sync_point() -> None:
-    scheduler = PopulationBased(
-        Space.of({"x": {"uniform": [0, 9]}}),
-        [{"x": 1.0}, {"x": 2.0}],
-        perturbation_interval=10,
-        synch=True,
-    )
-    trials = [Trial(f"trial-{number:03}", {"x": 1.0 + number}) for number in range(2)]
-    tuning = Tuning(trials, scheduler, slots=1, max_resident=1)
+    tuning = make(2, pbt(0.0, 1.0, synch=True), max_resident=1)
     tuning.choose(0.0)
     report(tuning, 0, 1, 0, 1.0)
     report(tuning, 0, 1, 1, 1.0)

@@ -13,7 +13,7 @@ import zmq
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.folder import RunFolder
-from session.launchers.joined import joined_rows
+from session.launchers.asking import joined_rows
 from session.wire import AddressBook, Identity, Wire
 from session.wire.requests import RouterSocket
 from session.wire.security import Security, write_keys
