@@ -345,7 +345,9 @@ class Tuner:
         """Kills trials whose process hangs; bounds residents by what the largest trial uses."""
         tuning, now = self._tuning, time.monotonic()
         for child in tuning.children:
-            if child.alive and (beat := read_beat(self._folder.alive, child.name)) is not None:
+            if not self._processes.pid(child.name):
+                continue
+            if (beat := read_beat(self._folder.alive, child.name)) is not None:
                 self._used_bytes = max(self._used_bytes, beat.status.get(MEMORY_BYTES, 0.0))
                 tuning.on_heartbeat(beat, now)
         self._obey(tuning.tick(now))
