@@ -19,7 +19,6 @@ from surreal_like.run.folder import TUNING
 
 if TYPE_CHECKING:
     from session.launchers.handle import RunHandle
-    from session.launchers.launcher import RunControl
 
 _WILD = "*?["
 
@@ -175,7 +174,7 @@ def _with_trials(folders: Iterable[RunFolder]) -> list[RunFolder]:
     return found
 
 
-def refuse_over(run: RunControl) -> None:
+def refuse_over(run: RunHandle) -> None:
     """Refuses a run that does not take commands any more.
 
     Raises:

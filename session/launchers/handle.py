@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +14,6 @@ from session.folder import RunFolder
 from session.launchers.asking import ask, joined_rows, reachable
 from session.launchers.launcher import (
     SUPERVISOR_CONTROL,
-    Cluster,
     ComponentStatus,
     Outcome,
     last_lines,
@@ -195,6 +195,27 @@ class RunHandle:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class Cluster(RunHandle):
+    """A run that is launched detached from this process, and then controlled.
+
+    Made from the resolved config, the topology and the run folder, which exists and is empty, or
+    holds the run that is resumed.
+    """
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Writes ``config.yaml``, starts all processes, and returns once the run answers.
+
+        Raises:
+            UsageError: a program or a free name is missing, or the folder is in use.
+            RunError: the run ended right after its start; the message gives the cause.
+        """
+
+    @abstractmethod
+    def dry_run(self) -> str:
+        """Returns all that :meth:`launch` would start, as text to paste; changes nothing."""
 
 
 def open_run(folder: str | Path | RunFolder) -> RunHandle:

@@ -13,7 +13,7 @@ from session.config import Config
 from session.folder import RunFolder
 from session.launchers.backend import Backend
 from session.launchers.fork_client import ForkServers, Preload
-from session.launchers.handle import RunHandle
+from session.launchers.handle import Cluster
 from session.launchers.processes import Processes
 from session.launchers.starting import (
     SUPERVISOR_MODULE,
@@ -72,7 +72,7 @@ class LocalLauncher(Supervisor):
             self._servers.close()
 
 
-class LocalCluster(RunHandle):
+class LocalCluster(Cluster):
     """Launches a run as processes detached from this one, without a terminal; then controls it.
 
     Args:

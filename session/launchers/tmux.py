@@ -13,7 +13,7 @@ from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.backend import Backend
-from session.launchers.handle import RunHandle
+from session.launchers.handle import Cluster, RunHandle
 from session.launchers.instruction import Instruction
 from session.launchers.launcher import ComponentStatus
 from session.launchers.starting import (
@@ -203,7 +203,7 @@ class TmuxRun(RunHandle):
             poll([], _LOOK_SECONDS)
 
 
-class TmuxCluster(TmuxRun):
+class TmuxCluster(TmuxRun, Cluster):
     """Launches a run in a session of tmux, detached from this process; then controls it.
 
     Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder, write_atomically
-from session.launchers.handle import RunHandle
+from session.launchers.handle import Cluster, RunHandle
 from session.launchers.kubernetes.kustomize import dump_objects
 from session.launchers.kubernetes.objects import objects_of
 from session.launchers.kubernetes.run import KINDS, KubernetesRun
@@ -30,7 +30,7 @@ _PODS_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
 
 
-class KubernetesCluster(KubernetesRun):
+class KubernetesCluster(KubernetesRun, Cluster):
     """Launches a run on a cluster, detached from this process; then controls it.
 
     Args:
