@@ -163,9 +163,9 @@ class LiveTuning(LiveTable):
 
     def on_event(self, event: Event) -> None:
         """Writes ends, deaths and exploits above the table, which shows the other states itself."""
-        self._skipped += event.kind == "exploit" and event.detail.startswith("skipped")
+        self._skipped += event.kind == "skipped"
         if event.kind not in (TrialState.running, TrialState.paused):
-            bad = event.kind in (TrialState.pending, TrialState.error)
+            bad = event.kind in (TrialState.pending, TrialState.error, "skipped")
             self._write(str(event), "yellow" if bad else "")
 
     def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:

@@ -199,22 +199,18 @@ class Tuner:
             now = time.monotonic()
             out += tuning.on_report(reported.trial, reported.report, reported.time, score, now)
             if reported.report[2] == 0:
-                never = tuning.trials[reported.trial].score is None
-                if score is None and never and not self._said_no_score:
+                trial = tuning.trials[reported.trial]
+                if score is None and trial.score is None and not self._said_no_score:
                     self._said_no_score = True
                     self._say_no_score(reported.trial, reported.line)
-                self._report(reported.trial, score)
+                if self._search is not None:
+                    self._search.report(reported.trial, trial.time, score)
                 noted = True
             if any(isinstance(each, Exploit) for each in out):
                 # The files of an exploit come before the next event.
                 self._obey(out, noted=noted)
                 out, noted = [], False
         self._obey(out, noted=noted)
-
-    def _report(self, number: int, score: float | None) -> None:
-        trial = self._tuning.trials[number]
-        if self._search is not None:
-            self._search.report(number, trial.time, score)
 
     def _on_exit(self, end: Exit) -> list[Instruction]:
         """Passes the end of a trial's process to the tuning."""
@@ -320,7 +316,9 @@ class Tuner:
         self._exploits.flush()
         name, text = line["recipient"], exploit_text(line)
         self._log_event(name, "exploit", text)
-        self._show_event(Event(name, "exploit", text))
+        skipped = line.get("skipped")
+        kind, detail = ("exploit", text) if skipped is None else ("skipped", skipped)
+        self._show_event(Event(name, kind, detail))
 
     def _log_event(self, trial: str, kind: str, detail: str, **more: str) -> None:
         event = {"time": time.time(), "trial": trial, "event": kind, "detail": detail, **more}

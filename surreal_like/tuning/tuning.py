@@ -59,7 +59,7 @@ class Tuning:
         trials: all trials by number.
         scheduler: decisions about reports.
         slots: maximum number of trials that work at the same time, at least 1.
-        deadlines: Deadlines of the process of a trial; it has none by default.
+        deadlines: deadlines of the process of a trial; it has none by default.
         max_resident: maximum number of trials that have processes, at least ``slots``; 0: any.
         mode: ``max`` or ``min`` of the score is best.
         max_failures: deaths of a trial after which it is still started again; -1: any number.
@@ -185,7 +185,7 @@ class Tuning:
         return sum(child.alive for child in self.children)
 
     def _choose_slot(self, number: int) -> None:
-        """Gives a trial the slot that the fewest others have, for its whole talk."""
+        """Gives a trial the slot that the fewest others have, for its whole life."""
         taken = Counter(each.slot for each in self.trials if each.state not in OVER)
         if self.trials[number].slot is None:
             self.trials[number].slot = min(range(self.slots), key=lambda slot: taken[slot])

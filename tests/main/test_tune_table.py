@@ -99,11 +99,11 @@ def test_the_live_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "trial-039" in text
     assert "24 more" in text
     assert "trial-023" not in text
-    live.on_event(Event("trial-000", "exploit", "skipped: no checkpoint"))
+    live.on_event(Event("trial-000", "skipped", "no checkpoint"))
     live.on_event(Event("trial-001", "running"))
     live.on_event(Event("trial-002", "pending", "out of luck"))
     live.end()
-    assert "trial-000: exploit: skipped: no checkpoint" in stream.getvalue()
+    assert "trial-000: skipped: no checkpoint" in stream.getvalue()
     assert "trial-001: running" not in stream.getvalue()
     assert "trial-002: pending: out of luck" in stream.getvalue()
 
