@@ -3,6 +3,6 @@
 from session.launchers.kubernetes.cluster import KubernetesCluster
 from session.launchers.kubernetes.objects import make_objects
 from session.launchers.kubernetes.run import KubernetesRun
-from session.launchers.kubernetes.settings import prepared
+from session.launchers.kubernetes.settings import prepare
 
-__all__ = ["KubernetesCluster", "KubernetesRun", "make_objects", "prepared"]
+__all__ = ["KubernetesCluster", "KubernetesRun", "make_objects", "prepare"]

@@ -20,7 +20,7 @@ from session.launchers.kubernetes.settings import (
     TLS_FILES,
     Setting,
     make_setting,
-    prepared,
+    prepare,
 )
 from session.process.component import Component, Resources, Topology
 from session.wire.security import write_keys, write_private
@@ -46,7 +46,7 @@ class KubernetesCluster(KubernetesRun, Cluster):
     def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
         # Of this machine: it resumes, or serves, with its own files.
         self._gateway = config.session_config.gateway.copy()
-        config = prepared(config, folder.path.name)
+        config = prepare(config, folder.path.name)
         RunHandle.__init__(self, folder)
         self._setting = _setting(config, topology, folder)
         self._open(config)

@@ -122,13 +122,13 @@ def make_secrets(
             "kind": "Secret",
             "metadata": {"name": f"{name}-{secret}", **placed},
             "type": "Opaque",
-            "data": {each: _encoded(folder / file) for each, file in files.items()},
+            "data": {each: _encode(folder / file) for each, file in files.items()},
         }
         for secret, files in every.items()
     ]
 
 
-def _encoded(path: Path) -> str:
+def _encode(path: Path) -> str:
     try:
         return base64.b64encode(path.read_bytes()).decode()
     except OSError as error:

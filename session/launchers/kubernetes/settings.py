@@ -242,7 +242,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def prepared(config: Config, name: str) -> Config:
+def prepare(config: Config, name: str) -> Config:
     """Returns the config for a cluster, changed where it differs from a run on one machine.
 
     Every pod has its own run folder; components do not exit where a controller would restart them.
@@ -318,7 +318,7 @@ def make_setting(config: Config, topology: Topology, code: Mapping[str, str]) ->
     """Checks and collects the input from which the objects are made.
 
     Args:
-        config: result of :func:`prepared`.
+        config: result of :func:`prepare`.
         topology: components of the run and their wiring.
         code: name -> text of each of the user's own files.
 
