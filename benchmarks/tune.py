@@ -33,13 +33,13 @@ from machine import machine
 from targets import Target, holds, judge_all, targets_table
 from tune_stand_ins import answer_seconds, seconds_until_all_ended
 
-from main.cli.tune_live import LiveTune
+from main.cli.tune import LiveTuning
 from session.process.heartbeat import read_beat
-from surreal_like.tune import tuner as tuner_module
-from surreal_like.tune.control import Control, Reported
-from surreal_like.tune.start import run_tuning
-from surreal_like.tune.state import Answer
-from surreal_like.tune.tune_file import TuneFile, read_tune_file
+from surreal_like.tuning import tuner as tuner_module
+from surreal_like.tuning.handle import Control, Reported
+from surreal_like.tuning.start import run_tuning
+from surreal_like.tuning.state import Answer
+from surreal_like.tuning.tune_file import TuneFile, read_tune_file
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENT = ROOT / "configs" / "cartpole_ppo.yaml"
@@ -233,7 +233,7 @@ def tuned_here(overrides: Sequence[str]) -> dict[str, float]:
         folder = Path(name)
         file = tune_file(folder, overrides)
         cpu, began = time.process_time(), time.monotonic()
-        run_tuning(file, folder=folder / "tuning", watch=LiveTune(stream, file, time.time()))
+        run_tuning(file, folder=folder / "tuning", watch=LiveTuning(stream, time.time(), file))
         seconds = time.monotonic() - began
     return {"wall_seconds": seconds, "cpu_share": (time.process_time() - cpu) / seconds}
 

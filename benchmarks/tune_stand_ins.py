@@ -20,14 +20,13 @@ from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.sockets import poll
 from surreal_like.coordinator.trial_reporter import ANSWERS, CONTROL
-from surreal_like.run.observer import Interrupts
-from surreal_like.tune import tuner as tuner_module
-from surreal_like.tune.state import Trial
-from surreal_like.tune.trial import trial_name
-from surreal_like.tune.tune_file import TuneFile
-from surreal_like.tune.tuner import Tuner
-from surreal_like.tune.tuning import Tuning
-from surreal_like.tune.watch import TuneWatch
+from surreal_like.run.observer import Interrupts, RunObserver
+from surreal_like.tuning import tuner as tuner_module
+from surreal_like.tuning.state import Trial
+from surreal_like.tuning.trial import trial_name
+from surreal_like.tuning.tune_file import TuneFile
+from surreal_like.tuning.tuner import Tuner
+from surreal_like.tuning.tuning import Tuning
 
 
 class StandIns:
@@ -86,7 +85,7 @@ def tuner_of(file: TuneFile, slots: int, processes: StandIns) -> Iterator[tuple[
         trials = [Trial(trial_name(each), {}) for each in range(file.tune.trials)]
         tuning = Tuning(trials, file.scheduler(), slots=slots)
         with patch.object(tuner_module, "Processes", lambda *given: processes):
-            tuner = Tuner(file, folder, tuning, cast(Any, _Servers()), TuneWatch())
+            tuner = Tuner(file, folder, tuning, cast(Any, _Servers()), RunObserver())
         try:
             yield tuner, folder
         finally:

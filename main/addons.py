@@ -6,7 +6,7 @@ MODULES = (
     "session.launchers.kubernetes.addon",
     "surreal_like.gradients.addon",
     "surreal_like.gateway.addon",
-    "surreal_like.tune.addon",
+    "surreal_like.tuning.addon",
     "surreal_like.join.addon",
     "surreal_like.analysis.addon",
 )

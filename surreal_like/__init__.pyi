@@ -44,7 +44,7 @@ from surreal_like.run.trainer import Trainer as Trainer
 from surreal_like.script.clients import LoggerplexClient as LoggerplexClient
 from surreal_like.script.clients import TensorplexClient as TensorplexClient
 from surreal_like.script.telemetry import Telemetry as Telemetry
-from surreal_like.tune import tune as tune
+from surreal_like.tuning.start import tune as tune
 
 __version__: str
 

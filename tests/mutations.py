@@ -270,11 +270,11 @@ servers end before the rows of their agents are acked
 a closed listener leaves its port bound
 - self._server.close()
 + pass
-> tests/surreal_like/tune/test_halving_and_median.py
+> tests/surreal_like/tuning/test_scheduler.py
 successive halving stops the better trials
 - better = sum(other >= score for other in scores)
 + better = sum(other <= score for other in scores)
-> tests/surreal_like/tune/test_pbt.py
+> tests/surreal_like/tuning/test_pbt.py
 the better trials take over the worse ones
 - return ranked[:size], ranked[num - size :]
 + return ranked[num - size :], ranked[:size]

@@ -46,7 +46,7 @@ FOLDERS = [
     "script",
     "policy",
     "gateway",
-    "tune",
+    "tuning",
     "analysis",
 ]
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}

@@ -11,8 +11,7 @@ from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
 from session.addons import load
 from session.errors import UsageError
-from session.launchers.handle import open_run
-from session.launchers.launcher import RunControl
+from session.launchers.handle import RunHandle, open_run
 from session.launchers.registry import launcher_of
 
 _LOOK_SECONDS = 0.25
@@ -39,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _follow(adopted: RunControl) -> None:
+def _follow(adopted: RunHandle) -> None:
     """Draws the live table until the run is over or the user presses Ctrl-C."""
     folder = adopted.folder
     config = folder.read_config()

@@ -10,7 +10,7 @@ from typing import Any
 
 from main.cli.parser import Parser
 from main.cli.runs import all_runs, is_tuning
-from main.cli.tune_pages import states_text
+from main.cli.tune_table import states_text
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RUNS, RunFolder
@@ -155,7 +155,7 @@ def _known(folder: RunFolder) -> dict[str, Any]:
 
 def _tuned(folder: RunFolder) -> dict[str, Any]:
     """Reads the facts of a tuning, of all its trials together; the score is the best one."""
-    from surreal_like.tune.handle import TuningHandle
+    from surreal_like.tuning.handle import TuningHandle
 
     handle, what = TuningHandle(folder), dict[str, Any]()
     result = folder.read_result() or {}

@@ -20,7 +20,7 @@ from surreal_like.run.observer import INTERRUPTED, RunObserver
 
 if TYPE_CHECKING:
     from main.cli.live_table import Canvas
-    from session.launchers.launcher import RunControl
+    from session.launchers.handle import RunHandle
 
 _SECONDS = 2.0
 # Later the interval is the age of the run divided by _LINES, at most _MOST_SECONDS.
@@ -175,7 +175,7 @@ class LiveTable(RunObserver):
         """Draws the table again if something in it has changed."""
         self._update(lambda view: view.refresh(components=components))
 
-    def follow(self, run: RunControl) -> None:
+    def follow(self, run: RunHandle) -> None:
         """Like :meth:`look`, for a run that another process supervises."""
         self._update(lambda view: view.refresh(run))
 

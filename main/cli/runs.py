@@ -19,7 +19,6 @@ from surreal_like.run.folder import TUNING
 
 if TYPE_CHECKING:
     from session.launchers.handle import RunHandle
-    from session.launchers.launcher import RunControl
 
 _WILD = "*?["
 
@@ -89,7 +88,7 @@ def find_policy(given: argparse.Namespace) -> RunFolder:
     """
     folder = find_folder(given.run)
     if is_tuning(folder):
-        from surreal_like.tune.handle import TuningHandle
+        from surreal_like.tuning.handle import TuningHandle
 
         tuning, folder = folder, TuningHandle(folder).best_run()
         sys.stderr.write(f"best trial of tuning {tuning}: {folder.path.name}\n")
@@ -105,7 +104,7 @@ def open_found(folder: RunFolder) -> RunHandle:
         UsageError: no run was ever started there.
     """
     if is_tuning(folder):
-        from surreal_like.tune.handle import TuningHandle
+        from surreal_like.tuning.handle import TuningHandle
 
         return TuningHandle(folder)
     from session.launchers.handle import open_run
@@ -175,7 +174,7 @@ def _with_trials(folders: Iterable[RunFolder]) -> list[RunFolder]:
     return found
 
 
-def refuse_over(run: RunControl) -> None:
+def refuse_over(run: RunHandle) -> None:
     """Refuses a run that does not take commands any more.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Any
 
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_folder, is_tuning, open_found
-from main.cli.tune_pages import tuning_page
+from main.cli.tune_table import tuning_page
 from session.addons import load
 from session.launchers.handle import RunHandle
 from session.launchers.registry import launcher_of

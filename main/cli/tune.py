@@ -8,23 +8,31 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from main.cli.arguments import add_allow_change
+from main.cli.live_observer import Lines, LiveTable
 from main.cli.parser import Parser
 from main.cli.train import process_start
-from main.cli.tune_live import LiveTune
-from main.cli.tune_pages import summary
+from main.cli.tune_table import head_lines, summary, trial_table
+from session.config import Config
 from session.errors import UsageError
-from session.show.text import decimal
-from surreal_like.tune.exploit import exploit_text
-from surreal_like.tune.replay import replay_file
-from surreal_like.tune.start import read_given, run_tuning
-from surreal_like.tune.state import Changed, Trial
-from surreal_like.tune.tune_file import TuneFile
-from surreal_like.tune.tuning import Tuning
-from surreal_like.tune.watch import TuneWatch
+from session.folder import RunFolder
+from session.launchers.instruction import Event
+from session.launchers.registry import LOCAL
+from session.program import path_from_here
+from session.show.text import columns, duration, size
+from surreal_like.experiment.resolve import try_elsewhere
+from surreal_like.run.observer import RunObserver
+from surreal_like.tuning.exploit import replay_file
+from surreal_like.tuning.slots import Machine, find_slots
+from surreal_like.tuning.start import SECONDS, notes, read_given, resolve_all, run_tuning
+from surreal_like.tuning.state import Trial, TrialState
+from surreal_like.tuning.trial import trial_name
+from surreal_like.tuning.tune_file import TuneFile, read_tune_file
 
 _EXAMPLES = """examples:
   surreal-like tune configs/cartpole_asha.yaml
@@ -44,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     given = _parser().parse_args(argv)
     started = process_start() if list(argv) == sys.argv[2:] else time.time()
     stream = sys.stderr if given.json else sys.stdout
-    file, folder = _given(given)
+    file, folder = _read_words(given)
     found = run_tuning(
         file,
         folder=folder,
@@ -63,10 +71,12 @@ def run(argv: Sequence[str]) -> int:
     return found.exit_code
 
 
-def _watch(given: argparse.Namespace, stream: IO[str], file: TuneFile, started: float) -> TuneWatch:
+def _watch(
+    given: argparse.Namespace, stream: IO[str], file: TuneFile, started: float
+) -> RunObserver:
     if given.quiet:
-        return TuneWatch()
-    return LiveTune(stream, file, started) if stream.isatty() else Lines(stream)
+        return RunObserver()
+    return LiveTuning(stream, started, file) if stream.isatty() else TuningLines(stream)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _given(given: argparse.Namespace) -> tuple[TuneFile, Path | None]:
+def _read_words(given: argparse.Namespace) -> tuple[TuneFile, Path | None]:
     """Returns the tune file and the folder of a command line.
 
     Raises:
@@ -125,31 +135,88 @@ def _given(given: argparse.Namespace) -> tuple[TuneFile, Path | None]:
     )
 
 
-class Lines(TuneWatch):
-    """Writes one line per event.
+class TuningLines(Lines):
+    """Writes one line per event."""
+
+    def begin(self, folder: RunFolder, config: Config) -> None:
+        """Writes the folder and the number of trials."""
+        self.on_message(f"tuning {folder}: {config.tune.trials} trials")
+
+
+class LiveTuning(LiveTable):
+    """Draws the trials of a tuning.
 
     Args:
-        stream: output.
+        stream: A terminal.
+        started: Start of the command, in seconds since 1970.
+        file: The tune file.
     """
 
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
+    def __init__(self, stream: IO[str], started: float, file: TuneFile) -> None:
+        super().__init__(stream, started)
+        self._file, self._path, self._slots = file, Path(), 0
+        self._skipped = 0
 
-    def begin(self, path: Path, tuning: Tuning) -> None:
-        """Writes the folder and the number of trials."""
-        self.on_message(f"tuning {path}: {len(tuning.trials)} trials")
+    def begin(self, folder: RunFolder, config: Config) -> None:
+        """Learns the folder and the number of slots."""
+        self._path, self._slots = folder.path, config.tune.slots
 
-    def on_message(self, text: str) -> None:
-        """Writes one line."""
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
+    def on_event(self, event: Event) -> None:
+        """Writes ends, deaths and exploits above the table, which shows the other states itself."""
+        self._skipped += event.kind == "skipped"
+        if event.kind not in (TrialState.running, TrialState.paused):
+            bad = event.kind in (TrialState.pending, TrialState.error, "skipped")
+            self._write(str(event), "yellow" if bad else "")
 
-    def exploited(self, exploit: Mapping[str, Any]) -> None:
-        """Writes an exploit, or one that was skipped."""
-        self.on_message(exploit_text(exploit))
+    def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
+        """Draws the table again if something in it has changed."""
+        if self._canvas is None:
+            return
+        rows, (width, height) = list(components.values()), self._canvas.size
+        clock, tune = self._clock(), self._file.tune
+        head = [
+            f"{self._file.name} · {clock} · {path_from_here(self._path)}",
+            *head_lines(rows, self._slots, self._skipped, tune.mode),
+        ]
+        # Empty lines: above the head, below it, and the line of the cursor.
+        room = height - len(head) - 3
+        table = trial_table(
+            rows, width=width, height=room, budget=self._file.budget, mode=tune.mode
+        )
+        if (drawn := [*head, *table]) != self._drawn:
+            self._drawn = drawn
+            self._canvas.draw_lines(head, table)
 
-    def on_change(self, trial: Trial, change: Changed) -> None:
-        """Writes a change of state."""
-        reason = f": {change.reason}" if change.reason else ""
-        score = f", score {decimal(trial.score)}" if trial.score is not None else ""
-        self.on_message(f"{trial.name} {change.before} -> {change.after}{reason}{score}")
+
+def show_plan(given: argparse.Namespace, path: Path) -> int:
+    """Prints the plan of a tuning; returns the exit code.
+
+    Raises:
+        UsageError: an option belongs to plans of experiments.
+        ConfigError: the file is wrong.
+    """
+    if given.explain or given.format or given.folder or given.on != LOCAL.name:
+        raise UsageError("the plan of a tuning is one table: leave the options out")
+    file = read_tune_file(path, [word for word in given.words if word != str(path)])
+    config = resolve_all(file, partial(try_elsewhere, seconds=SECONDS))
+    slots = find_slots(file.tune, config, Machine.here())
+    tune, trials = file.tune, file.settings()
+    stop = [f"{key} {value:,}" for key, value in tune.stop.items() if value is not None]
+    ends = [f"after {duration(tune.seconds)}"] if tune.seconds else []
+    ends += ["at the first goal"] if tune.stop_at_goal else []
+    facts = [
+        ["trials", f"{len(trials)}, {tune.scheduler}, settings by {tune.search}"],
+        ["score", f"{tune.metric}, {tune.mode}"],
+        ["stop", ", ".join(stop) or "the goal"],
+        *([["tuning ends", " or ".join(ends)]] if ends else []),
+        ["slots", f"{slots.num}, {slots.trial_cores:g} cores each"],
+        ["memory", f"{size(slots.trial_bytes)} a trial, room for {slots.max_resident}"],
+        *(["note", note] for note in (*notes(file, config), *filter(None, [slots.note]))),
+    ]
+    rows = [
+        {**asdict(Trial(trial_name(number), settings)), "doing": ""}
+        for number, settings in enumerate(trials)
+    ]
+    print(columns([], facts))
+    print("", *trial_table(rows), sep="\n")
+    return 0

@@ -1,12 +1,22 @@
-"""The table of a tuning: one line for each trial, in as many columns as fit."""
+"""Pages about a tuning: its table of trials, its state, and its end with the cost."""
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from session.show.text import bar, columns, count, decimal
-from surreal_like.tune.setting_text import setting_text, short_names
+from session.show.text import bar, columns, count, decimal, duration, size
+from surreal_like.experiment.machine import find_available_bytes
+from surreal_like.tuning.space import setting_text, settings_text, short_names
+from surreal_like.tuning.state import OVER, TrialState
+
+if TYPE_CHECKING:
+    from session.launchers.handle import RunHandle
+    from surreal_like.tuning.tune_file import TuneFile
 
 Row = Mapping[str, Any]
 
@@ -30,10 +40,10 @@ def trial_table(
     """Lays out trials as lines; the best ones by score if not all fit.
 
     Args:
-        rows: of each trial ``name``, ``doing`` and the fields of its entry in ``tuning.json``.
+        rows: ``name``, ``doing`` and the entry in ``tuning.json`` of each trial.
         width: characters of the terminal; 0: no limit.
         height: maximum number of lines; 0: no limit.
-        budget: of a trial, in the unit of its time; None: no bar.
+        budget: budget of a trial, in the unit of its time; None: no bar.
         mode: ``max`` or ``min`` of the score is best.
     """
     shown = list(rows)
@@ -81,7 +91,7 @@ def _columns(rows: Sequence[Row], width: int, budget: float | None) -> dict[str,
         long = _SHORT_BAR if narrow else _LONG_BAR
         found["of budget"] = [bar(row["time"] / budget, long) for row in rows]
     if any(row["generation"] for row in rows):
-        found["loaded"] = [_loaded(row, narrow=narrow) for row in rows]
+        found["loaded"] = [_load_text(row, narrow=narrow) for row in rows]
     keys = sorted({key for row in rows for key in row["settings"]})
     for key, name in list(short_names(keys).items())[:_SETTINGS]:
         cells = [_cut(setting_text(row["settings"].get(key)), _MOST_CELL) for row in rows]
@@ -97,7 +107,7 @@ def _columns(rows: Sequence[Row], width: int, budget: float | None) -> dict[str,
     }
 
 
-def _loaded(row: Row, *, narrow: bool) -> str:
+def _load_text(row: Row, *, narrow: bool) -> str:
     if not row["generation"]:
         return "-"
     parent = row["parent"].removeprefix("trial-") if narrow else row["parent"]
@@ -110,3 +120,107 @@ def _width(found: Mapping[str, Sequence[str]]) -> int:
 
 def _cut(text: str, room: int) -> str:
     return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
+def summary(path: Path, result: Mapping[str, Any], file: TuneFile, width: int = 0) -> list[str]:
+    """Returns the last lines of a tuning.
+
+    Args:
+        path: folder of the tuning.
+        result: content of ``result.json``.
+        file: file of the tuning.
+        width: characters of the terminal; 0: no limit.
+    """
+    trials: Mapping[str, Mapping[str, Any]] = result["trials"]
+    rows = [{"name": name, "doing": each["reason"], **each} for name, each in trials.items()]
+    lines = ["", *trial_table(rows, width=width, budget=file.budget, mode=file.tune.mode), ""]
+    lines.append(f"{result['status']} after {duration(result['seconds'])}: {result['reason']}")
+    lines += [
+        f"{name} was given up: {each['reason']}"
+        for name, each in trials.items()
+        if each["state"] == TrialState.error
+    ]
+    steps = sum(each["env_steps"] or 0 for each in trials.values())
+    cost = [f"{count(steps)} env steps", f"{count(result['cpu_seconds'])} processor seconds"]
+    if result["exploits"] or result["skipped"]:
+        cost.append(exploits_text(result["exploits"], result["skipped"]))
+    lines.append(", ".join(cost))
+    lines += _resume_lines(path, [each["state"] for each in trials.values()])
+    best = result["best"]
+    if best is not None:
+        name, settings = best["trial"], best["settings"]
+        shown = f"@{settings_text(settings)}" if settings else ""
+        lines.append(f"best: {name}{shown}, score {decimal(best['score'])}")
+        commands = [
+            ["train", *file.train_words(settings, path)],
+            ["evaluate", str(path)],
+            ["plot", str(path)],
+        ]
+        if result["exploits"]:
+            commands.append(["plot", str(path), "--lineage"])
+            commands.append(["tune", "--replay", str(path / best["path"])])
+        lines += [shlex.join(["surreal-like", *words]) for words in commands]
+    return lines
+
+
+def tuning_page(handle: RunHandle, *, as_json: bool) -> tuple[str, bool]:
+    """Returns the state of a tuning and of its trials, and whether it runs."""
+    # Not at the top: the end of a tuning does not need it.
+    from surreal_like.tuning.handle import TuningHandle
+
+    found = TuningHandle(handle.folder).summary()
+    if as_json:
+        return json.dumps(found), handle.running
+    trials, best = found["trials"].values(), found["best"]
+    lines = [f"tuning {found['tuning']}: {found['state']}, {states_text(found['states'])}"]
+    if best is not None:
+        lines.append(f"best: {best['trial']}, score {decimal(best['score'])}")
+    if not handle.running:
+        lines += _resume_lines(handle.folder.path, [each["state"] for each in trials])
+    rows = [{**each, "doing": each["reason"]} for each in trials]
+    return "\n".join([*lines, "", *trial_table(rows)]), handle.running
+
+
+def head_lines(rows: Sequence[Row], slots: int, skipped: int, mode: str) -> list[str]:
+    """Returns the lines above a live table: trials by state, slots, exploits, best, memory.
+
+    Args:
+        rows: As of :func:`trial_table`.
+        slots: Number of slots.
+        skipped: Number of exploits that were left out.
+        mode: ``max`` or ``min`` of the score is best.
+    """
+    states = Counter(str(each["state"]) for each in rows)
+    exploits = sum(each["generation"] for each in rows)
+    more = [f"slots {states['running']} of {slots}"]
+    if exploits or skipped:
+        more.append(exploits_text(exploits, skipped))
+    scored = [each for each in rows if each["score"] is not None and each["state"] != "error"]
+    for best in best_first(scored, mode)[:1]:
+        more.append(f"best {decimal(best['score'])} {best['name']}")
+    more.append(f"{size(find_available_bytes())} memory free")
+    known = {str(each): states[str(each)] for each in TrialState if states[str(each)]}
+    over = sum(states[str(each)] for each in OVER)
+    return [f"{over} of {len(rows)} trials over: {states_text(known)}", " · ".join(more)]
+
+
+def exploits_text(exploits: int, skipped: int) -> str:
+    """Returns numbers of exploits, as ``1 exploit, 2 skipped``."""
+    return f"{exploits} exploit{'' if exploits == 1 else 's'}, {skipped} skipped"
+
+
+def _resume_lines(path: Path, states: Sequence[str]) -> list[str]:
+    """Returns the line that resumes a tuning that does not run; none if all trials are complete."""
+    folder = f"--folder {shlex.quote(str(path))}"
+    if TrialState.error in states:
+        return [
+            "go on, also with trials given up: surreal-like tune --resume --retry-errors " + folder
+        ]
+    if all(state in OVER for state in states):
+        return []
+    return [f"go on with: surreal-like tune --resume {folder}"]
+
+
+def states_text(states: Mapping[str, int]) -> str:
+    """Returns numbers of trials by state, as ``3 terminated, 1 running``."""
+    return ", ".join(f"{num} {state}" for state, num in states.items())

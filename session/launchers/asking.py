@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from session.client import open_client
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.commands import ANSWERS
+from session.launchers.status import ComponentStatus
+from session.process.heartbeat import State
 from session.wire import AddressBook
 
 _STATUS_SECONDS = 1.0
@@ -34,10 +36,10 @@ def ask(
     """Sends one request and returns the fields of the reply.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         endpoint: such as ``learner.control``.
-        kind: of the request.
-        fields: of the request.
+        kind: kind of the request.
+        fields: fields of the request.
         timeout_seconds: deadline of the reply.
         addresses: replace those of the folder.
 
@@ -63,3 +65,34 @@ def reported_status(folder: RunFolder) -> dict[str, dict[str, Any]]:
     except SurrealError:
         return {}
     return {row["name"]: row for row in answer["components"]}
+
+
+_STATES = {State.done: State.gone, State.failed: State.dead, State.silent: State.dead}
+
+
+def joined_rows(folder: RunFolder, known: Container[str]) -> list[ComponentStatus]:
+    """Returns the components that send heartbeats to Tensorplex and are not supervised here.
+
+    Args:
+        folder: folder of a run that goes on.
+        known: names of those that are supervised here.
+
+    Empty if no machine was ever invited, or Tensorplex does not reply.
+    """
+    if not (folder.keys / "tokens").is_dir():
+        return []
+    return [_row(row) for name, row in reported_status(folder).items() if name not in known]
+
+
+def _row(row: dict[str, Any]) -> ComponentStatus:
+    state = State(row["state"])
+    return ComponentStatus(
+        name=str(row["name"]),
+        state=_STATES.get(state, state),
+        # The pid of a process of another machine has no meaning here.
+        pid=0,
+        age_seconds=float(row["age_seconds"]),
+        restarts=0,
+        exit_code=None,
+        doing="on another machine",
+    )

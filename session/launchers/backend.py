@@ -27,7 +27,7 @@ class OutOfMemory:
     Child processes are in the same cgroup.
 
     Args:
-        read: returns the text of a file, empty if it cannot be read.
+        read: function that returns the text of a file, empty if it cannot be read.
     """
 
     def __init__(self, read: Read | None = None) -> None:
@@ -49,7 +49,7 @@ def oom_kills(read: Read) -> int | None:
     the cgroup may lie outside of what is mounted there; its own files are then at the mount.
 
     Args:
-        read: returns the text of a file, empty if it cannot be read.
+        read: function that returns the text of a file, empty if it cannot be read.
     """
     for line in read(_MEMBERSHIP).splitlines():
         number, _, rest = line.partition(":")
@@ -88,7 +88,7 @@ class Exit:
     """The end of one process.
 
     Args:
-        name: of its component.
+        name: name of its component.
         exit_code: below 0 the signal that ended it.
         error: the cause, in one line.
         details: the last 16 KiB of its standard output and standard error.
@@ -141,7 +141,7 @@ class StderrTail:
 
     Args:
         folder: the run folder.
-        name: of the component.
+        name: name of the component.
         memory: counts kills by the out-of-memory killer.
     """
 

@@ -30,8 +30,8 @@ class ControlSockets:
 
     Args:
         config: the resolved experiment.
-        wire: of the supervisor, closed with this; a missing learner or Loggerplex is not used.
-        clock: of the supervisor.
+        wire: wire of the supervisor, closed with this; a missing learner or Loggerplex is not used.
+        clock: clock of the supervisor.
 
     Raises:
         UsageError: ``supervisor.control`` cannot be bound.

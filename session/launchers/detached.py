@@ -34,7 +34,7 @@ def run_supervisor(module: str, preload: Preload, argv: Sequence[str] | None = N
     """Supervises the run in a folder, as this process, to its end; returns the exit code.
 
     Args:
-        module: of this process's command line.
+        module: module on the command line of this process.
         preload: modules that the fork servers of a local run import.
         argv: command line, by default this process's own.
     """
@@ -77,8 +77,8 @@ def supervise(
     The first SIGINT, SIGTERM or SIGHUP ends the run cleanly, the second ends it at once.
 
     Args:
-        launcher: of the run.
-        report: called with each event.
+        launcher: launcher of the run.
+        report: function that is called with each event.
 
     Raises:
         UsageError: the folder is in use, or an address.

@@ -44,10 +44,10 @@ class ForkServer:
 
     Args:
         lines: connection to it.
-        group: its process group.
+        group: process group.
 
     Attributes:
-        pid: its process id, 0 until it is ready.
+        pid: process id, 0 until it is ready.
         error: import error, after which it never gets ready; empty otherwise.
     """
 
@@ -166,11 +166,11 @@ class ForkServers:
         """Requests a process that runs ``module.main(argv)``; its server reports its process id.
 
         Args:
-            name: of the process in reports.
-            module: its entry module.
+            name: name of the process in reports.
+            module: entry module.
             argv: arguments of its ``main``.
             stderr: file to which standard output and standard error are appended.
-            heavy: from the server that has imported torch.
+            heavy: True for the server that has imported torch.
         """
         child = {"name": name, "module": module, "argv": list(argv), "stderr": stderr}
         self.server(heavy).lines.send({"spawn": child})

@@ -132,12 +132,12 @@ class _Server:
         run_child(child["module"], child["argv"], child["stderr"])
 
     def _guard(self, pid: int) -> None:
-        list(self._ended(0.0))
+        list(self._pop_ended(0.0))
         if pid not in self._guarded:
             with suppress(ProcessLookupError):
                 self._guarded[pid] = os.pidfd_open(pid)
 
-    def _ended(self, timeout_seconds: float) -> Iterator[int]:
+    def _pop_ended(self, timeout_seconds: float) -> Iterator[int]:
         """Forgets the guarded processes that have ended, and yields their process ids."""
         poller = select.poll()
         for descriptor in self._guarded.values():
@@ -151,7 +151,7 @@ class _Server:
     def _outlive(self) -> None:
         deadline = time.monotonic() + _GUARD_SECONDS
         while self._guarded and (left := deadline - time.monotonic()) > 0:
-            for pid in self._ended(left):
+            for pid in self._pop_ended(left):
                 # Also what it has started.
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)

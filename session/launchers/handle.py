@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -11,11 +12,9 @@ from session.addons import load
 from session.config import Config
 from session.errors import DeadlineError, RefusedError, UsageError, WireError
 from session.folder import RunFolder
-from session.launchers.asking import ask, reachable
-from session.launchers.joined import joined_rows
+from session.launchers.asking import ask, joined_rows, reachable
 from session.launchers.launcher import (
     SUPERVISOR_CONTROL,
-    Cluster,
     ComponentStatus,
     Outcome,
     last_lines,
@@ -94,7 +93,7 @@ class RunHandle:
         """Yields all log lines of a component; without a name those of all components, by time.
 
         Args:
-            name: of the component.
+            name: name of the component.
             follow: continue with new lines until the run is over.
 
         Raises:
@@ -199,6 +198,27 @@ class RunHandle:
         self.close()
 
 
+class Cluster(RunHandle):
+    """A run that is launched detached from this process, and then controlled.
+
+    Made from the resolved config, the topology and the run folder, which exists and is empty, or
+    holds the run that is resumed.
+    """
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Writes ``config.yaml``, starts all processes, and returns once the run answers.
+
+        Raises:
+            UsageError: a program or a free name is missing, or the folder is in use.
+            RunError: the run ended right after its start; the message gives the cause.
+        """
+
+    @abstractmethod
+    def dry_run(self) -> str:
+        """Returns all that :meth:`launch` would start, as text to paste; changes nothing."""
+
+
 def open_run(folder: str | Path | RunFolder) -> RunHandle:
     """Opens the run in a folder for commands from any shell; use it in a ``with`` statement.
 
@@ -230,7 +250,7 @@ def make_cluster(on: str, config: Config, topology: Topology, folder: RunFolder)
     Args:
         on: ``local``, ``tmux`` or ``kubernetes``.
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder.
     """
     cluster: Cluster = load(launcher_of(on).cluster)(config, topology, folder)

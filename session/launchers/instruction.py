@@ -26,7 +26,7 @@ class Stop:
     """Ask the learner to end the run, repeatedly until it replies or ends.
 
     Args:
-        reason: for ``result.json``.
+        reason: reason in ``result.json``.
         interrupted: True if a user ended the run.
     """
 
@@ -60,9 +60,9 @@ class Failure:
     """Cause of a failed run: the first error of the component that could not be kept alive.
 
     Args:
-        component: its name.
+        component: name of the component.
         error: the error in one line.
-        details: its output on standard error.
+        details: output on standard error.
     """
 
     component: str

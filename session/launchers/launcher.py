@@ -7,12 +7,12 @@ import os
 import shlex
 import socket
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from session.config import Config
 from session.errors import UsageError
@@ -74,74 +74,11 @@ class Control(Protocol):
         ...
 
 
-class RunControl(Control, Protocol):
-    """Controls a run that goes on without this process; use it in a ``with`` statement."""
-
-    @property
-    def folder(self) -> RunFolder:
-        """The run folder on this machine; it holds at least ``config.yaml``."""
-        ...
-
-    @property
-    def running(self) -> bool:
-        """True while any process of the run lives."""
-        ...
-
-    def progress(self) -> Mapping[str, Any]:
-        """Returns the newest line of ``progress.jsonl``, empty while there is none."""
-        ...
-
-    def log_lines(self, name: str = "", *, follow: bool = False) -> Iterator[str]:
-        """Yields all log lines of a component; without a name those of all components, by time.
-
-        Args:
-            name: of the component.
-            follow: continue with new lines until the run is over.
-
-        Raises:
-            UsageError: it has logged nothing, or there is no such component.
-        """
-        ...
-
-    def close(self) -> None:
-        """Releases its resources; the run goes on."""
-        ...
-
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        ...
-
-    def __exit__(self, *error: object) -> None:
-        """Closes it; the run goes on."""
-        ...
-
-
-class Cluster(RunControl, Protocol):
-    """Runs a topology detached from this process.
-
-    Made from the resolved config, the topology and the run folder, which exists and is empty, or
-    holds the run that is resumed.
-    """
-
-    def launch(self) -> None:
-        """Writes ``config.yaml``, starts all processes, and returns once the run answers.
-
-        Raises:
-            UsageError: a program or a free name is missing, or the folder is in use.
-            RunError: the run ended right after its start; the message gives the cause.
-        """
-        ...
-
-    def dry_run(self) -> str:
-        """Returns all that :meth:`launch` would start, as text to paste; changes nothing."""
-        ...
-
-
 def make_addresses(topology: Topology, config: Config, folder: RunFolder) -> AddressBook:
     """Assigns an address to each endpoint of a run, including its supervisor's.
 
     Args:
-        topology: its endpoints get addresses; those outside keep that of ``addresses.json``.
+        topology: endpoints get addresses; those outside keep that of ``addresses.json``.
         config: the resolved experiment; ``session_config.launcher`` sets transport and host.
         folder: the run folder; it gives the folder of ipc sockets.
 

@@ -13,7 +13,7 @@ from session.config import Config
 from session.folder import RunFolder
 from session.launchers.backend import Backend
 from session.launchers.fork_client import ForkServers, Preload
-from session.launchers.handle import RunHandle
+from session.launchers.handle import Cluster
 from session.launchers.processes import Processes
 from session.launchers.starting import (
     SUPERVISOR_MODULE,
@@ -33,7 +33,7 @@ class LocalLauncher(Supervisor):
 
     Args:
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder, made already; it is locked while the run goes on.
         preload: modules that the fork servers import.
         servers: running fork servers to use instead; this launcher closes them.
@@ -72,12 +72,12 @@ class LocalLauncher(Supervisor):
             self._servers.close()
 
 
-class LocalCluster(RunHandle):
+class LocalCluster(Cluster):
     """Launches a run as processes detached from this one, without a terminal; then controls it.
 
     Args:
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder, made already.
         supervisor_module: entry module of the supervisor.
     """

@@ -21,8 +21,8 @@ class _Process:
     """One process.
 
     Args:
-        component: its description.
-        output: its standard output and standard error, and the file that holds them.
+        component: description of the component.
+        output: standard output and standard error, and the file that holds them.
         pid: 0 until it is forked.
         descriptor: pidfd, readable once it has ended; -1 without one.
         pending: signals to send once it is forked.
@@ -40,7 +40,7 @@ class Processes:
 
     Args:
         folder: the run folder.
-        servers: fork the components; this backend closes them.
+        servers: fork servers of the components; this backend closes them.
     """
 
     def __init__(self, folder: RunFolder, servers: ForkServers) -> None:

@@ -46,7 +46,7 @@ class SerialLauncher(Supervisor):
 
     Args:
         config: the resolved experiment.
-        topology: its components, in the order of their turns.
+        topology: components, in the order of their turns.
         folder: the run folder, made already; it is locked while the run goes on.
         prepare: called once, after the modules of the components have been imported and before
             anything is built, for example to set the number of threads for computation.
@@ -137,11 +137,11 @@ class Frames:
 
     Args:
         config: the resolved experiment.
-        topology: its components.
-        addresses: of their endpoints, within this process.
+        topology: components of the run and their wiring.
+        addresses: addresses of their endpoints, within this process.
         folder: the run folder.
         clock: counts the rounds.
-        supervise: called in place of the supervisor's poll while a component waits for a reply.
+        supervise: function called instead of the supervisor's poll while a component waits.
     """
 
     def __init__(

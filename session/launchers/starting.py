@@ -31,7 +31,7 @@ def write_launch(
     Args:
         folder: the run folder.
         config: the resolved experiment; the note is also added to it.
-        topology: its components.
+        topology: components of the run and their wiring.
         launcher: ``local`` or ``tmux``.
         facts: further entries of the note.
     """
@@ -47,7 +47,7 @@ def await_supervisor(folder: RunFolder, died: Callable[[], bool]) -> None:
 
     Args:
         folder: the run folder, as an absolute path.
-        died: returns True once its process has ended.
+        died: function that returns True once the supervisor's process has ended.
 
     Raises:
         UsageError, RunError: it ended at once; with its own message.

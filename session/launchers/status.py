@@ -21,11 +21,11 @@ class ComponentStatus:
         name: component name.
         state: ``waiting`` for its start, ``starting``, ``running``, ``draining``, ``gone``, or,
             in a run without a supervisor, ``dead``.
-        pid: its process id, 0 without a process.
+        pid: process id, 0 without a process.
         age_seconds: since its last heartbeat, None without one.
         restarts: number of restarts.
-        exit_code: of its last process, None while that lives.
-        doing: its activity by its last heartbeat, or the error with which it failed.
+        exit_code: exit code of its last process, None while that lives.
+        doing: activity by its last heartbeat, or the error with which it failed.
         died: the unexpected end of its previous process, empty if there was none.
         died_seconds: seconds since then, None if unknown.
     """
@@ -55,8 +55,8 @@ def status_row(
 
     Args:
         name: component name.
-        beat: its last heartbeat.
-        state, pid, restarts, exit_code: as known to the caller.
+        beat: last heartbeat.
+        state, pid, restarts, exit_code: facts that the caller knows.
         loss: error of its latest death before this start, and seconds since then.
     """
     died, died_seconds = loss or ("", None)

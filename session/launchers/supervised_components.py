@@ -15,6 +15,7 @@ from session.process.heartbeat import ALIVE, Beat, State
 
 # Components enforce their own deadlines; the supervisor waits a little longer.
 _MARGIN_SECONDS = 2.0
+_ABSENCE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,9 @@ class Deadlines:
     """Deadlines of a process.
 
     Args:
-        starting_seconds: from its start until its service runs.
+        starting_seconds: time from its start until its service runs.
         silent_seconds: between two heartbeats of a running component.
-        grace_seconds: from a request to end until the process has ended.
+        grace_seconds: time from a request to end until the process has ended.
     """
 
     starting_seconds: float
@@ -48,10 +49,6 @@ class Deadlines:
         }[state]
 
 
-_BACK_OFF_SECONDS = 0.25
-_BACK_OFF_LIMIT_SECONDS = 5.0
-
-
 def restart_time(child: SupervisedComponent, loss: Loss, *, allowed: bool) -> float | None:
     """Records a death; returns the time of the next start, None if there must be none.
 
@@ -60,7 +57,7 @@ def restart_time(child: SupervisedComponent, loss: Loss, *, allowed: bool) -> fl
 
     Args:
         child: the component.
-        loss: its death.
+        loss: death.
         allowed: False: nothing is started again in this run.
     """
     limits = child.component.restart
@@ -70,14 +67,7 @@ def restart_time(child: SupervisedComponent, loss: Loss, *, allowed: bool) -> fl
     hopeless = wrong or child.exit_code == HOPELESS
     if hopeless or not allowed or len(recent) >= limits.max_restarts:
         return None
-    return loss.time + _back_off_seconds(len(child.losses))
-
-
-def _back_off_seconds(losses: int) -> float:
-    # The first restart is immediate: most deaths are single ones, and agents wait meanwhile.
-    if losses <= 1:
-        return 0.0
-    return min(_BACK_OFF_SECONDS * 2.0 ** (losses - 2), _BACK_OFF_LIMIT_SECONDS)
+    return loss.time + limits.pause_seconds(len(child.losses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +75,7 @@ class Loss:
     """One unexpected end of a process.
 
     Args:
-        time: in seconds, on the clock of the supervision.
+        time: time on the clock of the supervision [s].
         error: the cause, in one line.
         details: output of the process on its standard error.
     """
@@ -100,19 +90,19 @@ class SupervisedComponent:
     """One component and its process, over all its starts.
 
     Args:
-        component: its description.
+        component: description of the component.
         state: ``waiting`` for its start, ``starting``, ``running``, ``draining`` or ``gone``.
         wanted: False once it has been scaled away.
         comes_back: a new start was requested while its process still ends.
-        terminating: its process was asked to end.
-        ran: its service has been running, at this start or an earlier one.
+        terminating: True if its process was asked to end.
+        ran: True if its service has been running, at this start or an earlier one.
         starts: number of starts.
         due: time of the next start, for one that waits.
         started_at: start time of its latest process.
         kill_at: time of SIGKILL if it still lives.
         cause: reason for which the supervisor kills it.
-        exit_code: of its latest process; below 0 the signal that ended it, None while it lives.
-        losses: its deaths within the window of its restart rule.
+        exit_code: exit code of the latest process; below 0 a signal, None while it lives.
+        losses: deaths within the window of its restart rule.
     """
 
     component: Component
@@ -206,7 +196,7 @@ class SupervisedComponents:
 
     Args:
         topology: the components.
-        deadlines: of their processes.
+        deadlines: deadlines of the processes.
         restarts: False fails at the first death, whatever the restart rule of the component.
     """
 
@@ -214,6 +204,7 @@ class SupervisedComponents:
         self.children = {component.name: SupervisedComponent(component) for component in topology}
         self._topology = topology
         self._deadlines, self._restarts = deadlines, restarts
+        self._ticked_at = math.inf
 
     @property
     def learner(self) -> SupervisedComponent | None:
@@ -303,17 +294,19 @@ class SupervisedComponents:
                 child.cause = f"gave no sign of life for {silent:.0f} s while {child.state}"
                 child.kill_at = now
 
-    def kill_due(self, now: float) -> list[Instruction]:
+    def kill_due(self, now: float) -> list[Signal]:
         """Kills the processes whose deadline has passed."""
         due = [child for child in self.alive() if now >= child.kill_at]
         for child in due:
             child.kill_at = math.inf
         return [Signal(child.name, signal.SIGKILL) for child in due]
 
-    def extend_deadlines(self, seconds: float) -> None:
+    def tick(self, now: float) -> None:
         """Extends all deadlines by the time in which the supervisor itself was stopped."""
-        for child in self.children.values():
-            child.extend_deadline(seconds)
+        absent, self._ticked_at = now - self._ticked_at, now
+        # The heartbeats that were missed then are no fault of the components.
+        for child in self.children.values() if absent > _ABSENCE_SECONDS else ():
+            child.extend_deadline(absent)
 
     def want(self, name: str, now: float) -> list[Instruction]:
         """Adds the component of this name, a copy of the first of its kind, and starts it."""

@@ -32,7 +32,6 @@ from session.process.service import START_AGAIN
 
 _CLIENTS = ("agent", "gateway", "evaluator")
 TELEMETRY = ("tensorplex", "loggerplex", "tensorboard")
-_ABSENCE_SECONDS = 5.0
 _SCALE_LIMIT = 1000
 
 
@@ -52,7 +51,7 @@ class Supervision:
 
     Args:
         topology: the components.
-        deadlines: of their processes.
+        deadlines: deadlines of the processes.
         restarts: False fails at the first death, whatever the restart rule of the component.
     """
 
@@ -64,7 +63,6 @@ class Supervision:
         self._topology = topology
         self._deadlines = deadlines
         self._deadline = math.inf
-        self._ticked_at = math.inf
 
     @property
     def children(self) -> dict[str, SupervisedComponent]:
@@ -87,7 +85,7 @@ class Supervision:
 
         Args:
             starts: component -> number of its starts; includes those that have ended since, for
-                which :meth:`exited` is called next.
+                which :meth:`on_exit` is called next.
             now: the time.
         """
         return self._processes.adopt(starts, now, leave=_CLIENTS)
@@ -110,17 +108,17 @@ class Supervision:
         """Handles a heartbeat of a component."""
         self._processes.on_heartbeat(beat, now)
 
-    def exited(
+    def on_exit(
         self, name: str, exit_code: int, error: str, now: float, *, details: str = ""
     ) -> list[Instruction]:
         """Handles the end of a process.
 
         Args:
-            name: of its component.
-            exit_code: of the process; below 0 the signal that ended it.
+            name: name of its component.
+            exit_code: exit code of the process; below 0 the signal that ended it.
             error: the cause, in one line.
             now: the time.
-            details: its output on standard error.
+            details: output on standard error.
         """
         child = self.children[name]
         child.end(exit_code, now)
@@ -149,11 +147,7 @@ class Supervision:
 
     def tick(self, now: float) -> list[Instruction]:
         """Acts on what is due at this time."""
-        absent = now - self._ticked_at
-        self._ticked_at = now
-        if absent > _ABSENCE_SECONDS:
-            # This process itself was stopped: the missed heartbeats are no fault of components.
-            self._processes.extend_deadlines(absent)
+        self._processes.tick(now)
         # The later phases have deadlines of their own.
         if self.phase is Phase.running:
             self._processes.check_heartbeats(now)
@@ -190,7 +184,7 @@ class Supervision:
 
         Args:
             kind: prefix of their names, ``agent`` or ``eval``.
-            num: their new number.
+            num: new number of them.
             now: the time.
 
         Raises:

@@ -66,7 +66,7 @@ class Supervisor(ABC):
 
     Args:
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder, made already; it is locked while the run goes on.
         clock: source of time; None: the machine's.
         restarts: False ends the run at the first death of a component.
@@ -192,7 +192,7 @@ class Supervisor(ABC):
             # The next learner must not get the request that was made to this one.
             resources.sockets.forget()
         self._execute(
-            self._supervision.exited(end.name, end.exit_code, end.error, now, details=end.details)
+            self._supervision.on_exit(end.name, end.exit_code, end.error, now, details=end.details)
         )
         # Only one that was scaled down: the other windows of tmux stay, for their last lines.
         if child.state == State.gone and not child.wanted:

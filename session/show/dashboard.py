@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
-from session.launchers.handle import open_run
-from session.launchers.launcher import RunControl
+from session.launchers.handle import RunHandle, open_run
 from session.launchers.registry import DETACHED, LOCAL, launcher_of
 from session.process.heartbeat import KEPT
 from session.show.charts import CURVES, png, run_figure
@@ -50,7 +49,7 @@ class Dashboard:
         UsageError: the folder holds no run.
     """
 
-    def __init__(self, run: str | Path | RunFolder | RunControl) -> None:
+    def __init__(self, run: str | Path | RunFolder | RunHandle) -> None:
         self._run = open_run(run) if isinstance(run, str | Path | RunFolder) else run
         self.folder: RunFolder = self._run.folder
         self.view = RunView(self.folder, curves=CURVES)

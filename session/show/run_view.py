@@ -21,7 +21,7 @@ from session.tail import Tail
 from session.tensorplex.pages import PAGES, Pages
 
 if TYPE_CHECKING:
-    from session.launchers.launcher import RunControl
+    from session.launchers.handle import RunHandle
 
 _SILENT_SECONDS = 10.0
 # State of a run that was killed.
@@ -155,7 +155,7 @@ class RunView:
 
     def refresh(
         self,
-        run: RunControl | None = None,
+        run: RunHandle | None = None,
         *,
         components: Mapping[str, Mapping[str, Any]] | None = None,
         telemetry: bool = False,

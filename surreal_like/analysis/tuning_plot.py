@@ -23,13 +23,12 @@ from session.show.charts import (
 from session.show.progress import Curve, Progress
 from session.show.text import decimal
 from surreal_like.analysis.run_curves import RunCurves, check_metric
-from surreal_like.tune.dimension import LISTS
-from surreal_like.tune.lineage import Arrow, Part, check_number, lineage, read_exploits
-from surreal_like.tune.score import number_name, score_of
-from surreal_like.tune.setting_text import setting_text, settings_text, short_names
-from surreal_like.tune.state import Trial, best_of, restored_trials
-from surreal_like.tune.trial import TUNE_FILE, read_state
-from surreal_like.tune.tune_file import TuneFile, read_tune_file
+from surreal_like.tuning.exploit import Arrow, Part, check_number, lineage, read_exploits
+from surreal_like.tuning.result import number_name, score_of
+from surreal_like.tuning.space import LISTS, setting_text, settings_text, short_names
+from surreal_like.tuning.state import Trial, best_of, restore_trials
+from surreal_like.tuning.trial import TUNE_FILE, read_tuning
+from surreal_like.tuning.tune_file import TuneFile, read_tune_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +69,7 @@ class TuningData:
         """
         path = Path(path)
         file = read_tune_file(path / TUNE_FILE)
-        trials = restored_trials(read_state(path))
+        trials = restore_trials(read_tuning(path))
         best = best_of(trials, str(file.tune.mode))
         return cls(path, file, trials, best)
 

@@ -66,7 +66,7 @@ class TrialBeat:
 
     Args:
         tuning: folder of the tuning.
-        name: of the trial.
+        name: name of the trial.
     """
 
     def __init__(self, tuning: Path, name: str) -> None:
@@ -75,21 +75,21 @@ class TrialBeat:
         self._due = Every(seconds=_SECONDS, clock=time.monotonic)
         self._memory_due = Every(seconds=_MEMORY_SECONDS, clock=time.monotonic)
         self._memory_bytes = 0
+        self._starting = False
 
-    def beat(
-        self, doing: str = "", *, state: State = State.running, busy_seconds: float = 0.0
-    ) -> None:
+    def beat(self, doing: str = "", *, state: State = State.running) -> None:
         """Writes the heartbeat now."""
         now, pid = time.time(), os.getpid()
-        beat = Beat(self._name, self._incarnation, state, pid, now, busy_seconds, doing)
+        beat = Beat(self._name, self._incarnation, state, pid, now, doing=doing)
         if self._memory_due():
             self._memory_bytes = _memory_bytes()
         beat.status = {CPU_SECONDS: sum(os.times()[:4]), MEMORY_BYTES: self._memory_bytes}
         write_beat(self._alive, beat)
+        self._starting = state is State.starting
 
     def tick(self, doing: str = "") -> None:
-        """Writes the heartbeat if it is due."""
-        if self._due():
+        """Writes the heartbeat if it is due, and at once that a trial which was starting runs."""
+        if self._due() or self._starting:
             self.beat(doing)
 
 
@@ -122,8 +122,8 @@ class TrialReporter:
         tuning: folder of the tuning.
         trial: name of this trial.
         config: ``session_config.learner``.
-        times: of the weights, as :meth:`RunStats.times`.
-        beat: of the trial if this process is all of it, else None.
+        times: times of the weights, as :meth:`RunStats.times`.
+        beat: heartbeat of the trial if this process is all of it, else None.
     """
 
     def __init__(
@@ -184,8 +184,8 @@ class TrialReporter:
         """Reports, or asks for the next answer about the same report, and waits for the answer.
 
         Args:
-            line: of progress.
-            ends: called while it waits; True ends the wait.
+            line: line of progress.
+            ends: function called while it waits; True ends the wait.
 
         Returns:
             ``continue``, ``save``, ``load``, ``stop`` or ``leave``; the last also without an
@@ -194,7 +194,7 @@ class TrialReporter:
         Raises:
             RefusedError: the tuning does not know this trial.
         """
-        client = self._connected()
+        client = self._connect()
         socket = client.dealer(CONTROL, ANSWERS)
         fields = {
             "trial": self._trial,
@@ -219,7 +219,7 @@ class TrialReporter:
             raise RefusedError(f"{CONTROL}: {answer.fields['reason']}")
         return answer
 
-    def _connected(self) -> Client:
+    def _connect(self) -> Client:
         if self._client is None:
             # Its own context: that of a serial run has no thread for other processes.
             self._client = Client(AddressBook.load(self._tuning.addresses), self._trial)

@@ -14,7 +14,7 @@ from session.launchers.kubernetes.kustomize import (
     write_files,
 )
 from session.launchers.kubernetes.objects import objects_of
-from session.launchers.kubernetes.settings import Setting, make_setting, prepared
+from session.launchers.kubernetes.settings import Setting, make_setting, prepare
 from surreal_like.experiment.code import own_files
 from surreal_like.experiment.topology import make_topology
 
@@ -32,7 +32,7 @@ def kubernetes_setting(config: Config, name: str) -> Setting:
         ConfigError: names of objects cannot begin with the name.
         UsageError: the user's own file cannot be read, or is too large for a ConfigMap.
     """
-    config = prepared(config, name)
+    config = prepare(config, name)
     return make_setting(config, make_topology(config), read_code(config))
 
 
@@ -89,5 +89,5 @@ def write_overlay(setting: Setting, folder: Path) -> list[Path]:
 
 def _base_setting() -> Setting:
     """Returns the default experiment; no object depends on its algorithm and environment."""
-    config = prepared(BASE_CONFIG, "surreal-like")
+    config = prepare(BASE_CONFIG, "surreal-like")
     return Setting(config, make_topology(config), config.session_config.kubernetes.name)

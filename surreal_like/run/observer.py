@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from session.config import Config
 from session.folder import RunFolder
@@ -57,39 +57,50 @@ class Interrupts:
 # Reason of a run that Ctrl-C ended.
 INTERRUPTED = "interrupted"
 
-Watch = TypeVar("Watch")
-
 
 class RunObserver:
-    """Receives reports about a running run; override methods to show them."""
+    """Receives reports about a running run or tuning; override methods to show them.
+
+    One that raises is dropped with a warning, and the run goes on.
+    """
 
     def prepare(self, path: Path) -> None:
         """Called before the experiment is resolved, which takes seconds; with the run folder."""
 
     def begin(self, folder: RunFolder, config: Config) -> None:
-        """Called before the components are started."""
+        """Called before the components are started.
+
+        Args:
+            folder: Folder of the run or tuning.
+            config: The resolved experiment; of a tuning, its tune file, with the numbers of
+                its trials and slots in ``tune``.
+        """
 
     def on_message(self, text: str) -> None:
         """Receives a message of one line."""
 
     def on_event(self, event: Event) -> None:
-        """Receives an event of the launcher, such as a restart or a lost component."""
+        """Receives an event of the launcher, such as a restart or a lost component.
+
+        The events of a tuning are new states of its trials, ``exploit`` and ``skipped``.
+        """
 
     def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Receives the components; called often, so it must be fast.
 
         Args:
-            components: name -> ``restarts``, ``exit_code``, ``alive_seconds``.
+            components: Name -> ``restarts``, ``exit_code``, ``alive_seconds``; the trials of a
+                tuning have their entry of ``tuning.json``, and in ``doing`` what they wait for.
         """
 
     def end(self) -> None:
         """Called after the last report."""
 
 
-def guarded(watch: Watch, report: Callable[[Watch], object], otherwise: type[Watch]) -> Watch:
+def pass_report(watch: RunObserver, report: Callable[[RunObserver], object]) -> RunObserver:
     """Passes a report to an observer; returns the observer for later reports.
 
-    One that raises is replaced by an object of ``otherwise``, with a RuntimeWarning.
+    One that raises is replaced by one that shows nothing, with a RuntimeWarning.
     """
     try:
         report(watch)
@@ -99,7 +110,7 @@ def guarded(watch: Watch, report: Callable[[Watch], object], otherwise: type[Wat
             RuntimeWarning,
             stacklevel=2,
         )
-        return otherwise()
+        return RunObserver()
     return watch
 
 
@@ -113,4 +124,4 @@ def show(
             shown.on_event(event)
         shown.on_components(components)
 
-    return guarded(watch, report, RunObserver)
+    return pass_report(watch, report)

@@ -23,7 +23,8 @@ from surreal_like.run.request import Overrides, RunRequest
 from surreal_like.run.start import Launched, Starter, make_starter
 
 if TYPE_CHECKING:
-    from session.launchers.launcher import Outcome, RunControl
+    from session.launchers.handle import RunHandle
+    from session.launchers.launcher import Outcome
 
 _POLL_SECONDS = 0.05
 # After this time the start is complete, and the package list delays nothing.
@@ -147,7 +148,7 @@ def launch(  # noqa: PLR0913 - one call has all settings of a user
     checkpoint: str | int | None = None,
     start_from: str | Path | None = None,
     watch: RunObserver | None = None,
-) -> RunControl:
+) -> RunHandle:
     """Launches a run that continues after this process has ended; returns its controls.
 
     Args:
@@ -233,7 +234,7 @@ def start_here(
     return launched, folder
 
 
-def run_detached(request: RunRequest, watch: RunObserver | None = None) -> RunControl:
+def run_detached(request: RunRequest, watch: RunObserver | None = None) -> RunHandle:
     """Starts the run detached from this process; returns and raises as :func:`launch`."""
     # Not at the top: it imports ZeroMQ, which delays the start of a run in this process.
     from session.launchers.handle import check_launcher, make_cluster

@@ -16,8 +16,8 @@ from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.sections import SECTIONS
 from surreal_like.experiment.resolve import defaults
-from surreal_like.tune.dimension import LISTS, NUMBERS
-from surreal_like.tune.tune_defaults import TUNE_CONFIG
+from surreal_like.tuning.space import LISTS, NUMBERS
+from surreal_like.tuning.tune_defaults import TUNE_CONFIG
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("RLlib", "Ray Tune", "stable-baselines3", "Surreal", "ALF")

@@ -24,11 +24,10 @@ from surreal_like.experiment.topology import make_topology
 from surreal_like.replay.fifo_replay import FIFOReplay
 from surreal_like.replay.prioritized_replay import UniformReplay
 from surreal_like.replay.view.hindsight import GoalReward, HindsightView
-from surreal_like.tune.hparams import write_session
-from surreal_like.tune.result import result_of
-from surreal_like.tune.scheduler import Fifo
-from surreal_like.tune.state import Trial, TrialState, plain_trial
-from surreal_like.tune.tuning import Tuning
+from surreal_like.tuning.result import result_of, write_session
+from surreal_like.tuning.scheduler import Fifo
+from surreal_like.tuning.state import Trial, TrialState, plain_trial
+from surreal_like.tuning.tuning import Tuning
 from tests.surreal_like.algorithm.transitions import ACTION, make_transitions
 from tests.surreal_like.algorithm.unrolls import DISCRETE, make_batch
 from tests.surreal_like.algorithm.unrolls import configs as algorithm_configs

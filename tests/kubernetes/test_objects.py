@@ -24,7 +24,7 @@ from session.launchers.kubernetes.settings import (
     RUN_PATH,
     cores,
     make_setting,
-    prepared,
+    prepare,
     run_name,
     size,
 )
@@ -569,7 +569,7 @@ def test_a_label_that_the_run_sets_is_refused(place: str) -> None:
     for key in keys:
         override = f"session_config.kubernetes.{place}={{{key}: mine}}"
         with pytest.raises(ConfigError, match=f"{place} has '{key}', which the run itself sets"):
-            prepared(apply_overrides(config, [override]), "cartpole")
+            prepare(apply_overrides(config, [override]), "cartpole")
 
 
 WRONG_LABELS = [
@@ -587,7 +587,7 @@ def test_a_label_that_no_object_can_have_is_refused(place: str) -> None:
     for given, message in WRONG_LABELS:
         override = f"session_config.kubernetes.{place}={given}"
         with pytest.raises(ConfigError, match=f"{place} has .*{message}") as caught:
-            prepared(apply_overrides(config, [override]), "cartpole")
+            prepare(apply_overrides(config, [override]), "cartpole")
         assert "\n" not in str(caught.value)
 
 
@@ -729,7 +729,7 @@ def test_a_name_that_no_object_can_have_is_refused(name: str) -> None:
 def test_a_prepared_config_is_a_copy() -> None:
     config = setting_of().config
     before = config.to_dict()
-    prepared(config, "other")
+    prepare(config, "other")
     assert config.to_dict() == before
 
 

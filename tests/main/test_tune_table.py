@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shlex
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,15 @@ from typing import Any
 import pytest
 
 from main.cli import plan
-from main.cli.tune_live import LiveTune, head_lines
-from main.cli.tune_pages import summary
-from main.cli.tune_table import trial_table
+from main.cli.tune import LiveTuning
+from main.cli.tune_table import head_lines, summary, trial_table
 from session.errors import ConfigError, UsageError
+from session.folder import RunFolder
+from session.launchers.instruction import Event
 from surreal_like.experiment.resolve import read_experiment
-from surreal_like.tune.scheduler import Fifo
-from surreal_like.tune.setting_text import settings_text, short_names
-from surreal_like.tune.state import Trial, TrialState
-from surreal_like.tune.tune_file import EXPERIMENT_FILE, read_tune_file
-from surreal_like.tune.tuning import Tuning
+from surreal_like.tuning.space import settings_text, short_names
+from surreal_like.tuning.state import Trial, TrialState
+from surreal_like.tuning.tune_file import EXPERIMENT_FILE, read_tune_file
 
 RATE, ENTROPY = "learner_config.algo.learning_rate.start", "learner_config.algo.entropy.start"
 ROOT = Path(__file__).parents[2]
@@ -75,12 +75,9 @@ def test_short_names_are_unique() -> None:
 
 def test_the_head_counts_states_slots_and_exploits() -> None:
     trials = [trial(0, 5.0, generation=2), trial(1, 7.0, state=TrialState.terminated)]
-    tuning = Tuning(trials, Fifo(), slots=3)
-    tuning.skipped = 1
-    head = head_lines("small", Path("runs/small-1"), tuning, 75.0)
-    assert head[0].startswith("small · 01:15 · ")
-    assert head[1] == "1 of 2 trials over: 1 pending, 1 terminated"
-    assert head[2].startswith("slots 0 of 3 · 2 exploits, 1 skipped · best 7.0 trial-001 · ")
+    states, more = head_lines(rows(*trials), 3, 1, "max")
+    assert states == "1 of 2 trials over: 1 pending, 1 terminated"
+    assert more.startswith("slots 0 of 3 · 2 exploits, 1 skipped · best 7.0 trial-001 · ")
 
 
 class Terminal(io.StringIO):
@@ -93,18 +90,22 @@ def test_the_live_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "24")
     stream, file = Terminal(), read_tune_file(ROOT / "configs" / "cartpole_pbt.yaml")
-    live = LiveTune(stream, file, 0.0)
-    tuning = Tuning([trial(number, float(number)) for number in range(40)], Fifo(), slots=1)
-    live.begin(Path("runs/x"), tuning)
+    live = LiveTuning(stream, time.time(), file)
+    live.prepare(Path("runs/x"))
+    live.begin(RunFolder("runs/x"), file.to_config())
+    trials = rows(*(trial(number, float(number)) for number in range(40)))
+    live.on_components({each["name"]: each for each in trials})
     text = stream.getvalue()
     assert "trial-039" in text
     assert "24 more" in text
     assert "trial-023" not in text
-    live.exploited({"recipient": "trial-000", "skipped": "no checkpoint"})
-    live.failed(trial(2, reason="out of luck"))
+    live.on_event(Event("trial-000", "skipped", "no checkpoint"))
+    live.on_event(Event("trial-001", "running"))
+    live.on_event(Event("trial-002", "pending", "out of luck"))
     live.end()
-    assert "trial-000 does not load: no checkpoint" in stream.getvalue()
-    assert "trial-002 failed, it is tried again: out of luck" in stream.getvalue()
+    assert "trial-000: skipped: no checkpoint" in stream.getvalue()
+    assert "trial-001: running" not in stream.getvalue()
+    assert "trial-002: pending: out of luck" in stream.getvalue()
 
 
 def test_lines_at_the_end_can_be_pasted(tmp_path: Path) -> None:

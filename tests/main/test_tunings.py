@@ -17,7 +17,7 @@ from session.folder import RunFolder
 from session.process.heartbeat import Beat, State, write_beat
 from session.wire import AddressBook
 from surreal_like.coordinator.trial_reporter import CONTROL
-from surreal_like.tune import handle
+from surreal_like.tuning import handle
 from tests.main.conftest import Command
 
 FOLDER = Path("runs/mine")

@@ -158,7 +158,7 @@ def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
         def close(self) -> None:
             pass
 
-    module = "surreal_like.tune.start"
+    module = "surreal_like.tuning.start"
     monkeypatch.setattr(f"{module}.fork_servers", lambda *given: Servers())
     monkeypatch.setattr(f"{module}.try_forked", lambda servers, users, **own: try_all(users))
     # As if it were not installed.

@@ -15,7 +15,7 @@ import zmq
 import surreal_like
 from session.errors import AdmissionError
 from session.folder import RunFolder
-from session.launchers.launcher import RunControl
+from session.launchers.handle import RunHandle
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import DealerSocket
 from session.wire.security import Security
@@ -84,7 +84,7 @@ class Attacker:
 
 
 @pytest.fixture
-def run(run_folder: Path) -> Iterator[RunControl]:
+def run(run_folder: Path) -> Iterator[RunHandle]:
     stop = {"eval_return": 195, "seconds": 250}
     made = surreal_like.launch(
         CARTPOLE,
@@ -100,7 +100,7 @@ def run(run_folder: Path) -> Iterator[RunControl]:
 
 
 @pytest.fixture
-def attacker(run: RunControl, tmp_path: Path) -> Iterator[Attacker]:
+def attacker(run: RunHandle, tmp_path: Path) -> Iterator[Attacker]:
     made = Attacker(run.folder, tmp_path / "guest")
     yield made
     made.close()
@@ -122,7 +122,7 @@ def chunk() -> Message:
     return Message("chunk", fields, columns)
 
 
-def test_a_joined_machine_spoils_only_its_own_rows(run: RunControl, attacker: Attacker) -> None:
+def test_a_joined_machine_spoils_only_its_own_rows(run: RunHandle, attacker: Attacker) -> None:
     (name,) = attacker.admission.names
     until(lambda: read_lines(run.folder.progress))
     own = attacker.wire(name)

@@ -7,8 +7,8 @@ import pytest
 
 import docs.generate  # noqa: F401
 from surreal_like.run.request import RunRequest
-from surreal_like.tune.trial import new_request
-from surreal_like.tune.tune_file import check_experiment, read_tune_file
+from surreal_like.tuning.trial import new_request
+from surreal_like.tuning.tune_file import check_experiment, read_tune_file
 from tests.runs.command import ROOT, Train, clean
 
 ALL = sorted((ROOT / "configs").glob("*.yaml"))

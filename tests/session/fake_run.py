@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
 from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
+from session.launchers.handle import RunHandle
 from session.launchers.launcher import ComponentStatus, Outcome
 from session.process.heartbeat import State
 
 
-class FakeRun:
+class FakeRun(RunHandle):
     """Records its commands."""
 
     def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._running = True
         self.commands: list[Any] = []
         self.rows = {name: status(name) for name in ("learner", "agent-0", "agent-1")}
         self.line: Mapping[str, Any] = {}
-
-    @property
-    def folder(self) -> RunFolder:
-        return self._folder
 
     @property
     def running(self) -> bool:
@@ -58,17 +55,8 @@ class FakeRun:
             raise DeadlineError("it goes on")
         return Outcome("stopped", "")
 
-    def log_lines(self, name: str = "", *, follow: bool = False) -> Iterator[str]:
-        return iter(self.logs(name))
-
     def close(self) -> None:
         self.commands.append("closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def status(name: str, state: str = "running", pid: int = 0) -> ComponentStatus:

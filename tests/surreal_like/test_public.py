@@ -29,7 +29,7 @@ def test_every_public_name_loads_and_is_documented(name: str) -> None:
 def test_functions_are_not_hidden_by_modules() -> None:
     code = (
         "import importlib, surreal_like.analysis.evaluate, surreal_like.analysis.play\n"
-        "import surreal_like.analysis.plot, surreal_like.tune.space\n"
+        "import surreal_like.analysis.plot, surreal_like.tuning.space\n"
         "from surreal_like import *\n"
         "print(*(callable(each) for each in (evaluate, play, plot, train, launch, tune)))"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder, write_atomically
-from session.launchers.handle import RunHandle
+from session.launchers.handle import Cluster, RunHandle
 from session.launchers.kubernetes.kustomize import dump_objects
 from session.launchers.kubernetes.objects import objects_of
 from session.launchers.kubernetes.run import KINDS, KubernetesRun
@@ -20,7 +20,7 @@ from session.launchers.kubernetes.settings import (
     TLS_FILES,
     Setting,
     make_setting,
-    prepared,
+    prepare,
 )
 from session.process.component import Component, Topology, resources_of
 from session.wire.security import write_keys, write_private
@@ -30,12 +30,12 @@ _PODS_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
 
 
-class KubernetesCluster(KubernetesRun):
+class KubernetesCluster(KubernetesRun, Cluster):
     """Launches a run on a cluster, detached from this process; then controls it.
 
     Args:
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder on this machine; its ``code/`` is copied to the pods.
 
     Raises:
@@ -46,7 +46,7 @@ class KubernetesCluster(KubernetesRun):
     def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
         # Of this machine: it resumes, or serves, with its own files.
         self._gateway = config.session_config.gateway.copy()
-        config = prepared(config, folder.path.name)
+        config = prepare(config, folder.path.name)
         RunHandle.__init__(self, folder)
         self._setting = _setting(config, topology, folder)
         self._open(config)

@@ -25,7 +25,7 @@ class Kubectl:
     """Runs kubectl against the cluster and namespace of a run.
 
     Args:
-        config: of the run; ``session_config.kubernetes`` names context and namespace.
+        config: config of the run; ``session_config.kubernetes`` names context and namespace.
 
     Raises:
         UsageError: there is no kubectl.
@@ -43,8 +43,8 @@ class Kubectl:
         """Runs kubectl and returns its output.
 
         Args:
-            arguments: of kubectl.
-            given: its standard input.
+            arguments: arguments of kubectl.
+            given: standard input.
             timeout_seconds: deadline of the command.
 
         Raises:
@@ -132,10 +132,10 @@ def ask_here(folder: RunFolder, endpoint: str, kind: str, fields: dict[str, obje
     """Sends one request and returns the fields of the reply as JSON.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         endpoint: one that this pod binds.
-        kind: of the request.
-        fields: of the request.
+        kind: kind of the request.
+        fields: fields of the request.
 
     Raises:
         WireError: no reply arrived in time, or the component refused.

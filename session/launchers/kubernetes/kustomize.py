@@ -63,7 +63,7 @@ def base_files(setting: Setting) -> dict[str, str]:
     Args:
         setting: made of the default configs.
     """
-    objects = _without_config(_unprefixed(setting))
+    objects = _without_config(_omit_prefix(setting))
     files = {
         name: dump_objects([each for each in objects if each["kind"] in kinds])
         for name, kinds in _BASE_FILES.items()
@@ -82,8 +82,8 @@ def overlay_files(setting: Setting, base: Setting, *, base_path: str) -> dict[st
         base: the run from which the base was made.
         base_path: path of the base, relative to the overlay.
     """
-    there = {_key(each): each for each in _without_config(_unprefixed(base))}
-    wanted = _unprefixed(setting)
+    there = {_key(each): each for each in _without_config(_omit_prefix(base))}
+    wanted = _omit_prefix(setting)
     config = next(each for each in wanted if each["kind"] == "ConfigMap")
     objects = _without_config(wanted)
     more = [each for each in objects if _key(each) not in there]
@@ -126,7 +126,7 @@ def _kustomization(setting: Setting, base_path: str, files: Mapping[str, Any]) -
     }
 
 
-def _unprefixed(setting: Setting) -> list[Data]:
+def _omit_prefix(setting: Setting) -> list[Data]:
     """Returns the objects before kustomize adds prefix and namespace."""
     objects = objects_of(replace(setting, prefixed=False))
     for each in objects:

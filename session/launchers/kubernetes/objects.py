@@ -31,8 +31,8 @@ def make_objects(
     """Returns all objects of a run except its Secrets, in the order in which they are applied.
 
     Args:
-        config: from :func:`~session.launchers.kubernetes.prepared`.
-        topology: its components.
+        config: result of :func:`~session.launchers.kubernetes.prepare`.
+        topology: components of the run and their wiring.
         code: name -> text of each of the user's own files.
 
     Raises:
@@ -50,7 +50,7 @@ def objects_of(setting: Setting) -> list[Data]:
         *_clients_service(setting),
         *_claims(setting),
         *_single_pods(setting),
-        *_numbered_pods(setting),
+        *_make_stateful_sets(setting),
         _learner(setting),
         *_budgets(setting),
     ]
@@ -138,7 +138,7 @@ def _services(setting: Setting) -> Iterator[Data]:
         if component.kind == "replay":
             selector = {INSTANCE: setting.name, _POD_NAME: setting.host(component.name)}
         opened = {**short_ports(component), **setting.metrics(component)}
-        spec = {"selector": selector, "ports": _opened(opened)}
+        spec = {"selector": selector, "ports": _list_ports(opened)}
         yield _service(setting, component.name, stem(component), spec)
 
 
@@ -158,12 +158,12 @@ def _clients_service(setting: Setting) -> Iterator[Data]:
                 # A client that has lost its connection finds its session at the same gateway.
                 "sessionAffinity": "ClientIP",
                 "selector": setting.selector(stem(component)),
-                "ports": _opened(component.serves),
+                "ports": _list_ports(component.serves),
             },
         }
 
 
-def _opened(named: Mapping[str, int]) -> list[Data]:
+def _list_ports(named: Mapping[str, int]) -> list[Data]:
     return [{"name": name, "port": port, "targetPort": port} for name, port in named.items()]
 
 
@@ -216,7 +216,7 @@ def _single_pods(setting: Setting) -> Iterator[Data]:
         }
 
 
-def _numbered_pods(setting: Setting) -> Iterator[Data]:
+def _make_stateful_sets(setting: Setting) -> Iterator[Data]:
     for kind in ("replay", GATEWAY, *ELASTIC):
         components = setting.topology.of_kind(kind)
         if components:

@@ -31,7 +31,7 @@ def pod_additions(setting: Setting, component: Component) -> Data:
         setting: the run.
         component: the first one of the pod, whose kind is the pod's role.
     """
-    asked = _asked(setting, component.kind)
+    asked = _merge_fields(setting, component.kind)
     fields = {name: value for name, value in asked.items() if name not in _NOT_IN_SPEC}
     fields["tolerations"] = [
         *_own_tolerations(setting, component),
@@ -41,7 +41,7 @@ def pod_additions(setting: Setting, component: Component) -> Data:
     if component.kind in ELASTIC:
         fields["nodeSelector"] = {**settings.node_selector, **fields.get("nodeSelector", {})}
         if settings.prefer_spot:
-            fields["affinity"] = {**_preferred(settings.spot_labels), **fields.get("affinity", {})}
+            fields["affinity"] = {**_prefer(settings.spot_labels), **fields.get("affinity", {})}
     if "nodeSelector" in fields:
         fields["nodeSelector"] = texts(fields["nodeSelector"])
     every = fields.get("topologySpreadConstraints")
@@ -59,7 +59,7 @@ def pod_metadata(setting: Setting, component: Component) -> Data:
 
     Prometheus finds a port by annotations, where nothing in the cluster looks for Services.
     """
-    asked, added = _asked(setting, component.kind), setting.added()
+    asked, added = _merge_fields(setting, component.kind), setting.added()
     scraped = {
         f"prometheus.io/{name}": value
         for port in setting.metrics(component).values()
@@ -78,14 +78,14 @@ def extra_environment(setting: Setting, component: Component) -> dict[str, Data]
 
     A mapping such as ``{valueFrom: ...}`` is used unchanged, anything else is a value.
     """
-    found = _asked(setting, component.kind).get("env", {})
+    found = _merge_fields(setting, component.kind).get("env", {})
     return {
         name: {"name": name, **(value if isinstance(value, dict) else {"value": text(value)})}
         for name, value in found.items()
     }
 
 
-def _asked(setting: Setting, role: str) -> Data:
+def _merge_fields(setting: Setting, role: str) -> Data:
     """Returns the fields for all roles and for this one: mappings merged, lists joined."""
     pods = setting.session.kubernetes.pods.to_dict()
     asked = dict(pods.get(EVERY_ROLE, {}))
@@ -106,7 +106,7 @@ def _own_tolerations(setting: Setting, component: Component) -> list[Data]:
     return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints]
 
 
-def _preferred(labels: Iterable[str]) -> Data:
+def _prefer(labels: Iterable[str]) -> Data:
     rule = "preferredDuringSchedulingIgnoredDuringExecution"
     return {"nodeAffinity": {rule: [_preference(label) for label in labels]}}
 
@@ -234,7 +234,7 @@ def _probes(setting: Setting, name: str) -> Data:
 
     Args:
         setting: the run.
-        name: of the component, if several components share the pod.
+        name: name of the component, if several components share the pod.
     """
     heartbeat = setting.session.heartbeat
     command = ["surreal-like", "probe", RUN_PATH, *filter(None, [name])]
@@ -289,7 +289,7 @@ def _volumes(setting: Setting, first: Component, claim: str | None) -> list[Data
     scratch_bytes: int = setting.session.kubernetes.scratch_bytes
     # A snapshot of a replay shard is at most as large as its memory.
     saved_bytes = first.resources.memory_bytes if first.kind == "replay" else 0
-    run: Data = {"name": "run", "emptyDir": _bounded(scratch_bytes, saved_bytes)}
+    run: Data = {"name": "run", "emptyDir": _bound(scratch_bytes, saved_bytes)}
     if claim is not None:
         run = {"name": "run", "persistentVolumeClaim": {"claimName": setting.named(claim)}}
     # The files belong to root and our group, so the group must be able to read them.
@@ -303,7 +303,7 @@ def _volumes(setting: Setting, first: Component, claim: str | None) -> list[Data
         run,
         {"name": "config", "configMap": {"name": setting.named("config")}},
         *keys,
-        {"name": "tmp", "emptyDir": _bounded(scratch_bytes)},
+        {"name": "tmp", "emptyDir": _bound(scratch_bytes)},
     ]
 
 
@@ -311,6 +311,6 @@ def _has_tokens(setting: Setting, first: Component) -> bool:
     return first.kind == GATEWAY and bool(setting.session.gateway.tokens)
 
 
-def _bounded(scratch_bytes: int, saved_bytes: int = 0) -> Data:
+def _bound(scratch_bytes: int, saved_bytes: int = 0) -> Data:
     """Folder on the node's disk with a size limit; a pod that exceeds it is evicted."""
     return {"sizeLimit": size(scratch_bytes + saved_bytes)} if scratch_bytes else {}

@@ -90,7 +90,7 @@ class KubernetesRun(RunHandle):
         found = self._containers()
         if not found:
             return rows_of_files(self._folder)
-        reported = self._reported(found)
+        reported = self._read_status(found)
         rows = [row_of(found[name], reported.get(name, {})) for name in sorted(found, key=_place)]
         ended = any(row.name == "learner" and row.exit_code == 0 for row in rows)
         if ended and not self._folder.over:
@@ -127,7 +127,7 @@ class KubernetesRun(RunHandle):
         """Yields all log lines of a component; without a name those of all components, by time.
 
         Args:
-            name: of the component.
+            name: name of the component.
             follow: continue with new lines until the run is over.
 
         Raises:
@@ -274,7 +274,7 @@ class KubernetesRun(RunHandle):
         pods = self.kubectl.get("pods", f"--selector={INSTANCE}={self.name}")
         return containers_of(pods, self.name)
 
-    def _reported(self, found: Mapping[str, Container]) -> dict[str, dict[str, Any]]:
+    def _read_status(self, found: Mapping[str, Container]) -> dict[str, dict[str, Any]]:
         """Returns component -> its status in Tensorplex; empty if Tensorplex does not reply."""
         if "tensorplex" not in found or not found["tensorplex"].running:
             return {}

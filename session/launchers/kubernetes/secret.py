@@ -100,9 +100,9 @@ def make_secrets(
     """Returns the Secrets of a run; that of the tokens of clients once there was one.
 
     Args:
-        folder: of the keys; may have the certificate of gateways, and the folder of the tokens.
-        name: of the run.
-        namespace: of its objects; None: that of the ``kubectl apply`` command.
+        folder: folder of the keys, of the certificate of gateways, and of the tokens.
+        name: name of the run.
+        namespace: namespace of its objects; None: that of the ``kubectl apply`` command.
         added: the ``labels`` and ``annotations`` that the user adds to all objects.
 
     Raises:
@@ -122,13 +122,13 @@ def make_secrets(
             "kind": "Secret",
             "metadata": {"name": f"{name}-{secret}", **placed},
             "type": "Opaque",
-            "data": {each: _encoded(folder / file) for each, file in files.items()},
+            "data": {each: _encode(folder / file) for each, file in files.items()},
         }
         for secret, files in every.items()
     ]
 
 
-def _encoded(path: Path) -> str:
+def _encode(path: Path) -> str:
     try:
         return base64.b64encode(path.read_bytes()).decode()
     except OSError as error:

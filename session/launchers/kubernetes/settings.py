@@ -54,8 +54,8 @@ def launch_advice(config: Config, components: Iterable[str]) -> list[str]:
     """Returns advice for the launch, in lines.
 
     Args:
-        config: of the run.
-        components: their names.
+        config: config of the run.
+        components: names of the components.
     """
     idle = [name for name in components if name != "learner"]
     return [*warnings(config), end_note(config, idle)]
@@ -65,7 +65,7 @@ def end_note(config: Config, components: Iterable[str]) -> str:
     """Describes the end of the pods after the run, as advice at the launch.
 
     Args:
-        config: of the run.
+        config: config of the run.
         components: names of those that idle after the end.
     """
     ttl_seconds: int | None = config.session_config.kubernetes.ttl_seconds
@@ -86,7 +86,7 @@ def idle_note(config: Config, components: Iterable[str]) -> str:
     """Describes what a run that is over still reserves, with the remedy; empty if nothing.
 
     Args:
-        config: of the run.
+        config: config of the run.
         components: names of those that still have pods.
     """
     names = list(components)
@@ -138,8 +138,8 @@ class Setting:
 
     Args:
         config: the resolved experiment, prepared for a cluster.
-        topology: its components.
-        name: of the run.
+        topology: components of the run and their wiring.
+        name: name of the run.
         code: name -> text of each of the user's own files.
         prefixed: True if object names begin with it; False if kustomize adds it.
     """
@@ -244,14 +244,14 @@ def check_name(name: str) -> str:
     return name
 
 
-def prepared(config: Config, name: str) -> Config:
+def prepare(config: Config, name: str) -> Config:
     """Returns the config for a cluster, changed where it differs from a run on one machine.
 
     Every pod has its own run folder; components do not exit where a controller would restart them.
 
     Args:
         config: the resolved experiment.
-        name: of the experiment, used without ``session_config.kubernetes.name``.
+        name: name of the experiment, used without ``session_config.kubernetes.name``.
 
     Raises:
         ConfigError: the name, a label or ``session_config.kubernetes.pods`` is not valid for
@@ -301,8 +301,8 @@ def make_setting(config: Config, topology: Topology, code: Mapping[str, str]) ->
     """Checks and collects the input from which the objects are made.
 
     Args:
-        config: from :func:`prepared`.
-        topology: its components.
+        config: result of :func:`prepare`.
+        topology: components of the run and their wiring.
         code: name -> text of each of the user's own files.
 
     Raises:

@@ -22,11 +22,11 @@ class Container:
     """One container of one pod, which is one component.
 
     Args:
-        component: its name.
-        name: of the container.
+        component: name of the component.
+        name: name of the container.
         pod: name of the pod.
         ending: the pod is being ended.
-        status: as the cluster reports it, empty before the first report.
+        status: status that the cluster reports, empty before the first report.
         made: creation time of the pod, as a sortable text.
     """
 
@@ -75,8 +75,8 @@ def row_of(container: Container, reported: Data) -> ComponentStatus:
     """Builds the row of a component.
 
     Args:
-        container: its state in the cluster.
-        reported: its status in Tensorplex, empty without one.
+        container: state in the cluster.
+        reported: status in Tensorplex, empty without one.
     """
     state, doing, exit_code = _state(container)
     age_seconds = reported.get("age_seconds")

@@ -37,7 +37,7 @@ class ShellCommand:
     """Command line that starts one process, in a window or in any other shell.
 
     Args:
-        command: its command line.
+        command: command line.
         preamble_cmd: shell command to run first, for example to activate an environment.
     """
 
@@ -96,10 +96,10 @@ class _Window:
     Args:
         output: output of its process.
         pane: latest known state of its window.
-        pid: its living process, 0 without one.
+        pid: living process, 0 without one.
         descriptor: pidfd, readable once the process has ended; -1 without one.
         ended_at: time at which the kernel reported its end; 0 while it lives.
-        since: its start in milliseconds of the wall clock; a later incarnation is newer.
+        since: start in milliseconds of the wall clock; a later incarnation is newer.
     """
 
     output: StderrTail
@@ -157,7 +157,7 @@ class TmuxBackend:
 
     Args:
         folder: the run folder, as an absolute path.
-        session: of the run.
+        session: session of the run.
         preamble_cmd: shell command to run before each component.
         servers: components that bind endpoints.
     """

@@ -13,7 +13,7 @@ from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.backend import Backend
-from session.launchers.handle import RunHandle
+from session.launchers.handle import Cluster, RunHandle
 from session.launchers.instruction import Instruction
 from session.launchers.launcher import ComponentStatus
 from session.launchers.starting import (
@@ -36,7 +36,7 @@ class TmuxSupervisor(Supervisor):
 
     Args:
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder; the session of the run exists already.
     """
 
@@ -203,12 +203,12 @@ class TmuxRun(RunHandle):
             poll([], _LOOK_SECONDS)
 
 
-class TmuxCluster(TmuxRun):
+class TmuxCluster(TmuxRun, Cluster):
     """Launches a run in a session of tmux, detached from this process; then controls it.
 
     Args:
         config: the resolved experiment.
-        topology: its components.
+        topology: components of the run and their wiring.
         folder: the run folder, made already.
         preamble_cmd: shell command to run before each component, for example to activate an
             environment; empty: ``session_config.launcher.preamble_cmd``.

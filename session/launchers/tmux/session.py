@@ -49,10 +49,10 @@ class Pane:
     """The window of one component.
 
     Args:
-        pane_id: its identifier in tmux.
+        pane_id: identifier in tmux.
         component: name of its component.
-        pid: its process id, kept after the end.
-        dead: its process has ended.
+        pid: process id, kept after the end.
+        dead: True if its process has ended.
         exit_code: of that process, below 0 the signal that ended it; None while it lives, and for
             a moment after. Before tmux 3.3 it stays None after a signal.
         starts: number of processes that a launcher has started in it.
@@ -107,7 +107,7 @@ class TmuxSession:
     """The session of one run.
 
     Args:
-        name: of the session.
+        name: name of the session.
         path: socket of the server, default :func:`default_socket`.
     """
 

@@ -15,7 +15,7 @@ from session.errors import ConfigError
 from session.folder import RunFolder
 from surreal_like import evaluate, train
 from surreal_like.experiment.resolve import read_experiment, resolve
-from surreal_like.tune.tune_file import read_tune_file
+from surreal_like.tuning.tune_file import read_tune_file
 
 # One class or function of each kind, as a user writes them, all in one file.
 OWN = """

@@ -11,7 +11,7 @@ import pytest
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.fork_client import Preload
-from session.launchers.launcher import Cluster
+from session.launchers.handle import Cluster
 from session.launchers.local import LocalCluster, LocalLauncher
 from session.launchers.serial import SerialLauncher
 from session.launchers.tmux.run import TmuxCluster

@@ -69,7 +69,7 @@ class Run:
 
     def exits(self, name: str, exit_code: int, error: str = "boom") -> list[Instruction]:
         details = f"traceback of {error}"
-        self.did = self.supervision.exited(name, exit_code, error, self.now, details=details)
+        self.did = self.supervision.on_exit(name, exit_code, error, self.now, details=details)
         return self.did
 
     def stop(self, *, interrupted: bool = True) -> list[Instruction]:

@@ -15,9 +15,9 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like.analysis.plot import plot_tuning
 from surreal_like.analysis.tuning_plot import TuningData, draw_lineage, draw_scores
-from surreal_like.tune.lineage import Arrow, donors, lineage, read_exploits
-from surreal_like.tune.state import Trial, TrialState
-from surreal_like.tune.tune_file import read_tune_file
+from surreal_like.tuning.exploit import Arrow, donors, lineage, read_exploits
+from surreal_like.tuning.state import Trial, TrialState
+from surreal_like.tuning.tune_file import read_tune_file
 from tests.session.made_run import made_line
 
 RATE, MINIBATCHES = "learner_config.algo.learning_rate.start", "learner_config.algo.minibatches"

@@ -22,7 +22,7 @@ from surreal_like.join.agents import _experiment as joined_experiment
 from surreal_like.join.client import _write as write_admission
 from surreal_like.join.server import JoinServer, _NotAdmittedError
 from surreal_like.run.folder import experiment_name
-from surreal_like.tune.tune_file import read_tune_file
+from surreal_like.tuning.tune_file import read_tune_file
 from tests.session.made_run import made_config
 
 ALGORITHM = "from surreal_like.algorithm.dqn import DQN\n\nclass Odd(DQN):\n    pass\n"

@@ -1,0 +1,1 @@
+"""Runs many trials of one experiment."""

@@ -1,0 +1,471 @@
+"""A tuning as a state machine: events come in, instructions go out; no socket, clock or file."""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from session.launchers.instruction import Signal
+from session.launchers.supervised_components import (
+    Deadlines,
+    Loss,
+    SupervisedComponents,
+)
+from session.process.component import Component, Restart, Topology
+from session.process.heartbeat import Beat
+from session.process.service import START_AGAIN
+from surreal_like.tuning.scheduler import CONTINUE, PAUSE, STOP, Decision, Scheduler, valid_score
+from surreal_like.tuning.state import (
+    NEXT,
+    OVER,
+    Answer,
+    Changed,
+    Dialogue,
+    Exploit,
+    Instruction,
+    Report,
+    Skipped,
+    Trial,
+    TrialState,
+    best_of,
+    plain_trial,
+)
+
+SAVE, LOAD, LEAVE = "save", "load", "leave"
+
+# Each start of a trial costs seconds of a processor.
+_BACK_OFF_SECONDS, _BACK_OFF_LIMIT_SECONDS = 0.5, 60.0
+_NO_DEADLINES = Deadlines(math.inf, math.inf, math.inf)
+
+
+class Tuning:
+    """The trials of a tuning and the decisions about them; each is a supervised component.
+
+    Every method returns the instructions that follow; the state between two calls is consistent.
+
+    Attributes:
+        trials: all trials by number.
+        slots: maximum number of trials that work at the same time.
+        max_resident: maximum number of trials that have processes; it may be changed.
+        ending: reason for which it ends before all trials have; empty: it goes on.
+        planned: True if that reason is a budget or a goal of the tuning.
+        skipped: number of exploits that were left out.
+
+    Args:
+        trials: all trials by number.
+        scheduler: decisions about reports.
+        slots: maximum number of trials that work at the same time, at least 1.
+        deadlines: deadlines of the process of a trial; it has none by default.
+        max_resident: maximum number of trials that have processes, at least ``slots``; 0: any.
+        mode: ``max`` or ``min`` of the score is best.
+        max_failures: deaths of a trial after which it is still started again; -1: any number.
+        fail_fast: end at the first trial that is given up.
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        scheduler: Scheduler,
+        *,
+        slots: int,
+        deadlines: Deadlines = _NO_DEADLINES,
+        max_resident: int = 0,
+        mode: str = "max",
+        max_failures: int = 2,
+        fail_fast: bool = False,
+    ) -> None:
+        self.trials = list(trials)
+        self.ending, self.planned = "", False
+        self.slots, self.skipped = slots, 0
+        self._scheduler = scheduler
+        self._mode, self._sign = mode, 1.0 if mode == "max" else -1.0
+        self._fail_fast = fail_fast
+        self.max_resident = max_resident or len(self.trials)
+        most = sys.maxsize if max_failures < 0 else max_failures
+        rule = Restart(most, math.inf, _BACK_OFF_SECONDS, _BACK_OFF_LIMIT_SECONDS)
+        components = Topology(
+            Component(each.name, "trial", "main.trial", needs_torch=True, restart=rule)
+            for each in trials
+        )
+        self._processes = SupervisedComponents(components, deadlines, restarts=True)
+        # In the order of the trials.
+        self.children = list(self._processes.children.values())
+        for trial, child in zip(trials, self.children, strict=True):
+            child.losses = [Loss(0.0, trial.reason, "")] * trial.failures
+        self._pauses = 0
+        self._dialogues = [Dialogue() for _ in trials]
+        self._out: list[Instruction] = []
+        # Recipient -> its exploit, until the donor has saved and the files are copied.
+        self._exploits: dict[int, Exploit] = {}
+
+    @property
+    def over(self) -> bool:
+        """True once no process is left, and no trial is to be started."""
+        if any(self._processes.alive()):
+            return False
+        return bool(self.ending) or all(each.state in OVER for each in self.trials)
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the best newest score, the earlier one of two; None without a score."""
+        return best_of(self.trials, self._mode)
+
+    @property
+    def working(self) -> int:
+        """Number of trials that have a slot."""
+        return sum(each.state is TrialState.running for each in self.trials)
+
+    def doing(self, number: int) -> str:
+        """Returns what a trial waits for, or the reason of its end; empty while it learns."""
+        trial, talk = self.trials[number], self._dialogues[number]
+        if number in self._exploits:
+            return f"waits for {self.trials[self._exploits[number].donor].name}"
+        if trial.state is TrialState.paused and talk.held:
+            late = [
+                each.name
+                for each, other in zip(self.trials, self._dialogues, strict=True)
+                if not other.held and each.state not in OVER
+            ]
+            return f"waits for {late[0] if len(late) == 1 else f'{len(late)} trials'}"
+        if trial.state is TrialState.paused:
+            return "waits for a slot"
+        return trial.reason
+
+    def retry_at(self) -> float:
+        """Returns the earliest time at which a trial may be started again [s]."""
+        pending = [
+            child.due
+            for trial, child in zip(self.trials, self.children, strict=True)
+            if trial.state is TrialState.pending and not child.alive
+        ]
+        return min(pending, default=math.inf)
+
+    def choose(self, now: float) -> list[Instruction]:
+        """Lets trials work while there are slots: pending ones first, then paused ones.
+
+        Args:
+            now: monotonic time [s].
+        """
+        if not self.ending and self._resident > self.max_resident:
+            self._make_room()
+        while not self.ending and self.working < self.slots:
+            number = self._next(now)
+            if number is None:
+                break
+            child = self.children[number]
+            if not child.alive and self._resident >= self.max_resident:
+                self._make_room()
+                break
+            self._become(number, TrialState.running)
+            if child.alive:
+                self._answer(number)
+            else:
+                # What the scheduler has decided meanwhile is in its files.
+                self._dialogues[number] = Dialogue()
+                self._choose_slot(number)
+                self._out.append(self._processes.start(child, now))
+        return self._pop()
+
+    def on_heartbeat(self, beat: Beat, now: float) -> None:
+        """Handles a heartbeat of a trial."""
+        self._processes.on_heartbeat(beat, now)
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Kills the trials whose heartbeats have been missing for too long."""
+        self._processes.tick(now)
+        self._processes.check_heartbeats(now)
+        return [*self._processes.kill_due(now)]
+
+    @property
+    def _resident(self) -> int:
+        return sum(child.alive for child in self.children)
+
+    def _choose_slot(self, number: int) -> None:
+        """Gives a trial the slot that the fewest others have, for its whole life."""
+        taken = Counter(each.slot for each in self.trials if each.state not in OVER)
+        if self.trials[number].slot is None:
+            self.trials[number].slot = min(range(self.slots), key=lambda slot: taken[slot])
+
+    def _make_room(self) -> None:
+        """Asks the trial that was paused longest to leave, unless another one is leaving."""
+        alive = {
+            number: talk
+            for number, talk in enumerate(self._dialogues)
+            if self.children[number].alive
+        }
+        if not any(talk.asked for talk in alive.values()):
+            resting = {
+                talk.paused: number
+                for number, talk in alive.items()
+                if self.trials[number].state is TrialState.paused and number not in self._exploits
+            }
+            if resting:
+                number = resting[min(resting)]
+                self._dialogues[number].left = [LEAVE]
+                self._answer(number)
+
+    def on_report(
+        self, number: int, report: Report, time: float, score: float | None, now: float
+    ) -> list[Instruction]:
+        """Decides about a report; one of an earlier process, or an older one, is ignored.
+
+        Args:
+            number: number of the trial.
+            report: a step above 0 continues the dialogue about the same report.
+            time: time of the trial, in the unit of the tuning.
+            score: None if it has none.
+            now: monotonic time [s].
+        """
+        trial, talk = self.trials[number], self._dialogues[number]
+        alive, newer = self.children[number].alive, talk.report is None or report > talk.report
+        if alive and newer and talk.waiting:
+            # Its learner was started again while it waited; the answer goes to the new one.
+            talk.report = report
+            return []
+        if not alive or not newer or trial.state is not TrialState.running:
+            return []
+        talk.report, talk.waiting, talk.saving = report, True, False
+        if report[2] == 0:
+            self.note(number, time, score)
+        # A donor goes on only after its checkpoint is copied.
+        self._exploit()
+        if self.ending:
+            talk.left = [LEAVE]
+            self._answer(number)
+        elif report[2] == 0 and talk.left[:1] not in ([LOAD], [LEAVE]):
+            others_wait = any(each.state is TrialState.pending for each in self.trials)
+            others_wait |= any(each.state is TrialState.paused for each in self.trials)
+            decisions = self._scheduler.report(
+                number, time, score, now=now, others_wait=others_wait
+            )
+            talk.held = not decisions
+            if decisions:
+                self._decide(decisions)
+            else:
+                # A trial that is held saves; then its slot is free for another.
+                talk.left = [SAVE, PAUSE]
+                self._answer(number)
+        elif number not in self._exploits:
+            self._answer(number)
+        return self._pop()
+
+    def on_exploit(
+        self, exploit: Exploit, time: float | None, *, in_place: bool = True, skipped: str = ""
+    ) -> list[Instruction]:
+        """Records that the files of an exploit are written, or that they could not be.
+
+        Args:
+            exploit: the instruction.
+            time: time of the copied checkpoint, in the unit of the tuning; None: it was skipped.
+            in_place: the process of the trial can take over the settings; else it starts again.
+            skipped: reason for which it was.
+        """
+        number, talk = exploit.trial, self._dialogues[exploit.trial]
+        self._exploits.pop(number, None)
+        if time is None:
+            self._scheduler.on_load(number, None)
+            self._out.append(Skipped(number, skipped))
+        else:
+            talk.left.insert(0, LOAD if in_place else LEAVE)
+        if self.ending:
+            talk.left = [LEAVE]
+        if talk.waiting and self.trials[number].state is TrialState.running:
+            self._answer(number)
+        return self._pop()
+
+    def take_over(self, exploit: Exploit, time: float) -> None:
+        """Changes settings, time and generation of a recipient, before its answer."""
+        trial = self.trials[exploit.trial]
+        trial.settings, trial.time = dict(exploit.settings), time
+        self._scheduler.on_load(exploit.trial, exploit.settings)
+        trial.generation += 1
+        trial.parent = self.trials[exploit.donor].name
+
+    def note(self, number: int, time: float, score: float | None) -> None:
+        """Records time and score of a trial."""
+        trial = self.trials[number]
+        trial.time = time
+        if score is None or not valid_score(score):
+            return
+        trial.score, best = score, trial.best_score
+        if best is None or self._sign * score > self._sign * best:
+            trial.best_score = score
+
+    def on_end(self, number: int, reason: str, now: float) -> list[Instruction]:
+        """Records that the process of a trial has ended because its run is complete."""
+        self.children[number].end(0, now)
+        return self._bury(number, TrialState.terminated, reason)
+
+    def on_left(self, number: int, now: float) -> list[Instruction]:
+        """Records that the process of a trial has ended because it was asked to save and end."""
+        talk, trial = self._dialogues[number], self.trials[number]
+        self.children[number].end(START_AGAIN, now)
+        if trial.state is TrialState.paused and talk.asked and not self.ending:
+            # It made room for another one, and waits without processes.
+            self._dialogues[number] = Dialogue(held=talk.held, paused=talk.paused)
+            self._exploit()
+            return self._pop()
+        ends = TrialState.paused if self.ending else TrialState.pending
+        return self._bury(number, ends, "")
+
+    def on_death(
+        self, number: int, error: str, now: float, *, exit_code: int = 1
+    ) -> list[Instruction]:
+        """Records that the process of a trial has died; it is started again, or given up.
+
+        Args:
+            number: Number of the trial.
+            error: The cause in one line; that of a kill for missing heartbeats is known.
+            now: Monotonic time [s].
+            exit_code: Exit code of the process.
+        """
+        trial, child = self.trials[number], self.children[number]
+        child.end(exit_code, now)
+        if trial.state in OVER:
+            return self._bury(number, trial.state, "")
+        loss = Loss(now, child.cause or error, "")
+        again = self._processes.record_death(child, loss)
+        trial.failures, trial.reason = len(child.losses), trial.reason or loss.error
+        if again:
+            return self._bury(number, TrialState.pending, loss.error)
+        if self._fail_fast:
+            self.ending = self.ending or f"{trial.name} was given up: {trial.reason}"
+        return self._bury(number, TrialState.error, trial.reason)
+
+    def end(self, reason: str, *, planned: bool = False) -> list[Instruction]:
+        """Ends the tuning: every trial saves and ends; a repeated call asks no trial again.
+
+        Args:
+            reason: reason of the end; the first one counts.
+            planned: a budget or a goal of the tuning.
+        """
+        if not self.ending:
+            self.ending, self.planned = reason, planned
+        for number, talk in enumerate(self._dialogues):
+            if not self.children[number].alive or self.trials[number].state in OVER:
+                continue
+            if talk.waiting and number not in self._exploits:
+                talk.left = [LEAVE]
+                self._answer(number)
+            elif not talk.asked:
+                talk.asked = True
+                self._out.append(Signal(self.trials[number].name, signal.SIGINT))
+        return self._pop()
+
+    def state(self) -> dict[str, Any]:
+        """Returns plain data for ``tuning.json``."""
+        trials = list(map(plain_trial, self.trials))
+        return {
+            "trials": trials,
+            "skipped": self.skipped,
+            "scheduler": self._scheduler.state(),
+        }
+
+    def _next(self, now: float) -> int | None:
+        """Returns the trial to work next: pending by number, then paused by time and number."""
+        # A donor goes on only after its checkpoint is copied.
+        busy = {*self._exploits, *(each.donor for each in self._exploits.values())}
+        waiting = [
+            (
+                trial.state is TrialState.paused,
+                trial.time if trial.state is TrialState.paused else 0.0,
+                number,
+            )
+            for number, (trial, talk) in enumerate(zip(self.trials, self._dialogues, strict=True))
+            if number not in busy
+            and (
+                (trial.state is TrialState.paused and not talk.held and not talk.asked)
+                or (trial.state is TrialState.pending and self._may_start(number, now))
+            )
+        ]
+        return min(waiting)[2] if waiting else None
+
+    def _may_start(self, number: int, now: float) -> bool:
+        child = self.children[number]
+        return not child.alive and now >= child.due
+
+    def _decide(self, decisions: Mapping[int, Decision]) -> None:
+        for number, decision in decisions.items():
+            talk, trial = self._dialogues[number], self.trials[number]
+            # One that was held has saved, or is about to.
+            saves = (decision.save or decision.then == PAUSE) and not talk.held
+            talk.left = [SAVE] if saves and decision.load is None else []
+            talk.left.append(decision.then)
+            talk.held = False
+            if decision.then == STOP:
+                trial.reason = decision.reason
+            if decision.skipped:
+                self._out.append(Skipped(number, decision.skipped))
+            if decision.load is not None:
+                donor, settings = decision.load.donor, decision.load.settings
+                self._exploits[number] = Exploit(number, donor, settings)
+                if donor == number:
+                    # It saves, and goes on from that with other settings.
+                    talk.left.insert(0, SAVE)
+                    self._answer(number)
+            elif trial.state is TrialState.running and talk.waiting:
+                self._answer(number)
+        self._exploit()
+
+    def _exploit(self) -> None:
+        """Begins the exploits whose donor has saved, in the order in which they were decided.
+
+        So `pbt.jsonl` does not depend on which of two donors saves first.
+        """
+        for number, exploit in list(self._exploits.items()):
+            if self.trials[number].state in OVER:
+                del self._exploits[number]
+            elif self._dialogues[exploit.donor].saving:
+                break
+            elif exploit not in self._out:
+                self._out.append(exploit)
+
+    def _answer(self, number: int) -> None:
+        """Gives the next answer of the dialogue; a pause gives none."""
+        talk, trial = self._dialogues[number], self.trials[number]
+        kind = talk.left.pop(0) if talk.left else CONTINUE
+        if kind == PAUSE:
+            self._pauses += 1
+            talk.paused = self._pauses
+            self._become(number, TrialState.paused)
+            return
+        assert talk.report is not None  # an answer needs a report
+        self._out.append(Answer(number, talk.report, kind, trial.reason if kind == STOP else ""))
+        talk.waiting, talk.asked, talk.saving = False, kind == LEAVE, kind == SAVE
+        if kind == STOP:
+            self._become(number, TrialState.terminated, trial.reason)
+            self._decide(self._scheduler.on_end(number))
+
+    def _bury(self, number: int, state: TrialState, reason: str) -> list[Instruction]:
+        trial = self.trials[number]
+        self._dialogues[number] = Dialogue()
+        self._exploit()
+        if trial.state is state or trial.state in OVER:
+            return self._pop()
+        if state is TrialState.terminated:
+            trial.reason = reason
+        self._become(number, state, reason)
+        if state in OVER:
+            self._decide(self._scheduler.on_end(number))
+        return self._pop()
+
+    def _become(self, number: int, state: TrialState, reason: str = "") -> None:
+        """Changes the state of a trial.
+
+        Raises:
+            ValueError: there is no such transition.
+        """
+        trial = self.trials[number]
+        if state not in NEXT[trial.state]:
+            raise ValueError(f"{trial.name}: no transition from {trial.state} to {state}")
+        self._out.append(Changed(number, trial.state, state, reason))
+        trial.state = state
+
+    def _pop(self) -> list[Instruction]:
+        out, self._out = self._out, []
+        self.skipped += sum(isinstance(each, Skipped) for each in out)
+        return out
