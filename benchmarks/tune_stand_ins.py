@@ -19,9 +19,9 @@ from session.launchers.backend import Exit
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.sockets import poll
-from surreal_like.coordinator.trial_reporter import ANSWERS, CONTROL
 from surreal_like.run.observer import Interrupts, RunObserver
 from surreal_like.tuning import tuner as tuner_module
+from surreal_like.tuning.reporter import ANSWERS, CONTROL
 from surreal_like.tuning.state import Trial
 from surreal_like.tuning.trial import trial_name
 from surreal_like.tuning.tune_file import TuneFile

@@ -90,7 +90,10 @@ class AddOn:
             pages; ``ps_ends`` (session config) and ``ps_service`` (context) extend the parameter
             server; ``launched`` (folder) returns notes after a launch; ``agent`` (context, agent,
             learner class) prepares an agent that trains; ``pods`` (session config) changes
-            the settings of a run in a cluster; ``tokens`` (folder) returns tokens of clients.
+            the settings of a run in a cluster; ``tokens`` (folder) returns tokens of clients;
+            ``reporter`` (context, folder, times) returns what reports a run that is one of many,
+            or None; ``plan`` (words) prints a plan of its own and returns the exit code, or None;
+            ``open``, ``facts`` and ``page`` (folder) are for commands on folders of tunings.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)

@@ -53,12 +53,9 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
     ),
     "tmux": ("session/launchers/tmux",),
     "tuning": (
-        "surreal_like/tune",
+        "surreal_like/tuning",
         "main/trial.py",
-        *(
-            f"main/cli/{name}.py"
-            for name in ("tune", "tune_live", "tune_pages", "tune_plan", "tune_table")
-        ),
+        *(f"main/cli/{name}.py" for name in ("tune", "tune_table")),
         *(f"configs/cartpole_{name}.yaml" for name in ("asha", "pbt", "tpe")),
     ),
 }

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from main.cli.parser import Parser
-from main.cli.runs import all_runs, is_tuning
-from main.cli.tune_table import states_text
+from main.cli.runs import all_runs, is_tuning, of_tunings
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RUNS, RunFolder
@@ -115,7 +114,7 @@ def _specs(name: str) -> None:
 
 def _runs(*, as_json: bool) -> None:
     """Prints all runs; the one started or resumed last is at the end."""
-    found = [_tuned(each) if is_tuning(each) else _known(each) for each in all_runs()]
+    found = [of_tunings("facts")(each) if is_tuning(each) else _known(each) for each in all_runs()]
     if as_json:
         print(json.dumps(found))
         return
@@ -150,37 +149,6 @@ def _known(folder: RunFolder) -> dict[str, Any]:
         "env_steps": result.get("env_steps"),
         "wall_seconds": result.get("wall_seconds"),
         "real_seconds": result.get("real_seconds"),
-    }
-
-
-def _tuned(folder: RunFolder) -> dict[str, Any]:
-    """Reads the facts of a tuning, of all its trials together; the score is the best one."""
-    from surreal_like.tuning.handle import TuningHandle
-
-    handle, what = TuningHandle(folder), dict[str, Any]()
-    result = folder.read_result() or {}
-    try:
-        found = handle.summary()
-        experiment = handle.file.experiment
-        what = {
-            "state": f"{found['state']}: {states_text(found['states'])}",
-            "algorithm": experiment.get("algorithm"),
-            "environment": (experiment.get("env_config") or {}).get("env_name"),
-            "best_return": (found["best"] or {}).get("score"),
-        }
-    except SurrealError:
-        what = {"state": "damaged"}
-    steps = [each["env_steps"] or 0 for each in (result.get("trials") or {}).values()]
-    names = ("algorithm", "environment", "seed", "best_return")
-    return {
-        "run": folder.path.name,
-        "folder": str(folder.path),
-        "launcher": "tuning",
-        **dict.fromkeys(names),
-        **what,
-        "env_steps": sum(steps) if steps else None,
-        "wall_seconds": result.get("seconds"),
-        "real_seconds": None,
     }
 
 

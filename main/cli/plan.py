@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import shutil
 import sys
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING
 from main.cli.arguments import add_experiment, request_of
 from main.cli.diagram import dataflow, mermaid
 from main.cli.parser import Parser
-from session.addons import load
+from session.addons import hooks, load
 from session.config import Config
-from session.errors import SurrealError, UsageError
+from session.errors import UsageError
 from session.launchers.registry import DETACHED, launcher_of
 from session.process.component import Component, Topology
 from session.program import interpreter, shell_line
@@ -54,11 +53,9 @@ _LEAST_WIDTH = 20
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_args(argv)
-    if (path := _tune_file_of(given.words)) is not None:
-        # Not at the top: plans of experiments do not need it.
-        from main.cli.tune import show_plan
-
-        return show_plan(given, path)
+    for show in hooks("plan"):
+        if (code := show(given)) is not None:
+            return int(code)
     request = request_of(given)
     if given.explain and given.format:
         raise UsageError(f"--explain is a table of its own: leave --format {given.format} out")
@@ -83,18 +80,6 @@ def run(argv: Sequence[str]) -> int:
             note(f"the run requests {requests(plan.topology)}")
         print(text)
     return 0
-
-
-def _tune_file_of(words: Sequence[str]) -> Path | None:
-    """Returns the file among the words if it is a tune file, else None."""
-    for word in words:
-        if "=" not in word and os.path.isfile(word):
-            try:
-                keys = Config.load_file(word)
-            except SurrealError:
-                return None
-            return Path(word) if {"space", "tune"} & set(keys) else None
-    return None
 
 
 def _parser() -> argparse.ArgumentParser:

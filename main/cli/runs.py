@@ -7,10 +7,11 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+from session.addons import hooks
 from session.did_you_mean import did_you_mean
 from session.errors import UsageError
 from session.folder import RUNS, RunFolder
@@ -48,6 +49,18 @@ def all_runs() -> list[RunFolder]:
 def is_tuning(folder: RunFolder) -> bool:
     """Returns True for the folder of a tuning."""
     return os.path.isfile(folder.path / TUNING)
+
+
+def of_tunings(hook: str) -> Callable[..., Any]:
+    """Returns the function that tunings give for a hook.
+
+    Raises:
+        UsageError: this installation has no tunings.
+    """
+    found = next(hooks(hook), None)
+    if found is None:
+        raise UsageError("this is the folder of a tuning, but the add-on of tunings is not here")
+    return cast("Callable[..., Any]", found)
 
 
 def _holds(path: Path) -> bool:
@@ -88,9 +101,7 @@ def find_policy(given: argparse.Namespace) -> RunFolder:
     """
     folder = find_folder(given.run)
     if is_tuning(folder):
-        from surreal_like.tuning.handle import TuningHandle
-
-        tuning, folder = folder, TuningHandle(folder).best_run()
+        tuning, folder = folder, of_tunings("open")(folder).best_run()
         sys.stderr.write(f"best trial of tuning {tuning}: {folder.path.name}\n")
     if given.checkpoint is None:
         given.checkpoint = default_checkpoint(folder)
@@ -104,9 +115,8 @@ def open_found(folder: RunFolder) -> RunHandle:
         UsageError: no run was ever started there.
     """
     if is_tuning(folder):
-        from surreal_like.tuning.handle import TuningHandle
-
-        return TuningHandle(folder)
+        handle: RunHandle = of_tunings("open")(folder)
+        return handle
     from session.launchers.handle import open_run
 
     return open_run(folder)

@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any
 
 from main.cli.parser import Parser
-from main.cli.runs import add_run, find_folder, is_tuning, open_found
-from main.cli.tune_table import tuning_page
+from main.cli.runs import add_run, find_folder, is_tuning, of_tunings, open_found
 from session.addons import load
 from session.launchers.handle import RunHandle
 from session.launchers.registry import launcher_of
@@ -35,7 +34,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="everything as JSON, on one line")
     given = parser.parse_args(argv)
     folder = find_folder(given.run)
-    look = tuning_page if is_tuning(folder) else partial(_run_page, RunView(folder))
+    look = of_tunings("page") if is_tuning(folder) else partial(_run_page, RunView(folder))
     with open_found(folder) as handle:
         while True:
             text, running = look(handle, as_json=given.json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import time
@@ -19,7 +20,7 @@ from main.cli.parser import Parser
 from main.cli.train import process_start
 from main.cli.tune_table import head_lines, summary, trial_table
 from session.config import Config
-from session.errors import UsageError
+from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.instruction import Event
 from session.launchers.registry import LOCAL
@@ -188,13 +189,16 @@ class LiveTuning(LiveTable):
             self._canvas.draw_lines(head, table)
 
 
-def show_plan(given: argparse.Namespace, path: Path) -> int:
-    """Prints the plan of a tuning; returns the exit code.
+def plan_tuning(given: argparse.Namespace) -> int | None:
+    """Prints the plan of a tuning; returns the exit code, None if no word is a tune file.
 
     Raises:
         UsageError: an option belongs to plans of experiments.
         ConfigError: the file is wrong.
     """
+    path = _tune_file_of(given.words)
+    if path is None:
+        return None
     if given.explain or given.format or given.folder or given.on != LOCAL.name:
         raise UsageError("the plan of a tuning is one table: leave the options out")
     file = read_tune_file(path, [word for word in given.words if word != str(path)])
@@ -220,3 +224,15 @@ def show_plan(given: argparse.Namespace, path: Path) -> int:
     print(columns([], facts))
     print("", *trial_table(rows), sep="\n")
     return 0
+
+
+def _tune_file_of(words: Sequence[str]) -> Path | None:
+    """Returns the file among the words if it is a tune file, else None."""
+    for word in words:
+        if "=" not in word and os.path.isfile(word):
+            try:
+                keys = Config.load_file(word)
+            except SurrealError:
+                return None
+            return Path(word) if {"space", "tune"} & set(keys) else None
+    return None

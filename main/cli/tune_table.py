@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from session.errors import SurrealError
+from session.folder import RunFolder
 from session.show.text import bar, columns, count, decimal, duration, size
 from surreal_like.experiment.machine import find_available_bytes
 from surreal_like.tuning.space import setting_text, settings_text, short_names
@@ -179,6 +181,38 @@ def tuning_page(handle: RunHandle, *, as_json: bool) -> tuple[str, bool]:
         lines += _resume_lines(handle.folder.path, [each["state"] for each in trials])
     rows = [{**each, "doing": each["reason"]} for each in trials]
     return "\n".join([*lines, "", *trial_table(rows)]), handle.running
+
+
+def tuning_facts(folder: RunFolder) -> dict[str, Any]:
+    """Reads the facts of a tuning, of all its trials together; the score is the best one."""
+    # Not at the top: the end of a tuning does not need it.
+    from surreal_like.tuning.handle import TuningHandle
+
+    handle, what = TuningHandle(folder), dict[str, Any]()
+    result = folder.read_result() or {}
+    try:
+        found = handle.summary()
+        experiment = handle.file.experiment
+        what = {
+            "state": f"{found['state']}: {states_text(found['states'])}",
+            "algorithm": experiment.get("algorithm"),
+            "environment": (experiment.get("env_config") or {}).get("env_name"),
+            "best_return": (found["best"] or {}).get("score"),
+        }
+    except SurrealError:
+        what = {"state": "damaged"}
+    steps = [each["env_steps"] or 0 for each in (result.get("trials") or {}).values()]
+    names = ("algorithm", "environment", "seed", "best_return")
+    return {
+        "run": folder.path.name,
+        "folder": str(folder.path),
+        "launcher": "tuning",
+        **dict.fromkeys(names),
+        **what,
+        "env_steps": sum(steps) if steps else None,
+        "wall_seconds": result.get("seconds"),
+        "real_seconds": None,
+    }
 
 
 def head_lines(rows: Sequence[Row], slots: int, skipped: int, mode: str) -> list[str]:

@@ -71,20 +71,6 @@ _KEYS = {
         "The process that updates the networks.",
         {
             "report_seconds": Key(1.0, "Time between two lines of progress.jsonl.", unit="seconds"),
-            "report_every": Key(
-                0.0,
-                "Time between two reports of a trial to its tuning; 0: never. Set by `tune` only.",
-            ),
-            "report_by": Key(
-                "env_steps",
-                "Unit of that time: env_steps, iterations or seconds.",
-                one_of=("env_steps", "iterations", "seconds"),
-            ),
-            "report_timeout_seconds": Key(
-                600.0,
-                "A trial without an answer of its tuning for this time saves and ends.",
-                unit="seconds",
-            ),
             "prefetch_requests": Key(
                 2,
                 "Outstanding requests for batches, over all shards.",

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from session.addons import hooks
 from session.checkpoint import begins_anew
 from session.errors import describe
 from session.folder import RunFolder, write_atomically
@@ -32,8 +33,7 @@ from surreal_like.coordinator.standstill import (
     shortest,
     waits_for,
 )
-from surreal_like.coordinator.stop_rule import Shutdown, Verdict, ended_before
-from surreal_like.coordinator.trial_reporter import LEFT, WAITS, TrialReporter
+from surreal_like.coordinator.stop_rule import LEFT, WAITS, Shutdown, Verdict, ended_before
 from surreal_like.learner.worker import Learned, LearnerWorker, Update
 from surreal_like.ps.schemas import ANSWERS
 
@@ -88,7 +88,9 @@ class RunCoordinator:
         self._disk_failing = False
         self._ending: Shutdown | None = None
         self._waits = False
-        self._reporter = TrialReporter.of(context, folder, self.record.times())
+        made = (make(context, folder, self.record.times()) for make in hooks("reporter"))
+        # Reports to what runs this run as one of many, and waits for its answers.
+        self._reporter: Any = next(filter(None, made), None)
         self._trial_counts_due = Every(seconds=_TRIAL_COUNTS_SECONDS, clock=clock.now)
         self._last_counts_due = Every(seconds=_LAST_COUNTS_SECONDS, clock=clock.now)
         # Environment steps at the last regular look at the stop rule, and since the one before.
@@ -233,7 +235,7 @@ class RunCoordinator:
         if learned.updates and self._reporter is not None:
             self._report_to_tuning(self._reporter)
 
-    def _report_to_tuning(self, reporter: TrialReporter) -> None:
+    def _report_to_tuning(self, reporter: Any) -> None:
         """Reports if it is time, and obeys the answer; a goal or budget of the run goes first."""
         self._count()
         if self._ending is not None or not reporter.due(self.record.times()):
@@ -255,13 +257,13 @@ class RunCoordinator:
         elif answer.kind == "leave":
             self.end(Verdict("interrupted", None, LEFT))
 
-    def _ask(self, reporter: TrialReporter) -> Message | None:
+    def _ask(self, reporter: Any) -> Message | None:
         """Waits for the next answer of the tuning; None if this learner ends before it."""
         began, clock = time.monotonic(), self._context.clock
         held = clock.time()
         self._waits = True
         try:
-            return reporter.ask(self._report.line, self._ends_while_waiting)
+            return cast("Message | None", reporter.ask(self._report.line, self._ends_while_waiting))
         finally:
             self._waits = False
             self.record.add_held(clock.time() - held, real_seconds=time.monotonic() - began)
@@ -280,7 +282,7 @@ class RunCoordinator:
         """Present wait, for the heartbeat; empty: none."""
         return WAITS if self._waits else ""
 
-    def _load(self, reporter: TrialReporter) -> None:
+    def _load(self, reporter: Any) -> None:
         """Takes over the donor's checkpoint and the settings that the tuning has written."""
         config, worker = self._folder.read_config(), self._worker
         self._context.busy(60.0, "taking over another trial")

@@ -23,6 +23,11 @@ _PUBLIC = (
     "wall_seconds",
 )
 
+# Reason of a run that its tuning has asked to end, to be continued later.
+LEFT = "saved, to be continued by its tuning"
+# What a trial does until it has an answer.
+WAITS = "waits for the tuner"
+
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:

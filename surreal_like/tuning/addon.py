@@ -1,10 +1,17 @@
-"""Declares tunings: a command, and the settings of a trial."""
+"""Declares tunings: their command, their folders in other commands, and settings of a trial."""
 
 from __future__ import annotations
 
 from session.addons import AddOn, Command
 
+_ROOM = "surreal_like.tuning"
+_LEARNER = "session_config.learner"
 ADD_ON = AddOn(
+    keys={
+        f"{_LEARNER}.report_every": f"{_ROOM}.tune_defaults:REPORT_EVERY",
+        f"{_LEARNER}.report_by": f"{_ROOM}.tune_defaults:REPORT_BY",
+        f"{_LEARNER}.report_timeout_seconds": f"{_ROOM}.tune_defaults:REPORT_TIMEOUT",
+    },
     commands=(
         Command(
             "tune",
@@ -14,4 +21,11 @@ ADD_ON = AddOn(
             "main.cli.tune",
         ),
     ),
+    hooks={
+        "reporter": f"{_ROOM}.reporter:make_reporter",
+        "open": f"{_ROOM}.handle:TuningHandle",
+        "facts": "main.cli.tune_table:tuning_facts",
+        "page": "main.cli.tune_table:tuning_page",
+        "plan": "main.cli.tune:plan_tuning",
+    },
 )

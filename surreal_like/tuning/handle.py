@@ -19,7 +19,7 @@ from session.show.run_view import CUT_OFF, state_of
 from session.tail import Tail
 from session.wire import AddressBook
 from session.wire.requests import Request, RouterSocket
-from surreal_like.coordinator.trial_reporter import CONTROL
+from surreal_like.tuning.reporter import CONTROL
 from surreal_like.tuning.state import Answer, Report, Trial, TrialState, best_of, restore_trials
 from surreal_like.tuning.trial import TUNE_FILE, read_tuning
 from surreal_like.tuning.tune_file import TuneFile, read_tune_file

@@ -20,13 +20,14 @@ from session.launchers.registry import launcher_of
 from session.process.entry import Lifeline
 from session.process.heartbeat import State
 from session.process.service import START_AGAIN
-from surreal_like.coordinator.trial_reporter import LEFT, TrialBeat
+from surreal_like.coordinator.stop_rule import LEFT
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.folder import TUNING
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest
 from surreal_like.run.start import SerialStarter
 from surreal_like.run.train import run_here
+from surreal_like.tuning.reporter import TrialBeat
 from surreal_like.tuning.slots import VISIBLE, find_gpus, gpu_of
 from surreal_like.tuning.state import TrialState
 from surreal_like.tuning.tune_file import TuneFile, read_tune_file

@@ -132,3 +132,20 @@ TUNE_CONFIG = Config(
         )
     }
 )
+
+# -- of `session_config.learner` in a trial -------------------------------------------------------
+
+REPORT_EVERY = Key(
+    0.0,
+    "Time between two reports of a trial to its tuning; 0: never. Set by `tune` only.",
+)
+REPORT_BY = Key(
+    "env_steps",
+    "Unit of that time: env_steps, iterations or seconds.",
+    one_of=("env_steps", "iterations", "seconds"),
+)
+REPORT_TIMEOUT = Key(
+    600.0,
+    "A trial without an answer of its tuning for this time saves and ends.",
+    unit="seconds",
+)

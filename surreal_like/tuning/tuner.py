@@ -25,7 +25,6 @@ from session.process.periodic import Every
 from session.process.service import START_AGAIN
 from session.show.text import decimal
 from session.wire import AddressBook
-from surreal_like.coordinator.trial_reporter import CONTROL, CPU_SECONDS, MEMORY_BYTES, REPORTS
 from surreal_like.run.folder import TUNING, with_refusal
 from surreal_like.run.observer import Interrupts, RunObserver, pass_report
 from surreal_like.tuning.exploit import (
@@ -40,6 +39,7 @@ from surreal_like.tuning.exploit import (
 )
 from surreal_like.tuning.handle import Control
 from surreal_like.tuning.optuna_search import OptunaSearch
+from surreal_like.tuning.reporter import CONTROL, CPU_SECONDS, MEMORY_BYTES, REPORTS
 from surreal_like.tuning.result import (
     INTERRUPTED,
     result_of,

@@ -16,8 +16,8 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.process.heartbeat import Beat, State, write_beat
 from session.wire import AddressBook
-from surreal_like.coordinator.trial_reporter import CONTROL
 from surreal_like.tuning import handle
+from surreal_like.tuning.reporter import CONTROL
 from tests.main.conftest import Command
 
 FOLDER = Path("runs/mine")

@@ -16,15 +16,15 @@ from session.folder import RunFolder
 from session.process.heartbeat import read_beat
 from session.wire import AddressBook, Message
 from session.wire.sockets import poll
-from surreal_like.coordinator import trial_reporter as module
-from surreal_like.coordinator.trial_reporter import (
+from surreal_like.tuning import reporter as module
+from surreal_like.tuning.handle import Control, Reported
+from surreal_like.tuning.reporter import (
     CONTROL,
     MEMORY_BYTES,
     REPORTS,
     TrialBeat,
     TrialReporter,
 )
-from surreal_like.tuning.handle import Control, Reported
 from surreal_like.tuning.state import Answer
 from tests.session.wire.rig import until
 
@@ -184,7 +184,7 @@ def test_a_broken_lifeline_ends_the_wait(
 
 def test_it_beats_while_it_waits(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_SECONDS", "_MEMORY_SECONDS"):
-        monkeypatch.setattr(f"surreal_like.coordinator.trial_reporter.{name}", 0.01)
+        monkeypatch.setattr(f"surreal_like.tuning.reporter.{name}", 0.01)
     beat = TrialBeat(folder.path, "trial-000")
     reporter = TrialReporter(folder, "trial-000", CONFIG, at(0), beat)
     reporter.begin(at(100))

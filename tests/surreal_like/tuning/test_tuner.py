@@ -19,10 +19,10 @@ from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.process.component import Component
 from session.process.heartbeat import Beat, State, write_beat
-from surreal_like.coordinator.trial_reporter import MEMORY_BYTES
 from surreal_like.run.observer import RunObserver
 from surreal_like.tuning import tuner as module
 from surreal_like.tuning.handle import Reported
+from surreal_like.tuning.reporter import MEMORY_BYTES
 from surreal_like.tuning.slots import Slots
 from surreal_like.tuning.state import Trial
 from surreal_like.tuning.tune_file import read_tune_file

@@ -25,6 +25,7 @@ from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.schema import Count, Incarnation, Kinds, Name, Number, Plain, Schema, Text
 from session.wire.sockets import poll
+from surreal_like.coordinator.stop_rule import WAITS
 
 CONTROL = "tune.control"
 _STEPS = 8
@@ -102,10 +103,6 @@ def _memory_bytes() -> int:
     return total
 
 
-# Reason of a run that its tuning has asked to end, to be continued later.
-LEFT = "saved, to be continued by its tuning"
-# What a trial does until it has an answer.
-WAITS = "waits for the tuner"
 _AGAIN_SECONDS = 1.0
 _LOOK_SECONDS = 0.25
 
@@ -230,3 +227,6 @@ class TrialReporter:
         if self._client is not None:
             self._client.close(0.0)
             self._client = None
+
+
+make_reporter = TrialReporter.of
