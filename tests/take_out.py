@@ -54,6 +54,7 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
     "tmux": ("session/launchers/tmux",),
     "tuning": (
         "surreal_like/tuning",
+        "surreal_like/analysis/tuning_plot.py",
         "main/trial.py",
         *(f"main/cli/{name}.py" for name in ("tune", "tune_table")),
         *(f"configs/cartpole_{name}.yaml" for name in ("asha", "pbt", "tpe")),
