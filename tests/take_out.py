@@ -47,6 +47,7 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
     "kubernetes": (
         "session/launchers/kubernetes",
         "surreal_like/run/kubernetes.py",
+        "surreal_like/gateway/pods.py",
         *(f"main/cli/{name}.py" for name in ("keys", "kubernetes_plan", "probe")),
         "k8s",
         "tests/kubernetes",
