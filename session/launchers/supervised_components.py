@@ -26,16 +26,26 @@ class Deadlines:
         starting_seconds: time from its start until its service runs.
         silent_seconds: between two heartbeats of a running component.
         grace_seconds: time from a request to end until the process has ended.
+        back_off_seconds: pause before its second restart; it doubles with each further one.
+        back_off_limit_seconds: maximum of that pause.
     """
 
     starting_seconds: float
     silent_seconds: float
     grace_seconds: float
+    back_off_seconds: float = 0.25
+    back_off_limit_seconds: float = 5.0
 
     @property
     def patience_seconds(self) -> float:
         """Seconds from a request to end until the process is killed."""
         return self.grace_seconds + min(_MARGIN_SECONDS, self.grace_seconds)
+
+    def pause_seconds(self, losses: int) -> float:
+        """Returns the time from a death, of so many, to the next start."""
+        # The first restart is immediate: most deaths are single ones, and agents wait meanwhile.
+        pause = self.back_off_seconds * 2.0 ** (losses - 2) if losses > 1 else 0.0
+        return min(pause, self.back_off_limit_seconds)
 
     def of(self, state: State) -> float:
         """Returns the longest time in a state of a living process, in seconds.
@@ -49,7 +59,9 @@ class Deadlines:
         }[state]
 
 
-def restart_time(child: SupervisedComponent, loss: Loss, *, allowed: bool) -> float | None:
+def restart_time(
+    child: SupervisedComponent, loss: Loss, deadlines: Deadlines, *, allowed: bool
+) -> float | None:
     """Records a death; returns the time of the next start, None if there must be none.
 
     A component is given up after `max_restarts` deaths within the window of its restart rule, and
@@ -58,6 +70,7 @@ def restart_time(child: SupervisedComponent, loss: Loss, *, allowed: bool) -> fl
     Args:
         child: the component.
         loss: death.
+        deadlines: deadlines of its process.
         allowed: False: nothing is started again in this run.
     """
     limits = child.component.restart
@@ -67,7 +80,7 @@ def restart_time(child: SupervisedComponent, loss: Loss, *, allowed: bool) -> fl
     hopeless = wrong or child.exit_code == HOPELESS
     if hopeless or not allowed or len(recent) >= limits.max_restarts:
         return None
-    return loss.time + limits.pause_seconds(len(child.losses))
+    return loss.time + deadlines.pause_seconds(len(child.losses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +287,7 @@ class SupervisedComponents:
 
     def record_death(self, child: SupervisedComponent, loss: Loss) -> bool:
         """Records a death; returns False if the component must not be started again."""
-        due = restart_time(child, loss, allowed=self._restarts)
+        due = restart_time(child, loss, self._deadlines, allowed=self._restarts)
         if due is None:
             return False
         child.state = State.waiting

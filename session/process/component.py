@@ -39,12 +39,7 @@ _SHAPE = {
             "serves": MapOf(COUNT),
             "needs_torch": FLAG,
             "resources": {"cpu": NUMBER, "memory_bytes": COUNT, "gpu": COUNT},
-            "restart": {
-                "max_restarts": COUNT,
-                "window_seconds": NUMBER,
-                # Runs of before these were data lack them.
-                **dict.fromkeys(("back_off_seconds", "back_off_limit_seconds"), Maybe(NUMBER)),
-            },
+            "restart": {"max_restarts": COUNT, "window_seconds": NUMBER},
         }
     ],
     "outside": Maybe([TEXT]),
@@ -62,25 +57,10 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Restart rule of a dead process: at most ``max_restarts`` within ``window_seconds``.
-
-    The first restart is immediate: most deaths are single ones. Before the second one there is a
-    pause of ``back_off_seconds``, which doubles with each further one, up to its limit.
-    """
+    """Restart limit of a dead process: at most ``max_restarts`` within ``window_seconds``."""
 
     max_restarts: int = 5
     window_seconds: float = 60.0
-    back_off_seconds: float = 0.25
-    back_off_limit_seconds: float = 5.0
-
-    def pause_seconds(self, losses: int) -> float:
-        """Returns the time from a death to the next start.
-
-        Args:
-            losses: Number of deaths within the window, this one included.
-        """
-        pause = self.back_off_seconds * 2.0 ** (losses - 2) if losses > 1 else 0.0
-        return min(pause, self.back_off_limit_seconds)
 
 
 _GIB = 1 << 30

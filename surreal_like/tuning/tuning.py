@@ -7,6 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from session.launchers.instruction import Signal
@@ -38,7 +39,7 @@ from surreal_like.tuning.state import (
 SAVE, LOAD, LEAVE = "save", "load", "leave"
 
 # Each start of a trial costs seconds of a processor.
-_BACK_OFF_SECONDS, _BACK_OFF_LIMIT_SECONDS = 0.5, 60.0
+_BACK_OFF = {"back_off_seconds": 0.5, "back_off_limit_seconds": 60.0}
 _NO_DEADLINES = Deadlines(math.inf, math.inf, math.inf)
 
 
@@ -86,11 +87,12 @@ class Tuning:
         self._fail_fast = fail_fast
         self.max_resident = max_resident or len(self.trials)
         most = sys.maxsize if max_failures < 0 else max_failures
-        rule = Restart(most, math.inf, _BACK_OFF_SECONDS, _BACK_OFF_LIMIT_SECONDS)
+        rule = Restart(most, math.inf)
         components = Topology(
             Component(each.name, "trial", "main.trial", needs_torch=True, restart=rule)
             for each in trials
         )
+        deadlines = replace(deadlines, **_BACK_OFF)
         self._processes = SupervisedComponents(components, deadlines, restarts=True)
         # In the order of the trials.
         self.children = list(self._processes.children.values())
