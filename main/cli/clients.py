@@ -16,8 +16,7 @@ from session.folder import RunFolder
 from session.json_file import COUNT, NUMBER, TEXT, VALUE, Nullable, read_object
 from session.launchers.registry import launcher_of
 from session.show.text import MISSING, columns, count, decimal
-from session.stream.tls import write_certificate
-from session.stream.tokens import days_from, read_tokens, revoke_token, write_token
+from session.wire.access import days_from, read_tokens, revoke_token, write_certificate, write_token
 
 _EXAMPLES = """examples:
   surreal-like clients latest                                  lists sessions and tokens

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from session.errors import DecodeError, OversizeError
-from session.stream.door import Door, DoorSettings, Encoding, FrameDoor
-from session.stream.http_door import HttpDoor
+from session.stream.http import HttpProtocol
+from session.stream.protocols import Encoding, FrameProtocol, ProtocolSettings, StreamProtocol
 from session.stream.tls import TlsLayer
 
 if TYPE_CHECKING:
@@ -21,35 +21,35 @@ _CHOICE_BYTES = 4
 _METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"TRAC")
 
 
-class Doorway:
+class ProtocolChoice:
     """Chooses the protocol of a connection by its first bytes, then is that protocol.
 
     Args:
         settings: of the port.
     """
 
-    def __init__(self, settings: DoorSettings) -> None:
-        self.door: Door | None = None
+    def __init__(self, settings: ProtocolSettings) -> None:
+        self.chosen: StreamProtocol | None = None
         self._settings = settings
         self._first = b""
 
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
-        if self.door is not None:
-            self.door.feed(data)
+        if self.chosen is not None:
+            self.chosen.feed(data)
             return
         self._first += data
         if len(self._first) < _CHOICE_BYTES:
             return
         is_http = self._first[:_CHOICE_BYTES] in _METHODS
-        self.door = HttpDoor(self._settings) if is_http else FrameDoor(self._settings)
-        self.door.feed(self._first)
+        self.chosen = HttpProtocol(self._settings) if is_http else FrameProtocol(self._settings)
+        self.chosen.feed(self._first)
         self._first = b""
 
     @property
     def begun(self) -> bool:
         """True while the rest of a message is missing."""
-        return bool(self._first) if self.door is None else self.door.begun
+        return bool(self._first) if self.chosen is None else self.chosen.begun
 
 
 _TLS_BYTES = 3
@@ -86,12 +86,12 @@ class Connection:
 
     __slots__ = (
         "_admitted",
-        "_door",
+        "_choice",
         "_first",
         "_listener",
+        "_protocol",
         "_received",
         "_tls",
-        "_way",
         "_whole",
         "closed",
         "deadline",
@@ -113,8 +113,8 @@ class Connection:
         self.closed = False
         self._listener = listener
         self.socket = end
-        self._way = Doorway(listener.door)
-        self._door: Door | None = None
+        self._choice = ProtocolChoice(listener.protocols)
+        self._protocol: StreamProtocol | None = None
         self._tls = None if listener.tls is None else TlsLayer(listener.tls)
         self._first: bytes | None = b""
         self.out = bytearray()
@@ -128,34 +128,34 @@ class Connection:
     @property
     def begun(self) -> bool:
         """True while the rest of a message is missing."""
-        return self._way.begun
+        return self._choice.begun
 
     def admit(self) -> None:
         """Lifts the bounds of a connection that has not introduced itself."""
         if not self._admitted:
             self._admitted = True
             self._listener.on_admitted(self)
-            if isinstance(self._door, FrameDoor):
-                self._door.limit(self._listener.door.limit_bytes)
+            if isinstance(self._protocol, FrameProtocol):
+                self._protocol.limit(self._listener.protocols.limit_bytes)
                 if self._tls is None:
-                    self._whole = self._door.whole
+                    self._whole = self._protocol.whole
 
     def send(self, payload: bytes) -> None:
         """Sends a payload without waiting."""
-        if not self.closed and self._door is not None:
-            self._write(self._door.wrapped(payload))
+        if not self.closed and self._protocol is not None:
+            self._write(self._protocol.wrap(payload))
 
     def close(self) -> None:
         """Closes the connection once everything is written; no event follows."""
         if self.closed:
             return
-        if self._door is not None:
-            self._write(self._door.last_words())
+        if self._protocol is not None:
+            self._write(self._protocol.close())
         self._listener.end(self)
 
     def _write(self, data: bytes) -> None:
         if self._tls is not None:
-            data = self._tls.encrypted(data)
+            data = self._tls.encrypt(data)
         if not data:
             return
         if not self.out:
@@ -190,15 +190,15 @@ class Connection:
             if self._received > most:
                 raise OversizeError(f"more than {most} bytes before the welcome")
         if self._first is not None or self._tls is not None:
-            data = self._plain(data)
-        door = self._door
-        if door is not None:
-            door.feed(data)
+            data = self._decrypt(data)
+        protocol = self._protocol
+        if protocol is not None:
+            protocol.feed(data)
         else:
-            self._way.feed(data)
-            door = self._door = self._way.door
-            if isinstance(door, FrameDoor) and not self._admitted:
-                door.limit(self._listener.limits.greeting_bytes)
+            self._choice.feed(data)
+            protocol = self._protocol = self._choice.chosen
+            if isinstance(protocol, FrameProtocol) and not self._admitted:
+                protocol.limit(self._listener.limits.greeting_bytes)
         return self.take(events)
 
     def take(self, events: list[Event]) -> bool:
@@ -208,25 +208,25 @@ class Connection:
 
         Returns, raises: as :meth:`receive`.
         """
-        door = self._door
+        protocol = self._protocol
         self.waits = False
-        if door is None:
+        if protocol is None:
             return False
         for _ in range(_PAYLOADS):
-            payload = door.next()
+            payload = protocol.next()
             if payload is None:
                 break
             events.append(Event(self, payload))
         else:
             self.waits = True
-        if not door.speaks:
+        if not protocol.speaks:
             return False
         if self.encoding is None:
-            self.encoding = door.encoding
-        self._write(door.answers())
-        return door.over
+            self.encoding = protocol.encoding
+        self._write(protocol.pop_answers())
+        return protocol.over
 
-    def _plain(self, data: bytes) -> bytes:
+    def _decrypt(self, data: bytes) -> bytes:
         """Returns the decrypted bytes; checks that the client speaks TLS exactly if it is on."""
         if self._first is not None:
             data = self._first + data
@@ -243,6 +243,6 @@ class Connection:
                 return b""
         if self._tls is None:
             return data
-        plain = self._tls.decrypted(data)
+        plain = self._tls.decrypt(data)
         self._write(b"")
         return plain

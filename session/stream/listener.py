@@ -10,15 +10,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.process.clock import Clock
 from session.stream.connection import Connection, Event
-from session.stream.door import DoorSettings
-
-if TYPE_CHECKING:
-    from session.stream.connection import Connection
+from session.stream.protocols import ProtocolSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +38,7 @@ class StreamLimits:
     stalled_seconds: float = 30.0
 
 
-class Newcomers:
+class PendingConnections:
     """Connections of which no message has come, the oldest first.
 
     Args:
@@ -116,7 +112,7 @@ class Listener:
 
     Args:
         host, port: to bind to; port 0: any free one.
-        door: rules of the protocols.
+        protocols: rules of the protocols of all connections.
         clock: for deadlines.
         limits: bounds.
         on_refused: called with address and reason of each connection that is closed by a bound.
@@ -135,13 +131,13 @@ class Listener:
         host: str,
         port: int,
         *,
-        door: DoorSettings,
+        protocols: ProtocolSettings,
         clock: Clock,
         limits: StreamLimits = _LIMITS,
         on_refused: Callable[[str, str], object] = lambda host, reason: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.door, self.limits, self.tls = door, limits, tls
+        self.protocols, self.limits, self.tls = protocols, limits, tls
         self.refused = 0
         self._on_refused = on_refused
         self.pending = self.looked = False
@@ -160,7 +156,7 @@ class Listener:
         self._accepts_at = 0.0
         self._chores_at = 0.0
         self._connections: dict[int, Connection] = {}
-        self._newcomers = Newcomers(limits)
+        self._pending = PendingConnections(limits)
         self._ending: deque[Connection] = deque()
         self._lost: list[Connection] = []
         self._waiting: list[Connection] = []
@@ -224,8 +220,8 @@ class Listener:
                     self._accepts_at = now + 1.0
                 return
             host = str(address[0])
-            if self._newcomers.is_full(host):
-                oldest = self._newcomers.oldest(host, new)
+            if self._pending.is_full(host):
+                oldest = self._pending.oldest(host, new)
                 self.refuse(host, "too many connections that have not said hello")
                 if oldest is None:
                     end.close()
@@ -242,7 +238,7 @@ class Listener:
         connection = Connection(self, end, host, now)
         self._connections[end.fileno()] = connection
         self._epoll.register(end, _IN)
-        self._newcomers.add(connection)
+        self._pending.add(connection)
         return connection
 
     def refuse(self, host: str, reason: str) -> None:
@@ -252,7 +248,7 @@ class Listener:
 
     def on_admitted(self, connection: Connection) -> None:
         """Counts a connection no longer as one that has to introduce itself."""
-        self._newcomers.discard(connection)
+        self._pending.discard(connection)
 
     # -- reading
 
@@ -291,7 +287,7 @@ class Listener:
             return
         if len(events) > before:
             # Its owner answers at once: it admits the connection, or closes it.
-            self._newcomers.discard(connection)
+            self._pending.discard(connection)
         if connection.waits:
             self._waiting.append(connection)
             self.pending = True
@@ -366,7 +362,7 @@ class Listener:
         if self._accepts_at and now >= self._accepts_at:
             self._accepts_at = 0.0
             self._epoll.modify(self._server, _IN)
-        for connection in self._newcomers.late(now):
+        for connection in self._pending.late(now):
             self.refuse(connection.host, "no valid greeting in time")
             self.lose(connection)
         while self._ending and (now >= self._ending[0].deadline or not self._ending[0].ending):

@@ -9,8 +9,8 @@ from typing import Any
 from session.config import Config
 from session.process.clock import Clock
 from session.stream.connection import Connection
-from session.stream.tokens import TokenGate
 from session.version import VERSION as RELEASE
+from session.wire.access import TokenGate
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import plain
 from surreal_like.experiment.machine import find_available_bytes

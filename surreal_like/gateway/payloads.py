@@ -13,7 +13,7 @@ import msgpack
 import numpy as np
 
 from session.nest import Array
-from session.stream.door import Encoding
+from session.stream.protocols import Encoding
 from surreal_like.gateway.messages import Fields, malformed
 
 _ARRAY = 1

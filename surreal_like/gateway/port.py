@@ -9,10 +9,10 @@ from session.config import Config
 from session.errors import ConfigError
 from session.folder import RunFolder
 from session.process.clock import Clock
-from session.stream.door import DoorSettings
 from session.stream.listener import Listener, StreamLimits
+from session.stream.protocols import ProtocolSettings
 from session.stream.tls import server_context
-from session.stream.tokens import TokenGate
+from session.wire.access import TokenGate
 from session.wire.endpoint import expanded
 from surreal_like.gateway.page import read_pages
 
@@ -89,7 +89,7 @@ def make_listener(
     session = config.session_config
     gateway = session.gateway
     host = expanded(gateway.host)
-    door = DoorSettings(
+    protocols = ProtocolSettings(
         limit_bytes=limit_bytes,
         host=host,
         hosts=tuple(gateway.hosts),
@@ -103,7 +103,7 @@ def make_listener(
     return Listener(
         host,
         port,
-        door=door,
+        protocols=protocols,
         clock=clock,
         limits=limits,
         on_refused=on_refused,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from session.stream.connection import Connection
-from session.stream.door import Encoding
+from session.stream.protocols import Encoding
 from surreal_like.gateway.messages import Fields, Refusal
 from surreal_like.gateway.payloads import encode
 from surreal_like.gateway.sessions import Busy, Member

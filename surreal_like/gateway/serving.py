@@ -17,7 +17,7 @@ from session.folder import RunFolder
 from session.process.clock import Clock, WallClock
 from session.process.periodic import Every
 from session.process.script import outside_a_run
-from session.stream.tls import check_address
+from session.wire.access import check_address
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.experience.actor_state import ActorState

@@ -16,7 +16,7 @@ from typing import Any
 from session.config.file import read_file
 from session.errors import UsageError
 from session.launchers.kubernetes.settings import INSTANCE, TLS_FILES
-from session.stream.tokens import read_tokens
+from session.wire.access import read_tokens
 from session.wire.roles import AGENT, EVALUATOR, GATEWAY, SHARED
 from session.wire.security import KEY_FILES, make_keys, write_keys
 

@@ -14,9 +14,9 @@ from session.config.file import dump_yaml
 from session.errors import ConfigError, UsageError
 from session.launchers.kubernetes.pod_fields import check_metadata, check_pods, texts
 from session.process.component import Component, Topology
-from session.stream.tls import check_address
 from session.version import VERSION
 from session.wire import AddressBook
+from session.wire.access import check_address
 from session.wire.endpoint import Address
 
 # To fetch an image of some gigabytes and to start pods takes minutes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from session.stream.door import Page
+from session.stream.protocols import Page
 from surreal_like.gateway import clients
 
 _HERE, _CLIENTS = Path(__file__).parent, Path(clients.__file__).parent

@@ -10,8 +10,9 @@ from typing import Any
 import main.ps
 from session.config import Config
 from session.process.context import Context
-from session.stream.door import Encoding, FrameReader, framed
 from session.stream.listener import Listener
+from session.stream.protocols import Encoding
+from session.wire.frames import FrameReader, pack_frame
 from surreal_like.agent.loop import make_agent
 from surreal_like.gateway.payloads import decode, encode
 from surreal_like.gateway.service import GatewayService
@@ -36,7 +37,7 @@ class Client:
         stage.clients.append(self)
 
     def send(self, **fields: Any) -> None:
-        self.send_bytes(framed(encode(fields, self.encoding)))
+        self.send_bytes(pack_frame(encode(fields, self.encoding)))
 
     def send_bytes(self, data: bytes) -> None:
         self.socket.setblocking(True)

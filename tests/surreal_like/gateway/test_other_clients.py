@@ -23,7 +23,8 @@ import pytest
 
 from session.folder import RunFolder
 from session.launchers.launcher import free_ports
-from session.stream.door import Encoding, framed
+from session.stream.protocols import Encoding
+from session.wire.frames import pack_frame
 from surreal_like.gateway import clients
 from surreal_like.gateway.payloads import DTYPES, decode, encode
 from tests.surreal_like.gateway.rig import Stage, make_stage
@@ -438,7 +439,7 @@ def broken(count: int) -> Iterator[bytes]:
     random = np.random.default_rng(0)
     frames = [bytes.fromhex(each["hex"]) for each in GOLDEN if each["from"] == "gateway"]
     welcome = next(each for each in frames if b"welcome" in each)
-    action = framed(encode({"kind": "action", "seq": 1, "action": 1}, Encoding.msgpack))
+    action = pack_frame(encode({"kind": "action", "seq": 1, "action": 1}, Encoding.msgpack))
     for index in range(count):
         text = bytearray(frames[random.integers(len(frames))])
         text[random.integers(len(text))] = random.integers(256)

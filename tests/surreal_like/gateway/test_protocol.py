@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from session.stream.door import Encoding, FrameReader
+from session.stream.protocols import Encoding
+from session.wire.frames import FrameReader
 from surreal_like.data.spec import OBS_TYPES, ArraySpec
 from surreal_like.errors import DataError
 from surreal_like.gateway.admission import shown_spec

@@ -14,8 +14,9 @@ import torch
 
 from main.cli import clients
 from session.folder import RunFolder
-from session.stream.door import Encoding, framed
-from session.stream.tokens import revoke_token, write_token
+from session.stream.protocols import Encoding
+from session.wire.access import revoke_token, write_token
+from session.wire.frames import pack_frame
 from surreal_like.experiment.machine import replay_need
 from surreal_like.gateway import admission
 from surreal_like.gateway.clients.surreal_client import connect
@@ -180,7 +181,7 @@ def test_E5_the_window_grows_with_the_sessions(stage: Stage) -> None:
 
 def before_welcome(stage: Stage, payload: bytes) -> dict[str, Any]:
     client = Client(stage)
-    client.send_bytes(framed(payload))
+    client.send_bytes(pack_frame(payload))
     answer = client.next()
     assert client.gone()
     return answer
@@ -236,7 +237,7 @@ def test_P9_overlap(stage: Stage) -> None:
     client = stage.client()
     request = {"reward": 1.0, "observation": [0.0, 0.0]}
     first, second = (
-        framed(_packed({"kind": kind, "seq": seq, **request}))
+        pack_frame(_packed({"kind": kind, "seq": seq, **request}))
         for kind, seq in (("reset", 1), ("step", 2))
     )
     client.send_bytes(first + second)
@@ -909,10 +910,10 @@ def test_A4_garbage_at_all_doors_hurts_no_other_session(stage: Stage) -> None:
     healthy.request("reset")
     fields = {"observation": [0.0, 1.0], "reward": 1.0}
     messages = [
-        framed(_packed({"kind": kind, "v": 1, "seq": 1, **fields, "values": {"a": 1}}))
+        pack_frame(_packed({"kind": kind, "v": 1, "seq": 1, **fields, "values": {"a": 1}}))
         for kind in ("hello", "reset", "step", "end", "metrics", "ping", "bye")
     ]
-    texts = [framed(b'{"kind": "hello", "v": 1}'), framed(b'{"kind": "reset", "seq": 1}')]
+    texts = [pack_frame(b'{"kind": "hello", "v": 1}'), pack_frame(b'{"kind": "reset", "seq": 1}')]
     upgrade = (
         b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"

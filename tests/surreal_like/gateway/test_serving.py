@@ -15,7 +15,8 @@ import pytest
 from session.checkpoint import save_one
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
-from session.stream.door import Encoding, FrameReader, framed
+from session.stream.protocols import Encoding
+from session.wire.frames import FrameReader, pack_frame
 from surreal_like import load_policy, train
 from surreal_like.experiment.checkpoints import checkpoints_named
 from surreal_like.experiment.resolve import resolve
@@ -74,7 +75,7 @@ class Caller:
         self.seq = 0
 
     def send(self, **fields: Any) -> None:
-        self.socket.sendall(framed(encode(fields, Encoding.msgpack)))
+        self.socket.sendall(pack_frame(encode(fields, Encoding.msgpack)))
 
     def next(self) -> dict[str, Any]:
         found: list[dict[str, Any]] = []

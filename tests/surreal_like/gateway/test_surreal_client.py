@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from session.stream.door import Encoding
+from session.stream.protocols import Encoding
 from surreal_like.gateway import payloads
 from surreal_like.gateway.clients import surreal_client
 from surreal_like.gateway.clients.surreal_client import (

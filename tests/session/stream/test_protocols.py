@@ -11,64 +11,67 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from session.errors import DecodeError, OversizeError
-from session.stream.connection import Doorway
-from session.stream.door import Door, DoorSettings, Encoding, Page, framed
+from session.stream.connection import ProtocolChoice
+from session.stream.protocols import Encoding, Page, ProtocolSettings, StreamProtocol
+from session.wire.frames import pack_frame
 
-SETTINGS = DoorSettings(limit_bytes=100, hosts=("lab",), origins=("https://ok.example",))
+SETTINGS = ProtocolSettings(limit_bytes=100, hosts=("lab",), origins=("https://ok.example",))
 GET = "GET {} HTTP/1.1\r\nHost: 127.0.0.1:7100\r\n{}\r\n"
 
 
-def opened(way: Doorway) -> Door:
-    assert way.door is not None
-    return way.door
+def opened(choice: ProtocolChoice) -> StreamProtocol:
+    assert choice.chosen is not None
+    return choice.chosen
 
 
-def http(path: str, headers: str = "", settings: DoorSettings = SETTINGS) -> str:
+def http(path: str, headers: str = "", settings: ProtocolSettings = SETTINGS) -> str:
     return asked(GET.format(path, headers).encode(), settings)
 
 
-def asked(request: bytes, settings: DoorSettings = SETTINGS) -> str:
+def asked(request: bytes, settings: ProtocolSettings = SETTINGS) -> str:
     """The answer to a request; the connection is over."""
-    way = Doorway(settings)
-    way.feed(request)
-    door = opened(way)
-    assert door.next() is None
-    assert door.over
-    return door.answers().decode()
+    choice = ProtocolChoice(settings)
+    choice.feed(request)
+    protocol = opened(choice)
+    assert protocol.next() is None
+    assert protocol.over
+    return protocol.pop_answers().decode()
 
 
-def websocket(name: str, settings: DoorSettings = SETTINGS) -> tuple[ClientProtocol, Doorway]:
-    """A client after its handshake, with the door that it speaks to."""
+def websocket(
+    name: str, settings: ProtocolSettings = SETTINGS
+) -> tuple[ClientProtocol, ProtocolChoice]:
+    """A client after its handshake, with the protocol that it speaks to."""
     client = ClientProtocol(
         parse_uri("ws://127.0.0.1:7100/v1"), subprotocols=[Subprotocol(name)], max_size=None
     )
     client.send_request(client.connect())
-    way = Doorway(settings)
-    exchange(client, way)
-    return client, way
+    choice = ProtocolChoice(settings)
+    exchange(client, choice)
+    return client, choice
 
 
-def exchange(client: ClientProtocol, way: Doorway) -> list[bytes]:
-    """Passes the client's bytes to the door one by one, and the answers back."""
+def exchange(client: ClientProtocol, choice: ProtocolChoice) -> list[bytes]:
+    """Passes the client's bytes to the protocol one by one, and the answers back."""
     payloads = []
     for data in client.data_to_send():
         for at in range(len(data)):
-            way.feed(data[at : at + 1])
-            while way.door is not None and (payload := way.door.next()) is not None:
+            choice.feed(data[at : at + 1])
+            while choice.chosen is not None and (payload := choice.chosen.next()) is not None:
                 payloads.append(payload)
-    if way.door is not None:
-        client.receive_data(way.door.answers())
+    if choice.chosen is not None:
+        client.receive_data(choice.chosen.pop_answers())
     return payloads
 
 
 def test_P1_the_first_bytes_choose_the_protocol() -> None:
-    way = Doorway(SETTINGS)
-    way.feed(framed(b"{}")[:3])
-    assert way.door is None
-    assert way.begun
-    way.feed(framed(b"{}")[3:])
-    assert opened(way).next() == b"{}"
-    assert opened(way).wrapped(b"ab") == b"\x02\0\0\0ab"
+    choice = ProtocolChoice(SETTINGS)
+    choice.feed(pack_frame(b"{}")[:3])
+    assert choice.chosen is None
+    assert choice.begun
+    choice.feed(pack_frame(b"{}")[3:])
+    assert opened(choice).next() == b"{}"
+    assert opened(choice).wrap(b"ab") == b"\x02\0\0\0ab"
     assert http("/healthz").startswith("HTTP/1.1 200 OK\r\n")
 
 
@@ -85,14 +88,14 @@ def test_P1_other_methods_are_refused(method: str) -> None:
 
 
 def test_a_page_is_served_with_its_type() -> None:
-    settings = DoorSettings(100, pages={"/": Page("text/html", b"<p>")})
+    settings = ProtocolSettings(100, pages={"/": Page("text/html", b"<p>")})
     answer = http("/", settings=settings)
     assert "Content-Type: text/html\r\nContent-Length: 3\r\n" in answer
     assert answer.endswith("\r\n\r\n<p>")
 
 
 def test_the_health_says_when_the_port_is_full() -> None:
-    assert http("/healthz", settings=DoorSettings(100, healthy=lambda: False))[9:12] == "503"
+    assert http("/healthz", settings=ProtocolSettings(100, healthy=lambda: False))[9:12] == "503"
 
 
 @pytest.mark.parametrize(
@@ -111,12 +114,12 @@ def test_a_malformed_request_is_refused(request_: str) -> None:
 
 
 def test_a_request_may_come_in_pieces() -> None:
-    way = Doorway(SETTINGS)
+    choice = ProtocolChoice(SETTINGS)
     for byte in GET.format("/healthz", "").encode():
-        way.feed(bytes([byte]))
-        if way.door is not None:
-            assert way.door.next() is None
-    assert opened(way).answers().startswith(b"HTTP/1.1 200 ")
+        choice.feed(bytes([byte]))
+        if choice.chosen is not None:
+            assert choice.chosen.next() is None
+    assert opened(choice).pop_answers().startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(
@@ -148,19 +151,19 @@ def test_A5_pages_of_other_sites_are_refused(host: str, origin: str | None, allo
 
 @pytest.mark.parametrize("name", ["surreal.v1.msgpack", "surreal.v1.json"])
 def test_P3_messages_travel_in_a_websocket(name: str) -> None:
-    client, way = websocket(name)
+    client, choice = websocket(name)
     assert client.subprotocol == name
-    assert opened(way).encoding == name.rpartition(".")[2]
+    assert opened(choice).encoding == name.rpartition(".")[2]
     send = client.send_text if name.endswith("json") else client.send_binary
     send(b"one")
     send(b"tw", fin=False)
     client.send_ping(b"?")
     client.send_continuation(b"o", fin=True)
-    assert exchange(client, way) == [b"one", b"two"]
+    assert exchange(client, choice) == [b"one", b"two"]
     pong, *_ = client.events_received()[1:]
     assert isinstance(pong, Frame)
     assert pong.opcode is Opcode.PONG
-    client.receive_data(opened(way).wrapped(b"three"))
+    client.receive_data(opened(choice).wrap(b"three"))
     (answer,) = client.events_received()
     assert isinstance(answer, Frame)
     assert answer.data == b"three"
@@ -174,10 +177,10 @@ def test_P3_nothing_is_compressed() -> None:
         "Sec-WebSocket-Extensions: permessage-deflate\r\n"
         "Sec-WebSocket-Protocol: surreal.v1.json\r\n"
     )
-    way = Doorway(SETTINGS)
-    way.feed(GET.format("/v1", head).encode())
-    opened(way).next()
-    answer = opened(way).answers().decode()
+    choice = ProtocolChoice(SETTINGS)
+    choice.feed(GET.format("/v1", head).encode())
+    opened(choice).next()
+    answer = opened(choice).pop_answers().decode()
     assert answer.startswith("HTTP/1.1 101 ")
     assert "Extensions" not in answer
 
@@ -193,16 +196,16 @@ def test_P3_another_subprotocol_is_refused_with_both_names(offered: str) -> None
     assert "surreal.v1.msgpack or surreal.v1.json" in answer
 
 
-def upgraded(subprotocol: str, frames: bytes) -> Doorway:
-    """A door that has got a request and frames in one piece."""
+def upgraded(subprotocol: str, frames: bytes) -> ProtocolChoice:
+    """A protocol that has got a request and frames in one piece."""
     head = (
         "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
         f"Sec-WebSocket-Protocol: {subprotocol}\r\n"
     )
-    way = Doorway(SETTINGS)
-    way.feed(GET.format("/v1", head).encode() + frames)
-    return way
+    choice = ProtocolChoice(SETTINGS)
+    choice.feed(GET.format("/v1", head).encode() + frames)
+    return choice
 
 
 MESSAGE = b"\x82\x82" + bytes(4) + b"{}"
@@ -212,13 +215,13 @@ CLOSING = b"\x88\x82" + bytes(4) + b"\x03\xe8"
 
 @pytest.mark.parametrize("frames", [MESSAGE, UNMASKED, CLOSING])
 def test_P3_frames_beside_a_refused_request_are_ignored(frames: bytes) -> None:
-    way = upgraded("other", frames)
-    assert opened(way).next() is None
-    assert b" 400 " in opened(way).answers()
-    assert opened(way).over
-    way.feed(frames)
-    assert opened(way).next() is None
-    assert opened(way).answers() == b""
+    choice = upgraded("other", frames)
+    assert opened(choice).next() is None
+    assert b" 400 " in opened(choice).pop_answers()
+    assert opened(choice).over
+    choice.feed(frames)
+    assert opened(choice).next() is None
+    assert opened(choice).pop_answers() == b""
 
 
 @pytest.mark.parametrize(
@@ -228,42 +231,42 @@ def test_P3_frames_beside_a_refused_request_are_ignored(frames: bytes) -> None:
 def test_P3_frames_beside_the_request_follow_the_handshake(
     frames: bytes, payload: bytes | None, code: int | None
 ) -> None:
-    way = upgraded("surreal.v1.msgpack", frames)
-    assert opened(way).next() == payload
-    head, _, answer = opened(way).answers().partition(b"\r\n\r\n")
+    choice = upgraded("surreal.v1.msgpack", frames)
+    assert opened(choice).next() == payload
+    head, _, answer = opened(choice).pop_answers().partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 101 ")
-    assert opened(way).over is (code is not None)
+    assert opened(choice).over is (code is not None)
     assert answer[:1] == (b"" if code is None else b"\x88")
     assert answer[2:4] == (b"" if code is None else code.to_bytes(2, "big"))
 
 
 @pytest.mark.parametrize("name", ["surreal.v1.msgpack", "surreal.v1.json"])
 def test_P3_the_other_kind_of_message_is_refused(name: str) -> None:
-    client, way = websocket(name)
+    client, choice = websocket(name)
     send = client.send_binary if name.endswith("json") else client.send_text
     send(b"one")
     with pytest.raises(DecodeError, match=r"expected (text|binary) messages"):
-        exchange(client, way)
+        exchange(client, choice)
 
 
 def test_a_large_message_closes_a_websocket() -> None:
-    client, way = websocket("surreal.v1.json")
+    client, choice = websocket("surreal.v1.json")
     client.send_text(b"a" * 60, fin=False)
     client.send_continuation(b"a" * 41, fin=True)
-    assert exchange(client, way) == []
-    assert opened(way).over
+    assert exchange(client, choice) == []
+    assert opened(choice).over
     assert client.close_rcvd is not None
     assert client.close_rcvd.code == 1009
 
 
 def test_a_websocket_is_closed_by_either_side() -> None:
-    client, way = websocket("surreal.v1.json")
+    client, choice = websocket("surreal.v1.json")
     client.send_close(1000)
-    exchange(client, way)
-    assert opened(way).over
-    assert opened(way).wrapped(b"too late") == b""
-    client, way = websocket("surreal.v1.json")
-    client.receive_data(opened(way).last_words())
+    exchange(client, choice)
+    assert opened(choice).over
+    assert opened(choice).wrap(b"too late") == b""
+    client, choice = websocket("surreal.v1.json")
+    client.receive_data(opened(choice).close())
     assert client.close_rcvd is not None
     assert client.close_rcvd.code == 1000
 
@@ -282,9 +285,9 @@ def test_without_the_package_a_browser_gets_the_name_of_the_package(
 
 
 def test_a_frame_above_the_limit_is_refused() -> None:
-    way = Doorway(SETTINGS)
-    way.feed(framed(b"a" * 101))
+    choice = ProtocolChoice(SETTINGS)
+    choice.feed(pack_frame(b"a" * 101))
     with pytest.raises(OversizeError, match="101 bytes, the limit is 100"):
-        opened(way).next()
-    assert opened(way).encoding is None
+        opened(choice).next()
+    assert opened(choice).encoding is None
     assert Encoding("json") is Encoding.json
