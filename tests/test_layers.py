@@ -49,7 +49,7 @@ FOLDERS = [
     "analysis",
 ]
 # Checks of settings that the add-on itself will bring.
-UPWARDS = {(f"surreal_like/experiment/{name}.py", "gateway") for name in ("preflight", "resolve")}
+UPWARDS = {("surreal_like/experiment/resolve.py", "gateway")}
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
 UNSAFE_NAMES = {"eval", "exec", "compile", "__import__"}
 UNSAFE_METHODS = {"send_pyobj", "recv_pyobj", "unsafe_load", "full_load"}

@@ -27,7 +27,6 @@ from surreal_like.experience.writer import check_sender
 from surreal_like.experiment.checkpoints import checkpoint_of
 from surreal_like.experiment.machine import replay_need
 from surreal_like.experiment.plan_check import check_plan
-from surreal_like.gateway.settings import check_gateway
 from surreal_like.learner.base import Learner
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import read_parameters
@@ -36,13 +35,20 @@ from surreal_like.replay.base import load_replay_class
 _Built = TypeVar("_Built")
 
 
-def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -> None:
+def rehearse(
+    config: Config,
+    algorithm: type[Algorithm],
+    *,
+    starts_here: bool,
+    check_gateway: Callable[..., object] = lambda config, **facts: None,
+) -> None:
     """Builds one agent, the learner and one replay, all on the CPU, and discards them.
 
     Args:
         config: the resolved experiment; gets `learner_config.gradient_columns`.
         algorithm: named in the config.
         starts_here: True if the learner will run on this machine, so its device must exist here.
+        check_gateway: Check of the settings of gateways, see :class:`GatewaySettings`.
 
     Raises:
         ConfigError: one of them rejects a setting.

@@ -162,7 +162,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     from surreal_like.algorithm.registry import find_algorithm
     from surreal_like.data.bounds import reward_bounds
     from surreal_like.experiment.preflight import rehearse
-    from surreal_like.gateway.settings import REMOTE, remote_specs
+    from surreal_like.gateway.settings import GATEWAY
 
     if must_be_installed:
         check_import_path(user.session_config.get("import_path", []))
@@ -174,20 +174,16 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     check_resolved(config)
     env = config.env_config
     reward_bounds(env)
-    if env.env_name == REMOTE:
-        if "num_envs" not in user.env_config:
-            # Sessions of clients are the only streams that there are.
-            env.num_envs = config.session_config.gateway.num_envs
-        env.obs_spec, env.action_spec = remote_specs(config)
-    elif known is not None and _without_specs(env) == _without_specs(known.env_config):
-        env.obs_spec, env.action_spec = known.env_config.obs_spec, known.env_config.action_spec
-    else:
-        env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
+    if not GATEWAY.fill_env(config, user):
+        if known is not None and _without_specs(env) == _without_specs(known.env_config):
+            env.obs_spec, env.action_spec = known.env_config.obs_spec, known.env_config.action_spec
+        else:
+            env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
     algorithm = find_algorithm(config.algorithm)
     algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
     algorithm.check_replay(config.learner_config)
     algorithm.validate_config(**sections_of(config))
-    rehearse(config, algorithm, starts_here=must_be_installed)
+    rehearse(config, algorithm, starts_here=must_be_installed, check_gateway=GATEWAY.check)
     return _record(config, own_modules(config.session_config.import_path))
 
 

@@ -2,26 +2,63 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import main.ps
 from session.config import Config
+from session.config.defaults import BASE_SESSION_CONFIG
 from session.process.context import Context
+from session.stream.connection import Connection
 from session.stream.listener import Listener
 from session.stream.protocols import Encoding
 from session.wire.frames import FrameReader, pack_frame
 from surreal_like.agent.loop import make_agent
+from surreal_like.gateway.gateway import Gateway
+from surreal_like.gateway.messages import Hello
 from surreal_like.gateway.payloads import decode, encode
 from surreal_like.gateway.service import GatewayService
-from surreal_like.gateway.sessions import Sessions
+from surreal_like.gateway.sessions import Session, Sessions
+from surreal_like.gateway.slots import Slot
 from tests.surreal_like.agent.rig import LearnerPeer, LineAgent, ReplayPeer, Rig, make_rig
 
 
 def build(context: Context) -> GatewayService:
     return GatewayService(context, lambda mode: make_agent(context, LineAgent, mode, 0))
+
+
+def make_line(host: str = "10.0.0.1") -> Connection:
+    """Returns a connection of a client that gets no message."""
+    line = SimpleNamespace(host=host, encoding=None, send=lambda payload: None)
+    return cast("Connection", line)
+
+
+LINE = make_line()
+
+
+def make_session(
+    number: int = 1, mode: str = "train", connection: Connection | None = LINE, **fields: Any
+) -> Session:
+    """Returns a session without rows; its place has its number."""
+    slot = cast("Slot", None)
+    return Session(number, number, mode, f"client-{number}", slot, connection, **fields)
+
+
+def make_sessions(places: int = 2, **settings: float) -> Sessions:
+    """Returns an empty gateway's sessions, with secrets that can be guessed."""
+    numbers = itertools.count()
+    given = BASE_SESSION_CONFIG.gateway.copy()
+    given.update(max_clients=places, **settings)
+    return Sessions(given, lambda place, mode: cast("Slot", None), lambda: f"secret{next(numbers)}")
+
+
+def join(sessions: Sessions, now: float = 0.0, name: str = "") -> Session:
+    """Returns another session of mode ``train``."""
+    return sessions.join(Hello(1, "", "", name, 1, "", ""), "train", LINE, now)
 
 
 class Client:
@@ -133,12 +170,16 @@ class Stage:
         return self.listener.port
 
     @property
+    def gateway(self) -> Gateway:
+        return self.service._gateway
+
+    @property
     def listener(self) -> Listener:
         return self.service._frontend.listener
 
     @property
     def sessions(self) -> Sessions:
-        return self.service._frontend.sessions
+        return self.gateway.sessions
 
     def client(self, *, encoding: Encoding = Encoding.msgpack, **fields: Any) -> Client:
         """A client after its welcome."""

@@ -278,7 +278,7 @@ def test_C5_a_cut_connection_is_resumed(play: Play, stage: Stage, after: int) ->
     account = stage.finish()
     assert (account["env_steps"], account["episodes"]) == (12, 3)
     assert account["pushed"] == account["inserted"] == 15
-    assert stage.service._frontend.counters.resumed == 1
+    assert stage.gateway.counters.resumed == 1
 
 
 def interrupted(play: Play, stage: Stage, program: str) -> Player:
@@ -286,7 +286,7 @@ def interrupted(play: Play, stage: Stage, program: str) -> Player:
     player = play(stage, *on(stage, program))
     stage.rig.until(lambda: player.lines)
     (member,) = stage.sessions
-    stage.service._frontend.leave(member, "lost", reconnect=True)
+    stage.gateway.leave(member, "lost", reconnect=True)
     player.say("")
     return player
 

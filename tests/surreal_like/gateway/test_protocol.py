@@ -20,11 +20,16 @@ from session.stream.protocols import Encoding
 from session.wire.frames import FrameReader
 from surreal_like.data.spec import OBS_TYPES, ArraySpec
 from surreal_like.errors import DataError
-from surreal_like.gateway.admission import shown_spec
-from surreal_like.gateway.client_arrays import ClientArray
-from surreal_like.gateway.messages import FATAL, Bye, Hello, Metrics, Ping, Refusal, Request
-from surreal_like.gateway.payloads import decode, encode
-from surreal_like.gateway.protocol import Protocol
+from surreal_like.gateway.messages import (
+    Bye,
+    Hello,
+    Metrics,
+    Ping,
+    Protocol,
+    Request,
+    encode_spec,
+)
+from surreal_like.gateway.payloads import FATAL, ClientArray, Refusal, decode, encode
 
 GOLDEN = json.loads(
     (Path(__file__).resolve().parents[2] / "golden" / "gateway_frames.json").read_text()
@@ -246,7 +251,7 @@ def naive(spec: ArraySpec, value: Any) -> Any:
 
 
 def to_array(spec: ArraySpec, value: Any, name: str) -> Any:
-    return ClientArray(spec, name).of(value)[0, ...]
+    return ClientArray(spec, name).read(value)[0, ...]
 
 
 NUMBERS = st.one_of(
@@ -599,7 +604,7 @@ def test_the_limit_of_a_message_covers_an_observation_in_any_form() -> None:
 
 def test_P7_infinite_bounds_are_null() -> None:
     spec = {"a": {"type": "float32", "dim": [2], "low": [-math.inf, 0.0], "high": math.inf}}
-    assert shown_spec(spec) == {
+    assert encode_spec(spec) == {
         "a": {"type": "float32", "dim": [2], "low": [None, 0.0], "high": None}
     }
 

@@ -21,7 +21,7 @@ from surreal_like.experiment.machine import replay_need
 from surreal_like.gateway import admission
 from surreal_like.gateway.clients.surreal_client import connect
 from surreal_like.gateway.messages import Request
-from surreal_like.gateway.sessions import Member
+from surreal_like.gateway.sessions import Session
 from tests.surreal_like.gateway.rig import Client, Stage, make_stage
 from tests.surreal_like.gateway.test_surreal_client import Playing
 
@@ -299,12 +299,12 @@ def test_P9_a_defect_ends_one_connection_and_no_other_session(
 ) -> None:
     healthy, other = stage.client(), stage.client()
     healthy.request("reset")
-    receive = stage.service._frontend._requests.receive
+    receive = stage.gateway.receive
 
-    def broken(member: Member, request: Request, now: float) -> bool:
-        return receive(member, request, now) if member.number == 1 else bool(1 // 0)
+    def broken(session: Session, request: Request, now: float) -> None:
+        receive(session, request, now if session.number == 1 else 1 // 0)
 
-    monkeypatch.setattr(stage.service._frontend._requests, "receive", broken)
+    monkeypatch.setattr(stage.gateway, "receive", broken)
     answer = other.request("reset")
     assert (answer["code"], answer["fatal"]) == ("internal", True)
     assert other.gone()
@@ -591,7 +591,7 @@ def test_E5_robots_act_on_while_replay_takes_no_rows() -> None:
         # Cut where the window was full, begun again where there was room.
         assert types.count(0) == types.count(2) == 2
         assert account["pushed"] == account["inserted"] == len(types)
-        assert account["env_steps"] + stage.service._frontend.counters.unrecorded == 64
+        assert account["env_steps"] + stage.gateway.counters.unrecorded == 64
         assert account["episodes"] == 1
 
 
@@ -788,7 +788,7 @@ def test_S6_the_token_is_checked_before_the_mode_and_the_number_of_environments(
 ) -> None:
     token = write_token(folder_of(guarded), "robot")
     guarded.rig.pass_time(2.1)
-    guarded.service._frontend.admission.draining = True
+    guarded.gateway.draining = True
     # Each of these is wrong in a later way, too.
     answers = [
         Client(guarded).hello(token="sg1-0", num_envs=2, name="a b"),
@@ -822,7 +822,7 @@ def test_A2_wrong_tokens_keep_no_right_one_of_their_address_out(guarded: Stage) 
         assert client.hello(token="sg1-0")["code"] == "bad_token"
         assert client.gone()
     assert Client(guarded).hello(token=token)["kind"] == "welcome"
-    assert guarded.service._frontend.counters.refused == 25
+    assert guarded.gateway.counters.refused == 25
     guarded.rig.until(lambda: guarded.rig.events("client_refused"))
     assert guarded.rig.events("client_refused") == [
         "127.0.0.1: bad_token: this token is not valid here"

@@ -7,84 +7,88 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surreal_like.gateway.batcher import Batcher
+from surreal_like.gateway.gateway import Batcher
 from surreal_like.gateway.messages import Request
-from surreal_like.gateway.sessions import Member
-
-
-def member(number: int, mode: str = "train", asked_at: float = 0.0, line: Any = "line") -> Member:
-    made = Member(number, number, mode, f"client-{number}", line, 0.0)
-    made.asked_at = asked_at
-    return made
+from surreal_like.gateway.sessions import Session
+from tests.surreal_like.gateway.rig import make_session
 
 
 def request(number: int) -> Request:
     return cast("Request", f"request {number}")
 
 
-def filled(batcher: Batcher, *members: Member) -> None:
+def filled(batcher: Batcher, *members: Session) -> None:
     for each in members:
         batcher.add(each, request(each.number))
 
 
-def taken(batcher: Batcher, now: float = 100.0, sessions: Any = (), closed: str = "") -> Any:
-    batch = batcher.take(now, sessions, lambda mode: mode != closed)
-    return None if batch is None else [each.number for each in batch.members]
+def popped(batcher: Batcher, now: float = 100.0, sessions: Any = (), closed: str = "") -> Any:
+    batch = batcher.pop(now, sessions, lambda mode: mode != closed)
+    return None if batch is None else [each.number for each in batch.sessions]
 
 
 def test_all_that_wait_are_answered_the_oldest_first() -> None:
     batcher = Batcher(3)
-    filled(batcher, *(member(number) for number in (4, 1, 3, 2)))
-    assert taken(batcher) == [4, 1, 3]
-    assert taken(batcher) == [2]
-    assert taken(batcher) is None
+    filled(batcher, *(make_session(number) for number in (4, 1, 3, 2)))
+    assert popped(batcher) == [4, 1, 3]
+    assert popped(batcher) == [2]
+    assert popped(batcher) is None
 
 
 def test_requests_stay_beside_their_sessions() -> None:
     batcher = Batcher(3)
-    filled(batcher, member(5), member(6))
-    batch = batcher.take(0.0, (), lambda mode: True)
+    filled(batcher, make_session(5), make_session(6))
+    batch = batcher.pop(0.0, (), lambda mode: True)
     assert batch is not None
     assert batch.requests == [request(5), request(6)]
 
 
 def test_a_batch_has_one_mode_that_of_the_longest_waiting() -> None:
     batcher = Batcher(8)
-    filled(batcher, member(1, asked_at=2.0), member(2, "act", 1.0), member(3, asked_at=3.0))
-    assert taken(batcher) == [2]
-    assert taken(batcher) == [1, 3]
+    filled(
+        batcher,
+        make_session(1, asked_at=2.0),
+        make_session(2, "act", asked_at=1.0),
+        make_session(3, asked_at=3.0),
+    )
+    assert popped(batcher) == [2]
+    assert popped(batcher) == [1, 3]
 
 
 def test_a_mode_that_cannot_be_answered_holds_no_other_back() -> None:
     batcher = Batcher(8)
-    filled(batcher, member(1, asked_at=1.0), member(2, "act", 2.0))
-    assert taken(batcher, closed="train") == [2]
-    assert taken(batcher, closed="train") is None
-    assert taken(batcher) == [1]
+    filled(batcher, make_session(1, asked_at=1.0), make_session(2, "act", asked_at=2.0))
+    assert popped(batcher, closed="train") == [2]
+    assert popped(batcher, closed="train") is None
+    assert popped(batcher) == [1]
 
 
 def test_a_session_that_leaves_waits_no_more() -> None:
-    batcher, gone = Batcher(8), member(1)
-    filled(batcher, gone, member(2))
+    batcher, gone = Batcher(8), make_session(1)
+    filled(batcher, gone, make_session(2))
     batcher.discard(gone)
     batcher.discard(gone)
-    batcher.discard(member(9, "act"))
-    assert taken(batcher) == [2]
+    batcher.discard(make_session(9, "act"))
+    assert popped(batcher) == [2]
 
 
 def test_the_oldest_waits_for_company_as_long_as_there_may_be_some() -> None:
     batcher = Batcher(3, 0.5)
-    one, two, away = member(1, asked_at=10.0), member(2), member(3, line=None)
-    other = member(4, "act")
+    one, two, away = (
+        make_session(1, asked_at=10.0),
+        make_session(2),
+        make_session(3, connection=None),
+    )
+    other = make_session(4, "act")
     sessions = [one, two, away, other]
     filled(batcher, one)
-    assert taken(batcher, 10.4, sessions) is None
-    assert taken(batcher, 10.5, sessions) == [1]
+    assert popped(batcher, 10.4, sessions) is None
+    assert popped(batcher, 10.5, sessions) == [1]
     filled(batcher, one)
     # Only who is connected, of this mode, and not waiting yet, could come.
-    assert taken(batcher, 10.0, [one, away, other]) == [1]
-    filled(batcher, one, member(5), member(6))
-    assert taken(batcher, 10.0, [*sessions, member(7)]) == [1, 5, 6]
+    assert popped(batcher, 10.0, [one, away, other]) == [1]
+    filled(batcher, one, make_session(5), make_session(6))
+    assert popped(batcher, 10.0, [*sessions, make_session(7)]) == [1, 5, 6]
 
 
 @given(
@@ -96,8 +100,8 @@ def test_the_oldest_waits_for_company_as_long_as_there_may_be_some() -> None:
 )
 def test_each_request_is_answered_once(events: list[tuple[str, int]], most: int) -> None:
     batcher = Batcher(most)
-    members = {(mode, n): member(n, mode) for mode in ("train", "act") for n in range(6)}
-    waiting: list[Member] = []
+    members = {(mode, n): make_session(n, mode) for mode in ("train", "act") for n in range(6)}
+    waiting: list[Session] = []
     for now, (what, number) in enumerate(events):
         if what in ("train", "act"):
             each = members[what, number]
@@ -112,6 +116,6 @@ def test_each_request_is_answered_once(events: list[tuple[str, int]], most: int)
         else:
             mode = waiting[0].mode if waiting else ""
             expected = [each for each in waiting if each.mode == mode][:most]
-            batch = batcher.take(now, (), lambda mode: True)
-            assert (batch.members if batch is not None else []) == expected
+            batch = batcher.pop(now, (), lambda mode: True)
+            assert (batch.sessions if batch is not None else []) == expected
             waiting = [each for each in waiting if each not in expected]
