@@ -25,7 +25,7 @@ class ProtocolChoice:
     """Chooses the protocol of a connection by its first bytes, then is that protocol.
 
     Args:
-        settings: of the port.
+        settings: Rules of the port.
     """
 
     def __init__(self, settings: ProtocolSettings) -> None:
@@ -72,16 +72,16 @@ class Connection:
     """One connection; made by the :class:`Listener`.
 
     Attributes:
-        encoding: of the payloads; None until it is prescribed by the protocol, or set.
-        host: address of the client.
-        owner: for the user of the listener.
+        encoding: Encoding of the payloads; None until the protocol prescribes it, or it is set.
+        host: Address of the client.
+        owner: Any object of the user of the listener.
         closed: True once nothing can be sent.
         ending: True while the last bytes are sent.
-        deadline: time until which it must be admitted, or until which its end may last.
-        moved_at: time of its last progress.
-        out: bytes to send.
+        deadline: Time until which it must be admitted, or until which its end may last.
+        moved_at: Time of its last progress.
+        out: Bytes to send.
         waits: True while further payloads may be complete that were not taken yet.
-        socket, mask: for the listener's epoll.
+        socket, mask: Socket and events of the listener's epoll.
     """
 
     __slots__ = (
@@ -119,7 +119,7 @@ class Connection:
         self._first: bytes | None = b""
         self.out = bytearray()
         self._received = 0
-        # Of frames in the clear, see :meth:`FrameReader.whole`.
+        # Of frames in the clear, see :meth:`FrameReader.read_whole`.
         self._whole: Callable[[bytes], bytes | None] = lambda data: None
         self._admitted = self.ending = self.waits = False
         self.moved_at, self.deadline = now, now + listener.limits.greeting_seconds
@@ -138,7 +138,7 @@ class Connection:
             if isinstance(self._protocol, FrameProtocol):
                 self._protocol.limit(self._listener.protocols.limit_bytes)
                 if self._tls is None:
-                    self._whole = self._protocol.whole
+                    self._whole = self._protocol.read_whole
 
     def send(self, payload: bytes) -> None:
         """Sends a payload without waiting."""
@@ -199,9 +199,9 @@ class Connection:
             protocol = self._protocol = self._choice.chosen
             if isinstance(protocol, FrameProtocol) and not self._admitted:
                 protocol.limit(self._listener.limits.greeting_bytes)
-        return self.take(events)
+        return self.pop_payloads(events)
 
-    def take(self, events: list[Event]) -> bool:
+    def pop_payloads(self, events: list[Event]) -> bool:
         """Adds a few of the payloads that are complete; the rest waits, see :attr:`waits`.
 
         Otherwise one connection that sends very many short messages would hold up all others.

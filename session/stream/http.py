@@ -94,7 +94,7 @@ class HttpProtocol:
         if len(words) != 3 or words[2] != "HTTP/1.1":
             self._refuse(400, "expected a request of HTTP/1.1")
             return
-        stranger = refused_page(headers, self._settings)
+        stranger = find_refusal(headers, self._settings)
         if stranger:
             self._refuse(403, stranger)
             return
@@ -150,7 +150,7 @@ class HttpProtocol:
         self.over = True
 
 
-def refused_page(headers: Mapping[str, str], settings: ProtocolSettings) -> str:
+def find_refusal(headers: Mapping[str, str], settings: ProtocolSettings) -> str:
     """Returns why a request is refused by its Host or its Origin; empty if it is not.
 
     Any web page can make a browser connect to this machine. A page of another site is recognized

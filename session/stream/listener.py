@@ -22,12 +22,12 @@ class StreamLimits:
     """Bounds of the connections of a port.
 
     Args:
-        greeting_seconds: time until a connection must be admitted, see :meth:`Connection.admit`.
-        greeting_bytes: bytes that it may send before.
-        greeting: connections that are not admitted yet; of more, the oldest one is ended.
-        greeting_per_host: the same from one address.
-        waiting_bytes: nothing is read from a client while more bytes wait to be sent to it.
-        stalled_seconds: time without progress inside a message after which a connection is lost.
+        greeting_seconds: Time until a connection must be admitted, see :meth:`Connection.admit`.
+        greeting_bytes: Bytes that it may send before.
+        greeting: Maximum of connections that are not admitted yet; then the oldest one ends.
+        greeting_per_host: Maximum of those from one address.
+        waiting_bytes: Unsent bytes above which nothing is read from a client.
+        stalled_seconds: Time without progress inside a message after which a connection is lost.
     """
 
     greeting_seconds: float = 5.0
@@ -42,7 +42,7 @@ class PendingConnections:
     """Connections of which no message has come, the oldest first.
 
     Args:
-        limits: bounds.
+        limits: Bounds of the connections.
     """
 
     def __init__(self, limits: StreamLimits) -> None:
@@ -56,15 +56,15 @@ class PendingConnections:
         full = len(self._connections) >= limits.greeting
         return full or self._hosts[host] >= limits.greeting_per_host
 
-    def oldest(self, host: str, new: Container[Connection]) -> Connection | None:
+    def find_oldest(self, host: str, new: Container[Connection]) -> Connection | None:
         """Returns the connection whose place a new one of an address takes.
 
         A client says hello at once, so the oldest one is the last that will. To refuse new ones
         would let one client keep out all others of its address.
 
         Args:
-            host: the address; if it has its share of places, the connection is one of its own.
-            new: connections that were accepted just now stay: they could say nothing yet.
+            host: Address; if it has its share of places, the connection is one of its own.
+            new: Connections that were accepted just now; they stay, as they could send nothing yet.
         """
         crowded = self._hosts[host] >= self._limits.greeting_per_host
         for each in self._connections:
@@ -85,7 +85,7 @@ class PendingConnections:
             if not self._hosts[connection.host]:
                 del self._hosts[connection.host]
 
-    def late(self, now: float) -> Iterator[Connection]:
+    def find_late(self, now: float) -> Iterator[Connection]:
         """Yields the connections whose time is up."""
         yield from [each for each in self._connections if now >= each.deadline]
 
@@ -111,16 +111,16 @@ class Listener:
     It can be waited for beside the sockets of the wire, see :func:`session.wire.sockets.poll`.
 
     Args:
-        host, port: to bind to; port 0: any free one.
-        protocols: rules of the protocols of all connections.
-        clock: for deadlines.
-        limits: bounds.
-        on_refused: called with address and reason of each connection that is closed by a bound.
-        tls: settings of the server; None: no TLS.
+        host, port: Address to bind to; port 0: any free one.
+        protocols: Rules of the protocols of all connections.
+        clock: Clock for deadlines.
+        limits: Bounds of the connections.
+        on_refused: Function called with the address and the reason of each refused connection.
+        tls: Settings of the TLS server; None: no TLS.
 
     Attributes:
-        port: bound port.
-        refused: connections that were closed by a bound, or because of TLS.
+        port: Bound port.
+        refused: Number of connections that were closed by a bound, or because of TLS.
 
     Raises:
         ConfigError: the port cannot be bound.
@@ -177,7 +177,7 @@ class Listener:
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             if not each.closed:
-                self._take(each, each.take, events)
+                self._collect(each, each.pop_payloads, events)
         accepts = False
         for descriptor, mask in self._epoll.poll(0):
             connection = self._connections.get(descriptor)
@@ -221,7 +221,7 @@ class Listener:
                 return
             host = str(address[0])
             if self._pending.is_full(host):
-                oldest = self._pending.oldest(host, new)
+                oldest = self._pending.find_oldest(host, new)
                 self.refuse(host, "too many connections that have not said hello")
                 if oldest is None:
                     end.close()
@@ -268,15 +268,15 @@ class Listener:
         if connection.ending:
             return
         connection.moved_at = now
-        self._take(connection, partial(connection.receive, data), events)
+        self._collect(connection, partial(connection.receive, data), events)
 
-    def _take(
-        self, connection: Connection, take: Callable[[list[Event]], bool], events: list[Event]
+    def _collect(
+        self, connection: Connection, read: Callable[[list[Event]], bool], events: list[Event]
     ) -> None:
         """Adds what a connection has complete; a fault, or the end of its protocol, is handled."""
         before = len(events)
         try:
-            over = take(events)
+            over = read(events)
         except (DecodeError, OversizeError) as fault:
             if not connection.closed:
                 events.append(Event(connection, fault=fault))
@@ -362,7 +362,7 @@ class Listener:
         if self._accepts_at and now >= self._accepts_at:
             self._accepts_at = 0.0
             self._epoll.modify(self._server, _IN)
-        for connection in self._pending.late(now):
+        for connection in self._pending.find_late(now):
             self.refuse(connection.host, "no valid greeting in time")
             self.lose(connection)
         while self._ending and (now >= self._ending[0].deadline or not self._ending[0].ending):

@@ -29,12 +29,12 @@ class ProtocolSettings:
     """Rules of all connections of a port.
 
     Args:
-        limit_bytes: largest payload.
-        host: name under which this machine is known; valid in the Host of a request.
-        hosts: further valid names.
-        origins: web pages, as in ``https://example.org``, that may connect besides the own ones.
-        pages: path -> page.
-        healthy: False makes ``/healthz`` answer 503.
+        limit_bytes: Largest payload.
+        host: Name under which this machine is known; valid in the Host of a request.
+        hosts: Further valid names.
+        origins: Web pages, as in ``https://example.org``, that may connect besides the own ones.
+        pages: Map from a path to its page.
+        healthy: Function that returns False to make ``/healthz`` answer 503.
     """
 
     limit_bytes: int
@@ -85,7 +85,7 @@ class FrameProtocol:
         self.encoding: Encoding | None = None
         self._reader = FrameReader(settings.limit_bytes)
         self.feed, self.next = self._reader.feed, self._reader.next
-        self.whole = self._reader.whole
+        self.read_whole = self._reader.read_whole
 
     wrap = staticmethod(pack_frame)
 

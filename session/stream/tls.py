@@ -10,11 +10,11 @@ from session.errors import ConfigError, DecodeError
 _READ_BYTES = 1 << 16
 
 
-def server_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
+def make_server_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
     """Returns the settings of a TLS server, version 1.2 or newer.
 
     Args:
-        certificate, key: files in PEM.
+        certificate, key: Files in PEM.
 
     Raises:
         ConfigError: a file cannot be read, or they do not belong together.
@@ -34,7 +34,7 @@ class TlsLayer:
     """Encrypts and decrypts the bytes of one connection.
 
     Args:
-        context: of :func:`server_context`.
+        context: Result of :func:`make_server_context`.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:

@@ -26,7 +26,7 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
-def _chosen(protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol:
+def _choose(protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol:
     for name in offered:
         if name in SUBPROTOCOLS:
             return name
@@ -37,7 +37,7 @@ class WebSocketProtocol:
     """Messages of a WebSocket, one payload each; never compressed.
 
     Args:
-        limit_bytes: largest payload.
+        limit_bytes: Largest payload.
     """
 
     speaks = True
@@ -45,7 +45,7 @@ class WebSocketProtocol:
     def __init__(self, limit_bytes: int) -> None:
         self.encoding: Encoding | None = None
         self._protocol = ServerProtocol(
-            max_size=limit_bytes, select_subprotocol=_chosen, logger=_SILENT
+            max_size=limit_bytes, select_subprotocol=_choose, logger=_SILENT
         )
         self._frames: deque[Frame] = deque()
         self._parts: list[bytes] = []

@@ -31,7 +31,7 @@ def check_address(gateway: Config, *, insecure: bool) -> None:
     """Rejects a port that strangers could use, and half a certificate.
 
     Args:
-        gateway: ``session_config.gateway``.
+        gateway: Section ``session_config.gateway``.
         insecure: True if any host is allowed.
 
     Raises:
@@ -80,10 +80,10 @@ class ClientToken(NamedTuple):
     """Record that a run keeps of a token.
 
     Args:
-        name: of its file.
-        digest: SHA-256 of the token, in hex.
-        modes: for which it is valid; none: for all.
-        until: wall clock in seconds at which it ends; 0: never.
+        name: Name of its file.
+        digest: SHA-256 digest of the token, in hex.
+        modes: Modes for which it is valid; none: for all.
+        until: Wall clock in seconds at which it ends; 0: never.
     """
 
     name: str
@@ -100,9 +100,9 @@ def write_token(folder: Path, name: str, *, modes: Sequence[str] = (), until: fl
     """Makes a token and keeps its digest in a file that only the owner can read.
 
     Args:
-        folder: of all tokens of a run.
-        name: of the client; a token of the same name is replaced.
-        modes, until: of :class:`ClientToken`.
+        folder: Folder of all tokens of a run.
+        name: Name of the client; a token of the same name is replaced.
+        modes, until: See :class:`ClientToken`.
 
     Returns:
         The token, which is kept nowhere.
@@ -149,8 +149,8 @@ def read_tokens(
     """Returns all tokens; files that are none are left out.
 
     Args:
-        folder: of all tokens of a run.
-        note: called with one line for each damaged file.
+        folder: Folder of all tokens of a run.
+        note: Function called with one line for each damaged file.
     """
     found = []
     for path in sorted(folder.glob("*")) if folder.is_dir() else ():
@@ -170,7 +170,7 @@ class TokenGate:
     """Checks the tokens of clients; notices new and revoked ones within two seconds.
 
     Args:
-        folder: of all tokens.
+        folder: Folder of all tokens of a run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -182,10 +182,10 @@ class TokenGate:
         """Returns the name of a valid token, else None; each takes the same time.
 
         Args:
-            token: as a client gave it.
-            mode: that it asks for.
-            now: monotonic time in seconds.
-            wall: wall clock in seconds.
+            token: Token as a client gave it.
+            mode: Mode that the client asks for.
+            now: Monotonic time in seconds.
+            wall: Wall clock in seconds.
         """
         self._refresh(now)
         digest, found = _digest(token), None
@@ -195,7 +195,7 @@ class TokenGate:
                 found = each.name
         return found
 
-    def valid(self, name: str, *, now: float, wall: float) -> bool:
+    def is_valid(self, name: str, *, now: float, wall: float) -> bool:
         """Returns False once a token was revoked, or has ended."""
         self._refresh(now)
         return any(each.name == name and not 0 < each.until <= wall for each in self._tokens)
@@ -206,7 +206,7 @@ class TokenGate:
             self._tokens = read_tokens(self._folder)
 
 
-def days_from(wall: float, days: float) -> float:
+def add_days(wall: float, days: float) -> float:
     """Returns the wall clock so many days later; 0 days: 0, never."""
     return wall + days * _DAY_SECONDS if days else 0.0
 
@@ -220,8 +220,8 @@ def write_certificate(folder: Path, host: str) -> tuple[Path, Path, str]:
     """Makes a key and its certificate, which is valid for ten years.
 
     Args:
-        folder: gets ``gateway.crt`` and ``gateway.key``, in PEM; others there are replaced.
-        host: name or address under which clients connect.
+        folder: Folder for ``gateway.crt`` and ``gateway.key``, in PEM; both are replaced.
+        host: Name or address under which clients connect.
 
     Returns:
         Both files, and the SHA-256 of the certificate, in hex.

@@ -19,7 +19,7 @@ class FrameReader:
     """Cuts received bytes into payloads.
 
     Args:
-        limit_bytes: largest payload; may be changed at any time.
+        limit_bytes: Largest payload; may be changed at any time.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -41,7 +41,7 @@ class FrameReader:
             self._held = bytearray(self._held)
         self._held += data
 
-    def whole(self, data: bytes) -> bytes | None:
+    def read_whole(self, data: bytes) -> bytes | None:
         """Returns the payload of received bytes that are one frame: most are, and need no copy.
 
         Otherwise returns None: they have to be added.

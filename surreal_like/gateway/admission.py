@@ -153,5 +153,5 @@ class Admission:
         clock = self._gateway.clock
         now, wall = clock.now(), clock.time()
         for session in self._gateway.sessions:
-            if not self._gate.valid(session.token, now=now, wall=wall):
+            if not self._gate.is_valid(session.token, now=now, wall=wall):
                 self._gateway.leave(session, "revoked")

@@ -6,7 +6,7 @@ from session.errors import OversizeError
 from session.stream.connection import Connection, Event
 from session.stream.listener import Listener, StreamLimits
 from session.stream.protocols import ProtocolSettings
-from session.stream.tls import server_context
+from session.stream.tls import make_server_context
 from session.wire.endpoint import expanded
 from surreal_like.data.bounds import reward_bounds
 from surreal_like.gateway.admission import Admission
@@ -116,13 +116,13 @@ class Frontend:
         if session is not None:
             session.failures += 1
             if session.failures >= _FAILURES and not refusal.fatal:
-                send(connection, refusal.fields())
+                send(connection, refusal.to_message())
                 refusal = Refusal("too_many_errors", f"{_FAILURES} errors in a row: {refusal.text}")
         if refusal.fatal or session is None:
             send_refusal(connection, refusal)
             self._lose(session, connection)
         else:
-            send(connection, refusal.fields())
+            send(connection, refusal.to_message())
 
     def _lose(self, session: Session | None, connection: Connection) -> None:
         if session is not None and session.connection is connection:
@@ -157,5 +157,5 @@ def make_listener(gateway: Gateway, port: int, limit_bytes: int) -> Listener:
         clock=gateway.clock,
         limits=StreamLimits(greeting_seconds=session.security.handshake_seconds),
         on_refused=gateway.log.on_refused,
-        tls=None if tls.cert is None else server_context(tls.cert, tls.key),
+        tls=None if tls.cert is None else make_server_context(tls.cert, tls.key),
     )

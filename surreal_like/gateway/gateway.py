@@ -14,7 +14,7 @@ from session.process.clock import Clock
 from surreal_like.errors import DataError
 from surreal_like.gateway.counters import ClientCurves, ClientLog, Counters, EventLog
 from surreal_like.gateway.evaluations import Evaluations
-from surreal_like.gateway.messages import Request, refusal_of, send_goodbye
+from surreal_like.gateway.messages import Request, make_refusal, send_goodbye
 from surreal_like.gateway.payloads import Refusal
 from surreal_like.gateway.policies import Policies, concatenate
 from surreal_like.gateway.sessions import Due, Effect, Session, Sessions, State
@@ -223,7 +223,7 @@ class Gateway:
             try:
                 session.slot.check(request)
             except DataError as error:
-                raise refusal_of(error, request.seq) from None
+                raise make_refusal(error, request.seq) from None
 
     def _end(self, session: Session, request: Request) -> None:
         summary = session.slot.end(request)
@@ -233,7 +233,7 @@ class Gateway:
         session.last_return = summary["return"]
         seed = self.make_seed(session)
         session.reply({"kind": "episode", "seq": request.seq, **summary, "seed": seed})
-        reason = self._why_leave(session)
+        reason = self._find_reason(session)
         if reason:
             self.leave(session, reason, reconnect=True)
 
@@ -308,14 +308,14 @@ class Gateway:
 
     def do_chores(self) -> None:
         """Does what is due by time, for all sessions."""
-        for session, what in self.sessions.due(self._now()):
+        for session, what in self.sessions.list_due(self._now()):
             if what is Due.left:
                 self.leave(session, "lost")
             elif what is Due.idle:
                 self.leave(session, "idle", reconnect=True)
             elif what is Due.unavailable:
                 text = "no answer in time: send the request again, with the same seq"
-                session.send(Refusal("unavailable", text, session.seq).fields())
+                session.send(Refusal("unavailable", text, session.seq).to_message())
             else:
                 reason = "replay" if self.policies.version else "parameters"
                 reason = "evaluation" if session.held else reason
@@ -359,7 +359,7 @@ class Gateway:
         Their episodes hardly ever end together: those that were open when the time came are
         waited for, and those that have begun since are cut.
         """
-        reason, episodes = self._why_leave(session), session.slot.list_ended()
+        reason, episodes = self._find_reason(session), session.slot.list_ended()
         if not reason or not episodes:
             return
         if session.last_streams is None:
@@ -368,7 +368,7 @@ class Gateway:
         if not session.last_streams:
             self.leave(session, reason, reconnect=True)
 
-    def _why_leave(self, session: Session) -> str:
+    def _find_reason(self, session: Session) -> str:
         if self.draining:
             return "draining"
         over = 0 < self._session_seconds <= self._now() - session.joined_at

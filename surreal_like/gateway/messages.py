@@ -186,7 +186,7 @@ class Protocol:
         try:
             return self._requests[kind](fields, seq)
         except DataError as error:
-            raise refusal_of(error, seq) from None
+            raise make_refusal(error, seq) from None
 
     def _other(self, kind: Any, fields: Fields) -> Incoming:
         if type(kind) is not str:
@@ -289,7 +289,7 @@ class Protocol:
         return action, info
 
 
-def refusal_of(error: DataError, seq: int) -> Refusal:
+def make_refusal(error: DataError, seq: int) -> Refusal:
     """Returns the refusal of a request; the text of the error begins with the field."""
     field = _FIELD.match(str(error))
     code = _CODES.get(field[0], "bad_observation") if field else "bad_observation"
@@ -335,7 +335,7 @@ def send(connection: Connection, fields: Fields) -> None:
 
 def send_refusal(connection: Connection, refusal: Refusal) -> None:
     """Sends an error, and closes the connection."""
-    send(connection, {**refusal.fields(), "fatal": True})
+    send(connection, {**refusal.to_message(), "fatal": True})
     connection.close()
 
 

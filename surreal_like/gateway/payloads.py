@@ -59,7 +59,7 @@ class Refusal(Exception):
         """True if the connection is closed."""
         return self.code in FATAL
 
-    def fields(self) -> dict[str, Any]:
+    def to_message(self) -> dict[str, Any]:
         """Returns the message for the client."""
         found = {"kind": "error", "code": self.code, "message": self.text, "fatal": self.fatal}
         return found if self.seq is None else {**found, "seq": self.seq}

@@ -319,7 +319,7 @@ class Sessions:
         del self._sessions[session.number]
         self._free.append(session.place)
 
-    def due(self, now: float) -> list[tuple[Session, Due]]:
+    def list_due(self, now: float) -> list[tuple[Session, Due]]:
         """Returns what is due; ``wait`` and ``unavailable`` come again after their times."""
         found = ((session, self._due(session, now)) for session in self._sessions.values())
         return [(session, what) for session, what in found if what is not None]

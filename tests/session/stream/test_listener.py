@@ -284,9 +284,9 @@ def certificate() -> Path:
 
 @pytest.fixture
 def tls_port(certificate: Path) -> Iterator[Port]:
-    from session.stream.tls import server_context
+    from session.stream.tls import make_server_context
 
-    made = Port(tls=server_context(certificate, certificate))
+    made = Port(tls=make_server_context(certificate, certificate))
     yield made
     made.close()
 
@@ -352,11 +352,11 @@ def test_broken_tls_is_a_fault(tls_port: Port) -> None:
 
 
 def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
-    from session.stream.tls import server_context
+    from session.stream.tls import make_server_context
 
     (tmp_path / "a.pem").write_text("no")
     with pytest.raises(ConfigError, match=r"a\.pem"):
-        server_context(tmp_path / "a.pem", tmp_path / "a.pem")
+        make_server_context(tmp_path / "a.pem", tmp_path / "a.pem")
 
 
 def test_P9_a_defect_ends_one_connection(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:

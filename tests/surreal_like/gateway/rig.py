@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -61,10 +61,35 @@ def join(sessions: Sessions, now: float = 0.0, name: str = "") -> Session:
     return sessions.join(Hello(1, "", "", name, 1, "", ""), "train", LINE, now)
 
 
+class Scene:
+    """A server, and the clients that the test plays; they are closed at the end."""
+
+    def __init__(self) -> None:
+        self.clients: list[Client] = []
+
+    @property
+    def port(self) -> int:
+        raise NotImplementedError
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Lets the server work until something holds."""
+        raise NotImplementedError
+
+    def client(self, *, encoding: Encoding = Encoding.msgpack, **fields: Any) -> Client:
+        """A client after its welcome."""
+        made = Client(self, encoding)
+        assert made.hello(**fields)["kind"] == "welcome"
+        return made
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+
+
 class Client:
     """A client that is played by hand, one message after the other."""
 
-    def __init__(self, stage: Stage, encoding: Encoding = Encoding.msgpack) -> None:
+    def __init__(self, stage: Scene, encoding: Encoding = Encoding.msgpack) -> None:
         self.stage, self.encoding = stage, encoding
         self.socket = socket.create_connection(("127.0.0.1", stage.port))
         self.socket.setblocking(False)
@@ -105,7 +130,7 @@ class Client:
             assert found or not self.closed, "the connection was closed"
             return bool(found)
 
-        self.stage.rig.until(arrived)
+        self.stage.until(arrived)
         return found[0]
 
     def ask(self, **fields: Any) -> dict[str, Any]:
@@ -125,24 +150,24 @@ class Client:
 
     def gone(self) -> bool:
         """True once the gateway has closed the connection."""
-        self.stage.rig.until(lambda: self.receive() is None and self.closed)
+        self.stage.until(lambda: self.receive() is None and self.closed)
         return True
 
     def close(self) -> None:
         self.socket.close()
 
 
-class Stage:
+class Stage(Scene):
     """The rig with a gateway in it.
 
     Attributes:
-        learner, replay: played by the test.
-        clients: closed at the end.
+        learner, replay: Peers that the test plays.
     """
 
     def __init__(self, rig: Rig, *, publish: bool = True) -> None:
+        super().__init__()
         self.rig = rig
-        self.clients: list[Client] = []
+        self.until = rig.until  # type: ignore[method-assign]
         rig.start("ps", main.ps.build)
         self.learner, self.replay = LearnerPeer(rig), ReplayPeer(rig)
         self.start()
@@ -181,12 +206,6 @@ class Stage:
     def sessions(self) -> Sessions:
         return self.gateway.sessions
 
-    def client(self, *, encoding: Encoding = Encoding.msgpack, **fields: Any) -> Client:
-        """A client after its welcome."""
-        made = Client(self, encoding)
-        assert made.hello(**fields)["kind"] == "welcome"
-        return made
-
     def finish(self) -> dict[str, Any]:
         """Ends the run; returns the account of the gateway."""
         self.learner.publish(final=True)
@@ -214,5 +233,4 @@ def make_stage(
         try:
             yield stage
         finally:
-            for client in stage.clients:
-                client.close()
+            stage.close()

@@ -611,8 +611,8 @@ def test_P7_infinite_bounds_are_null() -> None:
 
 def test_an_error_says_whether_it_is_fatal() -> None:
     for code in FATAL:
-        assert Refusal(code, "x").fields()["fatal"]
-    assert Refusal("bad_seq", "x", 3).fields() == {
+        assert Refusal(code, "x").to_message()["fatal"]
+    assert Refusal("bad_seq", "x", 3).to_message() == {
         "kind": "error",
         "code": "bad_seq",
         "message": "x",

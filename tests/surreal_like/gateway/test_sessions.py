@@ -159,7 +159,7 @@ def test_random_requests_beside_a_twin(events: list[Any]) -> None:
 
 
 def dues(sessions: Sessions, now: float) -> list[Due]:
-    return [what for _, what in sessions.due(now)]
+    return [what for _, what in sessions.list_due(now)]
 
 
 def test_places_are_given_from_the_lowest_and_given_again() -> None:

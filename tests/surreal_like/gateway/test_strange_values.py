@@ -89,7 +89,7 @@ def answers(client: Client, *, welcomed: bool) -> list[dict[str, Any]]:
         last = found and (not welcomed or found[-1].get("t") == "last")
         return bool(last) or client.closed
 
-    client.stage.rig.until(complete)
+    client.stage.until(complete)
     return found
 
 
