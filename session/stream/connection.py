@@ -21,40 +21,18 @@ _CHOICE_BYTES = 4
 _METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"TRAC")
 
 
-class ProtocolChoice:
-    """Chooses the protocol of a connection by its first bytes, then is that protocol.
-
-    Args:
-        settings: Rules of the port.
-    """
-
-    def __init__(self, settings: ProtocolSettings) -> None:
-        self.chosen: StreamProtocol | None = None
-        self._settings = settings
-        self._first = b""
-
-    def feed(self, data: bytes) -> None:
-        """Adds received bytes."""
-        if self.chosen is not None:
-            self.chosen.feed(data)
-            return
-        self._first += data
-        if len(self._first) < _CHOICE_BYTES:
-            return
-        is_http = self._first[:_CHOICE_BYTES] in _METHODS
-        self.chosen = HttpProtocol(self._settings) if is_http else FrameProtocol(self._settings)
-        self.chosen.feed(self._first)
-        self._first = b""
-
-    @property
-    def begun(self) -> bool:
-        """True while the rest of a message is missing."""
-        return bool(self._first) if self.chosen is None else self.chosen.begun
-
-
 _TLS_BYTES = 3
 # Most payloads of one connection in a round.
 _PAYLOADS = 4
+
+
+def choose_protocol(first: bytes, settings: ProtocolSettings) -> StreamProtocol | None:
+    """Returns the protocol that the first bytes of a connection begin; None if they are too few."""
+    if len(first) < _CHOICE_BYTES:
+        return None
+    if first[:_CHOICE_BYTES] in _METHODS:
+        return HttpProtocol(settings)
+    return FrameProtocol(settings.limit_bytes)
 
 
 class Event(NamedTuple):
@@ -86,11 +64,11 @@ class Connection:
 
     __slots__ = (
         "_admitted",
-        "_choice",
         "_first",
         "_listener",
         "_protocol",
         "_received",
+        "_start",
         "_tls",
         "_whole",
         "closed",
@@ -113,7 +91,8 @@ class Connection:
         self.closed = False
         self._listener = listener
         self.socket = end
-        self._choice = ProtocolChoice(listener.protocols)
+        # Received bytes until they tell the protocol.
+        self._start = b""
         self._protocol: StreamProtocol | None = None
         self._tls = None if listener.tls is None else TlsLayer(listener.tls)
         self._first: bytes | None = b""
@@ -128,7 +107,7 @@ class Connection:
     @property
     def begun(self) -> bool:
         """True while the rest of a message is missing."""
-        return self._choice.begun
+        return bool(self._start) if self._protocol is None else self._protocol.begun
 
     def admit(self) -> None:
         """Lifts the bounds of a connection that has not introduced itself."""
@@ -136,7 +115,7 @@ class Connection:
             self._admitted = True
             self._listener.on_admitted(self)
             if isinstance(self._protocol, FrameProtocol):
-                self._protocol.limit(self._listener.protocols.limit_bytes)
+                self._protocol.limit_bytes = self._listener.protocols.limit_bytes
                 if self._tls is None:
                     self._whole = self._protocol.read_whole
 
@@ -191,14 +170,14 @@ class Connection:
                 raise OversizeError(f"more than {most} bytes before the welcome")
         if self._first is not None or self._tls is not None:
             data = self._decrypt(data)
-        protocol = self._protocol
-        if protocol is not None:
-            protocol.feed(data)
-        else:
-            self._choice.feed(data)
-            protocol = self._protocol = self._choice.chosen
-            if isinstance(protocol, FrameProtocol) and not self._admitted:
-                protocol.limit(self._listener.limits.greeting_bytes)
+        if self._protocol is None:
+            data = self._start = self._start + data
+            self._protocol = choose_protocol(data, self._listener.protocols)
+            if isinstance(self._protocol, FrameProtocol):
+                self._protocol.limit_bytes = self._listener.limits.greeting_bytes
+        if self._protocol is not None:
+            self._protocol.feed(data)
+            self._start = b""
         return self.pop_payloads(events)
 
     def pop_payloads(self, events: list[Event]) -> bool:

@@ -76,27 +76,12 @@ class StreamProtocol(Protocol):
         """True once nothing is read any more: the connection ends after the last bytes."""
 
 
-class FrameProtocol:
+class FrameProtocol(FrameReader):
     """Binary frames; the encoding is that of the first payload."""
 
+    encoding: Encoding | None = None
     over = speaks = False
-
-    def __init__(self, settings: ProtocolSettings) -> None:
-        self.encoding: Encoding | None = None
-        self._reader = FrameReader(settings.limit_bytes)
-        self.feed, self.next = self._reader.feed, self._reader.next
-        self.read_whole = self._reader.read_whole
-
     wrap = staticmethod(pack_frame)
-
-    def limit(self, limit_bytes: int) -> None:
-        """Sets the largest payload from now on."""
-        self._reader.limit_bytes = limit_bytes
-
-    @property
-    def begun(self) -> bool:
-        """True while the rest of a frame is missing."""
-        return self._reader.begun
 
     def pop_answers(self) -> bytes:
         """Returns nothing: frames need no answers."""
