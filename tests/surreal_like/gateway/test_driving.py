@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,6 @@ ENV = "tests.surreal_like.agent.rig:Count"
 COMMAND = [sys.executable, "-m", "main.cli", "client"]
 # The processes of the command do not look for modules in the working folder.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-
-
-@pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.setattr(surreal_client, "_FIRST_DELAY", 0.02)
-    with make_stage() as made:
-        yield made
 
 
 def test_C2_an_environment_is_played_as_an_agent_plays_it(stage: Stage) -> None:

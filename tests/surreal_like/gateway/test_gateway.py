@@ -27,22 +27,6 @@ def popped(batcher: Batcher, now: float = 100.0, sessions: Any = (), closed: str
     return None if batch is None else [each.number for each in batch.sessions]
 
 
-def test_all_that_wait_are_answered_the_oldest_first() -> None:
-    batcher = Batcher(3)
-    filled(batcher, *(make_session(number) for number in (4, 1, 3, 2)))
-    assert popped(batcher) == [4, 1, 3]
-    assert popped(batcher) == [2]
-    assert popped(batcher) is None
-
-
-def test_requests_stay_beside_their_sessions() -> None:
-    batcher = Batcher(3)
-    filled(batcher, make_session(5), make_session(6))
-    batch = batcher.pop(0.0, (), lambda mode: True)
-    assert batch is not None
-    assert batch.requests == [request(5), request(6)]
-
-
 def test_a_batch_has_one_mode_that_of_the_longest_waiting() -> None:
     batcher = Batcher(8)
     filled(
@@ -61,15 +45,6 @@ def test_a_mode_that_cannot_be_answered_holds_no_other_back() -> None:
     assert popped(batcher, closed="train") == [2]
     assert popped(batcher, closed="train") is None
     assert popped(batcher) == [1]
-
-
-def test_a_session_that_leaves_waits_no_more() -> None:
-    batcher, gone = Batcher(8), make_session(1)
-    filled(batcher, gone, make_session(2))
-    batcher.discard(gone)
-    batcher.discard(gone)
-    batcher.discard(make_session(9, "act"))
-    assert popped(batcher) == [2]
 
 
 def test_the_oldest_waits_for_company_as_long_as_there_may_be_some() -> None:
@@ -118,4 +93,5 @@ def test_each_request_is_answered_once(events: list[tuple[str, int]], most: int)
             expected = [each for each in waiting if each.mode == mode][:most]
             batch = batcher.pop(now, (), lambda mode: True)
             assert (batch.sessions if batch is not None else []) == expected
+            assert batch is None or batch.requests == [request(each.number) for each in expected]
             waiting = [each for each in waiting if each not in expected]

@@ -28,7 +28,7 @@ from session.wire.frames import pack_frame
 from surreal_like.gateway import clients
 from surreal_like.gateway.payloads import DTYPES, decode, encode
 from tests.surreal_like.gateway.rig import Stage, make_stage
-from tests.surreal_like.gateway.test_protocol import GOLDEN, payload
+from tests.surreal_like.gateway.test_payloads import GOLDEN, payload
 from tests.surreal_like.gateway.test_surreal_client import CERTIFICATE, cut_connections
 
 PLAYERS = Path(__file__).parent / "clients"
@@ -154,12 +154,6 @@ def play(command: list[str]) -> Iterator[Play]:
 
 def on(stage: Stage, name: str, *words: str) -> tuple[str, ...]:
     return (name, f"127.0.0.1:{stage.port}", *words)
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with make_stage() as made:
-        yield made
 
 
 # -- msgpack

@@ -32,7 +32,7 @@ from surreal_like.gateway.clients.surreal_client import (
 )
 from surreal_like.gateway.service import GatewayService
 from tests.surreal_like.gateway.rig import Stage, make_stage
-from tests.surreal_like.gateway.test_protocol import GOLDEN, payload, plain
+from tests.surreal_like.gateway.test_payloads import GOLDEN, payload, plain
 
 FILE = Path(surreal_client.__file__)
 
@@ -134,13 +134,6 @@ class Playing(threading.Thread):
         if self._error is not None:
             raise self._error
         return self._value
-
-
-@pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.setattr(surreal_client, "_FIRST_DELAY", 0.02)
-    with make_stage() as made:
-        yield made
 
 
 def episode(session: Session, steps: int, **end: Any) -> Any:
