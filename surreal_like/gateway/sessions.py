@@ -214,18 +214,13 @@ class Session:
         }
 
 
-def make_secret() -> str:
-    """Returns a text that cannot be guessed."""
-    return secrets.token_hex(_SECRET_BYTES)
-
-
 class Sessions:
     """The sessions of a gateway.
 
     Args:
         settings: Settings ``session_config.gateway``.
         make_slot: Function that returns the rows of a place and a mode.
-        make_secret: Function that returns a text that cannot be guessed.
+        make_secret: Function that returns a text of so many random bytes.
 
     Attributes:
         begun: Number of sessions since the start.
@@ -235,7 +230,7 @@ class Sessions:
         self,
         settings: Config,
         make_slot: Callable[[int, str], Slot],
-        make_secret: Callable[[], str] = make_secret,
+        make_secret: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self._grace_seconds: float = settings.grace_seconds
         self._idle_seconds: float = settings.idle_seconds
@@ -312,7 +307,10 @@ class Sessions:
         return session
 
     def _renew(self, session: Session) -> None:
-        session.resumes = [*session.resumes[-1:], f"{session.number}.{self._make_secret()}"]
+        session.resumes = [
+            *session.resumes[-1:],
+            f"{session.number}.{self._make_secret(_SECRET_BYTES)}",
+        ]
 
     def leave(self, session: Session) -> None:
         """Ends a session; its place is free."""

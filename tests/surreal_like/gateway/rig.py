@@ -53,7 +53,9 @@ def make_sessions(places: int = 2, **settings: float) -> Sessions:
     numbers = itertools.count()
     given = BASE_SESSION_CONFIG.gateway.copy()
     given.update(max_clients=places, **settings)
-    return Sessions(given, lambda place, mode: cast("Slot", None), lambda: f"secret{next(numbers)}")
+    return Sessions(
+        given, lambda place, mode: cast("Slot", None), lambda size: f"secret{next(numbers)}"
+    )
 
 
 def join(sessions: Sessions, now: float = 0.0, name: str = "") -> Session:
