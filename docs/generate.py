@@ -90,7 +90,7 @@ file:
 <!-- run -->
 ```console
 $ surreal-like plan experiment.yaml session_config.agent.num=8
-$ surreal-like plan experiment.yaml 'session_config.agent={num: 8, threads: 2}'
+$ surreal-like plan experiment.yaml 'session_config.agent={num: 8, max: 16}'
 ```
 
 Who has decided each value, the default, the algorithm, the file or the command line:

@@ -10,18 +10,17 @@ from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.agent.base import AgentMode
-from surreal_like.agent.gradients import sending_gradients
-from surreal_like.agent.loop import AgentService, make_agent
+from surreal_like.agent.loop import AgentService, make_agent, prepare_agent
 from surreal_like.experiment.resolve import algorithm_of
 
 
 def build(context: Context) -> Service:
     """Builds the agent of the run's algorithm with its environments."""
-    torch.set_num_threads(context.config.session_config.agent.threads)
+    torch.set_num_threads(1)
     context.busy(60.0, "building agent and environments")
     algorithm = algorithm_of(context.config, context.folder)
     agent = make_agent(context, algorithm.agent, AgentMode.training)
-    return AgentService(context, sending_gradients(context, agent, algorithm.learner))
+    return AgentService(context, prepare_agent(context, agent, algorithm.learner))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

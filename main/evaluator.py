@@ -17,7 +17,7 @@ from surreal_like.experiment.resolve import algorithm_of
 def build(context: Context) -> Service:
     """Builds the agent of the run's algorithm in an evaluation mode."""
     evaluator = context.config.session_config.evaluator
-    torch.set_num_threads(evaluator.threads)
+    torch.set_num_threads(1)
     context.busy(60.0, "building agent and environments")
     algorithm = algorithm_of(context.config, context.folder)
     mode = evaluator.mode[context.component.index % len(evaluator.mode)]

@@ -9,8 +9,7 @@ import torch
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
-from surreal_like.agent.gradients import sending_gradients
-from surreal_like.agent.loop import make_agent
+from surreal_like.agent.loop import make_agent, prepare_agent
 from surreal_like.experiment.resolve import algorithm_of
 from surreal_like.gateway.service import GatewayService
 
@@ -25,7 +24,7 @@ def build(context: Context) -> Service:
     number = session.agent.num + context.component.index
     return GatewayService(
         context,
-        lambda mode: sending_gradients(
+        lambda mode: prepare_agent(
             context, make_agent(context, algorithm.agent, mode, number), algorithm.learner
         ),
     )

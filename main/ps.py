@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from session.addons import hooks
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
@@ -12,13 +13,8 @@ from surreal_like.ps.server import ParameterServer
 
 def build(context: Context) -> Service:
     """Builds the parameter server of the run."""
-    join = None
-    if "ps.join" in context.component.binds:
-        # Most runs are closed to other machines and need none of it in memory.
-        from surreal_like.join.server import JoinServer
-
-        join = JoinServer(context)
-    return ParameterServer(context, join)
+    services = filter(None, (make(context) for make in hooks("ps_service")))
+    return ParameterServer(context, next(services, None))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

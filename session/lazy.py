@@ -1,14 +1,19 @@
-"""Packages whose public names are loaded at their first use."""
+"""Modules of this library that are loaded at their first use."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+# The folder of this library's packages.
+_LIBRARY = Path(__file__).resolve().parents[1]
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -47,3 +52,37 @@ def _homes(stub: Path) -> dict[str, str]:
     tree = ast.parse(stub.read_text(encoding="utf-8"))
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
     return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+def import_own(name: str) -> ModuleType:
+    """Imports a module of this library, also where a user's file has the name of its package.
+
+    It is then loaded from its path, and that of the user is not executed.
+
+    Args:
+        name: Dotted name, such as ``main.agent``.
+    """
+    top = name.partition(".")[0]
+    path = _LIBRARY.joinpath(*name.split(".")).with_suffix(".py")
+    if not path.is_file() or _origin(top) in (None, _LIBRARY / top / "__init__.py"):
+        return importlib.import_module(name)
+    own = f"_entry_{name}"
+    if own not in sys.modules:
+        spec = importlib.util.spec_from_file_location(own, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[own] = module
+    return sys.modules[own]
+
+
+def _origin(top: str) -> Path | None:
+    """Returns the file of a package or module that is imported, or would be; None: unknown."""
+    loaded = sys.modules.get(top)
+    if loaded is not None:
+        file = getattr(loaded, "__file__", None)
+    else:
+        spec = importlib.util.find_spec(top)
+        file = spec.origin if spec is not None else None
+    return Path(file).resolve() if file is not None else None

@@ -26,6 +26,12 @@ def interpreter() -> str:
     return "python" if same else path_from_here(Path(sys.executable))
 
 
+def shell_line(command: str, preamble_cmd: str = "") -> str:
+    """Returns a shell line that runs a command, after a preamble if there is one."""
+    before = preamble_cmd.strip().rstrip(";")
+    return f"{{ {before}; }} && {command}" if before else command
+
+
 def install_line(extra: str) -> str:
     """Returns the shell command that installs one extra for this interpreter.
 

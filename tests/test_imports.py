@@ -45,7 +45,8 @@ def found(code: str, unwanted: set[str]) -> set[str]:
         # It writes TensorBoard's files.
         ("import main.tensorplex", TORCH | {"rich"}),
         ("import session", {"zmq", "torch", "numpy"}),
-        (modules_in("session/"), TORCH | {"surreal_like", "main"}),
+        # Of the packages above it only the declarations of add-ons.
+        (modules_in("session/"), TORCH | {"surreal_like.data", "surreal_like.learner", "main.cli"}),
         # Widgets and pictures of a notebook.
         ("import session.show.dashboard", {"ipywidgets", "IPython", "matplotlib"}),
         (modules_in(*WITHOUT_TORCH, *TORCH_FREE_FILES), {"torch"}),

@@ -8,8 +8,9 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from main.cli.commands import COMMANDS, Command, overview
+from main.cli.commands import all_commands, overview
 from main.cli.output import OutputError, prepared_output
+from session.addons import Command
 from session.did_you_mean import did_you_mean
 from session.errors import SurrealError, UsageError
 from session.folder import UNPACKED
@@ -72,9 +73,9 @@ def _run(words: list[str]) -> int:
 
 
 def _find(name: str) -> Command:
-    for command in COMMANDS:
+    for command in all_commands():
         if command.name == name:
             return command
-    names = [command.name for command in COMMANDS]
+    names = [command.name for command in all_commands()]
     hint = did_you_mean(name, names, otherwise=f"there are {', '.join(names)}")
     raise UsageError(f"no command '{name}'; {hint}")

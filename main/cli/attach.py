@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from main.cli.live_observer import LiveTable
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
+from session.addons import load
 from session.errors import UsageError
 from session.launchers.handle import open_run
 from session.launchers.launcher import RunControl
@@ -33,19 +33,10 @@ def run(argv: Sequence[str]) -> int:
             raise UsageError(
                 f"attach needs a terminal; without one: surreal-like logs {given.run} --follow"
             )
-        if launcher_of(adopted.folder.launcher).program:
-            _become(adopted)
+        if attach := launcher_of(adopted.folder.launcher).attach:
+            load(attach)(adopted)
         _follow(adopted)
     return 0
-
-
-def _become(adopted: RunControl) -> None:
-    """Replaces this process by a client of tmux."""
-    from session.launchers.tmux import TmuxRun
-
-    if isinstance(adopted, TmuxRun):
-        command = adopted.attach_command()
-        os.execvp(command[0], command)
 
 
 def _follow(adopted: RunControl) -> None:

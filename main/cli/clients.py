@@ -79,7 +79,7 @@ def _warn(text: str) -> None:
 def _share(folder: RunFolder) -> None:
     """Sends the tokens of a run on Kubernetes to its gateways."""
     if launcher_of(folder.launcher).remote:
-        from session.launchers.kubernetes import KubernetesRun
+        from session.launchers.kubernetes.run import KubernetesRun
 
         KubernetesRun(folder).apply_secrets()
 

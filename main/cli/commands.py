@@ -2,29 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from session.addons import Command, add_ons
 
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command.
-
-    Args:
-        name: the word on the command line.
-        group: heading in the help page.
-        usage: its main arguments.
-        summary: its purpose, in one line.
-        module: has ``run(argv) -> exit code``; imported when the command is used.
-    """
-
-    name: str
-    group: str
-    usage: str
-    summary: str
-    module: str
-
-
-COMMANDS = (
+_CORE = (
     Command(
         "train",
         "run",
@@ -38,13 +18,6 @@ COMMANDS = (
         "CONFIG.yaml --on WHERE",
         "train on local, tmux or kubernetes, detached",
         "main.cli.launch",
-    ),
-    Command(
-        "tune",
-        "run",
-        "FILE.yaml [key=value]",
-        "run many trials of one experiment",
-        "main.cli.tune",
     ),
     Command(
         "plan",
@@ -61,42 +34,10 @@ COMMANDS = (
         "main.cli.check",
     ),
     Command(
-        "join",
-        "run",
-        "HOST:PORT --token TOKEN",
-        "run agents here for a run on another machine",
-        "main.cli.join",
-    ),
-    Command(
-        "client",
-        "run",
-        "HOST:PORT --env NAME",
-        "play an environment for the gateway of a run",
-        "main.cli.client",
-    ),
-    Command(
         "status", "watch", "RUN", "progress of a run and state of its components", "main.cli.status"
     ),
     Command("logs", "watch", "RUN", "log lines of all components of a run", "main.cli.logs"),
     Command("attach", "watch", "RUN", "show a background run in this terminal", "main.cli.attach"),
-    Command("evaluate", "use", "RUN", "play episodes with a trained policy", "main.cli.evaluate"),
-    Command("play", "use", "RUN", "show episodes in a window or write a video", "main.cli.play"),
-    Command("plot", "use", "RUN...", "draw learning curves of runs", "main.cli.plot"),
-    Command(
-        "serve",
-        "use",
-        "RUN",
-        "let clients act with a policy over a socket",
-        "main.cli.serve",
-    ),
-    Command("export", "use", "RUN", "write the policy as ONNX or for PyTorch", "main.cli.export"),
-    Command(
-        "compare",
-        "use",
-        "RUN...",
-        "means of methods, with intervals over seeds",
-        "main.cli.compare",
-    ),
     Command(
         "list",
         "use",
@@ -119,23 +60,6 @@ COMMANDS = (
         "main.cli.restart",
     ),
     Command("stop", "operate", "RUN", "end a run cleanly, with a checkpoint", "main.cli.stop"),
-    Command(
-        "probe", "operate", "RUN COMPONENT", "exit code 0 if a component is alive", "main.cli.probe"
-    ),
-    Command(
-        "clients",
-        "operate",
-        "RUN [--token NAME]",
-        "sessions of a run's gateways, and tokens",
-        "main.cli.clients",
-    ),
-    Command(
-        "keys",
-        "operate",
-        "OVERLAY",
-        "create the encryption keys of a Kubernetes run",
-        "main.cli.keys",
-    ),
 )
 _GROUPS = {
     "run": "Run an experiment",
@@ -145,14 +69,19 @@ _GROUPS = {
 }
 
 
+def all_commands() -> tuple[Command, ...]:
+    """Returns the commands of the core and of the add-ons."""
+    return (*_CORE, *(command for each in add_ons() for command in each.commands))
+
+
 def overview() -> str:
     """Returns the help page: the commands in groups."""
-    words = {command: f"{command.name} {command.usage}" for command in COMMANDS}
+    words = {command: f"{command.name} {command.usage}" for command in all_commands()}
     width = max(map(len, words.values()))
     lines = ["usage: surreal-like COMMAND ...   or: surreal-like --help | --version", ""]
     for group, title in _GROUPS.items():
         lines.append(f"{title}:")
-        for command in COMMANDS:
+        for command in words:
             if command.group == group:
                 lines.append(f"  {words[command]:<{width}}  {command.summary}")
         lines.append("")

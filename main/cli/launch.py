@@ -9,11 +9,11 @@ from pathlib import Path
 
 from main.cli.arguments import add_experiment, add_folder, request_of
 from main.cli.parser import Parser
+from session.addons import hooks
 from session.launchers.registry import launcher_of
 from session.program import path_from_here, program
 from session.show.text import columns
 from session.tensorplex.pages import Pages
-from surreal_like.join.agents import join_line
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.train import run_detached
 
@@ -31,8 +31,8 @@ def run(argv: Sequence[str]) -> int:
     given = _parser().parse_args(argv)
     with run_detached(request_of(given), _Notes()) as launched:
         print("\n".join(next_steps(path_from_here(launched.folder.path), given.on)))
-        if (line := join_line(launched.folder)) is not None:
-            print(f"agents on another machine, once:\n{line}")
+        for lines in hooks("launched"):
+            print("".join(f"{line}\n" for line in lines(launched.folder)), end="")
         for name, address in Pages(launched.folder).wait(_PAGES_SECONDS).items():
             print(f"{name}: {address}")
     return 0
@@ -90,6 +90,6 @@ def next_steps(run: str, on: str) -> list[str]:
     ]
     launcher = launcher_of(on)
     if not launcher.remote:
-        shown = "windows" if launcher.program else "live table"
+        shown = "windows" if launcher.attach else "live table"
         rows.insert(2, [shown, f"{ours} attach {run}"])
     return [f"run {run} goes on by itself, on {on}", columns([], rows)]

@@ -16,12 +16,12 @@ from main.cli.arguments import add_experiment, request_of
 from main.cli.diagram import dataflow, mermaid
 from main.cli.parser import Parser
 from main.cli.tune_plan import show_tuning, tune_file_of
+from session.addons import load
 from session.config import Config
 from session.errors import UsageError
 from session.launchers.registry import DETACHED, launcher_of
-from session.launchers.tmux_backend import ShellCommand
 from session.process.component import Component, Topology
-from session.program import interpreter
+from session.program import interpreter, shell_line
 from session.show.text import GAP, columns, count, size
 from surreal_like.experiment.machine import replay_need
 from surreal_like.experiment.pipeline import pipeline
@@ -72,12 +72,12 @@ def run(argv: Sequence[str]) -> int:
             "--folder belongs to --format shell, procfile and yaml: the others write nothing"
         )
     plan = request.resolve()
-    if cluster:
-        print(_on_kubernetes(plan, shape, request))
+    if show := launcher_of(given.on).plan:
+        print(load(show)(plan, shape, request))
     else:
-        text = _FORMATS[shape](plan, Path(request.folder or new_path(request.name)))
+        text = FORMATS[shape](plan, Path(request.folder or new_path(request.name)))
         if shape != "table":
-            _note(f"the run requests {_requests(plan.topology)}")
+            note(f"the run requests {requests(plan.topology)}")
         print(text)
     return 0
 
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--format",
-        choices=(*_FORMATS, "yaml"),
+        choices=(*FORMATS, "yaml"),
         help="default: table; with --on kubernetes: yaml",
     )
     parser.add_argument(
@@ -108,34 +108,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _on_kubernetes(plan: Plan, shape: str, request: RunRequest) -> str:
-    """Returns the plan for a cluster, with its addresses, its shutdown and TensorBoard."""
-    from session.launchers.kubernetes.settings import warnings
-    from surreal_like.run.kubernetes import kubernetes_setting, render, write_overlay
-
-    folder = Path(request.folder) if request.folder else None
-    setting = kubernetes_setting(plan.config, folder.name if folder is not None else request.name)
-    for line in (f"the run requests {_requests(setting.topology)}", *warnings(setting.config)):
-        _note(line)
-    if shape != "yaml":
-        return _FORMATS[shape](Plan(setting.config, setting.topology), Path())
-    if folder is None:
-        return render(setting).rstrip("\n")
-    overlay, single = write_overlay(setting, folder)
-    return (
-        f"written: {overlay}, {single}, and {overlay.parents[1] / 'base'} for all overlays\n"
-        f"first the keys:  surreal-like keys {overlay}\n"
-        f"then:  kubectl apply -k {overlay}\n"
-        f"or:    surreal-like keys --secret {overlay} | kubectl apply -f -\n"
-        f"       kubectl apply -f {single}"
-    )
-
-
-def _note(line: str) -> None:
+def note(line: str) -> None:
+    """Prints a note for the user on standard error."""
     print(f"surreal-like: note: {line}", file=sys.stderr)
 
 
-def _requests(topology: Topology) -> str:
+def requests(topology: Topology) -> str:
     """Returns the sum of ``session_config.resources`` over all processes, in words."""
     total = topology.requests()
     gpus = f", {total.gpu} GPU{'s' if total.gpu > 1 else ''}" if total.gpu else ""
@@ -212,7 +190,7 @@ def _facts(config: Config, topology: Topology) -> list[list[str]]:
         ["observations", _spec(env.obs_spec)],
         ["actions", _spec(env.action_spec)],
         ["replay", f"{count(need.rows)} rows of {size(need.row_bytes)}: {size(need.total_bytes)}"],
-        ["requests", _requests(topology)],
+        ["requests", requests(topology)],
         ["stop", ", ".join(f"{key} {value}" for key, value in stop.items())],
         ["seed", str(config.session_config.seed)],
         ["fingerprint", config.fingerprint()[:16]],
@@ -227,7 +205,7 @@ def _shell(plan: Plan, folder: Path) -> str:
     plan.write(folder)
     before = plan.config.session_config.launcher.preamble_cmd
     commands = _commands(plan.topology, folder)
-    lines = [str(ShellCommand(shlex.join(command), before)) for _, command in commands]
+    lines = [shell_line(shlex.join(command), before) for _, command in commands]
     return "\n".join([f"# one line for each terminal, all in {Path.cwd()}", *lines])
 
 
@@ -241,7 +219,7 @@ def _commands(topology: Topology, folder: Path) -> list[tuple[str, list[str]]]:
     return [(each.name, [interpreter(), *each.command(str(folder))[1:]]) for each in topology]
 
 
-_FORMATS: Mapping[str, Callable[[Plan, Path], str]] = {
+FORMATS: Mapping[str, Callable[[Plan, Path], str]] = {
     "table": _table,
     "shell": _shell,
     "procfile": _procfile,

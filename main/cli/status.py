@@ -14,6 +14,7 @@ from typing import Any
 from main.cli.parser import Parser
 from main.cli.runs import add_run, find_folder, is_tuning, open_found
 from main.cli.tune_pages import tuning_page
+from session.addons import load
 from session.launchers.handle import RunHandle
 from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus
@@ -63,7 +64,7 @@ def _show(text: str, *, over: bool) -> None:
 def _page(view: RunView) -> str:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     lines = [overview(view, width)]
-    if launcher_of(view.launcher).remote and view.running and view.folder.over:
+    if launcher_of(view.launcher).idle and view.running and view.folder.over:
         lines += ["", _idle(view)]
     supervisor = view.components.get("supervisor")
     if supervisor is not None and supervisor.state == State.dead:
@@ -73,10 +74,8 @@ def _page(view: RunView) -> str:
 
 def _idle(view: RunView) -> str:
     """Describes the resources that a run on a cluster still reserves after its end."""
-    from session.launchers.kubernetes.settings import idle_note
-
     there = [name for name, row in view.components.items() if row.state != State.gone]
-    return f"{idle_note(view.config, there)} {view.folder}"
+    return f"{load(launcher_of(view.launcher).idle)(view.config, there)} {view.folder}"
 
 
 def _as_json(view: RunView) -> str:

@@ -40,7 +40,6 @@ BASE_ENV_CONFIG = Config(
             within=FROM_0,
         ),
         "obs_keys": Key([], "Keys of a dict observation that are used; empty: all."),
-        "drop_keys": Key([], "Keys of a dict observation that are removed, instead."),
         "wrappers": Key(
             [],
             "Wrappers of each environment, the innermost first: dotted paths, or {wrapper, args}.",

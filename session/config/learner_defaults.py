@@ -3,304 +3,291 @@
 from __future__ import annotations
 
 from session.config.config import Config
-from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE, Key, section
+from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE, Key, section, with_add_ons
 
-BASE_LEARNER_CONFIG = Config(
-    {
-        "model": Key({}, "Architecture of the networks: the keys are the algorithm's."),
-        "algo": section(
-            "Hyperparameters: the algorithm adds its own keys.",
-            {
-                "gamma": Key(0.99, "Discount factor of one step.", within=SHARE),
-                "n_step": Key(
-                    1,
-                    "Number of rewards summed before the bootstrap value.",
-                    unit="steps",
-                    within=FROM_1,
-                ),
-                "reward_clip": Key(
-                    0.0,
-                    "Rewards are clipped to +- this for learning, before any sum; 0: no clipping.",
-                    within=FROM_0,
-                ),
-                "reward_scale": Key(1.0, "Factor for the clipped reward.", within=ABOVE_0),
-                "reward_shift": Key(0.0, "Constant added to the scaled reward."),
-                "synchronous": Key(
-                    False,
-                    "After each unroll, or their part of a training iteration, agents wait for a "
-                    "version that has learned from it.",
-                ),
-            },
-        ),
-        "replay": section(
-            "Storage and sampling of experience.",
-            {
-                "type": Key(
-                    "UniformReplay",
-                    "UniformReplay, PrioritizedReplay, SequenceReplay, FIFOReplay, or "
-                    "package.module:Class.",
-                ),
-                "batch_size": Key(
-                    64, "Size of one batch of the learner.", unit="rows", within=FROM_1
-                ),
-                "capacity": Key(
-                    100_000,
-                    "Capacity of all shards together; beyond it the oldest rows are removed.",
-                    unit="rows",
-                    within=FROM_1,
-                ),
-                "min_size": Key(
-                    1000, "Sampling starts at this number of rows that can be sampled.", unit="rows"
-                ),
-                "samples_per_insert": Key(
-                    0.0,
-                    "Samples per inserted row on average, enforced by blocking either side; 0: no "
-                    "limit.",
-                ),
-                "tolerance": Key(
-                    0.0,
-                    "Allowed deviation from that ratio, ahead or behind; 0: automatic.",
-                    unit="samples",
-                ),
-                "max_bytes": Key(
-                    0, "Upper bound of the memory of stored rows; 0: none.", unit="bytes"
-                ),
-                "when_full": Key(
-                    "block",
-                    "A full FIFOReplay: block makes agents wait, drop_oldest drops and counts "
-                    "unrolls.",
-                    one_of=("block", "drop_oldest"),
-                ),
-                "replay_proportion": Key(
-                    0.0,
-                    "Share of each FIFOReplay batch that was used before; 0.5: half the streams.",
-                    within=SHARE,
-                ),
-                "replay_capacity": Key(
-                    100_000,
-                    "Capacity for replayed unrolls of all FIFOReplay shards together.",
-                    unit="rows",
-                ),
-                "age": section(
-                    "Sampling by the age of the acting policy, in UniformReplay or a ring.",
-                    {
-                        "max_versions": Key(
-                            0,
-                            "Rows from policies older than this are not sampled; 0: all are.",
-                            unit="versions",
-                        ),
-                        "half_life_versions": Key(
-                            0.0,
-                            "Age after which the sampling probability halves; 0: no effect.",
-                            unit="versions",
-                        ),
-                    },
-                ),
-                "priority": section(
-                    "Sampling of PrioritizedReplay; other classes ignore it.",
-                    {
-                        "alpha": Key(
-                            0.6,
-                            "Rows are sampled in proportion to priority ** alpha; 0: uniformly.",
-                            within=SHARE,
-                        ),
-                        "beta": section(
-                            "Schedule of the importance weights (N P) ** -beta; 0: no correction, "
-                            "1: full.",
-                            {
-                                "kind": Key(
-                                    "constant",
-                                    "constant, linear, exponential, or piecewise (linear between "
-                                    "points).",
-                                    one_of=("constant", "linear", "exponential", "piecewise"),
-                                ),
-                                "by": Key(
-                                    "iterations",
-                                    "Counter of the schedule over the whole run: env_steps or "
-                                    "iterations (updates).",
-                                    one_of=("env_steps", "iterations"),
-                                ),
-                                "start": Key(
-                                    0.4,
-                                    "Value at the beginning; for constant, at any time.",
-                                    within=SHARE,
-                                ),
-                                "end": Key(1.0, "Value after `steps` and later.", within=SHARE),
-                                "steps": Key(
-                                    100_000,
-                                    "Length from start to end, counted as `by` says.",
-                                    within=FROM_1,
-                                ),
-                                "points": Key(
-                                    [], "For piecewise: [[step, value], ...], steps rising."
-                                ),
-                            },
-                        ),
-                        "initial": Key(
-                            "highest",
-                            "First priority of a row: highest (of all so far), or acting: its "
-                            "error by the values that the agent computed; for DQN.",
-                            one_of=("highest", "acting"),
-                        ),
-                        "epsilon": Key(1e-6, "Minimum priority of a row.", within=ABOVE_0),
-                        "eta": Key(
-                            0.9,
-                            "Priority of a sequence: this share of its largest error, the rest of "
-                            "the mean.",
-                            within=SHARE,
-                        ),
-                    },
-                ),
-                "sequence": section(
-                    "Sequences of SequenceReplay; batch_size and min_size count them, capacity "
-                    "rows.",
-                    {
-                        "length": Key(
-                            40, "Learned steps of a sequence.", unit="steps", within=FROM_1
-                        ),
-                        "burn_in": Key(
-                            20,
-                            "Steps before them that only compute the state of the network.",
-                            unit="steps",
-                        ),
-                        "period": Key(
-                            20,
-                            "Steps of an episode between the starts of two sequences, at most "
-                            "length.",
-                            unit="steps",
-                            within=FROM_1,
-                        ),
-                    },
-                ),
-                "iteration": section(
-                    "Training in turns: rows are collected, then learned from, and none come "
-                    "meanwhile. For one shard of UniformReplay, PrioritizedReplay or "
-                    "SequenceReplay, without samples_per_insert and min_size.",
-                    {
-                        "unroll_length": Key(
-                            0,
-                            "Steps of each environment before each training; 0: off.",
-                            unit="steps",
-                        ),
-                        "num_updates_per_train_iter": Key(
-                            1,
-                            "Batches of a training; or passes, if it covers all rows.",
-                            within=FROM_1,
-                        ),
-                        "whole_replay_buffer_training": Key(
-                            False,
-                            "A training covers all rows, each once in a pass, in batches of about "
-                            "batch_size.",
-                        ),
-                        "clear_replay_buffer": Key(
-                            False, "Rows are removed after the training that covered them."
-                        ),
-                        "initial_collect_steps": Key(
-                            0, "Rows to collect in addition before the first training.", unit="rows"
-                        ),
-                    },
-                ),
-                "hindsight": section(
-                    "Goals relabelled in hindsight, in UniformReplay and PrioritizedReplay: a "
-                    "sampled row gets a goal that was achieved later, and the reward for that "
-                    "goal.",
-                    {
-                        "proportion": Key(
-                            0.0,
-                            "Probability that a sampled row is relabelled; 0: off.",
-                            within=SHARE,
-                        ),
-                        "strategy": Key(
-                            "future",
-                            "Goal of a row: future (achieved at a later row), final (at the "
-                            "newest row of the episode) or episode (at any row after the first).",
-                            one_of=("future", "final", "episode"),
-                        ),
-                        "reward": Key(
-                            "env",
-                            "Reward for a goal: env (compute_reward of the environment) or "
-                            "package.module:function of (achieved, desired, info).",
-                        ),
-                        "achieved": Key(
-                            "achieved_goal", "Part of the observations with the achieved goal."
-                        ),
-                        "desired": Key(
-                            "desired_goal", "Part of the observations with the desired goal."
-                        ),
-                        "check_rows": Key(
-                            1000,
-                            "First rows whose stored and computed rewards are compared; 0: none.",
-                            unit="rows",
-                        ),
-                    },
-                ),
-                "replay_shards": Key(
-                    1,
-                    "Number of replay processes; agents are distributed over them.",
-                    within=FROM_1,
-                ),
-                "evict_rule": section(
-                    "Rules to remove rows early, every session_config.replay.evict_interval.",
-                    {
-                        "max_age_seconds": Key(
-                            0.0,
-                            "Rows older than this are removed; 0: no such rule.",
-                            unit="seconds",
-                        ),
-                        "max_version_lag": Key(
-                            0,
-                            "Rows from policies older than this are removed; 0: no such rule.",
-                            unit="versions",
-                        ),
-                        "max_rows": Key(
-                            0,
-                            "The oldest rows beyond this number are removed; 0: no such rule.",
-                            unit="rows",
-                        ),
-                    },
-                ),
-            },
-            within=FROM_0,
-        ),
-        "parameter_publish": section(
-            "Publication of the learner's parameters.",
-            {
-                "min_publish_interval": Key(
-                    0.05, "Shortest time between two publications.", unit="seconds"
-                ),
-                "every": Key(1, "Updates between two publications.", unit="updates", within=FROM_1),
-            },
-            within=FROM_0,
-        ),
-        "device": Key(
-            "auto",
-            "Device of the learner: auto uses a GPU if there is one; else cpu, cuda, cuda:1.",
-        ),
-        "max_bad_updates": Key(
-            10,
-            "The run fails after this number of consecutive updates with NaN or infinity.",
-            unit="updates",
-            within=FROM_1,
-        ),
-        "gradients_at": Key(
-            "learner",
-            "Place where gradients are computed: learner; or agent, from its own unrolls: then "
-            "the plan has async_gradients, and FIFOReplay holds gradients.",
-            one_of=("learner", "agent"),
-        ),
-        "gradient_columns": Key(
-            {}, "Type and shape of the columns of such a gradient; taken from the algorithm."
-        ),
-        "execution_plan": Key(
-            None,
-            "Function that gives the dataflow of training, called with the learner: "
-            "my_plan.py:function or package.module:function; null: the algorithm's own.",
-            optional="_str_",
-        ),
-        "parts": Key(
-            [],
-            "Operators behind the source of the plan: [{part: rnd, args: {weight: 0.01}}, ...]; a "
-            "name, or package.module:function, which is called with the learner and args.",
-        ),
-    }
-)
+_KEYS = {
+    "model": Key({}, "Architecture of the networks: the keys are the algorithm's."),
+    "algo": section(
+        "Hyperparameters: the algorithm adds its own keys.",
+        {
+            "gamma": Key(0.99, "Discount factor of one step.", within=SHARE),
+            "n_step": Key(
+                1,
+                "Number of rewards summed before the bootstrap value.",
+                unit="steps",
+                within=FROM_1,
+            ),
+            "reward_clip": Key(
+                0.0,
+                "Rewards are clipped to +- this for learning, before any sum; 0: no clipping.",
+                within=FROM_0,
+            ),
+            "reward_scale": Key(1.0, "Factor for the clipped reward.", within=ABOVE_0),
+            "synchronous": Key(
+                False,
+                "After each unroll, or their part of a training iteration, agents wait for a "
+                "version that has learned from it.",
+            ),
+        },
+    ),
+    "replay": section(
+        "Storage and sampling of experience.",
+        {
+            "type": Key(
+                "UniformReplay",
+                "UniformReplay, PrioritizedReplay, SequenceReplay, FIFOReplay, or "
+                "package.module:Class.",
+            ),
+            "batch_size": Key(64, "Size of one batch of the learner.", unit="rows", within=FROM_1),
+            "capacity": Key(
+                100_000,
+                "Capacity of all shards together; beyond it the oldest rows are removed.",
+                unit="rows",
+                within=FROM_1,
+            ),
+            "min_size": Key(
+                1000, "Sampling starts at this number of rows that can be sampled.", unit="rows"
+            ),
+            "samples_per_insert": Key(
+                0.0,
+                "Samples per inserted row on average, enforced by blocking either side; 0: no "
+                "limit.",
+            ),
+            "tolerance": Key(
+                0.0,
+                "Allowed deviation from that ratio, ahead or behind; 0: automatic.",
+                unit="samples",
+            ),
+            "max_bytes": Key(0, "Upper bound of the memory of stored rows; 0: none.", unit="bytes"),
+            "when_full": Key(
+                "block",
+                "A full FIFOReplay: block makes agents wait, drop_oldest drops and counts unrolls.",
+                one_of=("block", "drop_oldest"),
+            ),
+            "replay_proportion": Key(
+                0.0,
+                "Share of each FIFOReplay batch that was used before; 0.5: half the streams.",
+                within=SHARE,
+            ),
+            "replay_capacity": Key(
+                100_000,
+                "Capacity for replayed unrolls of all FIFOReplay shards together.",
+                unit="rows",
+            ),
+            "age": section(
+                "Sampling by the age of the acting policy, in UniformReplay or a ring.",
+                {
+                    "max_versions": Key(
+                        0,
+                        "Rows from policies older than this are not sampled; 0: all are.",
+                        unit="versions",
+                    ),
+                    "half_life_versions": Key(
+                        0.0,
+                        "Age after which the sampling probability halves; 0: no effect.",
+                        unit="versions",
+                    ),
+                },
+            ),
+            "priority": section(
+                "Sampling of PrioritizedReplay; other classes ignore it.",
+                {
+                    "alpha": Key(
+                        0.6,
+                        "Rows are sampled in proportion to priority ** alpha; 0: uniformly.",
+                        within=SHARE,
+                    ),
+                    "beta": section(
+                        "Schedule of the importance weights (N P) ** -beta; 0: no correction, "
+                        "1: full.",
+                        {
+                            "kind": Key(
+                                "constant",
+                                "constant, linear, exponential, or piecewise (linear between "
+                                "points).",
+                                one_of=("constant", "linear", "exponential", "piecewise"),
+                            ),
+                            "by": Key(
+                                "iterations",
+                                "Counter of the schedule over the whole run: env_steps or "
+                                "iterations (updates).",
+                                one_of=("env_steps", "iterations"),
+                            ),
+                            "start": Key(
+                                0.4,
+                                "Value at the beginning; for constant, at any time.",
+                                within=SHARE,
+                            ),
+                            "end": Key(1.0, "Value after `steps` and later.", within=SHARE),
+                            "steps": Key(
+                                100_000,
+                                "Length from start to end, counted as `by` says.",
+                                within=FROM_1,
+                            ),
+                            "points": Key([], "For piecewise: [[step, value], ...], steps rising."),
+                        },
+                    ),
+                    "initial": Key(
+                        "highest",
+                        "First priority of a row: highest (of all so far), or acting: its "
+                        "error by the values that the agent computed; for DQN.",
+                        one_of=("highest", "acting"),
+                    ),
+                    "epsilon": Key(1e-6, "Minimum priority of a row.", within=ABOVE_0),
+                    "eta": Key(
+                        0.9,
+                        "Priority of a sequence: this share of its largest error, the rest of "
+                        "the mean.",
+                        within=SHARE,
+                    ),
+                },
+            ),
+            "sequence": section(
+                "Sequences of SequenceReplay; batch_size and min_size count them, capacity rows.",
+                {
+                    "length": Key(40, "Learned steps of a sequence.", unit="steps", within=FROM_1),
+                    "burn_in": Key(
+                        20,
+                        "Steps before them that only compute the state of the network.",
+                        unit="steps",
+                    ),
+                    "period": Key(
+                        20,
+                        "Steps of an episode between the starts of two sequences, at most length.",
+                        unit="steps",
+                        within=FROM_1,
+                    ),
+                },
+            ),
+            "iteration": section(
+                "Training in turns: rows are collected, then learned from, and none come "
+                "meanwhile. For one shard of UniformReplay, PrioritizedReplay or "
+                "SequenceReplay, without samples_per_insert and min_size.",
+                {
+                    "unroll_length": Key(
+                        0,
+                        "Steps of each environment before each training; 0: off.",
+                        unit="steps",
+                    ),
+                    "num_updates_per_train_iter": Key(
+                        1,
+                        "Batches of a training; or passes, if it covers all rows.",
+                        within=FROM_1,
+                    ),
+                    "whole_replay_buffer_training": Key(
+                        False,
+                        "A training covers all rows, each once in a pass, in batches of about "
+                        "batch_size.",
+                    ),
+                    "clear_replay_buffer": Key(
+                        False, "Rows are removed after the training that covered them."
+                    ),
+                    "initial_collect_steps": Key(
+                        0, "Rows to collect in addition before the first training.", unit="rows"
+                    ),
+                },
+            ),
+            "hindsight": section(
+                "Goals relabelled in hindsight, in UniformReplay and PrioritizedReplay: a "
+                "sampled row gets a goal that was achieved later, and the reward for that "
+                "goal.",
+                {
+                    "proportion": Key(
+                        0.0,
+                        "Probability that a sampled row is relabelled; 0: off.",
+                        within=SHARE,
+                    ),
+                    "strategy": Key(
+                        "future",
+                        "Goal of a row: future (achieved at a later row), final (at the "
+                        "newest row of the episode) or episode (at any row after the first).",
+                        one_of=("future", "final", "episode"),
+                    ),
+                    "reward": Key(
+                        "env",
+                        "Reward for a goal: env (compute_reward of the environment) or "
+                        "package.module:function of (achieved, desired, info).",
+                    ),
+                    "achieved": Key(
+                        "achieved_goal", "Part of the observations with the achieved goal."
+                    ),
+                    "desired": Key(
+                        "desired_goal", "Part of the observations with the desired goal."
+                    ),
+                    "check_rows": Key(
+                        1000,
+                        "First rows whose stored and computed rewards are compared; 0: none.",
+                        unit="rows",
+                    ),
+                },
+            ),
+            "replay_shards": Key(
+                1,
+                "Number of replay processes; agents are distributed over them.",
+                within=FROM_1,
+            ),
+            "evict_rule": section(
+                "Rules to remove rows early, every session_config.replay.evict_interval.",
+                {
+                    "max_age_seconds": Key(
+                        0.0,
+                        "Rows older than this are removed; 0: no such rule.",
+                        unit="seconds",
+                    ),
+                    "max_version_lag": Key(
+                        0,
+                        "Rows from policies older than this are removed; 0: no such rule.",
+                        unit="versions",
+                    ),
+                    "max_rows": Key(
+                        0,
+                        "The oldest rows beyond this number are removed; 0: no such rule.",
+                        unit="rows",
+                    ),
+                },
+            ),
+        },
+        within=FROM_0,
+    ),
+    "parameter_publish": section(
+        "Publication of the learner's parameters.",
+        {
+            "min_publish_interval": Key(
+                0.05, "Shortest time between two publications.", unit="seconds"
+            ),
+            "every": Key(1, "Updates between two publications.", unit="updates", within=FROM_1),
+        },
+        within=FROM_0,
+    ),
+    "device": Key(
+        "auto",
+        "Device of the learner: auto uses a GPU if there is one; else cpu, cuda, cuda:1.",
+    ),
+    "max_bad_updates": Key(
+        10,
+        "The run fails after this number of consecutive updates with NaN or infinity.",
+        unit="updates",
+        within=FROM_1,
+    ),
+    "gradients_at": Key(
+        "learner",
+        "Place where gradients are computed: learner; or agent, from its own unrolls: then "
+        "the plan has async_gradients, and FIFOReplay holds gradients.",
+        one_of=("learner", "agent"),
+    ),
+    "gradient_columns": Key(
+        {}, "Type and shape of the columns of such a gradient; taken from the algorithm."
+    ),
+    "execution_plan": Key(
+        None,
+        "Function that gives the dataflow of training, called with the learner: "
+        "my_plan.py:function or package.module:function; null: the algorithm's own.",
+        optional="_str_",
+    ),
+    "parts": Key(
+        [],
+        "Operators behind the source of the plan: [{part: rnd, args: {weight: 0.01}}, ...]; a "
+        "name, or package.module:function, which is called with the learner and args.",
+    ),
+}
+BASE_LEARNER_CONFIG = Config(with_add_ons("learner_config", _KEYS))

@@ -16,6 +16,14 @@ Section = Mapping[str, Any]
 _REMOVED = {
     "session_config.launcher.on_sigterm": "remove it: on SIGTERM the learner saves and is started "
     "again, SIGINT ends the run",
+    "env_config.drop_keys": "name the keys that stay in env_config.obs_keys",
+    "learner_config.algo.reward_shift": "add the constant in a wrapper of the environment",
+    "session_config.agent.threads": "remove it: an agent computes with one thread",
+    "session_config.evaluator.threads": "remove it: an evaluator computes with one thread",
+    "session_config.heartbeat.interval": "remove it: it is 1 s, or a fifth of heartbeat.timeout",
+    "session_config.launcher.restart_window_seconds": "remove it: the window is 60 s",
+    "session_config.security.handshake_seconds": "remove it: the limit is 5 s",
+    "session_config.sender.failover_seconds": "remove it: agents wait 5 s for their shard",
     "session_config.loggerplex.overwrite": "remove it: a run appends to its log files, and a new "
     "run has a folder of its own",
 }

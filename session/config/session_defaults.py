@@ -2,463 +2,353 @@
 
 from __future__ import annotations
 
-from session.config.cluster_defaults import KUBERNETES, RESOURCES
 from session.config.config import Config
-from session.config.key import ANY_NUMBER, FROM_1, PORT, SOME_TIME, Key, section
+from session.config.key import (
+    ABOVE_0,
+    ANY_NUMBER,
+    FROM_1,
+    PORT,
+    SOME_TIME,
+    Key,
+    section,
+    with_add_ons,
+)
 
 # Modes of evaluators.
 EVALUATION_MODES = ("eval_deterministic", "eval_stochastic")
 
-BASE_SESSION_CONFIG = Config(
-    {
-        "folder": Key(
-            None,
-            "Folder of all files of one run; None: runs/<config name>-<date>-<time>.",
-            optional="_str_",
-        ),
-        "seed": Key(0, "Seed of the run; every component derives its own seed from it."),
-        "import_path": Key([], "Folders searched for the user's own modules, after all others."),
-        "at_end": Key(
-            "exit",
-            "Components at the end of the run: exit, or idle until they are stopped.",
-            one_of=("exit", "idle"),
-        ),
-        "agent": section(
-            "The processes that step environments.",
-            {
-                "num": Key(2, "Number at the start.", unit="processes"),
-                "max": Key(
-                    0, "Maximum number when the run is scaled up; 0: twice num.", unit="processes"
-                ),
-                "fetch_parameter_mode": Key(
-                    "episode",
-                    "Schedule of parameter fetches: episode, episode:<n>, step or step:<n>; in "
-                    "addition once per second, unless the algorithm is synchronous.",
-                ),
-                "fetch_interval_seconds": Key(
-                    0.1, "Shortest time between two fetches.", unit="seconds"
-                ),
-                "threads": Key(
-                    1, "Threads for the computations of one agent.", unit="threads", within=FROM_1
-                ),
-            },
-        ),
-        "gateway": section(
-            "The processes that serve environments outside of the run: clients that connect.",
-            {
-                "num": Key(0, "Number at the start.", unit="processes"),
-                "host": Key(
-                    "127.0.0.1",
-                    "Address to listen on; beyond this machine clients need tokens and TLS.",
-                ),
-                "port": Key(
-                    7100,
-                    "TCP port of gateway-0; gateway-1 has the next one, and so on; 0: any free "
-                    "one.",
-                    within=PORT,
-                ),
-                "num_envs": Key(
-                    1,
-                    "Environments that each session steps together.",
-                    unit="streams",
-                    within=FROM_1,
-                ),
-                "max_clients": Key(
-                    256, "Maximum sessions of one gateway.", unit="sessions", within=FROM_1
-                ),
-                "max_batch": Key(
-                    256,
-                    "Maximum requests that are answered together.",
-                    unit="requests",
-                    within=FROM_1,
-                ),
-                "batch_wait_seconds": Key(
-                    0.0,
-                    "Time for which a request may wait for company in its batch.",
-                    unit="seconds",
-                ),
-                "when_full": Key(
-                    "wait",
-                    "Requests while replay takes no more rows: wait, or act without recording "
-                    "rows.",
-                    one_of=("wait", "act"),
-                ),
-                "answer_seconds": Key(
-                    60.0,
-                    "Time after which a client gets a message that its answer is late.",
-                    unit="seconds",
-                    within=SOME_TIME,
-                ),
-                "grace_seconds": Key(
-                    30.0,
-                    "Time for which a session waits for a client that has lost its connection.",
-                    unit="seconds",
-                ),
-                "idle_seconds": Key(
-                    300.0,
-                    "Time after which a silent client is sent away; 0: never.",
-                    unit="seconds",
-                ),
-                "session_seconds": Key(
-                    0.0,
-                    "Age at which a session is asked to connect again after an episode, so that a "
-                    "load balancer can spread clients anew; 0: never.",
-                    unit="seconds",
-                ),
-                "tokens": Key(
-                    False, "Clients need a token: surreal-like clients RUN --token NAME."
-                ),
-                "tls": section(
-                    "TLS of the port.",
-                    {
-                        "cert": Key(
-                            None, "File of the certificate, PEM; None: no TLS.", optional="_str_"
-                        ),
-                        "key": Key(None, "File of its private key, PEM.", optional="_str_"),
-                    },
-                ),
-                "plaintext": Key(
-                    False,
-                    "Listen beyond this machine without TLS: something in front of it encrypts.",
-                ),
-                "origins": Key(
-                    [], "Origins of web pages that may connect, besides the gateway's own."
-                ),
-                "hosts": Key(
-                    [], "Names of this machine that may stand in the address of a browser."
-                ),
-                "page": Key(False, "Serve a page with CartPoles that learn in the browser."),
-                "threads": Key(
-                    1, "Threads for the computations of one gateway.", unit="threads", within=FROM_1
-                ),
-            },
-        ),
-        "evaluator": section(
-            "The processes that play without exploration to measure scores.",
-            {
-                "num": Key(1, "Number at the start.", unit="processes"),
-                "num_envs": Key(
-                    0,
-                    "Environments in one evaluator; 0: one per episode, at most 100.",
-                    unit="streams",
-                ),
-                "interval_seconds": Key(1.0, "Pause between two evaluations.", unit="seconds"),
-                "mode": Key(
-                    ["eval_deterministic"],
-                    "Choice of actions: the best ones or sampled ones. A list has one mode per "
-                    "evaluator (eval-0 plays the first) and is repeated if there are more "
-                    "evaluators. The stop rule, checkpoints/best and result.json depend on "
-                    "evaluations of the first mode only; those of other modes are displayed.",
-                    one_of=EVALUATION_MODES,
-                ),
-                "threads": Key(
-                    1,
-                    "Threads for the computations of one evaluator.",
-                    unit="threads",
-                    within=FROM_1,
-                ),
-            },
-        ),
-        "learner": section(
-            "The process that updates the networks.",
-            {
-                "report_seconds": Key(
-                    1.0, "Time between two lines of progress.jsonl.", unit="seconds"
-                ),
-                "report_every": Key(
-                    0.0,
-                    "Time between two reports of a trial to its tuning; 0: never. Set by `tune` "
-                    "only.",
-                ),
-                "report_by": Key(
-                    "env_steps",
-                    "Unit of that time: env_steps, iterations or seconds.",
-                    one_of=("env_steps", "iterations", "seconds"),
-                ),
-                "report_timeout_seconds": Key(
-                    600.0,
-                    "A trial without an answer of its tuning for this time saves and ends.",
-                    unit="seconds",
-                ),
-                "prefetch_requests": Key(
-                    2,
-                    "Outstanding requests for batches, over all shards.",
-                    unit="requests",
-                    within=FROM_1,
-                ),
-                "batches_per_request": Key(
-                    8, "Batches in the reply to one request.", unit="batches", within=FROM_1
-                ),
-                "threads": Key(
-                    1, "Threads for the computations of the learner.", unit="threads", within=FROM_1
-                ),
-            },
-        ),
-        "replay": section(
-            "The processes that store experience.",
-            {
-                "evict_interval": Key(
-                    0.0,
-                    "Time between two passes of learner_config.replay.evict_rule; 0: never.",
-                    unit="seconds",
-                ),
-                "high_water_mark": Key(
-                    8,
-                    "High-water mark of the sockets that carry experience.",
-                    unit="messages",
-                    within=FROM_1,
-                ),
-                "snapshot": Key(
-                    False,
-                    "Save the rows at the end of the run or process; restore them at the next "
-                    "start.",
-                ),
-            },
-        ),
-        "ps": Key({}, "The parameter server; it has no settings."),
-        "sender": section(
-            "Transfer of experience from agents to replay.",
-            {
-                "flush_iteration": Key(
-                    100, "Steps of each stream in one chunk.", unit="steps", within=FROM_1
-                ),
-                "flush_time": Key(
-                    None,
-                    "Time after which a shorter chunk is sent; 0: only full chunks; None: 5 s, or "
-                    "only full chunks if replay accepts only whole unrolls.",
-                    unit="seconds",
-                    optional="_num_",
-                ),
-                "max_unacked_bytes": Key(
-                    67_108_864,
-                    "Maximum amount of unacked data; beyond it an agent waits.",
-                    unit="bytes",
-                    within=FROM_1,
-                ),
-                "max_unacked_chunks": Key(
-                    8,
-                    "Maximum number of unacked chunks, which bounds the age of rows.",
-                    unit="chunks",
-                    within=FROM_1,
-                ),
-                "resend_seconds": Key(
-                    2.0, "Chunks are sent again after this time without a new ack.", unit="seconds"
-                ),
-                "failover_seconds": Key(
-                    5.0,
-                    "Time without its replay shard after which an agent changes to the next one.",
-                    unit="seconds",
-                ),
-                "cut": Key(
-                    "steps",
-                    "End of a chunk: every flush_iteration steps, or at episode ends.",
-                    one_of=("steps", "episodes"),
-                ),
-            },
-        ),
-        "tensorplex": section(
-            "Metrics.",
-            {
-                "update_schedule": section(
-                    "Time between two metric reports of each kind of component.",
-                    {
-                        "agent": Key(1.0, "Agents.", unit="seconds"),
-                        "learner": Key(1.0, "The learner.", unit="seconds"),
-                        "replay": Key(1.0, "Replay shards.", unit="seconds"),
-                        "eval": Key(1.0, "Evaluators.", unit="seconds"),
-                    },
-                ),
-                "bins": Key(
-                    "auto",
-                    "Number of agents per chart, as a text; auto: all if there are up to 8, else "
-                    "8.",
-                ),
-                "prometheus_port": Key(
-                    0,
-                    "HTTP port that serves the newest values as Prometheus text, to this machine "
-                    "only; on Kubernetes also to the pods of kubernetes.metrics_from; 0: none.",
-                    within=PORT,
-                ),
-                "buffer": Key(
-                    10_000,
-                    "Buffer of a client while the server is unreachable; drops are counted.",
-                    unit="records",
-                    within=FROM_1,
-                ),
-                "debug_summaries": Key(
-                    0,
-                    "Number of updates between two histograms of the learner's parameters, "
-                    "gradients and batches; 0: no histograms.",
-                ),
-                "start_tensorboard": Key(False, "Start TensorBoard as a component of the run."),
-            },
-        ),
-        "loggerplex": section(
-            "Logs.",
-            {
-                "level": Key(
-                    "info",
-                    "Minimum level of logged records.",
-                    one_of=("debug", "info", "warning", "error", "critical"),
-                ),
-                "rotate_bytes": Key(
-                    50_000_000, "Size at which a log file is rotated.", unit="bytes"
-                ),
-            },
-        ),
-        "checkpoint": section(
-            "Checkpoints of the learner.",
-            {
-                "period": Key(
-                    0, "Updates between two checkpoints; 0: only by time.", unit="iterations"
-                ),
-                "seconds": Key(
-                    60.0,
-                    "Maximum time between two checkpoints; 0: only by updates. The first one "
-                    "comes after 10 s; the time rises if saving takes more than 1 % of it.",
-                    unit="seconds",
-                ),
-                "keep_history": Key(2, "Number of newest checkpoints to keep.", unit="checkpoints"),
-                "keep_best": Key(
-                    1,
-                    "Number of best checkpoints to keep: best, best-2 and so on; 0: none.",
-                    unit="checkpoints",
-                ),
-                "start_from": Key(
-                    "",
-                    "Checkpoint with the initial networks of a run: RUN, RUN:latest, RUN:12000; "
-                    '"": none.',
-                ),
-            },
-        ),
-        "heartbeat": section(
-            "Heartbeats of components.",
-            {
-                "interval": Key(1.0, "Time between two heartbeats.", unit="seconds"),
-                "timeout": Key(
-                    30.0,
-                    "A running component without a heartbeat for this time is lost.",
-                    unit="seconds",
-                ),
-                "starting_seconds": Key(
-                    120.0, "The same for a starting component.", unit="seconds"
-                ),
-            },
-        ),
-        "stop": section(
-            "End of the run: at the goal (eval_return or a metric), or at the first budget.",
-            {
-                "eval_return": Key(
-                    None,
-                    "Goal: mean return of greedy episodes, confirmed by a second evaluation; "
-                    "None: no goal.",
-                    within=ANY_NUMBER,
-                    optional="_num_",
-                ),
-                "env_steps": Key(
-                    None,
-                    "Budget of all agents together; None: none. The run makes one update at "
-                    "least. Agents go on until they ask for parameters again "
-                    "(agent.fetch_interval_seconds); these steps count, too.",
-                    unit="environment steps",
-                    within=FROM_1,
-                    optional="_num_",
-                ),
-                "iterations": Key(
-                    None,
-                    "Budget of the learner; None: none.",
-                    unit="updates",
-                    within=FROM_1,
-                    optional="_num_",
-                ),
-                "seconds": Key(
-                    None,
-                    "Time budget; None: none.",
-                    unit="seconds; rounds in the serial launcher",
-                    within=SOME_TIME,
-                    optional="_num_",
-                ),
-                "eval_episodes": Key(
-                    100, "Length of one evaluation.", unit="episodes", within=FROM_1
-                ),
-                "metric": Key(
-                    None,
-                    "Name of a metric that is the goal together with above; None: none. "
-                    "return/train is the mean return of the last 100 training episodes.",
-                    optional="_str_",
-                ),
-                "above": Key(
-                    None,
-                    "Threshold of that metric: the goal is reached above it; None: no goal.",
-                    within=ANY_NUMBER,
-                    optional="_num_",
-                ),
-            },
-        ),
-        "launcher": section(
-            "Start and supervision of components.",
-            {
-                "transport": Key(
-                    "ipc",
-                    "Transport between components of one machine: ipc (files) or tcp.",
-                    one_of=("ipc", "tcp"),
-                ),
-                "max_restarts": Key(
-                    5,
-                    "Maximum restarts of one component within the window; beyond it the run fails.",
-                ),
-                "restart_window_seconds": Key(
-                    60.0, "Window for counting restarts.", unit="seconds"
-                ),
-                "grace_seconds": Key(
-                    10.0, "Time for a clean shutdown before a component is killed.", unit="seconds"
-                ),
-                "preamble_cmd": Key(
-                    "",
-                    "Shell command run before each component in tmux and plan: source "
-                    "venv/bin/activate.",
-                ),
-                "host": Key(
-                    None,
-                    "Address of this machine at which others may join with keys; None: no joining.",
-                    optional="_str_",
-                ),
-                "snapshot": Key(
-                    True,
-                    "Keep an archive of the code in the run folder, for commands with --snapshot.",
-                ),
-            },
-        ),
-        "security": section(
-            "Protection of a run that can be reached from other machines.",
-            {
-                "insecure": Key(
-                    False,
-                    "Bind beyond this machine without keys: every peer that can connect has all "
-                    "rights.",
-                ),
-                "max_connections": Key(
-                    1000,
-                    "Maximum open connections of one endpoint; more are closed.",
-                    unit="connections",
-                ),
-                "handshake_seconds": Key(
-                    5.0,
-                    "Time limit for a peer to prove its key, then it is disconnected.",
-                    unit="seconds",
-                ),
-            },
-        ),
-        "resources": RESOURCES,
-        "kubernetes": KUBERNETES,
-        "max_message_bytes": Key(
-            268_435_456,
-            "Upper bound of any message between components.",
-            unit="bytes",
-            within=FROM_1,
-        ),
-        "trace_every": Key(
-            16, "One chunk in this number carries time stamps of its transfer.", unit="chunks"
-        ),
-    }
-)
+_KEYS = {
+    "folder": Key(
+        None,
+        "Folder of all files of one run; None: runs/<config name>-<date>-<time>.",
+        optional="_str_",
+    ),
+    "seed": Key(0, "Seed of the run; every component derives its own seed from it."),
+    "import_path": Key([], "Folders searched for the user's own modules, after all others."),
+    "at_end": Key(
+        "exit",
+        "Components at the end of the run: exit, or idle until they are stopped.",
+        one_of=("exit", "idle"),
+    ),
+    "agent": section(
+        "The processes that step environments.",
+        {
+            "num": Key(2, "Number at the start.", unit="processes"),
+            "max": Key(
+                0, "Maximum number when the run is scaled up; 0: twice num.", unit="processes"
+            ),
+            "fetch_parameter_mode": Key(
+                "episode",
+                "Schedule of parameter fetches: episode, episode:<n>, step or step:<n>; in "
+                "addition once per second, unless the algorithm is synchronous.",
+            ),
+            "fetch_interval_seconds": Key(
+                0.1, "Shortest time between two fetches.", unit="seconds"
+            ),
+        },
+    ),
+    "evaluator": section(
+        "The processes that play without exploration to measure scores.",
+        {
+            "num": Key(1, "Number at the start.", unit="processes"),
+            "num_envs": Key(
+                0,
+                "Environments in one evaluator; 0: one per episode, at most 100.",
+                unit="streams",
+            ),
+            "interval_seconds": Key(1.0, "Pause between two evaluations.", unit="seconds"),
+            "mode": Key(
+                ["eval_deterministic"],
+                "Choice of actions: the best ones or sampled ones. A list has one mode per "
+                "evaluator (eval-0 plays the first) and is repeated if there are more "
+                "evaluators. The stop rule, checkpoints/best and result.json depend on "
+                "evaluations of the first mode only; those of other modes are displayed.",
+                one_of=EVALUATION_MODES,
+            ),
+        },
+    ),
+    "learner": section(
+        "The process that updates the networks.",
+        {
+            "report_seconds": Key(1.0, "Time between two lines of progress.jsonl.", unit="seconds"),
+            "report_every": Key(
+                0.0,
+                "Time between two reports of a trial to its tuning; 0: never. Set by `tune` only.",
+            ),
+            "report_by": Key(
+                "env_steps",
+                "Unit of that time: env_steps, iterations or seconds.",
+                one_of=("env_steps", "iterations", "seconds"),
+            ),
+            "report_timeout_seconds": Key(
+                600.0,
+                "A trial without an answer of its tuning for this time saves and ends.",
+                unit="seconds",
+            ),
+            "prefetch_requests": Key(
+                2,
+                "Outstanding requests for batches, over all shards.",
+                unit="requests",
+                within=FROM_1,
+            ),
+            "batches_per_request": Key(
+                8, "Batches in the reply to one request.", unit="batches", within=FROM_1
+            ),
+            "threads": Key(
+                1, "Threads for the computations of the learner.", unit="threads", within=FROM_1
+            ),
+        },
+    ),
+    "replay": section(
+        "The processes that store experience.",
+        {
+            "evict_interval": Key(
+                0.0,
+                "Time between two passes of learner_config.replay.evict_rule; 0: never.",
+                unit="seconds",
+            ),
+            "high_water_mark": Key(
+                8,
+                "High-water mark of the sockets that carry experience.",
+                unit="messages",
+                within=FROM_1,
+            ),
+            "snapshot": Key(
+                False,
+                "Save the rows at the end of the run or process; restore them at the next start.",
+            ),
+        },
+    ),
+    "ps": Key({}, "The parameter server; it has no settings."),
+    "sender": section(
+        "Transfer of experience from agents to replay.",
+        {
+            "flush_iteration": Key(
+                100, "Steps of each stream in one chunk.", unit="steps", within=FROM_1
+            ),
+            "flush_time": Key(
+                None,
+                "Time after which a shorter chunk is sent; 0: only full chunks; None: 5 s, or "
+                "only full chunks if replay accepts only whole unrolls.",
+                unit="seconds",
+                optional="_num_",
+            ),
+            "max_unacked_bytes": Key(
+                67_108_864,
+                "Maximum amount of unacked data; beyond it an agent waits.",
+                unit="bytes",
+                within=FROM_1,
+            ),
+            "max_unacked_chunks": Key(
+                8,
+                "Maximum number of unacked chunks, which bounds the age of rows.",
+                unit="chunks",
+                within=FROM_1,
+            ),
+            "resend_seconds": Key(
+                2.0, "Chunks are sent again after this time without a new ack.", unit="seconds"
+            ),
+            "cut": Key(
+                "steps",
+                "End of a chunk: every flush_iteration steps, or at episode ends.",
+                one_of=("steps", "episodes"),
+            ),
+        },
+    ),
+    "tensorplex": section(
+        "Metrics.",
+        {
+            "update_schedule": section(
+                "Time between two metric reports of each kind of component.",
+                {
+                    "agent": Key(1.0, "Agents.", unit="seconds"),
+                    "learner": Key(1.0, "The learner.", unit="seconds"),
+                    "replay": Key(1.0, "Replay shards.", unit="seconds"),
+                    "eval": Key(1.0, "Evaluators.", unit="seconds"),
+                },
+            ),
+            "bins": Key(
+                "auto",
+                "Number of agents per chart, as a text; auto: all if there are up to 8, else 8.",
+            ),
+            "prometheus_port": Key(
+                0,
+                "HTTP port that serves the newest values as Prometheus text, to this machine "
+                "only; on Kubernetes also to the pods of kubernetes.metrics_from; 0: none.",
+                within=PORT,
+            ),
+            "buffer": Key(
+                10_000,
+                "Buffer of a client while the server is unreachable; drops are counted.",
+                unit="records",
+                within=FROM_1,
+            ),
+            "debug_summaries": Key(
+                0,
+                "Number of updates between two histograms of the learner's parameters, "
+                "gradients and batches; 0: no histograms.",
+            ),
+            "start_tensorboard": Key(False, "Start TensorBoard as a component of the run."),
+        },
+    ),
+    "loggerplex": section(
+        "Logs.",
+        {
+            "level": Key(
+                "info",
+                "Minimum level of logged records.",
+                one_of=("debug", "info", "warning", "error", "critical"),
+            ),
+            "rotate_bytes": Key(50_000_000, "Size at which a log file is rotated.", unit="bytes"),
+        },
+    ),
+    "checkpoint": section(
+        "Checkpoints of the learner.",
+        {
+            "period": Key(
+                0, "Updates between two checkpoints; 0: only by time.", unit="iterations"
+            ),
+            "seconds": Key(
+                60.0,
+                "Maximum time between two checkpoints; 0: only by updates. The first one "
+                "comes after 10 s; the time rises if saving takes more than 1 % of it.",
+                unit="seconds",
+            ),
+            "keep_history": Key(2, "Number of newest checkpoints to keep.", unit="checkpoints"),
+            "keep_best": Key(
+                1,
+                "Number of best checkpoints to keep: best, best-2 and so on; 0: none.",
+                unit="checkpoints",
+            ),
+            "start_from": Key(
+                "",
+                "Checkpoint with the initial networks of a run: RUN, RUN:latest, RUN:12000; "
+                '"": none.',
+            ),
+        },
+    ),
+    "heartbeat": section(
+        "Heartbeats of components.",
+        {
+            "timeout": Key(
+                30.0,
+                "A running component without a heartbeat for this time is lost.",
+                unit="seconds",
+                within=ABOVE_0,
+            ),
+            "starting_seconds": Key(120.0, "The same for a starting component.", unit="seconds"),
+        },
+    ),
+    "stop": section(
+        "End of the run: at the goal (eval_return or a metric), or at the first budget.",
+        {
+            "eval_return": Key(
+                None,
+                "Goal: mean return of greedy episodes, confirmed by a second evaluation; "
+                "None: no goal.",
+                within=ANY_NUMBER,
+                optional="_num_",
+            ),
+            "env_steps": Key(
+                None,
+                "Budget of all agents together; None: none. The run makes one update at "
+                "least. Agents go on until they ask for parameters again "
+                "(agent.fetch_interval_seconds); these steps count, too.",
+                unit="environment steps",
+                within=FROM_1,
+                optional="_num_",
+            ),
+            "iterations": Key(
+                None,
+                "Budget of the learner; None: none.",
+                unit="updates",
+                within=FROM_1,
+                optional="_num_",
+            ),
+            "seconds": Key(
+                None,
+                "Time budget; None: none.",
+                unit="seconds; rounds in the serial launcher",
+                within=SOME_TIME,
+                optional="_num_",
+            ),
+            "eval_episodes": Key(100, "Length of one evaluation.", unit="episodes", within=FROM_1),
+            "metric": Key(
+                None,
+                "Name of a metric that is the goal together with above; None: none. "
+                "return/train is the mean return of the last 100 training episodes.",
+                optional="_str_",
+            ),
+            "above": Key(
+                None,
+                "Threshold of that metric: the goal is reached above it; None: no goal.",
+                within=ANY_NUMBER,
+                optional="_num_",
+            ),
+        },
+    ),
+    "launcher": section(
+        "Start and supervision of components.",
+        {
+            "transport": Key(
+                "ipc",
+                "Transport between components of one machine: ipc (files) or tcp.",
+                one_of=("ipc", "tcp"),
+            ),
+            "max_restarts": Key(
+                5,
+                "Maximum restarts of one component within the window; beyond it the run fails.",
+            ),
+            "grace_seconds": Key(
+                10.0, "Time for a clean shutdown before a component is killed.", unit="seconds"
+            ),
+            "preamble_cmd": Key(
+                "",
+                "Shell command run before each component in tmux and plan: source "
+                "venv/bin/activate.",
+            ),
+            "host": Key(
+                None,
+                "Address of this machine at which others may join with keys; None: no joining.",
+                optional="_str_",
+            ),
+            "snapshot": Key(
+                True,
+                "Keep an archive of the code in the run folder, for commands with --snapshot.",
+            ),
+        },
+    ),
+    "security": section(
+        "Protection of a run that can be reached from other machines.",
+        {
+            "insecure": Key(
+                False,
+                "Bind beyond this machine without keys: every peer that can connect has all "
+                "rights.",
+            ),
+            "max_connections": Key(
+                1000,
+                "Maximum open connections of one endpoint; more are closed.",
+                unit="connections",
+            ),
+        },
+    ),
+    "resources": Key(
+        {},
+        "Resources of one process of a kind, where a launcher can reserve them, as in "
+        "{learner: {cpu: 2.5, memory_bytes: 3_000_000_000, gpu: 1}}. By default a learner "
+        "has 2 cores and 4 GiB, a replay 1 and 4, agents, gateways and evaluators 1 and 1, "
+        "the parameter server and TensorBoard 0.5 and 1, Tensorplex 0.5 and 0.5, Loggerplex "
+        "0.25 and 0.5.",
+    ),
+    "max_message_bytes": Key(
+        268_435_456,
+        "Upper bound of any message between components.",
+        unit="bytes",
+        within=FROM_1,
+    ),
+    "trace_every": Key(
+        16, "One chunk in this number carries time stamps of its transfer.", unit="chunks"
+    ),
+}
+BASE_SESSION_CONFIG = Config(with_add_ons("session_config", _KEYS))

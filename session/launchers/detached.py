@@ -12,13 +12,14 @@ from types import FrameType
 
 from setproctitle import setproctitle
 
+from session.addons import load
 from session.config import Config
 from session.errors import SurrealError
 from session.folder import RunFolder
 from session.launchers.fork_client import Preload
 from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
-from session.launchers.registry import launcher_of, load
+from session.launchers.registry import launcher_of
 from session.launchers.supervisor import Supervisor
 from session.loggerplex.terminal import Terminal
 from session.process.component import Topology

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from session.addons import load
 from session.config import Config
 from session.errors import DeadlineError, RefusedError, UsageError, WireError
 from session.folder import RunFolder
@@ -20,7 +21,7 @@ from session.launchers.launcher import (
     last_lines,
     log_names,
 )
-from session.launchers.registry import detached_launcher, launcher_of, load
+from session.launchers.registry import detached_launcher, launcher_of
 from session.launchers.status import rows_of_files
 from session.process.component import Topology
 from session.tail import Tail
@@ -219,10 +220,8 @@ def check_launcher(on: str) -> None:
     Raises:
         UsageError: the message lists the launchers, or the program to install.
     """
-    if detached_launcher(on).program:
-        from session.launchers.tmux_session import require_tmux
-
-        require_tmux()
+    if check := detached_launcher(on).check:
+        load(check)()
 
 
 def make_cluster(on: str, config: Config, topology: Topology, folder: RunFolder) -> Cluster:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
+from session.addons import acting_kinds
+from session.config.config import Config
+from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.json_file import COUNT, FLAG, NUMBER, TEXT, MapOf, Maybe, read_object
+from session.lazy import import_own
 
 # Senders that are no components: operators' commands, a joined machine, the supervisor.
 COMMANDS = ("command", "join", "supervisor")
@@ -24,8 +26,6 @@ FIRST_JOINED = 1000
 # Metrics group of scripts that are no components; their names begin with it.
 CLIENT = "client"
 
-# The folder of this library's packages.
-_LIBRARY = Path(__file__).resolve().parents[2]
 _SEVERAL = ("agent", "gateway", "eval")
 _INDEX_DIGITS = 5
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -61,6 +61,42 @@ class Restart:
 
     max_restarts: int = 5
     window_seconds: float = 60.0
+
+
+_GIB = 1 << 30
+# Kind -> resources of one process, unless `session_config.resources` says more.
+RESOURCES: Mapping[str, Resources] = MappingProxyType(
+    {
+        "agent": Resources(1.0, _GIB),
+        "evaluator": Resources(1.0, _GIB),
+        "learner": Resources(2.0, 4 * _GIB),
+        "replay": Resources(1.0, 4 * _GIB),
+        "ps": Resources(0.5, _GIB),
+        "tensorplex": Resources(0.5, _GIB // 2),
+        "loggerplex": Resources(0.25, _GIB // 2),
+        "tensorboard": Resources(0.5, _GIB),
+    }
+)
+
+
+def resources_of(session_config: Mapping[str, Any], kind: str) -> Resources:
+    """Returns the resources of one process of a kind.
+
+    Raises:
+        ConfigError: `session_config.resources` has an unknown kind, or a value of a wrong type.
+    """
+    given, kinds = session_config["resources"], (*RESOURCES, *acting_kinds())
+    for name in given:
+        if name not in kinds:
+            hint = did_you_mean(name, kinds, otherwise=f"there are {', '.join(kinds)}")
+            raise ConfigError(f"session_config.resources has no kind '{name}': {hint}")
+    usual = RESOURCES.get(kind, RESOURCES["agent"])
+    default = {"session_config": {"resources": {kind: asdict(usual)}}}
+    whole = Config({"session_config": {"resources": {kind: given.get(kind, {})}}})
+    found = whole.extend(default, strict=True).session_config.resources[kind]
+    if min(found.values()) < 0:
+        raise ConfigError(f"session_config.resources.{kind} is {dict(found)}, expected 0 or more")
+    return Resources(**found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,30 +155,7 @@ class Component:
         In a script, a file or package of the user may have the name of ours, such as main.py: ours
         is loaded from its path, and that of the user is not executed.
         """
-        top = self.module.partition(".")[0]
-        path = _LIBRARY.joinpath(*self.module.split(".")).with_suffix(".py")
-        if not path.is_file() or _origin(top) in (None, _LIBRARY / top / "__init__.py"):
-            return importlib.import_module(self.module)
-        name = f"_entry_{self.module}"
-        if name not in sys.modules:
-            spec = importlib.util.spec_from_file_location(name, path)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            sys.modules[name] = module
-        return sys.modules[name]
-
-
-def _origin(top: str) -> Path | None:
-    """Returns the file of a package or module that is imported, or would be; None: unknown."""
-    loaded = sys.modules.get(top)
-    if loaded is not None:
-        file = getattr(loaded, "__file__", None)
-    else:
-        spec = importlib.util.find_spec(top)
-        file = spec.origin if spec is not None else None
-    return Path(file).resolve() if file is not None else None
+        return import_own(self.module)
 
 
 SESSION_KINDS = ("ps", "tensorplex", "loggerplex", "tensorboard")

@@ -51,6 +51,11 @@ KEPT = (State.waiting, State.starting, State.running)
 ENDED = (State.done, State.failed, State.gone, State.dead)
 
 
+def beat_interval(timeout_seconds: float) -> float:
+    """Returns the time between two heartbeats [s]: 1, or a fifth of the time limit for one."""
+    return min(1.0, timeout_seconds / 5)
+
+
 _READS = 2
 # Of the file of a heartbeat with a short status [bytes].
 _LENGTH = 1024

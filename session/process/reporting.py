@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, SupportsFloat
 
 from session.config import Config
-from session.folder import is_planned
-from session.loggerplex.client import Log, early_log
-from session.process.clock import WallClock
 from session.process.periodic import Every
-from session.tensorplex.client import TensorplexClient
 
+# Whoever reads a class of these needs no sockets: its log and metrics are made at their first use.
 if TYPE_CHECKING:
+    from session.loggerplex.client import Log
     from session.process.context import Context
+    from session.tensorplex.client import TensorplexClient
 
 
 class Reporting:
@@ -28,18 +29,32 @@ class Reporting:
         client_id: ``<group>/<id>`` of its metrics.
 
     Attributes:
-        log: log of the component.
-        tensorplex: metrics client; :meth:`update_tensorplex` is the usual way to report.
         own_metrics: newest values given to :meth:`update_tensorplex`, by name.
     """
 
     def __init__(self, session_config: Config, kind: str, index: int, client_id: str) -> None:
-        self.log: Log = early_log(kind)
-        self.tensorplex = TensorplexClient.early(client_id)
+        self._reports_as = kind, client_id
         self.own_metrics: dict[str, float] = {}
         self._unreported: dict[str, float] = {}
-        self._report_due = Every(calls=1, clock=WallClock().now)
-        send_early(session_config, kind, index, self.log, self.tensorplex)
+        self._report_due = Every(calls=1, clock=time.monotonic)
+        if session_config.folder is not None:
+            from session.process.script import add_part
+
+            add_part(session_config, kind, index, self.log, self.tensorplex)
+
+    @cached_property
+    def log(self) -> Log:
+        """Log of the component."""
+        from session.loggerplex.client import early_log
+
+        return early_log(self._reports_as[0])
+
+    @cached_property
+    def tensorplex(self) -> TensorplexClient:
+        """Metrics client; :meth:`update_tensorplex` is the usual way to report."""
+        from session.tensorplex.client import TensorplexClient
+
+        return TensorplexClient.early(self._reports_as[1])
 
     def report_by(self, context: Context, metrics: TensorplexClient, seconds: float) -> None:
         """Sends the records by a context: the kept ones now, the later ones as they come.
@@ -76,24 +91,3 @@ class Reporting:
     def run_steps(self) -> int:
         """Environment steps of the whole run, as far as known."""
         return 0
-
-
-def send_early(
-    session_config: Config, kind: str, index: int, log: Log, metrics: TensorplexClient
-) -> None:
-    """Registers the early records of a part of a planned run: its script sends them once connected.
-
-    Does nothing without a planned run.
-
-    Args:
-        session_config: ``session_config`` of the experiment; its ``folder`` is that of the run.
-        kind: kind of component.
-        index: number of the component.
-        log: log from ``early_log``.
-        metrics: client from ``TensorplexClient.early``.
-    """
-    if is_planned(session_config.folder):
-        # Only scripts need it, and with it the sockets.
-        from session.process.script import add_part
-
-        add_part(session_config, kind, index, log, metrics)

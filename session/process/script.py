@@ -179,9 +179,9 @@ def add_part(
     """Sends the early records of a part of a planned run as soon as this script is connected.
 
     Records of a part that nothing has connected are sent at exit, if the servers of the run answer
-    at once. Arguments as for :class:`Part`; the run is planned.
+    at once. Arguments as for :class:`Part`. Does nothing if the run of the config is not planned.
     """
-    if not _SCRIPT.parts.open:
+    if not _SCRIPT.parts.open or not is_planned(session_config.folder):
         return
     if kind in ("agent", "evaluator"):
         # A sender of this process is made before its agent, but connects after it.

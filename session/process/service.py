@@ -20,7 +20,7 @@ from session.errors import (
 from session.process.clock import Clock
 from session.process.context import Context, Launch, Pause
 from session.process.handshake import ANSWERS, Handshake
-from session.process.heartbeat import State
+from session.process.heartbeat import State, beat_interval
 from session.process.periodic import Every
 from session.process.seeding import build_seeded
 from session.wire.sockets import Pollable, poll
@@ -127,7 +127,7 @@ class Frame:
         self._service: Service | None = None
         self._hello = self._make_hello()
         session = launch.config.session_config
-        interval: float = session.heartbeat.interval
+        interval = beat_interval(session.heartbeat.timeout)
         self._beat_due = Every(seconds=interval, clock=clock.now)
         # Chores are periodic because a step must be cheap.
         self._chores_due = Every(seconds=min(_CHORES_SECONDS, interval), clock=clock.now)

@@ -36,8 +36,8 @@ _LEVELS = (" DEBUG ", " INFO ", *_TROUBLE)
 
 def best_launcher() -> str:
     """Returns the launcher for notebooks: ``tmux`` if it is installed, else ``local``."""
-    programs = {name: launcher_of(name).program for name in DETACHED}
-    return next((name for name, each in programs.items() if each and which(each)), LOCAL.name)
+    with_windows = (name for name in DETACHED if launcher_of(name).attach)
+    return next((name for name in with_windows if which(name)), LOCAL.name)
 
 
 class Dashboard:

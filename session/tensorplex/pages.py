@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from session.addons import hooks
 from session.folder import EVENT, RunFolder
 from session.tail import Tail
 
@@ -43,13 +44,10 @@ class Pages:
     def wait(self, timeout_seconds: float) -> dict[str, str]:
         """Waits for all configured pages, at most the timeout; returns those of :meth:`read`."""
         session = self._folder.read_config().session_config
-        plex, gateway = session.tensorplex, session.gateway
-        configured = {
-            "tensorboard": plex.start_tensorboard,
-            "prometheus": plex.prometheus_port,
-            "page": gateway.num and gateway.page,
-        }
+        plex = session.tensorplex
+        configured = {"tensorboard": plex.start_tensorboard, "prometheus": plex.prometheus_port}
         wanted = {name for name, value in configured.items() if value}
+        wanted |= {name for pages in hooks("pages") for name in pages(session)}
         deadline = time.monotonic() + timeout_seconds
         while wanted - set(found := self.read()) and self._folder.in_use:
             if time.monotonic() > deadline:

@@ -98,6 +98,10 @@ def allow(folder: Path, public_key: str, grant: Grant) -> None:
     write_private(folder / ALLOWED / f"{name}.pub", f"{public_key}\n{grant.encode()}\n")
 
 
+# Time limit of a peer's handshake.
+HANDSHAKE_SECONDS = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class Security:
     """Keys and connection limits of the sockets of one component.
@@ -119,7 +123,7 @@ class Security:
     client_secret: bytes = field(default=b"", repr=False)
     insecure: bool = False
     max_connections: int = 1000
-    handshake_seconds: float = 5.0
+    handshake_seconds: float = HANDSHAKE_SECONDS
 
     @classmethod
     def load(cls, folder: Path, config: Config | None = None) -> Security:

@@ -9,18 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from session.addons import count_acting
 from session.config import Config
 from session.config.string_enum import StringEnum
 from session.errors import UsageError
 from session.process.reporting import Reporting
 from session.process.seeding import component_seed
-from surreal_like.data.parameters import Parameters
 from surreal_like.errors import unwritten
-from surreal_like.experience.chunk import Chunk
 from surreal_like.network.flat import load_flat
 
 if TYPE_CHECKING:
     from surreal_like.agent.link import AgentLink
+    from surreal_like.data.parameters import Parameters
+    from surreal_like.experience.chunk import Chunk
 
 
 class AgentMode(StringEnum):
@@ -73,8 +74,6 @@ class Agent(Reporting):
             newer than those that acted in it, and load no others meanwhile; at first
             ``learner_config.algo.synchronous``.
         version: of the parameters in use, 0 before the first.
-        log: log of this agent.
-        tensorplex: metrics client; :meth:`update_tensorplex` is the usual way to report.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class Agent(Reporting):
         self.session_config = session_config
         self.agent_id = agent_id
         self.agent_mode = AgentMode(agent_mode)
-        self.num_agents: int = session_config.agent.num + session_config.gateway.num
+        self.num_agents: int = count_acting(session_config)
         self.progress = Progress()
         self.version = 0
         self.first: npt.NDArray[np.bool_] = np.ones(1, np.bool_)

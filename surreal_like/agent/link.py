@@ -70,5 +70,5 @@ def link_script(session_config: Config, kind: str) -> AgentLink:
         RefusedError: the parameter server belongs to another experiment.
     """
     link = AgentLink(script_context(session_config, kind), in_script=True)
-    torch.set_num_threads(session_config[kind].threads)
+    torch.set_num_threads(1)
     return link

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from session.addons import hooks
 from session.config.sections import sections_of
 from session.process.context import Context
 from session.process.service import IDLE_SECONDS
@@ -206,6 +207,19 @@ class AgentService(SendingService):
     def close(self) -> None:
         """Closes the environments."""
         self._env.close()
+
+
+def prepare_agent(context: Context, agent: Agent, learner: type[Any]) -> Agent:
+    """Lets add-ons prepare an agent that trains, and returns it.
+
+    Args:
+        context: Context of the process.
+        agent: Agent to prepare.
+        learner: Class of the learner of its algorithm.
+    """
+    for prepare in hooks("agent"):
+        prepare(context, agent, learner)
+    return agent
 
 
 def make_agent(

@@ -14,7 +14,7 @@ from session.config.merge import join, shown, spell_out
 from session.config.placeholder import is_unresolved
 from session.errors import ConfigError
 from surreal_like.algorithm.catalog import describe_algorithms
-from surreal_like.algorithm.updates import updated
+from surreal_like.algorithm.updates import extend_algorithm
 from surreal_like.errors import SpecError
 
 if TYPE_CHECKING:
@@ -49,8 +49,11 @@ class Algorithm:
     bounded: ClassVar[bool] = False
     # If True, agents send values of actions where `replay.priority.initial` is acting.
     sends_values: ClassVar[bool] = False
-    # Values that replace defaults of `session_config`, with the same nesting.
+    # Values that replace defaults of `learner_config` and `session_config`, with the same nesting.
+    learner_config: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     session_config: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    # If True, the defaults of learner and agent are of another kind of replay.
+    other_replay: ClassVar[bool] = False
 
     @classmethod
     def default_config(cls) -> Config:
@@ -60,8 +63,9 @@ class Algorithm:
         defined in the algorithm's module, the other is a base class, and its values give way.
         """
         config = _combined(cls)
-        config.setdefault("replay", {}).setdefault("type", cls.replay)
-        return config
+        replay = {} if cls.other_replay else config.get("replay", {})
+        config["replay"] = {"type": cls.replay, **replay}
+        return Config(cls.learner_config).extend(config, abstract=True)
 
     @classmethod
     def check(
@@ -108,7 +112,8 @@ class Algorithm:
         Raises:
             ConfigError: an unknown part, or a function that takes other arguments.
         """
-        made: type[Algorithm] = updated(cls, cls.__name__ if name is None else name, changes)
+        name = cls.__name__ if name is None else name
+        made: type[Algorithm] = extend_algorithm(cls, name, changes)
         return made
 
     @classmethod

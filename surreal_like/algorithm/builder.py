@@ -31,7 +31,7 @@ def build_algorithm(
             name -> Optimizer. `gradients_fn`: `(learner, flat)` -> the gradients to use.
             `stats_fn`: `(learner, batch)` -> further metrics, after the loss of that batch.
             `before_init`, `before_loss_init`, `after_init`: `(learner)`, called once before the
-            network, before the optimizers, and at the end. `learner_mixins`, `agent_mixins`:
+            network, before the optimizers, and before the plan. `learner_mixins`, `agent_mixins`:
             classes before the base's. `replay`, `actions`, `bounded`, `session_config`, `agent`,
             `learner`: as of `Algorithm`.
 

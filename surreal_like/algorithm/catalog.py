@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from session.addons import add_ons
+
 
 class Registration(NamedTuple):
     """Facts about a registered algorithm that need no import of it, which would import torch.
@@ -33,22 +35,23 @@ class Registration(NamedTuple):
         return ("UniformReplay", "PrioritizedReplay") if rows else ("FIFOReplay",)
 
 
-_ANY = ("discrete", "multi_discrete", "continuous")
-_CORES = ("lstm", "gru")
+EVERY_ACTION = ("discrete", "multi_discrete", "continuous")
+CORES = ("lstm", "gru")
 
 _REGISTERED: Mapping[str, Registration] = MappingProxyType(
     {
-        "a3c": Registration("surreal_like.algorithm.a3c:A3C", _ANY, "unrolls", memory=_CORES),
         "ddpg": Registration(
             "surreal_like.algorithm.ddpg:DDPG", ("continuous",), "rows", bounded=True
         ),
         "dqn": Registration("surreal_like.algorithm.dqn:DQN", ("discrete",), "rows"),
         "impala": Registration(
-            "surreal_like.algorithm.impala:Impala", _ANY, "unrolls", memory=_CORES
+            "surreal_like.algorithm.impala:Impala", EVERY_ACTION, "unrolls", memory=CORES
         ),
-        "ppo": Registration("surreal_like.algorithm.ppo:PPO", _ANY, "unrolls", memory=_CORES),
+        "ppo": Registration(
+            "surreal_like.algorithm.ppo:PPO", EVERY_ACTION, "unrolls", memory=CORES
+        ),
         "r2d2": Registration(
-            "surreal_like.algorithm.r2d2:R2D2", ("discrete",), "sequences", memory=_CORES
+            "surreal_like.algorithm.r2d2:R2D2", ("discrete",), "sequences", memory=CORES
         ),
         "sac": Registration(
             "surreal_like.algorithm.sac:SAC", ("continuous",), "rows", bounded=True
@@ -82,12 +85,15 @@ _ELSEWHERE: Mapping[str, str] = MappingProxyType(
 
 def list_algorithms() -> dict[str, str]:
     """Returns the registered names, each with the dotted path of its class."""
-    return {name: entry.path for name, entry in _REGISTERED.items()}
+    return {name: entry.path for name, entry in describe_algorithms().items()}
 
 
 def describe_algorithms() -> dict[str, Registration]:
     """Returns the registered names, each with its :class:`Registration`."""
-    return dict(_REGISTERED)
+    found = dict(_REGISTERED)
+    for each in add_ons():
+        found |= each.algorithms
+    return dict(sorted(found.items()))
 
 
 def known_elsewhere(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +27,9 @@ _OF_LEARNER: Mapping[str, str] = MappingProxyType(
         "after_init": "after_init",
     }
 )
+_OF_AGENT: Mapping[str, str] = MappingProxyType(
+    {"action_fn": "act", "postprocess_fn": "postprocess"}
+)
 # Keyword -> names of the arguments of its function.
 _ARGUMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -50,25 +52,43 @@ _ATTRIBUTES = ("replay", "actions", "bounded", "session_config", "agent", "learn
 _VALUES = ("default_config", "learner_mixins", "agent_mixins", *_ATTRIBUTES)
 
 
-def updated(base: type[Any], name: str, changes: Mapping[str, Any]) -> Any:
+class _WithExtras:
+    """Adds extras to the actions of an agent in training."""
+
+    agent_mode: AgentMode
+    extra_actions: Callable[[Any], Mapping[str, Any]]
+
+    def act(self, obs: Any) -> Any:
+        given = super().act(obs)  # type: ignore[misc]
+        if self.agent_mode is not AgentMode.training:
+            return given
+        actions, extras = given if isinstance(given, tuple) else (given, {})
+        return actions, {**extras, **self.extra_actions(obs)}
+
+
+def extend_algorithm(base: type[Any], name: str, changes: Mapping[str, Any]) -> Any:
     """Returns a new class that is `base` but for the changes; see `build_algorithm`."""
     _check(name, changes)
-    module = _module_of(changes)
-    namespace = {key: changes[key] for key in _ATTRIBUTES if key in changes}
-    whole = _class(name, (base,), {**namespace, "__module__": module})
+    module = _module_of(base, changes)
+    parts = {key: changes[key] for key in _ATTRIBUTES if key in changes}
+    whole = _class(name, (base,), module, parts)
     whole.learner = _learner(whole, name, changes)
     whole.agent = _agent(whole, name, changes)
-    if "replay" in changes and _gives(whole) != _gives(base):
-        whole.default_config = classmethod(_without_replay(whole))
+    whole.other_replay = base.other_replay or (
+        "replay" in changes and _gives(whole) != _gives(base)
+    )
     if "default_config" in changes:
-        whole.default_config = classmethod(_defaults(whole, changes["default_config"]))
+        inherited = Config(base.learner_config)
+        whole.learner_config = Config(changes["default_config"]).extend(inherited, abstract=True)
     if "validate_config" in changes:
         whole.validate_config = staticmethod(changes["validate_config"])
     return whole
 
 
-def _class(name: str, bases: tuple[type[Any], ...], namespace: Mapping[str, Any]) -> Any:
-    return type(name, bases, dict(namespace))
+def _class(
+    name: str, bases: tuple[type[Any], ...], module: str, namespace: Mapping[str, Any]
+) -> Any:
+    return type(name, bases, {**namespace, "__module__": module})
 
 
 def _check(name: str, changes: Mapping[str, Any]) -> None:
@@ -89,15 +109,11 @@ def _check(name: str, changes: Mapping[str, Any]) -> None:
         raise ConfigError(f"default_config of {name} is {given}, expected a mapping")
 
 
-def _module_of(changes: Mapping[str, Any]) -> str:
-    """Returns the module of the loss; without a loss, that of the code that builds the class."""
-    if "loss_fn" in changes:
-        return str(changes["loss_fn"].__module__)
-    frame = sys._getframe()
-    inner = tuple(f"surreal_like.algorithm.{name}" for name in ("updates", "base", "builder"))
-    while frame.f_back is not None and frame.f_globals["__name__"] in inner:
-        frame = frame.f_back
-    return str(frame.f_globals["__name__"])
+def _module_of(base: type[Any], changes: Mapping[str, Any]) -> str:
+    """Returns the module of the loss, else of the first function or class; else of the base."""
+    given = [changes[key] for key in _ARGUMENTS if key in changes]
+    given += [changes[key] for key in ("learner", "agent") if key in changes]
+    return str(given[0].__module__ if given else base.__module__)
 
 
 def _learner(whole: Any, name: str, changes: Mapping[str, Any]) -> Any:
@@ -108,60 +124,30 @@ def _learner(whole: Any, name: str, changes: Mapping[str, Any]) -> Any:
             f"loss_fn of {name} would never be called: the plan of {base.__name__} has losses of "
             "its own; give an execution_plan, too"
         )
-    methods = {
-        method: _method(changes[key]) for key, method in _OF_LEARNER.items() if key in changes
-    }
-    if "make_model" in changes:
-        methods["make_model"] = _network_of(base, changes)
-    bases = (*changes.get("learner_mixins", ()), base)
-    if not methods and len(bases) == 1:
-        return base
-    made = _class(f"{name}Learner", bases, {**methods, "__module__": whole.__module__})
-    if "after_init" in methods:
-        _call_at_the_end(made)
-    return made
-
-
-def _call_at_the_end(learner: Any) -> None:
-    """Makes a class call `after_init` when its constructor, with those of its bases, is done."""
-
-    def __init__(self: Any, **kwargs: Any) -> None:
-        super(learner, self).__init__(**kwargs)
-        # Where this class is the base of another one that was built, it is that one's turn.
-        if next(each for each in type(self).__mro__ if "_built" in vars(each)) is learner:
-            self.after_init()
-
-    learner.__init__ = __init__
-    learner._built = True
+    return _part(whole, name, "learner", _OF_LEARNER, changes)
 
 
 def _agent(whole: Any, name: str, changes: Mapping[str, Any]) -> Any:
-    base = whole.agent
-    methods: dict[str, Any] = {}
-    if "action_fn" in changes:
-        methods["act"] = _method(changes["action_fn"])
-    if "postprocess_fn" in changes:
-        methods["postprocess"] = _method(changes["postprocess_fn"])
+    made = _part(whole, name, "agent", _OF_AGENT, changes)
+    if "extra_action_fn" not in changes:
+        return made
+    bases = (made,) if issubclass(made, _WithExtras) else (_WithExtras, made)
+    method = {"extra_actions": _method(changes["extra_action_fn"])}
+    return _class(f"{name}Agent", bases, whole.__module__, method)
+
+
+def _part(
+    whole: Any, name: str, part: str, names: Mapping[str, str], changes: Mapping[str, Any]
+) -> Any:
+    """Returns the learner or the agent with its changes; it itself if there are none."""
+    base = getattr(whole, part)
+    methods = {method: _method(changes[key]) for key, method in names.items() if key in changes}
     if "make_model" in changes:
         methods["make_model"] = _network_of(base, changes)
-    bases = (*changes.get("agent_mixins", ()), base)
-    if methods or len(bases) > 1:
-        base = _class(f"{name}Agent", bases, {**methods, "__module__": whole.__module__})
-    if "extra_action_fn" not in changes:
+    bases = (*changes.get(f"{part}_mixins", ()), base)
+    if not methods and len(bases) == 1:
         return base
-    return _with_extras(base, f"{name}Agent", changes["extra_action_fn"])
-
-
-def _with_extras(base: Any, name: str, function: Callable[..., Any]) -> Any:
-    def act(self: Any, obs: Any) -> Any:
-        given = super(made, self).act(obs)
-        if self.agent_mode is not AgentMode.training:
-            return given
-        actions, extras = given if isinstance(given, tuple) else (given, {})
-        return actions, {**extras, **function(self, obs)}
-
-    made = _class(name, (base,), {"act": act, "__module__": function.__module__})
-    return made
+    return _class(f"{name}{part.capitalize()}", bases, whole.__module__, methods)
 
 
 def _method(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,24 +171,3 @@ def _gives(algorithm: Any) -> str:
     from surreal_like.replay.base import load_replay_class
 
     return load_replay_class({"replay": {"type": algorithm.replay}}).gives()
-
-
-def _without_replay(whole: type[Any]) -> Callable[..., Config]:
-    """Returns a `default_config` without settings of the base's kind of replay."""
-
-    def default_config(cls: type[Any]) -> Config:
-        base: Config = super(whole, cls).default_config()
-        base["replay"] = {"type": cls.replay}
-        return base
-
-    return default_config
-
-
-def _defaults(whole: type[Any], given: Mapping[str, Any]) -> Callable[..., Config]:
-    inherited = whole.default_config.__func__
-
-    def default_config(cls: type[Any]) -> Config:
-        base: Config = inherited(cls)
-        return Config(given).extend(base, abstract=True)
-
-    return default_config

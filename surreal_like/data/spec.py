@@ -157,35 +157,17 @@ def is_leaf(spec: Mapping[str, Any]) -> bool:
     return isinstance(spec.get("type"), str) or isinstance(spec.get("dim"), list | tuple)
 
 
-def parts_chosen(env_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns arguments of `kept_parts` for the parts of observations that stay; empty: all do."""
-    keep, drop = env_config.get("obs_keys") or (), env_config.get("drop_keys") or ()
-    names = ("env_config.obs_keys", "env_config.drop_keys")
-    return {"keep": keep, "drop": drop, "names": names} if keep or drop else {}
-
-
-def kept_parts(
-    parts: Sequence[str],
-    *,
-    keep: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    names: tuple[str, str] = ("keep", "drop"),
-) -> list[str]:
+def kept_parts(parts: Sequence[str], keep: Sequence[str]) -> list[str]:
     """Returns the parts of observations that stay, in their order.
 
-    keep: those that stay; drop: those that go; one of the two is given; names: in the error.
-    Raises ConfigError for parts that are not there, or if none would be left.
+    Raises ConfigError for parts to keep that are not there.
     """
-    kept = [key for key in parts if (key in keep if keep else key not in drop)]
-    unknown = [key for key in (*keep, *drop) if key not in parts]
-    if kept and not unknown and bool(keep) != bool(drop):
-        return kept
+    unknown = [key for key in keep if key not in parts]
+    if not unknown:
+        return [key for key in parts if key in keep]
     has = ", ".join(map(str, parts)) or "no parts with names"
-    near = did_you_mean(str(unknown[0]), map(str, parts), lead="; ") if unknown else ""
-    raise ConfigError(
-        f"{names[0]} is {list(keep)}, {names[1]} is {list(drop)}, but the observations have {has}"
-        f"{near}: name parts that are there, in one of the two, and leave at least one"
-    )
+    near = did_you_mean(str(unknown[0]), map(str, parts), lead="; ")
+    raise ConfigError(f"env_config.obs_keys is {list(keep)}, but the observations have {has}{near}")
 
 
 def is_bounded(spec: ArraySpec) -> bool:

@@ -15,7 +15,7 @@ from surreal_like.dataflow.items import Trained as Trained
 from surreal_like.dataflow.local_replay import LocalReplay as LocalReplay
 from surreal_like.dataflow.local_replay import mix_in as mix_in
 from surreal_like.dataflow.local_replay import store as store
-from surreal_like.learner.agent_gradients import async_gradients as async_gradients
+from surreal_like.gradients.source import async_gradients as async_gradients
 from surreal_like.learner.gradients import apply_gradients as apply_gradients
 from surreal_like.learner.gradients import average_gradients as average_gradients
 from surreal_like.learner.gradients import compensate_delay as compensate_delay

@@ -266,6 +266,16 @@ class Flow:
         """Returns the random generators of this part alone."""
         return generators_in((self._given,))
 
+    def sent_columns(self, batch: Batch) -> dict[str, Any]:
+        """Returns name -> `{type, dim}` of the row that agents send in place of an unroll.
+
+        Empty where they send the unroll itself.
+
+        Args:
+            batch: Batch of unrolls with zeros.
+        """
+        return {}
+
     def name_plan(self, owner: str) -> None:
         """Gives each part its number in the plan of `owner`, for messages of errors.
 

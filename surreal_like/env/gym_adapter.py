@@ -20,7 +20,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, MissingExtra
 from session.nest import Nest
 from surreal_like.data.frames import frame_spec, stack_size
-from surreal_like.data.spec import compare, parts_chosen
+from surreal_like.data.spec import compare
 from surreal_like.env.actions import ActionValidator, Outside
 from surreal_like.env.base import Env, Info, Step
 from surreal_like.env.batching import kinds
@@ -46,7 +46,7 @@ class GymAdapter(Env):
 
     env_config: these keys are used: `env_args` (constructor arguments, with a name only),
         `clip_action` (default True: continuous actions are clipped to their bounds; else one
-        outside is an error), `obs_keys` or `drop_keys` (parts of a Dict of observations that are
+        outside is an error), `obs_keys` (parts of a Dict of observations that are
         used, or left out), `obs_spec` and `action_spec` (which must agree with the environment's if
         given).
 
@@ -63,7 +63,7 @@ class GymAdapter(Env):
         config = env_config or {}
         self.gym_env = make_gym(env, config.get("env_args")) if isinstance(env, str) else env
         space, actions = self.gym_env.observation_space, self.gym_env.action_space
-        space = chosen_parts(space, parts_chosen(config))
+        space = chosen_parts(space, config.get("obs_keys") or ())
         self.obs_spec, self.action_spec = specs_from_spaces(space, actions)
         if config.get("obs_spec"):
             given = frame_spec(config["obs_spec"], stack_size(config))

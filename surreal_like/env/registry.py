@@ -10,7 +10,7 @@
 
 Of `env_config` these keys are read here: `env_name`, `env_args` (constructor arguments),
 `eval_mode` (entries that replace arguments when evaluating), `clip_action`, `action_repeat`,
-`obs_keys` and `drop_keys` (parts of a Dict of observations that stay, or go), `wrappers`,
+`obs_keys` (parts of a Dict of observations that stay), `wrappers`,
 `limit_episode_length`, `metric_keys` (numbers of `info` that become metrics of their episode),
 `frame_stack` (only its effect on specs), `obs_spec`, `action_spec`. An entry of `wrappers` is a
 `package.module:Class` or `file.py:Class`, or a mapping `{wrapper: path, args: {...}, training_only:
@@ -32,7 +32,7 @@ from session.config.named_code import load_callable
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, UsageError
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
-from surreal_like.data.spec import compare, parts_chosen
+from surreal_like.data.spec import compare
 from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.wrappers import (
     ActionRepeat,
@@ -112,7 +112,7 @@ def wrapper_entries(env_config: Config, evaluation: bool = False) -> list[tuple[
 def is_wrapped(env_config: Config, evaluation: bool = False) -> bool:
     """True if a single environment has wrappers that native vector code would leave out."""
     repeats = (env_config.get("action_repeat") or 1) != 1
-    changed = bool(parts_chosen(env_config) or env_config.get("metric_keys"))
+    changed = bool(env_config.get("obs_keys") or env_config.get("metric_keys"))
     return repeats or changed or bool(wrapper_entries(env_config, evaluation))
 
 
@@ -287,9 +287,8 @@ def _wrap(env: Env, env_config: Config, evaluation: bool) -> Env:
     if repeat != 1:
         env = ActionRepeat(env, repeat)
     is_gym = hasattr(env, "gym_env")
-    chosen = parts_chosen(env_config)
-    if chosen and not is_gym:
-        env = FilterObservation(env, **chosen)
+    if env_config.get("obs_keys") and not is_gym:
+        env = FilterObservation(env, env_config["obs_keys"])
     for path, wrapper, arguments in _wrappers(env_config, evaluation):
         if is_gym_wrapper(wrapper):
             if not is_gym:

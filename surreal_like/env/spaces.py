@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,12 @@ def specs_from_spaces(
     return _obs_spec(obs_space), _action_spec(action_space)
 
 
-def chosen_parts(space: spaces.Space[Any], chosen: Mapping[str, Any]) -> spaces.Space[Any]:
-    """Returns a Dict of the parts that stay; `chosen` are arguments of `kept_parts`, or nothing."""
-    if not chosen:
+def chosen_parts(space: spaces.Space[Any], keep: Sequence[str]) -> spaces.Space[Any]:
+    """Returns a Dict of the parts to keep; without any, the space itself."""
+    if not keep:
         return space
     parts = dict(space.items()) if isinstance(space, spaces.Dict) else {}
-    return spaces.Dict({key: parts[key] for key in kept_parts(list(parts), **chosen)})
+    return spaces.Dict({key: parts[key] for key in kept_parts(list(parts), keep)})
 
 
 def observation_reader(space: spaces.Space[Any], path: str = "obs") -> Callable[[Any], Nest]:
@@ -102,8 +102,7 @@ def _obs_spec(space: spaces.Space[Any], key: str = "") -> dict[str, Any]:
         kind = "float32" if dtype.kind == "f" else dtype.name
         return {"type": kind, "dim": list(space.shape)}
     place = f" of the part {key!r}" if key else ""
-    drop = f"leave the part out (env_config.drop_keys=[{key}], or " if key else ""
-    drop += "env_config.obs_keys with those that are used), or " if key else ""
+    drop = "leave it out (env_config.obs_keys has the parts that are used), or " if key else ""
     raise SpecError(
         f"observation space {space}{place} is not supported, but Box, Discrete, MultiDiscrete, "
         f"MultiBinary, Dict and Tuple are: {drop}make it one of these in a wrapper"

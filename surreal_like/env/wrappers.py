@@ -94,24 +94,20 @@ class ClipAction(Wrapper):
 
 
 class FilterObservation(ObservationWrapper):
-    """Removes parts of a dict of observations.
+    """Leaves some parts of a dict of observations.
 
-    keep: the parts to keep; drop: those to remove. One of the two is given. names: in errors.
-    Raises ConfigError for parts that the observations lack, or if none would be left.
+    Args:
+        env: Environment with a dict of observations.
+        keep: Parts that stay.
+
+    Raises:
+        ConfigError: The observations lack a part.
     """
 
-    def __init__(
-        self,
-        env: Env,
-        *,
-        keep: Sequence[str] = (),
-        drop: Sequence[str] = (),
-        names: tuple[str, str] = ("keep", "drop"),
-    ) -> None:
+    def __init__(self, env: Env, keep: Sequence[str]) -> None:
         super().__init__(env)
         spec = env.obs_spec
-        parts = [] if is_leaf(spec) else list(spec)
-        self._keys = kept_parts(parts, keep=keep, drop=drop, names=names)
+        self._keys = kept_parts([] if is_leaf(spec) else list(spec), keep)
         self.obs_spec = {key: spec[key] for key in self._keys}
 
     def change_obs(self, obs: Any) -> Nest:

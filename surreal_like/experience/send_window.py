@@ -251,6 +251,10 @@ class ShardConnection:
         self.acks.close()
 
 
+# Longest time for which an agent's shard may be away before another one takes its place.
+FAILOVER_SECONDS = 5.0
+
+
 class ShardRouter:
     """Chooses the shard that an agent's chunks go to.
 
@@ -260,17 +264,15 @@ class ShardRouter:
 
     Args:
         context: of this process.
-        failover_seconds: longest time for which a shard may be away.
 
     Attributes:
         way: the present connection.
     """
 
-    def __init__(self, context: Context, failover_seconds: float) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
         connects = context.component.connects
         self._shards = sum(end.endswith(".experience") for end in connects)
-        self._failover_seconds = failover_seconds
         self._home = self.way = ShardConnection(context, context.component.index % self._shards)
 
     def look(self, now: float) -> bool:
@@ -278,7 +280,7 @@ class ShardRouter:
         self._home.look(now)
         if self.way is not self._home:
             self.way.look(now)
-        if now - self.way.away_since < self._failover_seconds or self._shards == 1:
+        if now - self.way.away_since < FAILOVER_SECONDS or self._shards == 1:
             return self.way.lost
         self._take((self.way.shard + 1) % self._shards)
         return True

@@ -57,7 +57,7 @@ class ExpSender:
         self.env_steps = 0
         self.episodes = 0
         self._context = context
-        self._route = ShardRouter(context, sender_config.failover_seconds)
+        self._route = ShardRouter(context)
         self._trace_every: int = context.config.session_config.trace_every
         self._boot = _boot_number()
         self._acting = acting_of(context)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import psutil
 
 from session import nest
+from session.addons import hooks
 from session.config import Config
 from session.errors import UsageError
 from session.launchers.launcher import free_ports, resolve_host
@@ -115,13 +116,11 @@ def check_ports(config: Config) -> None:
             f"session_config.tensorplex.prometheus_port is {port}: {reason}; choose another, or 0 "
             "for none"
         )
-    gateway = session.gateway
-    for index in range(gateway.num if gateway.port else 0):
-        reason = _taken(gateway.host, gateway.port + index)
-        if reason:
+    for served in (each for ports in hooks("ports") for each in ports(config)):
+        if reason := _taken(served.host, served.port):
             raise UsageError(
-                f"session_config.gateway.port is {gateway.port}, and gateway-{index} needs port "
-                f"{gateway.port + index} of {gateway.host}: {reason}; choose another"
+                f"{served.key}: {served.component} needs port {served.port} of {served.host}: "
+                f"{reason}; choose another"
             )
 
 

@@ -9,7 +9,7 @@ from surreal_like.replay.base import load_replay_class
 
 _OFF = "off"
 # Transformation of rewards -> the value that leaves them as they are.
-_NEUTRAL = {"clip": 0.0, "scale": 1.0, "shift": 0.0}
+_NEUTRAL = {"clip": 0.0, "scale": 1.0}
 
 
 def pipeline(settings: Mapping[str, Any]) -> list[list[str]]:

@@ -17,15 +17,9 @@ from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType
 from surreal_like.dataflow.flow import Flow
 from surreal_like.experience.chunk import Chunk, postprocessed
-from surreal_like.learner.agent_gradients import (
-    AgentGradients,
-    columns_of_gradient,
-    row_of_gradient,
-)
 from surreal_like.learner.base import Learner
 from surreal_like.network.tensors import to_tensor
 from surreal_like.replay.base import Replay
-from surreal_like.replay.storage import manifest_of
 
 # Steps and streams of the unroll, or rows; a sequence has its own number of steps.
 _STEPS, _STREAMS = 3, 2
@@ -84,7 +78,8 @@ def _pull_zeros(learner: Learner, flow: Flow, batch: Batch | None) -> dict[str, 
     try:
         if not learner.feed(batch, flow):
             raise flow.standstill()
-        return _columns_of_gradient(learner, flow, batch)
+        columns = (part.sent_columns(batch) for part in flow.parts())
+        return next(filter(None, columns), {})
     except (SurrealError, NotImplementedError) as error:
         place = ", ".join(getattr(error, "__notes__", []))
         raise ConfigError(f"{error}; {place}" if place else str(error)) from None
@@ -92,17 +87,6 @@ def _pull_zeros(learner: Learner, flow: Flow, batch: Batch | None) -> dict[str, 
         return {}
     finally:
         torch.set_num_threads(threads)
-
-
-def _columns_of_gradient(learner: Learner, flow: Flow, batch: Batch) -> dict[str, Any]:
-    for part in flow.parts():
-        if isinstance(part, AgentGradients):
-            columns = columns_of_gradient(learner, part.compute(batch), batch)
-            manifest = manifest_of(row_of_gradient(columns, np.zeros(1, np.int64)), axes=2)
-            return {
-                name: {"type": str(dtype), "dim": dim} for name, (dtype, dim) in manifest.items()
-            }
-    return {}
 
 
 def _zeros(agent: Agent, gives: str, config: Config) -> Batch | None:

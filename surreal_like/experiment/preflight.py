@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import torch
 
+from session.addons import hooks
 from session.config import Config
 from session.config.sections import sections_of
 from session.errors import ConfigError, SurrealError
@@ -35,20 +36,13 @@ from surreal_like.replay.base import load_replay_class
 _Built = TypeVar("_Built")
 
 
-def rehearse(
-    config: Config,
-    algorithm: type[Algorithm],
-    *,
-    starts_here: bool,
-    check_gateway: Callable[..., object] = lambda config, **facts: None,
-) -> None:
+def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -> None:
     """Builds one agent, the learner and one replay, all on the CPU, and discards them.
 
     Args:
         config: the resolved experiment; gets `learner_config.gradient_columns`.
         algorithm: named in the config.
         starts_here: True if the learner will run on this machine, so its device must exist here.
-        check_gateway: Check of the settings of gateways, see :class:`GatewaySettings`.
 
     Raises:
         ConfigError: one of them rejects a setting.
@@ -65,7 +59,8 @@ def rehearse(
     with torch.random.fork_rng(devices=[]), outside_a_run():
         agent = _try(lambda: algorithm.agent(**configs, agent_id=0, agent_mode=AgentMode.training))
         synchronous = agent is not None and agent.synchronous
-        check_gateway(config, overlap=replay.overlap, synchronous=synchronous, here=starts_here)
+        for check in hooks("check"):
+            check(config, replay, synchronous=synchronous, here=starts_here)
         if synchronous:
             check_synchronous(**configs, gives=replay.gives())
         learner = _try(lambda: algorithm.learner(**configs))

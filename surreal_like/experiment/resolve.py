@@ -22,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from session.addons import count_acting, hooks
 from session.config.config import Config, apply_overrides, check_resolved, keys_of
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
@@ -162,7 +163,6 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     from surreal_like.algorithm.registry import find_algorithm
     from surreal_like.data.bounds import reward_bounds
     from surreal_like.experiment.preflight import rehearse
-    from surreal_like.gateway.settings import GATEWAY
 
     if must_be_installed:
         check_import_path(user.session_config.get("import_path", []))
@@ -174,16 +174,18 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     check_resolved(config)
     env = config.env_config
     reward_bounds(env)
-    if not GATEWAY.fill_env(config, user):
-        if known is not None and _without_specs(env) == _without_specs(known.env_config):
-            env.obs_spec, env.action_spec = known.env_config.obs_spec, known.env_config.action_spec
-        else:
-            env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
+    given = next(filter(None, (specs(user, config) for specs in hooks("specs"))), None)
+    if given is not None:
+        env.obs_spec, env.action_spec = given
+    elif known is not None and _without_specs(env) == _without_specs(known.env_config):
+        env.obs_spec, env.action_spec = known.env_config.obs_spec, known.env_config.action_spec
+    else:
+        env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
     algorithm = find_algorithm(config.algorithm)
     algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
     algorithm.check_replay(config.learner_config)
     algorithm.validate_config(**sections_of(config))
-    rehearse(config, algorithm, starts_here=must_be_installed, check_gateway=GATEWAY.check)
+    rehearse(config, algorithm, starts_here=must_be_installed)
     return _record(config, own_modules(config.session_config.import_path))
 
 
@@ -216,8 +218,9 @@ def extended(user: Config, default: Config) -> Config:
 def _check_stop(session: Config) -> None:
     """Rejects goals that can never be evaluated."""
     stop = session.stop
-    # Clients of a gateway may evaluate, in sessions of that mode.
-    if stop.eval_return is not None and session.evaluator.num < 1 and session.gateway.num < 1:
+    # Clients of other processes that act may evaluate.
+    acting = count_acting(session) - session.agent.num
+    if stop.eval_return is not None and session.evaluator.num < 1 and not acting:
         raise ConfigError(
             f"session_config.stop.eval_return is {stop.eval_return}, but there is no evaluator: "
             "set session_config.evaluator.num to 1, or eval_return to null"
@@ -243,20 +246,13 @@ def _check_modes(evaluator: Config) -> None:
 
 
 def _check_parts(session: Config) -> None:
-    """Rejects a run without environment steps, and a heartbeat timeout that would end all parts."""
+    """Rejects a run without environment steps."""
     agent, host = session.agent, session.launcher.host
-    if agent.num < 1 and agent.max < 1 and session.gateway.num < 1 and not host:
+    if agent.max < 1 and count_acting(session) < 1 and not host:
         raise ConfigError(
             "session_config.agent.num is 0, so nothing would step the environment: set it to 1 or "
             "more, or session_config.gateway.num for clients that connect, or give "
             "session_config.launcher.host, so that agents of other machines can join"
-        )
-    beat = session.heartbeat
-    if beat.timeout < 2 * beat.interval:
-        raise ConfigError(
-            f"session_config.heartbeat.timeout is {beat.timeout:g}, but a component beats every "
-            f"{beat.interval:g} s (heartbeat.interval), so all would be taken for dead: raise it "
-            f"to {2 * beat.interval:g} or more"
         )
 
 

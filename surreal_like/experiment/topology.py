@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from session.addons import hooks
 from session.config import Config
 from session.launchers.fork_client import Preload
-from session.process.component import Component, Resources, Restart, Topology
+from session.process.component import Component, Restart, Topology, resources_of
 
 _TELEMETRY = ("tensorplex.records", "loggerplex.records")
-_JOIN = "ps.join"
 _SHARED = ("ps.requests", *_TELEMETRY)
 # Modules that are slow to import and needed by most components of a kind.
 PRELOAD = Preload(
@@ -24,7 +24,6 @@ PRELOAD = Preload(
         "surreal_like.env.native",
         "main.learner",
         "main.agent",
-        "main.gateway",
         "main.evaluator",
     ),
 )
@@ -39,12 +38,11 @@ def make_topology(config: Config) -> Topology:
     """
     session = config.session_config
     shards = range(config.learner_config.replay.replay_shards)
-    # Endpoint of join requests from other machines; without keys it could not reject strangers.
-    join = (_JOIN,) if session.launcher.host and not session.security.insecure else ()
-    components = [*_telemetry_servers(), *_servers(shards, join), *_clients(config, shards)]
-    restart = Restart(session.launcher.max_restarts, session.launcher.restart_window_seconds)
+    ends = tuple(end for each in hooks("ps_ends") for end in each(session))
+    components = [*_telemetry_servers(), *_servers(shards, ends), *_clients(config, shards)]
+    restart = Restart(session.launcher.max_restarts)
     return Topology(
-        replace(each, restart=restart, resources=Resources(**session.resources[each.kind]))
+        replace(each, restart=restart, resources=resources_of(session, each.kind))
         for each in components
     )
 
@@ -66,12 +64,12 @@ def _telemetry_servers() -> Iterator[Component]:
     )
 
 
-def _servers(shards: range, join: tuple[str, ...]) -> Iterator[Component]:
+def _servers(shards: range, more: tuple[str, ...]) -> Iterator[Component]:
     yield Component(
         "ps",
         "ps",
         "main.ps",
-        binds=("ps.requests", *join),
+        binds=("ps.requests", *more),
         connects=("learner.parameters", *_TELEMETRY),
     )
     for index in shards:
@@ -88,19 +86,18 @@ def _servers(shards: range, join: tuple[str, ...]) -> Iterator[Component]:
 
 def _clients(config: Config, shards: range) -> Iterator[Component]:
     session = config.session_config
-    for kind, num in (("agent", session.agent.num), ("gateway", session.gateway.num)):
-        # Clients of a gateway may evaluate.
-        scores = ("learner.control",) if kind == "gateway" else ()
-        for index in range(num):
-            yield Component(
-                f"{kind}-{index}",
-                kind,
-                f"main.{kind}",
-                index,
-                connects=(*_of_shards(shards, "experience", "acks"), *scores, *_SHARED),
-                serves=_clients_port(session.gateway.port, index) if scores else {},
-                needs_torch=True,
-            )
+    ends = _of_shards(shards, "experience", "acks")
+    for index in range(session.agent.num):
+        yield Component(
+            f"agent-{index}",
+            "agent",
+            "main.agent",
+            index,
+            connects=(*ends, *_SHARED),
+            needs_torch=True,
+        )
+    for components in hooks("components"):
+        yield from components(config, ends, _SHARED)
     for index in range(session.evaluator.num):
         yield Component(
             f"eval-{index}",
@@ -112,10 +109,6 @@ def _clients(config: Config, shards: range) -> Iterator[Component]:
         )
     if session.tensorplex.start_tensorboard:
         yield Component("tensorboard", "tensorboard", "main.tensorboard", connects=_SHARED)
-
-
-def _clients_port(port: int, index: int) -> dict[str, int]:
-    return {"clients": port + index if port else 0}
 
 
 def _replay(index: int) -> Component:

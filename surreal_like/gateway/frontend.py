@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from session.errors import OversizeError
 from session.stream.connection import Connection, Event
-from session.stream.listener import Listener, StreamLimits
+from session.stream.listener import Listener
 from session.stream.protocols import ProtocolSettings
 from session.stream.tls import make_server_context
 from session.wire.endpoint import expanded
@@ -155,7 +155,6 @@ def make_listener(gateway: Gateway, port: int, limit_bytes: int) -> Listener:
             healthy=lambda: gateway.open,
         ),
         clock=gateway.clock,
-        limits=StreamLimits(greeting_seconds=session.security.handshake_seconds),
         on_refused=gateway.log.on_refused,
         tls=None if tls.cert is None else make_server_context(tls.cert, tls.key),
     )

@@ -71,8 +71,6 @@ class Learner(Reporting):
         iteration: number of updates of the current weights.
         env_steps: newest known number of environment steps of the whole run; for schedules.
         own_metrics: newest values given to :meth:`update_tensorplex`, by name.
-        log: log of the learner.
-        tensorplex: metrics client; :meth:`update_tensorplex` is the usual way to report.
     """
 
     _adds_optimizers = False
@@ -172,6 +170,7 @@ class Learner(Reporting):
         """
         if not self._learns_itself():
             return self.plan
+        self.after_init()
         return self._name(experience(self).for_each(learn_from(self)))
 
     @cached_property
@@ -181,6 +180,8 @@ class Learner(Reporting):
         Raises:
             ConfigError: it is no Flow.
         """
+        if not self._learns_itself():
+            self.after_init()
         place = self.learner_config.get("execution_plan")
         return self._name(self.execution_plan() if place is None else find_plan(place)(self))
 
@@ -232,6 +233,9 @@ class Learner(Reporting):
     def before_loss_init(self) -> None:
         """Called when the networks are built, before the first optimizer is added."""
 
+    def after_init(self) -> None:
+        """Called when the learner is complete, before its plan is built."""
+
     def make_optimizers(self) -> Optimizer | Mapping[str, Optimizer]:
         """Returns optimizers that take the place of those of the same names; one: `optimizer`."""
         return {}
@@ -268,7 +272,8 @@ class Learner(Reporting):
         They are all among the attributes (`torch.Generator`, `numpy.random.Generator`,
         `random.Random`), and those of operators of the plan.
         """
-        return {**generators_of(self), **self.flow.generators()}
+        of_plan = self.flow.generators()  # first: it makes the learner complete
+        return {**generators_of(self), **of_plan}
 
     @property
     def version(self) -> int:

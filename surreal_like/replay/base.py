@@ -15,21 +15,19 @@ from session.config import Config
 from session.config.named_code import load_named
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
-from session.loggerplex.client import Log, early_log
 from session.nest import Array
 from session.process.clock import Clock, WallClock
-from session.process.reporting import send_early
-from session.tensorplex.client import TensorplexClient
+from session.process.reporting import Reporting
 from surreal_like.data.batch import Collate, split
 from surreal_like.errors import unwritten
-from surreal_like.experience.chunk import Chunk
 
 if TYPE_CHECKING:
     from session.process.context import Context
+    from surreal_like.experience.chunk import Chunk
     from surreal_like.replay.storage import Empty
 
 
-class Replay:
+class Replay(Reporting):
     """Keeps experience and gives batches of it.
 
     An author overrides :meth:`insert`, :meth:`sample` and :meth:`aggregate_batch`, and where it
@@ -49,8 +47,6 @@ class Replay:
         relabels: whether it can give rows the goals of later rows.
         iterates: whether it can collect and train in turns.
         reads_values: whether it can make first priorities of the values that agents send.
-        log: records what the replay does.
-        tensorplex: metrics, ``tensorplex.add_scalar(tag, value, step)``.
         clock: source of times.
         newest_version: the newest parameter version known, for rules by age.
         env_steps: environment steps of the whole run, as the learner last reported.
@@ -79,10 +75,7 @@ class Replay:
         self.session_config = session_config
         self.clock: Clock = WallClock()
         self.empty: Empty | None = None
-        # Records are kept until this replay is attached.
-        self.log: Log = early_log("replay")
-        self.tensorplex = TensorplexClient.early("replay/0")
-        send_early(session_config, "replay", 0, self.log, self.tensorplex)
+        super().__init__(session_config, "replay", 0, "replay/0")
         self.newest_version = self.since = 0
         self.env_steps = 0
         self.iteration = 0
@@ -150,8 +143,8 @@ class Replay:
 
     def attach(self, context: Context) -> None:
         """Connects to a running process: its log, metrics and clock."""
-        self.log = self.log.join(context.log)
-        self.tensorplex = self.tensorplex.join(context.tensorplex)
+        seconds = self.session_config.tensorplex.update_schedule.replay
+        self.report_by(context, context.tensorplex, seconds)
         self.clock = context.clock
 
     def check_start(self, row_bytes: int) -> None:
@@ -255,14 +248,14 @@ class Replay:
 
     def reset(self) -> None:
         """Removes everything, as in a new replay."""
-        kept = self.log, self.tensorplex, self.clock
+        kept = self.log, self.tensorplex, self._report_due, self.clock
         type(self).__init__(
             self,
             learner_config=self.learner_config,
             env_config=self.env_config,
             session_config=self.session_config,
         )
-        self.log, self.tensorplex, self.clock = kept
+        self.log, self.tensorplex, self._report_due, self.clock = kept
 
     @classmethod
     def collate(cls, learner_config: Mapping[str, Any]) -> Collate:

@@ -162,10 +162,10 @@ class SerialStarter:
         Raises:
             UsageError: there is a gateway, whose clients are outside of the counted clock.
         """
-        if topology.of_kind("gateway"):
+        if server := next((each for each in topology if each.serves), None):
             raise UsageError(
-                "clients of a gateway cannot take part in a serial run: set "
-                "session_config.gateway.num to 0, or use another launcher"
+                f"clients of a {server.kind} cannot take part in a serial run: set "
+                f"session_config.{server.kind}.num to 0, or use another launcher"
             )
         import torch
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from session.addons import load
 from session.errors import RunError
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
@@ -238,10 +239,10 @@ def run_detached(request: RunRequest, watch: RunObserver | None = None) -> RunCo
     from session.launchers.handle import check_launcher, make_cluster
 
     check_launcher(request.launcher)
-    remote = launcher_of(request.launcher).remote
+    launcher = launcher_of(request.launcher)
     watch, user, died = watch or RunObserver(), request.read_start(), None
     # The image of a cluster, not this machine, has the environment and the device.
-    resolve = partial(resolve_elsewhere, must_be_installed=not remote)
+    resolve = partial(resolve_elsewhere, must_be_installed=not launcher.remote)
     with (
         Interrupts(),
         request.held(user, watch) as folder,
@@ -249,10 +250,8 @@ def run_detached(request: RunRequest, watch: RunObserver | None = None) -> RunCo
     ):
         topology = make_topology(config)
         cluster = make_cluster(request.launcher, config, topology, folder)
-        if remote:
-            from session.launchers.kubernetes.settings import launch_advice
-
-            for line in launch_advice(config, [each.name for each in topology]):
+        if launcher.advice:
+            for line in load(launcher.advice)(config, [each.name for each in topology]):
                 watch.on_message(line)
         # From here on the supervisor holds the lock.
         folder.unlock()

@@ -19,7 +19,6 @@ from session.tensorplex.groups import name_of, own_client_id
 from session.wire import AddressBook
 from session.wire.contexts import cancel_close_at_exit, close_at_exit, make_context
 from session.wire.sockets import poll
-from surreal_like.join.client import Invitation, request_admission
 
 _SEND_SECONDS = 0.1
 _SILENT_SECONDS = 5.0
@@ -195,6 +194,8 @@ class LoggerplexClient(_Connected, Log):
 def _folder(where: str | Path, name: str, token: str | None) -> RunFolder:
     """Returns the folder with config, addresses and keys of a run; with a token joins it first."""
     if token is not None:
+        from surreal_like.join.client import Invitation, request_admission
+
         return request_admission(Invitation(str(where), token, agents=0, clients=(name,))).folder
     folder = RunFolder(where)
     if not folder.addresses.is_file():

@@ -24,7 +24,6 @@ class RewardTransform:
 
     clip: float = 0.0
     scale: float = 1.0
-    shift: float = 0.0
 
     def __call__(self, rewards: Floats) -> Floats:
         """Transforms an array of rewards, float32; returns the same array if nothing changes."""
@@ -32,15 +31,12 @@ class RewardTransform:
             rewards = np.clip(rewards, -self.clip, self.clip)
         if self.scale != 1.0:
             rewards = rewards * np.float32(self.scale)
-        if self.shift:
-            rewards = rewards + np.float32(self.shift)
         return rewards
 
 
 def make_reward_transform(algo: Mapping[str, Any]) -> RewardTransform:
-    """Builds the transform from ``reward_clip``, ``reward_scale``, ``reward_shift`` of ``algo``."""
+    """Builds the transform from ``reward_clip`` and ``reward_scale`` of ``algo``."""
     return RewardTransform(
         clip=algo.get("reward_clip", 0.0),
         scale=algo.get("reward_scale", 1.0),
-        shift=algo.get("reward_shift", 0.0),
     )

@@ -12,7 +12,7 @@ from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.launchers.tmux import TmuxCluster
+from session.launchers.tmux.run import TmuxCluster
 from session.process.service import Service
 from session.show.dashboard import best_launcher
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner

@@ -21,7 +21,7 @@ from tests.docs.examples import ROOT
 ROW = re.compile(r"\| ([^|]*) \| [^|]*\| `(gym:[^`]*)` \| ([^|]*)\|")
 TEXT = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
 ROWS = [
-    (name, " ".join(re.findall(r"drop_keys: \[(\w+)\]", rest)))
+    (name, " ".join(re.findall(r"obs_keys: \[([\w, ]+)\]", rest)))
     for _, name, rest in ROW.findall(TEXT)
 ]
 # Package of rows that name none.
@@ -34,13 +34,13 @@ PACKAGES = {
 
 def test_the_table_is_read() -> None:
     assert len(ROWS) == 15
-    assert ("gym:minigrid:MiniGrid-Empty-5x5-v0", "mission") in ROWS
+    assert ("gym:minigrid:MiniGrid-Empty-5x5-v0", "image, direction") in ROWS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "dropped"), ROWS)
+@pytest.mark.parametrize(("name", "parts"), ROWS)
 def test_each_environment_that_is_installed_runs(
-    name: str, dropped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, parts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)  # MuJoCo 4.0 leaves a log there
@@ -49,7 +49,9 @@ def test_each_environment_that_is_installed_runs(
     )
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    config = Config({"env_name": name, "drop_keys": dropped.split()}).extend(BASE_ENV_CONFIG)
+    config = Config({"env_name": name, "obs_keys": parts.replace(",", " ").split()}).extend(
+        BASE_ENV_CONFIG
+    )
     # Packages of others warn at their import, and at steps.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from main.cli.commands import COMMANDS
+from main.cli.commands import all_commands
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.sections import SECTIONS
@@ -46,7 +46,7 @@ def is_there(name: str) -> bool:
             known = known[key]
         return True
     if name.startswith("surreal-like "):
-        return name.split()[1] in [each.name for each in COMMANDS]
+        return name.split()[1] in [each.name for each in all_commands()]
     if name.startswith("--"):
         commands = ("train", "arguments", "tune")
         return any(f'"{name}"' in text(f"main/cli/{each}.py") for each in commands)

@@ -16,7 +16,7 @@ from main.cli import main as surreal_like
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.handle import open_run
-from session.launchers.kubernetes import KubernetesCluster
+from session.launchers.kubernetes.cluster import KubernetesCluster
 from session.launchers.kubernetes.secret import (
     KEYS_FOLDER,
     SECRETS,

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from session.folder import RunFolder
-from session.launchers.kubernetes import KubernetesCluster
+from session.launchers.kubernetes.cluster import KubernetesCluster
 from session.launchers.launcher import ComponentStatus
 from tests.contracts.launcher import Launched, LauncherContract
 from tests.kubernetes.conftest import setting_of

@@ -12,8 +12,8 @@ from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.handle import open_run
-from session.launchers.kubernetes import KubernetesRun
 from session.launchers.kubernetes.kubectl import Kubectl, condition, find_kubectl
+from session.launchers.kubernetes.run import KubernetesRun
 from session.launchers.kubernetes.table import containers_of, row_of
 from tests.kubernetes.conftest import setting_of
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from main.cli import main
-from main.cli.commands import COMMANDS, overview
+from main.cli.commands import all_commands, overview
 from main.cli.logs import select
 from main.cli.runs import all_runs, find_run
 from main.cli.train import parse_seeds, process_start
@@ -31,14 +31,14 @@ def test_help_shows_every_command_in_its_group(command: Command) -> None:
     said = command("--help")
     assert said.code == 0
     assert said.out.strip() == overview()
-    for each in COMMANDS:
+    for each in all_commands():
         assert f"  {each.name} " in said.out
     headings = [line for line in said.out.splitlines() if line and line.endswith(":")]
     assert len(headings) == 4
     assert command().out == said.out
 
 
-@pytest.mark.parametrize("name", [each.name for each in COMMANDS])
+@pytest.mark.parametrize("name", [each.name for each in all_commands()])
 def test_every_command_explains_itself(name: str, command: Command) -> None:
     said = command(name, "--help")
     assert said.code == 0

@@ -26,7 +26,7 @@ from session.config.defaults import BASE_CONFIG
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.handle import check_launcher, open_run
-from session.launchers.tmux_session import default_socket
+from session.launchers.tmux.session import default_socket
 from session.process.heartbeat import Beat, State, write_beat
 from tests.leftovers import names_folder
 from tests.main.conftest import Command

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 
 import main
-from main.cli.commands import COMMANDS
+from main.cli.commands import all_commands
 from main.cli.parser import Parser
 
 SOURCES = sorted(Path(main.__file__).parent.rglob("*.py"))
@@ -44,7 +44,7 @@ def option_of(parser: Parser) -> argparse.Action:
     return (taking or options)[0]
 
 
-@pytest.mark.parametrize("module", [each.module for each in COMMANDS])
+@pytest.mark.parametrize("module", [each.module for each in all_commands()])
 def test_an_option_may_stand_between_the_words(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

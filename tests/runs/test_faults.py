@@ -25,9 +25,7 @@ def faulty(folder: Path, env: str, *words: str) -> Train:
     """A run with an environment that goes wrong in agents."""
     names = (f"env_config.env_name={MODULE}:{env}", "learner_config.replay.min_size=200")
     path = f"session_config.import_path=[{ROOT}]"
-    # The machine may be slow; six deaths are counted within this time.
-    window = "session_config.launcher.restart_window_seconds=120"
-    return Train(folder, CARTPOLE, *names, path, window, *words, ENDLESS)
+    return Train(folder, CARTPOLE, *names, path, *words, ENDLESS)
 
 
 def errors(train: Train) -> list[str]:

@@ -334,7 +334,7 @@ def test_an_agent_that_hangs_is_replaced(tmp_path: Path) -> None:
         run.until(lambda: run.launcher.components()["agent-0"]["restarts"])
         run.running("agent-0")
 
-    quick = {"session_config.heartbeat": {"interval": 0.02, "timeout": 0.25}}
+    quick = {"session_config.heartbeat.timeout": 0.25}
     ended = play_twice(tmp_path, fault, **quick)
     (lost,) = ended.events_of("lost")
     assert lost.startswith("agent-0: gave no sign of life for")

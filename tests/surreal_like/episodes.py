@@ -128,23 +128,22 @@ class Learned:
 
     Attributes:
         n_step, gamma: of sums.
-        clip, scale, shift: of each reward.
+        clip, scale: of each reward.
     """
 
     n_step: int = 1
     gamma: float = 0.9
     clip: float = 0.0
     scale: float = 1.0
-    shift: float = 0.0
 
     @property
     def algo(self) -> dict[str, float]:
-        names = {f"reward_{name}": getattr(self, name) for name in ("clip", "scale", "shift")}
+        names = {f"reward_{name}": getattr(self, name) for name in ("clip", "scale")}
         return {"n_step": self.n_step, "gamma": self.gamma, **names}
 
     def reward(self, reward: float) -> float:
         bound = self.clip or float("inf")
-        return max(-bound, min(bound, reward)) * self.scale + self.shift
+        return max(-bound, min(bound, reward)) * self.scale
 
     def transition(self, row: Seen, goal: Array | None) -> tuple[Seen, float, float, bool]:
         """Last row, sum, discount, and whether it ends in a termination."""
@@ -236,6 +235,9 @@ class Played:
             self._see(obs, reward.tolist(), ends.tolist())
 
     def _reset(self) -> None:
+        # Nothing is left of episodes that have all just begun.
+        if all(row is not None and row.first for row in self._newest):
+            self._newest = [row and row.before for row in self._newest]
         # Where all episodes have just ended, this is what happens without it, too.
         if not all(row is not None and row.end for row in self._newest):
             self._newest = [None] * STREAMS
@@ -335,9 +337,10 @@ class Checker:
         number = batch["obs"]["number"]
         for place in range(number.shape[1]):
             rows = [self._played.rows[int(number[0, place].flat[-1])]]
-            for _ in range(1, len(number)):
-                assert rows[-1].after is not None
-                rows.append(rows[-1].after)
+            for each in number[1:, place]:
+                # A row that a reset has replaced may have been sent as the last of an unroll.
+                rows.append(self._played.rows[int(each.flat[-1])])
+                assert rows[-1].before is rows[-2]
             self._sequence(batch, place, rows, 0)
 
     def sequences(self, batch: Any, burn_in: int) -> None:

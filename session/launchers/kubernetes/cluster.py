@@ -22,7 +22,7 @@ from session.launchers.kubernetes.settings import (
     make_setting,
     prepared,
 )
-from session.process.component import Component, Resources, Topology
+from session.process.component import Component, Topology, resources_of
 from session.wire.security import write_keys, write_private
 
 MANIFEST = "kubernetes.yaml"
@@ -136,6 +136,6 @@ def _with_tensorboard(config: Config, topology: Topology) -> Topology:
         "tensorboard",
         "main.tensorboard",
         connects=("ps.requests", "tensorplex.records", "loggerplex.records"),
-        resources=Resources(**config.session_config.resources.tensorboard),
+        resources=resources_of(config.session_config, "tensorboard"),
     )
     return Topology([*topology, replace(board, restart=topology["tensorplex"].restart)])

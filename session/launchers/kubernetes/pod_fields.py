@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from session.addons import acting_kinds
 from session.config import Config
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
+from session.process.component import RESOURCES
 
 EVERY_ROLE = "all"
 # Fields of a pod's spec and metadata, and the variables of its containers -> type.
@@ -51,7 +53,7 @@ def check_pods(config: Config) -> None:
         ConfigError: there is no such role or field, or a field has the wrong type.
     """
     key = "session_config.kubernetes.pods"
-    roles = (EVERY_ROLE, *config.session_config.resources)
+    roles = (EVERY_ROLE, *RESOURCES, *acting_kinds())
     for role, fields in config.session_config.kubernetes.pods.items():
         _check_name(key, role, roles, "role")
         _check_shape(f"{key}.{role}", fields, dict)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
+from session.addons import acting_kinds, hooks
 from session.config import Config
 from session.config.file import dump_yaml
 from session.errors import ConfigError, UsageError
 from session.launchers.kubernetes.pod_fields import check_metadata, check_pods, texts
-from session.process.component import Component, Topology
+from session.process.component import RESOURCES, Component, Topology, resources_of
 from session.version import VERSION
 from session.wire import AddressBook
-from session.wire.access import check_address
 from session.wire.endpoint import Address
 
 # To fetch an image of some gigabytes and to start pods takes minutes.
@@ -101,14 +101,16 @@ def idle_note(config: Config, components: Iterable[str]) -> str:
 
 
 def _cores(config: Config, components: Iterable[str]) -> str:
-    resources = config.session_config.resources
     kinds = (_kind(name) for name in components)
-    number = sum(resources[kind].cpu for kind in kinds if kind in resources)
+    session = config.session_config
+    number = sum(
+        resources_of(session, kind).cpu for kind in kinds if kind in (*RESOURCES, *acting_kinds())
+    )
     return f"{number:g} cores"
 
 
 def _kind(component: str) -> str:
-    """Returns the key of ``session_config.resources`` for a component's name."""
+    """Returns the kind of a component's name."""
     stem, _, number = component.rpartition("-")
     kind = stem if number.isdigit() else component
     return "evaluator" if kind == "eval" else kind
@@ -262,7 +264,8 @@ def prepared(config: Config, name: str) -> Config:
     session = config.session_config
     session.kubernetes.name = check_name(session.kubernetes.name or run_name(name))
     session.folder = RUN_PATH
-    _open_gateways(session)
+    for prepare in hooks("pods"):
+        prepare(session)
     session.at_end = "idle"
     session.launcher.transport = "tcp"
     session.tensorplex.start_tensorboard = True
@@ -292,26 +295,6 @@ def _check_metrics(session: Config) -> None:
             f"{where}, but session_config.kubernetes.network_policy is false, so every pod of the "
             "cluster could read the metrics, which no key protects: set it to true"
         )
-
-
-def _open_gateways(session: Config) -> None:
-    """Makes gateways listen at the addresses of their pods, with files of the Secrets."""
-    gateway, key = session.gateway, "session_config.gateway"
-    if not gateway.num:
-        return
-    if not gateway.port:
-        raise ConfigError(f"{key}.port is 0, but on Kubernetes a Service needs to know it: set it")
-    if session.security.insecure and (gateway.tokens or gateway.tls.cert is not None):
-        raise ConfigError(
-            f"session_config.security.insecure is true, so the run has no Secrets for {key}.tokens "
-            f"and {key}.tls: set it to false"
-        )
-    gateway.host = "$(POD_IP)"
-    check_address(gateway, insecure=session.security.insecure)
-    service = f"{session.kubernetes.name}-gateway"
-    gateway.hosts = [*(each for each in gateway.hosts if each != service), service]
-    if gateway.tls.cert is not None:
-        gateway.tls.cert, gateway.tls.key = (f"{RUN_PATH}/keys/{name}" for name in TLS_FILES)
 
 
 def make_setting(config: Config, topology: Topology, code: Mapping[str, str]) -> Setting:

@@ -33,7 +33,7 @@ FORKED = ("learner", "agent", "eval")
 
 def make_config(acts: Mapping[str, str], **launcher: object) -> Config:
     """A resolved experiment with short deadlines."""
-    heartbeat = {"interval": 0.05, "timeout": 30.0, "starting_seconds": 30.0}
+    heartbeat = {"timeout": 30.0, "starting_seconds": 30.0}
     settings = {"grace_seconds": 5.0, "max_restarts": 2, **launcher}
     silent = settings.pop("timeout", None)
     if silent is not None:
@@ -50,7 +50,7 @@ def make_config(acts: Mapping[str, str], **launcher: object) -> Config:
 def make_topology(config: Config) -> Topology:
     """The components that the config names."""
     limits = config.session_config.launcher
-    restart = Restart(limits.max_restarts, limits.restart_window_seconds)
+    restart = Restart(limits.max_restarts)
     return Topology(_component(name, restart) for name in config.env_config.env_args)
 
 

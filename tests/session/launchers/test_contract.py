@@ -14,7 +14,7 @@ from session.launchers.fork_client import Preload
 from session.launchers.launcher import Cluster
 from session.launchers.local import LocalCluster, LocalLauncher
 from session.launchers.serial import SerialLauncher
-from session.launchers.tmux import TmuxCluster
+from session.launchers.tmux.run import TmuxCluster
 from session.process.component import Topology
 from tests.contracts.launcher import Launched, LauncherContract
 from tests.session.launchers.parts import MODULE, make_config, make_topology

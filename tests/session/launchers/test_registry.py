@@ -7,15 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from session.addons import Launcher, load
 from session.errors import UsageError
 from session.launchers.registry import (
     ATTACHED,
     DETACHED,
-    Launcher,
     attached_launcher,
     detached_launcher,
     launcher_of,
-    load,
 )
 from tests.test_layers import PACKAGES, Source, sources
 

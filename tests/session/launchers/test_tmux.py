@@ -22,9 +22,9 @@ from session.folder import RunFolder
 from session.launchers.asking import ask
 from session.launchers.handle import open_run
 from session.launchers.launcher import ComponentStatus, Outcome
-from session.launchers.tmux import TmuxCluster, TmuxRun
-from session.launchers.tmux_backend import ShellCommand
-from session.launchers.tmux_session import (
+from session.launchers.tmux.backend import ShellCommand
+from session.launchers.tmux.run import TmuxCluster, TmuxRun
+from session.launchers.tmux.session import (
     SOCKET_NAME,
     Pane,
     TmuxSession,

@@ -147,7 +147,7 @@ def test_it_beats_as_often_as_it_should(desk: Desk) -> None:
     desk.step()
     times = set()
     for _ in range(20):
-        desk.step(0.025)  # the interval is twice as long
+        desk.step(0.5)  # the interval is twice as long
         times.add(desk.beat.time)
     assert 9 <= len(times) <= 11
 
@@ -270,7 +270,7 @@ def test_a_long_task_stands_in_the_beat_until_the_next(desk: Desk) -> None:
         12.0,
         "compiling",
     )
-    desk.step(0.2)
+    desk.step(2.0)
     assert (desk.beat.busy_seconds, desk.beat.doing) == (0.0, "")
 
 

@@ -108,10 +108,10 @@ def test_hooks_are_called_in_their_order_once_each() -> None:
     }
     built = build_algorithm("Mine", base=PPO, **parts)
     expected = ["network False", "network True, optimizers 0", "penalty True"]
-    learner_of(built)
+    assert learner_of(built).flow is not None
     assert calls == expected
     calls.clear()
-    learner_of(built.with_updates(after_init=lambda learner: calls.append("other")))
+    assert learner_of(built.with_updates(after_init=lambda learner: calls.append("other"))).flow
     assert calls == [*expected[:2], "other"]
 
 

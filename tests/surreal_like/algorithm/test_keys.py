@@ -19,7 +19,7 @@ from surreal_like.algorithm.ppo import PPO
 from surreal_like.experiment.resolve import defaults, read_experiment, resolve
 
 # Their numbers may be below 0.
-BELOW_0 = {"reward_shift", "v_min", "v_max", "log_std", "target_entropy"}
+BELOW_0 = {"v_min", "v_max", "log_std", "target_entropy"}
 
 
 @cache

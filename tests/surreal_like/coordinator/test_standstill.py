@@ -130,7 +130,7 @@ def test_a_run_in_which_all_wait_says_so(
     config = experiment(
         "learner_config.algo.synchronous=true",
         "learner_config.replay.batch_size=2",
-        "session_config.heartbeat.interval=0.1",
+        "session_config.heartbeat.timeout=1",
         "session_config.learner.report_seconds=0.1",
         algorithm="ppo",
     )

@@ -13,8 +13,6 @@ import torch
 
 from session.errors import ConfigError
 from surreal_like.agent.base import AgentMode
-from surreal_like.agent.gradients import GradientMaker
-from surreal_like.algorithm.a3c import A3C, A3CLearner
 from surreal_like.algorithm.dqn import DQN
 from surreal_like.algorithm.ppo import PPO, PPOLearner
 from surreal_like.dataflow import (
@@ -38,6 +36,8 @@ from surreal_like.dataflow import (
 )
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
+from surreal_like.gradients.a3c import A3C, A3CLearner
+from surreal_like.gradients.agents import GradientMaker
 from surreal_like.learner.gradients import compensated
 from surreal_like.network.flat import load_flat, read_flat
 from surreal_like.replay.base import load_replay_class

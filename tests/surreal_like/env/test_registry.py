@@ -185,19 +185,16 @@ WORDED = {"env_name": "tests.surreal_like.env.gym_samples:Worded"}
 ONLY_STATE = "tests.surreal_like.env.gym_samples:OnlyState"
 
 
-def test_a_part_without_a_spec_is_named_with_the_setting_that_drops_it() -> None:
+def test_a_part_without_a_spec_is_named_with_the_setting_that_leaves_it_out() -> None:
     """E1."""
-    words = r"of the part 'mission'.*env_config.drop_keys=\[mission\], or env_config.obs_keys with"
+    words = r"of the part 'mission'.*leave it out \(env_config.obs_keys has"
     with pytest.raises(SpecError, match=words):
         make_env(WORDED)
 
 
-@pytest.mark.parametrize(
-    "chosen", [{"drop_keys": ["mission", "pair"]}, {"obs_keys": ["state", "many", "image"]}]
-)
-def test_parts_of_observations_are_used_on_request(chosen: dict[str, list[str]]) -> None:
-    """E1: those that cannot be numbers may stand beside them."""
-    env = make_env({**WORDED, **chosen})
+def test_parts_of_observations_are_used_on_request() -> None:
+    """Those that cannot be numbers may stand beside them."""
+    env = make_env({**WORDED, "obs_keys": ["state", "many", "image"]})
     assert set(env.obs_spec) == {"image", "state", "many"}
     obs, _ = env.reset()
     assert set(obs) == set(env.obs_spec)
@@ -207,10 +204,7 @@ def test_parts_of_observations_are_used_on_request(chosen: dict[str, list[str]])
 @pytest.mark.parametrize(
     ("chosen", "words"),
     [
-        ({"drop_keys": ["misson"]}, r"drop_keys is \['misson'\].*did you mean mission\?"),
-        ({"drop_keys": ["image", "pair", "state", "many", "mission"]}, "leave at least one"),
         ({"obs_keys": ["imag"]}, r"env_config.obs_keys is \['imag'\].*did you mean image\?"),
-        ({"obs_keys": ["image"], "drop_keys": ["state"]}, "in one of the two"),
     ],
 )
 def test_parts_that_are_not_there_cannot_be_chosen(
@@ -234,7 +228,7 @@ def test_wrappers_of_gymnasium_are_applied_before_spaces_are_checked() -> None:
 def test_wrappers_of_gymnasium_come_before_ours() -> None:
     wrappers = [f"{SAMPLES}:Scaled", ONLY_STATE]
     with pytest.raises(ConfigError, match=r"OnlyState extends gymnasium.Wrapper.*come first"):
-        make_env({**WORDED, "drop_keys": ["mission"], "wrappers": wrappers})
+        make_env({**WORDED, "obs_keys": ["state"], "wrappers": wrappers})
 
 
 def test_wrappers_of_gymnasium_are_for_gymnasium_environments() -> None:

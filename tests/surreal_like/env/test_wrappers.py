@@ -227,29 +227,21 @@ def test_what_is_no_image_is_refused(keys: list[str]) -> None:
         Grayscale(Camera(np.zeros((2, 4, 2))))
 
 
-@pytest.mark.parametrize("choice", [{"keep": ["number"]}, {"drop": ["arm"]}])
-def test_observations_are_filtered(choice: dict[str, Any]) -> None:
-    env = FilterObservation(Camera(np.zeros((2, 4, 3))), **choice)
+def test_observations_are_filtered() -> None:
+    env = FilterObservation(Camera(np.zeros((2, 4, 3))), ["number"])
     assert env.obs_spec == {"number": {"type": "float32", "dim": [1]}}
     assert set(env.reset()[0]) == set(env.step(0)[0]) == {"number"}
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [{"keep": ["numbr"]}, {"drop": ["arm", "number"]}, {}, {"keep": ["arm"], "drop": ["arm"]}],
-)
-def test_a_filter_leaves_something(choice: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="the observations have arm, number"):
-        FilterObservation(Camera(np.zeros((2, 4, 3))), **choice)
+def test_a_filter_names_parts_that_are_there() -> None:
+    with pytest.raises(ConfigError, match="the observations have arm, number; did you mean number"):
+        FilterObservation(Camera(np.zeros((2, 4, 3))), ["numbr"])
 
 
-@pytest.mark.parametrize("chosen", [{"drop_keys": ["arm"]}, {"obs_keys": ["number"]}])
-def test_parts_of_an_environment_of_ours_are_chosen_by_a_setting(
-    chosen: dict[str, list[str]],
-) -> None:
+def test_parts_of_an_environment_of_ours_are_chosen_by_a_setting() -> None:
     name = "tests.surreal_like.env.test_wrappers:Camera"
     image = np.zeros((2, 4, 3), np.uint8)
-    env = make_env({"env_name": name, "env_args": {"image": image}, **chosen})
+    env = make_env({"env_name": name, "env_args": {"image": image}, "obs_keys": ["number"]})
     assert set(env.reset()[0]) == {"number"}
 
 

@@ -45,9 +45,9 @@ def stages(config: str, *words: str) -> dict[str, list[str]]:
         ),
         (
             "cartpole_ppo",
-            ("learner_config.algo.reward_scale=0.5", "learner_config.algo.reward_shift=-1"),
+            ("learner_config.algo.reward_clip=1", "learner_config.algo.reward_scale=0.5"),
             "each reward",
-            ["scale 0.5, shift -1", AT_REPLAY],
+            ["clip 1, scale 0.5", AT_REPLAY],
         ),
     ],
 )

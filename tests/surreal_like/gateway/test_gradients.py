@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from session.process.context import Context
-from surreal_like.agent.gradients import sending_gradients
-from surreal_like.agent.loop import make_agent
-from surreal_like.algorithm.a3c import A3C
+from surreal_like.agent.loop import make_agent, prepare_agent
 from surreal_like.algorithm.base import defaults_of
 from surreal_like.experience.chunk import GRADIENT
 from surreal_like.gateway.service import GatewayService
+from surreal_like.gradients.a3c import A3C
 from tests.surreal_like.gateway import rig
 from tests.surreal_like.gateway.rig import make_stage
 
@@ -23,9 +22,7 @@ def build(context: Context) -> GatewayService:
     """As the entry point of a gateway does it, with A3C."""
     return GatewayService(
         context,
-        lambda mode: sending_gradients(
-            context, make_agent(context, A3C.agent, mode, 0), A3C.learner
-        ),
+        lambda mode: prepare_agent(context, make_agent(context, A3C.agent, mode, 0), A3C.learner),
     )
 
 

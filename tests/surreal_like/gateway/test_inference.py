@@ -152,7 +152,7 @@ def test_B5_answers_are_within_bounds_and_the_policy_is_recorded(clips: bool) ->
 def test_B7_a_gateway_explores_as_the_agent_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     monkeypatch.setattr(main.gateway, "make_agent", lambda *given: made.append(given[-1]))
-    monkeypatch.setattr(main.gateway, "sending_gradients", lambda context, agent, learner: agent)
+    monkeypatch.setattr(main.gateway, "prepare_agent", lambda context, agent, learner: agent)
     monkeypatch.setattr(
         main.gateway, "GatewayService", lambda context, make: make(AgentMode.training)
     )

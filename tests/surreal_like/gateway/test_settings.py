@@ -15,7 +15,8 @@ from surreal_like.experiment.machine import check_ports
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.experiment.topology import make_topology
 from surreal_like.gateway import settings
-from surreal_like.gateway.settings import GATEWAY
+from surreal_like.gateway.settings import check_gateway, remote_specs
+from surreal_like.replay.base import Replay
 from surreal_like.run.start import SerialStarter
 
 CERTIFICATE = Path(__file__).resolve().parents[2] / "session" / "stream" / "certificate.pem"
@@ -95,7 +96,7 @@ def test_E1_a_remote_environment_needs_a_gateway() -> None:
     config = remote()
     config.session_config.gateway.num = 0
     with pytest.raises(ConfigError, match=r"session_config\.gateway\.num is 0"):
-        GATEWAY.fill_env(config, config)
+        remote_specs(config, config)
 
 
 def test_without_agents_and_gateways_nothing_steps_the_environment() -> None:
@@ -121,17 +122,17 @@ def test_clients_send_no_info() -> None:
     config = remote()
     config.env_config.info_keys = ["clock"]
     with pytest.raises(ConfigError, match=r"info_keys is \['clock'\]"):
-        GATEWAY.check(config, overlap=0, synchronous=False, here=True)
+        check_gateway(config, Replay, synchronous=False, here=True)
 
 
 def test_a_page_needs_its_extra_where_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     config = remote()
     config.session_config.gateway.page = True
-    GATEWAY.check(config, overlap=0, synchronous=False, here=True)
+    check_gateway(config, Replay, synchronous=False, here=True)
     monkeypatch.setattr(settings, "find_spec", lambda name: None)
-    GATEWAY.check(config, overlap=0, synchronous=False, here=False)
+    check_gateway(config, Replay, synchronous=False, here=False)
     with pytest.raises(MissingExtra, match=r"session_config\.gateway\.page needs .*gateway"):
-        GATEWAY.check(config, overlap=0, synchronous=False, here=True)
+        check_gateway(config, Replay, synchronous=False, here=True)
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::", "example.org", ""])

@@ -266,4 +266,5 @@ def test_a_restored_replay_draws_on(kind: type[Replay], settings: dict[str, Any]
 
 def test_generators_are_those_among_the_attributes() -> None:
     learner = made("drawing").learner
+    assert learner.flow is not None
     assert generators_of(learner).keys() == {"generator", "own", "another"}

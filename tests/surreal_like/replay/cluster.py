@@ -37,7 +37,6 @@ def config(shards: int, **replay: Any) -> Config:
     whole.env_config.env_name = "toy:none"
     whole.env_config.num_envs = 2
     whole.session_config.sender.flush_iteration = 5
-    whole.session_config.sender.failover_seconds = 1.0
     settings = {"capacity": 4000, "min_size": 4, "batch_size": BATCH, "replay_shards": shards}
     whole.learner_config.replay.update(settings | replay)
     return whole

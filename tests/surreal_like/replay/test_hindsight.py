@@ -241,7 +241,7 @@ def test_transitions_equal_a_slow_twin(seed: int, n: int, ends: bool) -> None:
     chunk = with_goals(chunk_of(letters, rewards=rng.normal(size=rows).tolist()), achieved, desired)
     storage = ColumnStorage(50)
     storage.insert(chunk)
-    transform = RewardTransform(scale=2.0, shift=0.25)
+    transform = RewardTransform(clip=0.75, scale=2.0)
     goals = GoalReward(reward, near if ends else None)
     made = HindsightView(n, 0.9, goals=goals, transform=transform)
     numbers = np.flatnonzero(made.ready_rows(storage))
@@ -260,7 +260,7 @@ def test_transitions_equal_a_slow_twin(seed: int, n: int, ends: bool) -> None:
                     discount, over = 0.0, True
                 elif ends and discount == 0.0 and achieved[at] == desired[at]:
                     discount = 1.0
-            total += factor * (2.0 * stored + 0.25)
+            total += factor * 2.0 * min(max(stored, -0.75), 0.75)
             factor *= 0.9 * discount
             if over or at == number + n:
                 break

@@ -22,7 +22,6 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.instruction import Event
 from surreal_like import train
-from surreal_like.algorithm.a3c import A3C
 from surreal_like.experience.chunk import GRADIENT
 from surreal_like.experiment.code import edited_files, keep_code, keep_package_list
 from surreal_like.experiment.machine import (
@@ -32,6 +31,7 @@ from surreal_like.experiment.machine import (
     replay_need,
 )
 from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.gradients.a3c import A3C
 from surreal_like.learner.publisher import Publisher
 from surreal_like.run.folder import experiment_name, held, new_path, newest_path
 from surreal_like.run.observer import Interrupts, RunObserver

@@ -10,14 +10,14 @@ from surreal_like.transform.reward import RewardTransform, make_reward_transform
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
 
-GIVEN = {"reward_clip": 2.0, "reward_scale": 0.5, "reward_shift": 1.0}
+GIVEN = {"reward_clip": 2.0, "reward_scale": 0.5}
 
 
 def slow(reward: float) -> float:
-    return max(-2.0, min(2.0, reward)) * 0.5 + 1.0
+    return max(-2.0, min(2.0, reward)) * 0.5
 
 
-def test_clip_then_scale_then_shift() -> None:
+def test_clip_then_scale() -> None:
     transform = make_reward_transform(GIVEN)
     rewards = np.array([-5, 0, 1, 5], np.float32)
     np.testing.assert_array_equal(transform(rewards), [slow(x) for x in rewards.tolist()])

@@ -24,8 +24,8 @@ from session.launchers.starting import (
 )
 from session.launchers.status import state_by_beat, status_row
 from session.launchers.supervisor import Supervisor
-from session.launchers.tmux_backend import SUPERVISOR, ShellCommand, TmuxBackend
-from session.launchers.tmux_session import Pane, TmuxSession, require_tmux, session_name
+from session.launchers.tmux.backend import SUPERVISOR, ShellCommand, TmuxBackend
+from session.launchers.tmux.session import Pane, TmuxSession, require_tmux, session_name
 from session.process.component import Topology
 from session.process.heartbeat import Beat, State, read_beats
 from session.wire.sockets import poll
@@ -284,3 +284,9 @@ def _row(pane: Pane, beat: Beat | None) -> ComponentStatus:
         restarts=max(0, pane.starts - 1),
         exit_code=pane.exit_code,
     )
+
+
+def attach(run: TmuxRun) -> None:
+    """Replaces this process by a client of tmux that shows the windows of a run."""
+    command = run.attach_command()
+    os.execvp(command[0], command)

@@ -15,7 +15,7 @@ from surreal_like.data.batch import make_batch
 from surreal_like.errors import DataError
 from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk
-from surreal_like.learner.agent_gradients import (
+from surreal_like.gradients.source import (
     AgentGradients,
     columns_of_gradient,
     row_of_gradient,
@@ -95,9 +95,8 @@ class GradientMaker:
         return columns_of_gradient(learner, self._source.compute(batch), batch)
 
 
-def sending_gradients(context: Context, agent: Agent, learner: type[Learner]) -> Agent:
-    """Returns an agent, whose sender sends gradients if `learner_config.gradients_at` is agent."""
+def send_gradients(context: Context, agent: Agent, learner: type[Learner]) -> None:
+    """Makes the sender of an agent send gradients if `learner_config.gradients_at` is agent."""
     training = agent.agent_mode is AgentMode.training
     if training and agent.learner_config.gradients_at == "agent":
         acting_of(context).pack = GradientMaker(agent, learner)
-    return agent

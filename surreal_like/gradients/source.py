@@ -22,6 +22,7 @@ from surreal_like.learner.operators import normalizing
 from surreal_like.learner.sources import check_kind
 from surreal_like.replay.client import Sampled
 from surreal_like.replay.fifo_replay import GRADIENT, ROWS
+from surreal_like.replay.storage import manifest_of
 
 if TYPE_CHECKING:
     from surreal_like.learner.base import Learner
@@ -80,6 +81,12 @@ class AgentGradients(Flow):
     def own_generators(self) -> tuple[Any, ...]:
         """Returns the random generators of the operators on unrolls."""
         return generators_in(self._parts)
+
+    def sent_columns(self, batch: Batch) -> dict[str, Any]:
+        """Returns name -> `{type, dim}` of the columns of a gradient."""
+        columns = columns_of_gradient(self._learner, self.compute(batch), batch)
+        manifest = manifest_of(row_of_gradient(columns, np.zeros(1, np.int64)), axes=2)
+        return {name: {"type": str(dtype), "dim": dim} for name, (dtype, dim) in manifest.items()}
 
     def compute(self, batch: Batch) -> Gradients:
         """Returns the clipped gradient of a batch of unrolls.

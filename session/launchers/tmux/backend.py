@@ -24,11 +24,12 @@ from session.folder import RunFolder
 from session.launchers.backend import Exit, OutOfMemory, StderrTail
 from session.launchers.fork_client import ONE_THREAD
 from session.launchers.status import process_lives
-from session.launchers.tmux_session import Pane, TmuxSession
+from session.launchers.tmux.session import Pane, TmuxSession
 from session.loggerplex.terminal import TERMINAL
 from session.process.component import Component
 from session.process.heartbeat import Beat, State, read_beats
 from session.process.periodic import Every
+from session.program import shell_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,7 @@ class ShellCommand:
         return cls(shlex.join(command), preamble_cmd)
 
     def __str__(self) -> str:
-        return f"{self._before}{self.command}"
-
-    @property
-    def _before(self) -> str:
-        before = self.preamble_cmd.strip().rstrip(";")
-        return f"{{ {before}; }} && " if before else ""
+        return shell_line(self.command, self.preamble_cmd)
 
     def script(self, output: Path) -> str:
         """Bash script for a window: prints the command, executes it and records its output.
@@ -78,9 +74,9 @@ class ShellCommand:
             "trap - INT HUP",
             # Output for display only goes to the terminal and not through tee into the file.
             f"export {TERMINAL}=/dev/tty",
-            f"{self._before}exec {self.command}",
+            shell_line(f"exec {self.command}", self.preamble_cmd),
         ]
-        if self._before:
+        if self.preamble_cmd.strip().rstrip(";"):
             # Reached only if the preamble fails: the window must show the error before it closes.
             steps.append("code=$?; exec >&- 2>&-; wait $!; exit $code")
         return "\n".join(steps)

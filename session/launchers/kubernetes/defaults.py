@@ -4,35 +4,6 @@ from __future__ import annotations
 
 from session.config.key import Key, section
 
-
-def _resources(text: str, *, cpu: float, memory_bytes: int) -> Key:
-    return section(
-        text,
-        {
-            "cpu": Key(cpu, "Processor time.", unit="cores"),
-            "memory_bytes": Key(memory_bytes, "Memory, and the limit of it.", unit="bytes"),
-            "gpu": Key(0, "Graphics processors.", unit="devices"),
-        },
-    )
-
-
-_GIB = 1_073_741_824
-
-RESOURCES = section(
-    "Resources of one process of each kind, where a launcher can reserve them.",
-    {
-        "agent": _resources("One agent.", cpu=1.0, memory_bytes=_GIB),
-        "gateway": _resources("One gateway.", cpu=1.0, memory_bytes=_GIB),
-        "evaluator": _resources("One evaluator.", cpu=1.0, memory_bytes=_GIB),
-        "learner": _resources("The learner.", cpu=2.0, memory_bytes=4 * _GIB),
-        "replay": _resources("One replay shard.", cpu=1.0, memory_bytes=4 * _GIB),
-        "ps": _resources("The parameter server.", cpu=0.5, memory_bytes=_GIB),
-        "tensorplex": _resources("The metrics server.", cpu=0.5, memory_bytes=_GIB // 2),
-        "loggerplex": _resources("The log server.", cpu=0.25, memory_bytes=_GIB // 2),
-        "tensorboard": _resources("TensorBoard.", cpu=0.5, memory_bytes=_GIB),
-    },
-)
-
 KUBERNETES = section(
     "Objects of a run in a Kubernetes cluster.",
     {

@@ -1,0 +1,12 @@
+"""The add-ons of this tree: one line takes a room in or out."""
+
+# Each module declares its ADD_ON.
+MODULES = (
+    "session.launchers.tmux.addon",
+    "session.launchers.kubernetes.addon",
+    "surreal_like.gradients.addon",
+    "surreal_like.gateway.addon",
+    "surreal_like.tune.addon",
+    "surreal_like.join.addon",
+    "surreal_like.analysis.addon",
+)

@@ -1,0 +1,147 @@
+"""Add-ons: rooms that the core does not name, each declared by one object of plain data.
+
+``main/addons.py`` names the modules that declare them. Texts such as ``module:function`` are
+imported at their first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+from session.lazy import import_own
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command.
+
+    Args:
+        name: Word on the command line.
+        group: Heading in the help page.
+        usage: Main arguments.
+        summary: Purpose, in one line.
+        module: Module with ``run(argv) -> exit code``; imported when the command is used.
+    """
+
+    name: str
+    group: str
+    usage: str
+    summary: str
+    module: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Facts about a launcher.
+
+    Args:
+        name: Name on command lines, and in ``run.launcher`` of a config.
+        cluster: ``module:Class`` that launches detached runs; empty: it has none.
+        control: ``module:Class`` that controls its runs from any process; empty:
+            :class:`session.launchers.handle.RunHandle`.
+        supervisor: ``module:Class`` that supervises a detached run in a process of this machine.
+        check: ``module:function`` that raises UsageError if a needed program is missing here.
+        plan: ``module:function`` that prints what ``plan --on`` shows of it; empty: the table.
+        advice: ``module:function`` of (config, names of components) that returns notes for a
+            launch.
+        idle: ``module:function`` of (config, names of components) that describes what a run that
+            is over still reserves.
+        attached: Runs can also be a part of the process that starts them.
+        one_thread: All components share one thread, and a clock that counts rounds.
+        remote: Components, checkpoints and devices are on another machine.
+        attach: ``module:function`` of a run's handle that shows it in this terminal; empty: the
+            live table does.
+    """
+
+    name: str
+    cluster: str = ""
+    control: str = ""
+    supervisor: str = ""
+    check: str = ""
+    plan: str = ""
+    advice: str = ""
+    idle: str = ""
+    attached: bool = False
+    one_thread: bool = False
+    remote: bool = False
+    attach: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AddOn:
+    """Everything that an add-on adds to the core.
+
+    Args:
+        keys: Dotted section of the config -> ``module:SECTION`` with its keys.
+        commands: Commands of ``surreal-like``.
+        launchers: Launchers.
+        algorithms: Name -> :class:`surreal_like.algorithm.catalog.Registration`.
+        acts: Kinds of components that step environments as agents do; ``session_config`` has a
+            section of each, with ``num``.
+        hooks: Name of a hook -> ``module:function``; the core calls them by :func:`hooks`:
+            ``check`` (config, replay class, synchronous, starts here) refuses a config;
+            ``specs`` (user's config, config) returns specs of an environment, or None;
+            ``ports`` (config) yields :class:`ServedPort`; ``components`` (config, ends of replay
+            shards, shared ends) yields components; ``pages`` (session config) returns names of
+            pages; ``ps_ends`` (session config) and ``ps_service`` (context) extend the parameter
+            server; ``launched`` (folder) returns notes after a launch; ``agent`` (context, agent,
+            learner class) prepares an agent that trains; ``pods`` (session config) changes
+            the settings of a run in a cluster; ``tokens`` (folder) returns tokens of clients.
+    """
+
+    keys: Mapping[str, str] = field(default_factory=dict)
+    commands: tuple[Command, ...] = ()
+    launchers: tuple[Launcher, ...] = ()
+    algorithms: Mapping[str, Any] = field(default_factory=dict)
+    acts: tuple[str, ...] = ()
+    hooks: Mapping[str, str] = field(default_factory=dict)
+
+
+class ServedPort(NamedTuple):
+    """A port of this machine on which a component will listen for programs from outside.
+
+    Args:
+        key: Setting that names the first such port.
+        component: Name of the component.
+        host: Address.
+        port: Number.
+    """
+
+    key: str
+    component: str
+    host: str
+    port: int
+
+
+def load(home: str) -> Any:
+    """Imports ``module:name``."""
+    module, _, name = home.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+@cache
+def add_ons() -> tuple[AddOn, ...]:
+    """Returns the add-ons that ``main/addons.py`` names."""
+    return tuple(load(f"{module}:ADD_ON") for module in import_own("main.addons").MODULES)
+
+
+def hooks(name: str) -> Iterator[Any]:
+    """Yields the functions that add-ons give for a hook, in the order of ``main/addons.py``."""
+    for each in add_ons():
+        if name in each.hooks:
+            yield load(each.hooks[name])
+
+
+def acting_kinds() -> tuple[str, ...]:
+    """Returns the kinds of components, besides agents, that step environments."""
+    return tuple(kind for each in add_ons() for kind in each.acts)
+
+
+def count_acting(session_config: Any) -> int:
+    """Returns the number of processes that step environments: agents, and those of add-ons."""
+    others = sum(session_config[kind].num for kind in acting_kinds())
+    return int(session_config.agent.num + others)

@@ -1,0 +1,37 @@
+"""Declares Kubernetes as a launcher, with its settings and commands."""
+
+from __future__ import annotations
+
+from session.addons import AddOn, Command, Launcher
+
+_ROOM = "session.launchers.kubernetes"
+ADD_ON = AddOn(
+    keys={"session_config.kubernetes": f"{_ROOM}.defaults:KUBERNETES"},
+    launchers=(
+        Launcher(
+            "kubernetes",
+            cluster=f"{_ROOM}.cluster:KubernetesCluster",
+            control=f"{_ROOM}.run:KubernetesRun",
+            plan="main.cli.kubernetes_plan:show_plan",
+            advice=f"{_ROOM}.settings:launch_advice",
+            idle=f"{_ROOM}.settings:idle_note",
+            remote=True,
+        ),
+    ),
+    commands=(
+        Command(
+            "probe",
+            "operate",
+            "RUN COMPONENT",
+            "exit code 0 if a component is alive",
+            "main.cli.probe",
+        ),
+        Command(
+            "keys",
+            "operate",
+            "OVERLAY",
+            "create the encryption keys of a Kubernetes run",
+            "main.cli.keys",
+        ),
+    ),
+)

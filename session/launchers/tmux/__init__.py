@@ -1,0 +1,1 @@
+"""tmux as a launcher: a window for each component."""

@@ -1,0 +1,13 @@
+"""Declares gradients at agents: the algorithm A3C, and what an agent sends in place of unrolls."""
+
+from __future__ import annotations
+
+from session.addons import AddOn
+from surreal_like.algorithm.catalog import CORES, EVERY_ACTION, Registration
+
+ADD_ON = AddOn(
+    algorithms={
+        "a3c": Registration("surreal_like.gradients.a3c:A3C", EVERY_ACTION, "unrolls", memory=CORES)
+    },
+    hooks={"agent": "surreal_like.gradients.agents:send_gradients"},
+)

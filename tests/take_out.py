@@ -1,0 +1,177 @@
+"""Takes each add-on out of a copy of the tree, which must import, train and pass its tests.
+
+What goes are the folders and files of the add-on, its line in ``main/addons.py``, the tests that
+import it, and configs that need it. Tests of documents run in the whole tree only.
+
+    python tests/take_out.py                    # all add-ons, imports and a training
+    python tests/take_out.py gateway --tests    # one, with its quick tests
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# Add-on -> its folders and files; the first has `addon.py`.
+ADD_ONS: Mapping[str, tuple[str, ...]] = {
+    "analysis": (
+        "surreal_like/analysis",
+        "surreal_like/policy",
+        "surreal_like/script",
+        "session/show/dashboard.py",
+        "session/show/notebook.py",
+        *(f"main/cli/{name}.py" for name in ("evaluate", "play", "plot", "export", "compare")),
+        "notebooks",
+    ),
+    "gateway": (
+        "surreal_like/gateway",
+        "session/stream",
+        "main/gateway.py",
+        *(f"main/cli/{name}.py" for name in ("client", "clients", "serve")),
+        "configs/cartpole_browser.yaml",
+        "configs/cartpole_remote.yaml",
+    ),
+    "gradients": (
+        "surreal_like/gradients",
+        *(f"configs/{name}_a3c.yaml" for name in ("cartpole", "memory", "target")),
+    ),
+    "join": ("surreal_like/join", "main/cli/join.py"),
+    "kubernetes": (
+        "session/launchers/kubernetes",
+        "surreal_like/run/kubernetes.py",
+        *(f"main/cli/{name}.py" for name in ("keys", "kubernetes_plan", "probe")),
+        "k8s",
+        "tests/kubernetes",
+    ),
+    "tmux": ("session/launchers/tmux",),
+    "tuning": (
+        "surreal_like/tune",
+        "main/trial.py",
+        *(
+            f"main/cli/{name}.py"
+            for name in ("tune", "tune_live", "tune_pages", "tune_plan", "tune_table")
+        ),
+        *(f"configs/cartpole_{name}.yaml" for name in ("asha", "pbt", "tpe")),
+    ),
+}
+TRAIN = ("train", "configs/cartpole_dqn.yaml", "--on", "serial", "--quiet", "--folder", "run")
+SHORT = ("session_config.stop={iterations: 300}",)
+QUICK = (
+    "not slow and not root and not tmux and not kubectl and not chromium and not node and not gxx"
+)
+
+
+WITHOUT_EDITABLE = """import sys
+sys.meta_path[:] = [x for x in sys.meta_path if getattr(x, "__name__", "") != "_EditableFinder"]
+"""
+
+
+def take_out(name: str, copy: Path) -> None:
+    """Copies the tracked files without an add-on and without the tests that need it.
+
+    Args:
+        name: Name of the add-on.
+        copy: Empty folder to write.
+    """
+    gone = ADD_ONS[name]
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True)
+    for line in listed.stdout.decode().splitlines():
+        if not line.startswith(gone) and (ROOT / line).is_file():
+            (copy / line).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / line, copy / line)
+    shutil.rmtree(copy / "tests" / "docs")
+    line = f'    "{gone[0].replace("/", ".")}.addon",\n'
+    declared = copy / "main" / "addons.py"
+    text = declared.read_text()
+    assert line in text, f"main/addons.py has no line {line}"
+    declared.write_text(text.replace(line, ""))
+    for path in needing(copy, gone):
+        path.unlink()
+    # An editable installation would find what is gone in the whole tree.
+    (copy / "sitecustomize.py").write_text(WITHOUT_EDITABLE)
+
+
+def needing(copy: Path, gone: Iterable[str]) -> set[Path]:
+    """Returns the test files that import what is gone, directly or by other test files."""
+    removed = {path.removesuffix(".py").replace("/", ".") for path in gone}
+    files = {module_of(path, copy): path for path in (copy / "tests").rglob("*.py")}
+    imports = {name: imported(path) for name, path in files.items()}
+    needed: set[str] = set()
+    while True:
+        bad = removed | needed
+        more = {
+            name
+            for name, modules in imports.items()
+            if any(each == one or each.startswith(f"{one}.") for each in modules for one in bad)
+        }
+        if more <= needed:
+            return {files[name] for name in needed}
+        needed |= more
+
+
+def module_of(path: Path, folder: Path) -> str:
+    """Returns the dotted name of a file."""
+    return ".".join(path.relative_to(folder).with_suffix("").parts)
+
+
+def imported(path: Path) -> set[str]:
+    """Returns the dotted names that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return found
+
+
+def check(name: str, *, tests: bool) -> bool:
+    """Returns True if the tree without an add-on works; prints what was run."""
+    with tempfile.TemporaryDirectory(prefix="sl-out-") as scratch:
+        copy = Path(scratch)
+        take_out(name, copy)
+        modules = [
+            module_of(path, copy)
+            for package in ("session", "surreal_like", "main")
+            for path in sorted((copy / package).rglob("*.py"))
+            if path.name != "__main__.py"
+        ]
+        steps = [("-c", f"import {', '.join(modules)}"), ("-m", "main.cli", *TRAIN, *SHORT)]
+        if tests:
+            steps.append(("-m", "pytest", "-q", "-n", "2", "-m", QUICK, "tests"))
+        for step in steps:
+            done = subprocess.run(
+                [sys.executable, *step],
+                cwd=copy,
+                env={**os.environ, "PYTHONPATH": str(copy)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            sys.stdout.write(f"{name}: {' '.join(step)[:60]}: {done.returncode}\n")
+            if done.returncode:
+                sys.stdout.write("\n".join((done.stdout + done.stderr).splitlines()[-40:]) + "\n")
+                return False
+    return True
+
+
+def main() -> int:
+    """Checks the add-ons that are named, by default all; returns 1 if one is needed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("add_ons", nargs="*", choices=[*ADD_ONS, []], help="default: all")
+    parser.add_argument("--tests", action="store_true", help="run the quick tests of the copy, too")
+    given = parser.parse_args()
+    found = [check(each, tests=given.tests) for each in given.add_ons or ADD_ONS]
+    return int(not all(found))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
