@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from machine import cpu_of
 
-from session.stream.door import Encoding, framed
+from session.stream.protocols import Encoding
+from session.wire.frames import pack_frame
 from surreal_like.gateway.payloads import decode, encode
 
 WAIT = 0.1
@@ -123,7 +124,7 @@ class Connection:
 
     def _wrapped(self, payload: bytes) -> bytes:
         if self._door != "websocket":
-            return framed(payload)
+            return pack_frame(payload)
         size = len(payload)
         # Masked with zeros.
         head = bytes([0x82, 0x80 | size]) if size < 126 else b"\x82\xfe" + struct.pack(">H", size)

@@ -22,12 +22,13 @@ from machine import cpu_of
 from whole import training as started
 
 from session.process.heartbeat import read_beats
-from session.stream.door import Encoding, FrameReader, framed
+from session.stream.protocols import Encoding
+from session.wire.frames import FrameReader, pack_frame
 from surreal_like.gateway.payloads import encode
 
 ROOT = Path(__file__).resolve().parents[1]
 # An answer as the gateway sends it.
-ANSWER = framed(
+ANSWER = pack_frame(
     encode({"kind": "action", "seq": 1 << 20, "action": 1, "version": 1}, Encoding.msgpack)
 )
 GRPC_MOST = 64
@@ -117,7 +118,7 @@ def measure_grpc(server: Server, clients: int, seconds: float) -> Sample:
             while not over.is_set():
                 go.acquire()
                 asked[0] = time.perf_counter()
-                yield framed(head + bytes(4))
+                yield pack_frame(head + bytes(4))
 
         for _ in stub(requests()):
             latencies.append(time.perf_counter() - asked[0])

@@ -16,8 +16,7 @@ from session.folder import RunFolder
 from session.json_file import COUNT, NUMBER, TEXT, VALUE, Nullable, read_object
 from session.launchers.registry import launcher_of
 from session.show.text import MISSING, columns, count, decimal
-from session.stream.tls import write_certificate
-from session.stream.tokens import days_from, read_tokens, revoke_token, write_token
+from session.wire.access import add_days, read_tokens, revoke_token, write_certificate, write_token
 
 _EXAMPLES = """examples:
   surreal-like clients latest                                  lists sessions and tokens
@@ -53,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     if given.token is not None:
         if given.days < 0:
             raise UsageError(f"--days is {given.days:g}, expected 0 or more")
-        until = days_from(time.time(), given.days)
+        until = add_days(time.time(), given.days)
         print(write_token(folder, given.token, modes=given.mode, until=until))
         _share(run_folder)
     elif given.certificate is not None:

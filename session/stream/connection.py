@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from session.errors import DecodeError, OversizeError
-from session.stream.door import Door, DoorSettings, Encoding, FrameDoor
-from session.stream.http_door import HttpDoor
+from session.stream.http import HttpProtocol
+from session.stream.protocols import Encoding, FrameProtocol, ProtocolSettings, StreamProtocol
 from session.stream.tls import TlsLayer
 
 if TYPE_CHECKING:
@@ -21,40 +21,18 @@ _CHOICE_BYTES = 4
 _METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"TRAC")
 
 
-class Doorway:
-    """Chooses the protocol of a connection by its first bytes, then is that protocol.
-
-    Args:
-        settings: of the port.
-    """
-
-    def __init__(self, settings: DoorSettings) -> None:
-        self.door: Door | None = None
-        self._settings = settings
-        self._first = b""
-
-    def feed(self, data: bytes) -> None:
-        """Adds received bytes."""
-        if self.door is not None:
-            self.door.feed(data)
-            return
-        self._first += data
-        if len(self._first) < _CHOICE_BYTES:
-            return
-        is_http = self._first[:_CHOICE_BYTES] in _METHODS
-        self.door = HttpDoor(self._settings) if is_http else FrameDoor(self._settings)
-        self.door.feed(self._first)
-        self._first = b""
-
-    @property
-    def begun(self) -> bool:
-        """True while the rest of a message is missing."""
-        return bool(self._first) if self.door is None else self.door.begun
-
-
 _TLS_BYTES = 3
 # Most payloads of one connection in a round.
 _PAYLOADS = 4
+
+
+def choose_protocol(first: bytes, settings: ProtocolSettings) -> StreamProtocol | None:
+    """Returns the protocol that the first bytes of a connection begin; None if they are too few."""
+    if len(first) < _CHOICE_BYTES:
+        return None
+    if first[:_CHOICE_BYTES] in _METHODS:
+        return HttpProtocol(settings)
+    return FrameProtocol(settings.limit_bytes)
 
 
 class Event(NamedTuple):
@@ -72,26 +50,26 @@ class Connection:
     """One connection; made by the :class:`Listener`.
 
     Attributes:
-        encoding: of the payloads; None until it is prescribed by the protocol, or set.
-        host: address of the client.
-        owner: for the user of the listener.
+        encoding: Encoding of the payloads; None until the protocol prescribes it, or it is set.
+        host: Address of the client.
+        owner: Any object of the user of the listener.
         closed: True once nothing can be sent.
         ending: True while the last bytes are sent.
-        deadline: time until which it must be admitted, or until which its end may last.
-        moved_at: time of its last progress.
-        out: bytes to send.
+        deadline: Time until which it must be admitted, or until which its end may last.
+        moved_at: Time of its last progress.
+        out: Bytes to send.
         waits: True while further payloads may be complete that were not taken yet.
-        socket, mask: for the listener's epoll.
+        socket, mask: Socket and events of the listener's epoll.
     """
 
     __slots__ = (
         "_admitted",
-        "_door",
         "_first",
         "_listener",
+        "_protocol",
         "_received",
+        "_start",
         "_tls",
-        "_way",
         "_whole",
         "closed",
         "deadline",
@@ -113,13 +91,14 @@ class Connection:
         self.closed = False
         self._listener = listener
         self.socket = end
-        self._way = Doorway(listener.door)
-        self._door: Door | None = None
+        # Received bytes until they tell the protocol.
+        self._start = b""
+        self._protocol: StreamProtocol | None = None
         self._tls = None if listener.tls is None else TlsLayer(listener.tls)
         self._first: bytes | None = b""
         self.out = bytearray()
         self._received = 0
-        # Of frames in the clear, see :meth:`FrameReader.whole`.
+        # Of frames in the clear, see :meth:`FrameReader.read_whole`.
         self._whole: Callable[[bytes], bytes | None] = lambda data: None
         self._admitted = self.ending = self.waits = False
         self.moved_at, self.deadline = now, now + listener.limits.greeting_seconds
@@ -128,34 +107,34 @@ class Connection:
     @property
     def begun(self) -> bool:
         """True while the rest of a message is missing."""
-        return self._way.begun
+        return bool(self._start) if self._protocol is None else self._protocol.begun
 
     def admit(self) -> None:
         """Lifts the bounds of a connection that has not introduced itself."""
         if not self._admitted:
             self._admitted = True
             self._listener.on_admitted(self)
-            if isinstance(self._door, FrameDoor):
-                self._door.limit(self._listener.door.limit_bytes)
+            if isinstance(self._protocol, FrameProtocol):
+                self._protocol.limit_bytes = self._listener.protocols.limit_bytes
                 if self._tls is None:
-                    self._whole = self._door.whole
+                    self._whole = self._protocol.read_whole
 
     def send(self, payload: bytes) -> None:
         """Sends a payload without waiting."""
-        if not self.closed and self._door is not None:
-            self._write(self._door.wrapped(payload))
+        if not self.closed and self._protocol is not None:
+            self._write(self._protocol.wrap(payload))
 
     def close(self) -> None:
         """Closes the connection once everything is written; no event follows."""
         if self.closed:
             return
-        if self._door is not None:
-            self._write(self._door.last_words())
+        if self._protocol is not None:
+            self._write(self._protocol.close())
         self._listener.end(self)
 
     def _write(self, data: bytes) -> None:
         if self._tls is not None:
-            data = self._tls.encrypted(data)
+            data = self._tls.encrypt(data)
         if not data:
             return
         if not self.out:
@@ -190,43 +169,43 @@ class Connection:
             if self._received > most:
                 raise OversizeError(f"more than {most} bytes before the welcome")
         if self._first is not None or self._tls is not None:
-            data = self._plain(data)
-        door = self._door
-        if door is not None:
-            door.feed(data)
-        else:
-            self._way.feed(data)
-            door = self._door = self._way.door
-            if isinstance(door, FrameDoor) and not self._admitted:
-                door.limit(self._listener.limits.greeting_bytes)
-        return self.take(events)
+            data = self._decrypt(data)
+        if self._protocol is None:
+            data = self._start = self._start + data
+            self._protocol = choose_protocol(data, self._listener.protocols)
+            if isinstance(self._protocol, FrameProtocol):
+                self._protocol.limit_bytes = self._listener.limits.greeting_bytes
+        if self._protocol is not None:
+            self._protocol.feed(data)
+            self._start = b""
+        return self.pop_payloads(events)
 
-    def take(self, events: list[Event]) -> bool:
+    def pop_payloads(self, events: list[Event]) -> bool:
         """Adds a few of the payloads that are complete; the rest waits, see :attr:`waits`.
 
         Otherwise one connection that sends very many short messages would hold up all others.
 
         Returns, raises: as :meth:`receive`.
         """
-        door = self._door
+        protocol = self._protocol
         self.waits = False
-        if door is None:
+        if protocol is None:
             return False
         for _ in range(_PAYLOADS):
-            payload = door.next()
+            payload = protocol.next()
             if payload is None:
                 break
             events.append(Event(self, payload))
         else:
             self.waits = True
-        if not door.speaks:
+        if not protocol.speaks:
             return False
         if self.encoding is None:
-            self.encoding = door.encoding
-        self._write(door.answers())
-        return door.over
+            self.encoding = protocol.encoding
+        self._write(protocol.pop_answers())
+        return protocol.over
 
-    def _plain(self, data: bytes) -> bytes:
+    def _decrypt(self, data: bytes) -> bytes:
         """Returns the decrypted bytes; checks that the client speaks TLS exactly if it is on."""
         if self._first is not None:
             data = self._first + data
@@ -243,6 +222,6 @@ class Connection:
                 return b""
         if self._tls is None:
             return data
-        plain = self._tls.decrypted(data)
+        plain = self._tls.decrypt(data)
         self._write(b"")
         return plain

@@ -10,15 +10,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.process.clock import Clock
 from session.stream.connection import Connection, Event
-from session.stream.door import DoorSettings
-
-if TYPE_CHECKING:
-    from session.stream.connection import Connection
+from session.stream.protocols import ProtocolSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +22,12 @@ class StreamLimits:
     """Bounds of the connections of a port.
 
     Args:
-        greeting_seconds: time until a connection must be admitted, see :meth:`Connection.admit`.
-        greeting_bytes: bytes that it may send before.
-        greeting: connections that are not admitted yet; of more, the oldest one is ended.
-        greeting_per_host: the same from one address.
-        waiting_bytes: nothing is read from a client while more bytes wait to be sent to it.
-        stalled_seconds: time without progress inside a message after which a connection is lost.
+        greeting_seconds: Time until a connection must be admitted, see :meth:`Connection.admit`.
+        greeting_bytes: Bytes that it may send before.
+        greeting: Maximum of connections that are not admitted yet; then the oldest one ends.
+        greeting_per_host: Maximum of those from one address.
+        waiting_bytes: Unsent bytes above which nothing is read from a client.
+        stalled_seconds: Time without progress inside a message after which a connection is lost.
     """
 
     greeting_seconds: float = 5.0
@@ -42,11 +38,11 @@ class StreamLimits:
     stalled_seconds: float = 30.0
 
 
-class Newcomers:
+class PendingConnections:
     """Connections of which no message has come, the oldest first.
 
     Args:
-        limits: bounds.
+        limits: Bounds of the connections.
     """
 
     def __init__(self, limits: StreamLimits) -> None:
@@ -60,15 +56,15 @@ class Newcomers:
         full = len(self._connections) >= limits.greeting
         return full or self._hosts[host] >= limits.greeting_per_host
 
-    def oldest(self, host: str, new: Container[Connection]) -> Connection | None:
+    def find_oldest(self, host: str, new: Container[Connection]) -> Connection | None:
         """Returns the connection whose place a new one of an address takes.
 
         A client says hello at once, so the oldest one is the last that will. To refuse new ones
         would let one client keep out all others of its address.
 
         Args:
-            host: the address; if it has its share of places, the connection is one of its own.
-            new: connections that were accepted just now stay: they could say nothing yet.
+            host: Address; if it has its share of places, the connection is one of its own.
+            new: Connections that were accepted just now; they stay, as they could send nothing yet.
         """
         crowded = self._hosts[host] >= self._limits.greeting_per_host
         for each in self._connections:
@@ -89,7 +85,7 @@ class Newcomers:
             if not self._hosts[connection.host]:
                 del self._hosts[connection.host]
 
-    def late(self, now: float) -> Iterator[Connection]:
+    def find_late(self, now: float) -> Iterator[Connection]:
         """Yields the connections whose time is up."""
         yield from [each for each in self._connections if now >= each.deadline]
 
@@ -115,16 +111,16 @@ class Listener:
     It can be waited for beside the sockets of the wire, see :func:`session.wire.sockets.poll`.
 
     Args:
-        host, port: to bind to; port 0: any free one.
-        door: rules of the protocols.
-        clock: for deadlines.
-        limits: bounds.
-        on_refused: called with address and reason of each connection that is closed by a bound.
-        tls: settings of the server; None: no TLS.
+        host, port: Address to bind to; port 0: any free one.
+        protocols: Rules of the protocols of all connections.
+        clock: Clock for deadlines.
+        limits: Bounds of the connections.
+        on_refused: Function called with the address and the reason of each refused connection.
+        tls: Settings of the TLS server; None: no TLS.
 
     Attributes:
-        port: bound port.
-        refused: connections that were closed by a bound, or because of TLS.
+        port: Bound port.
+        refused: Number of connections that were closed by a bound, or because of TLS.
 
     Raises:
         ConfigError: the port cannot be bound.
@@ -135,13 +131,13 @@ class Listener:
         host: str,
         port: int,
         *,
-        door: DoorSettings,
+        protocols: ProtocolSettings,
         clock: Clock,
         limits: StreamLimits = _LIMITS,
         on_refused: Callable[[str, str], object] = lambda host, reason: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.door, self.limits, self.tls = door, limits, tls
+        self.protocols, self.limits, self.tls = protocols, limits, tls
         self.refused = 0
         self._on_refused = on_refused
         self.pending = self.looked = False
@@ -160,7 +156,7 @@ class Listener:
         self._accepts_at = 0.0
         self._chores_at = 0.0
         self._connections: dict[int, Connection] = {}
-        self._newcomers = Newcomers(limits)
+        self._pending = PendingConnections(limits)
         self._ending: deque[Connection] = deque()
         self._lost: list[Connection] = []
         self._waiting: list[Connection] = []
@@ -181,7 +177,7 @@ class Listener:
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             if not each.closed:
-                self._take(each, each.take, events)
+                self._collect(each, each.pop_payloads, events)
         accepts = False
         for descriptor, mask in self._epoll.poll(0):
             connection = self._connections.get(descriptor)
@@ -224,8 +220,8 @@ class Listener:
                     self._accepts_at = now + 1.0
                 return
             host = str(address[0])
-            if self._newcomers.is_full(host):
-                oldest = self._newcomers.oldest(host, new)
+            if self._pending.is_full(host):
+                oldest = self._pending.find_oldest(host, new)
                 self.refuse(host, "too many connections that have not said hello")
                 if oldest is None:
                     end.close()
@@ -242,7 +238,7 @@ class Listener:
         connection = Connection(self, end, host, now)
         self._connections[end.fileno()] = connection
         self._epoll.register(end, _IN)
-        self._newcomers.add(connection)
+        self._pending.add(connection)
         return connection
 
     def refuse(self, host: str, reason: str) -> None:
@@ -252,7 +248,7 @@ class Listener:
 
     def on_admitted(self, connection: Connection) -> None:
         """Counts a connection no longer as one that has to introduce itself."""
-        self._newcomers.discard(connection)
+        self._pending.discard(connection)
 
     # -- reading
 
@@ -272,15 +268,15 @@ class Listener:
         if connection.ending:
             return
         connection.moved_at = now
-        self._take(connection, partial(connection.receive, data), events)
+        self._collect(connection, partial(connection.receive, data), events)
 
-    def _take(
-        self, connection: Connection, take: Callable[[list[Event]], bool], events: list[Event]
+    def _collect(
+        self, connection: Connection, read: Callable[[list[Event]], bool], events: list[Event]
     ) -> None:
         """Adds what a connection has complete; a fault, or the end of its protocol, is handled."""
         before = len(events)
         try:
-            over = take(events)
+            over = read(events)
         except (DecodeError, OversizeError) as fault:
             if not connection.closed:
                 events.append(Event(connection, fault=fault))
@@ -291,7 +287,7 @@ class Listener:
             return
         if len(events) > before:
             # Its owner answers at once: it admits the connection, or closes it.
-            self._newcomers.discard(connection)
+            self._pending.discard(connection)
         if connection.waits:
             self._waiting.append(connection)
             self.pending = True
@@ -366,7 +362,7 @@ class Listener:
         if self._accepts_at and now >= self._accepts_at:
             self._accepts_at = 0.0
             self._epoll.modify(self._server, _IN)
-        for connection in self._newcomers.late(now):
+        for connection in self._pending.find_late(now):
             self.refuse(connection.host, "no valid greeting in time")
             self.lose(connection)
         while self._ending and (now >= self._ending[0].deadline or not self._ending[0].ending):

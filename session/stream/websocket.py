@@ -14,7 +14,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from session.errors import DecodeError
-from session.stream.door import Encoding
+from session.stream.protocols import Encoding
 
 SUBPROTOCOLS = {"surreal.v1.msgpack": Encoding.msgpack, "surreal.v1.json": Encoding.json}
 _OPCODES = {Encoding.msgpack: Opcode.BINARY, Encoding.json: Opcode.TEXT}
@@ -26,18 +26,18 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
-def _chosen(protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol:
+def _choose(protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol:
     for name in offered:
         if name in SUBPROTOCOLS:
             return name
     raise NegotiationError(f"expected the subprotocol {_NAMES}")
 
 
-class WebSocketDoor:
+class WebSocketProtocol:
     """Messages of a WebSocket, one payload each; never compressed.
 
     Args:
-        limit_bytes: largest payload.
+        limit_bytes: Largest payload.
     """
 
     speaks = True
@@ -45,7 +45,7 @@ class WebSocketDoor:
     def __init__(self, limit_bytes: int) -> None:
         self.encoding: Encoding | None = None
         self._protocol = ServerProtocol(
-            max_size=limit_bytes, select_subprotocol=_chosen, logger=_SILENT
+            max_size=limit_bytes, select_subprotocol=_choose, logger=_SILENT
         )
         self._frames: deque[Frame] = deque()
         self._parts: list[bytes] = []
@@ -106,23 +106,23 @@ class WebSocketDoor:
             kind = "binary" if self.encoding is Encoding.msgpack else "text"
             raise DecodeError(f"expected {kind} messages, by the subprotocol of this WebSocket")
 
-    def wrapped(self, payload: bytes) -> bytes:
+    def wrap(self, payload: bytes) -> bytes:
         """Returns the bytes that carry a payload; none once the WebSocket is closed."""
         protocol = self._protocol
         if protocol.state is not State.OPEN:
-            return self.answers()
+            return self.pop_answers()
         if self.encoding is Encoding.json:
             protocol.send_text(payload)
         else:
             protocol.send_binary(payload)
-        return self.answers()
+        return self.pop_answers()
 
-    def answers(self) -> bytes:
+    def pop_answers(self) -> bytes:
         """Returns what the protocol has to send: the handshake, pongs, the closing frame."""
         return b"".join(self._protocol.data_to_send())
 
-    def last_words(self) -> bytes:
+    def close(self) -> bytes:
         """Returns the closing frame."""
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(1000)
-        return self.answers()
+        return self.pop_answers()

@@ -204,7 +204,7 @@ class AtariEnv(Env):
         self.obs_spec = {"type": "uint8", "dim": list(settings.frame_shape)}
         self.action_spec = {"type": "discrete", "dim": [len(emulator.actions)]}
         self.metadata = {"render_fps": _SCREENS_PER_SECOND / settings.frameskip}
-        self._door = ActionValidator(self.action_spec)
+        self._validate_action = ActionValidator(self.action_spec)
         self._resize = AreaResize(emulator.size, (settings.img_height, settings.img_width))
         self._screens = np.zeros((2, *emulator.screen().shape), np.uint8)
         self._frame: Frame = np.zeros(settings.frame_shape, np.uint8)
@@ -231,7 +231,7 @@ class AtariEnv(Env):
 
     def step(self, action: Any) -> Step:
         """Repeats an action for `frameskip` screens."""
-        checked = int(self._door(action))
+        checked = int(self._validate_action(action))
         if self._ended_at_first is None:
             return self._play(checked)
         (terminated, truncated), self._ended_at_first = self._ended_at_first, None

@@ -28,7 +28,7 @@ import session.errors
 import surreal_like.errors
 from session import nest
 from session.errors import ConfigError, RunError, SurrealError
-from session.stream.door import LENGTH_BYTES, FrameReader, framed
+from session.wire.frames import LENGTH_BYTES, FrameReader, pack_frame
 from surreal_like.data.spec import compare, parse_action_spec, parse_obs_spec, plain
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Info, Pulse, VectorEnv, VectorStep, no_pulse
@@ -48,7 +48,7 @@ class WorkerLink:
 
     def send(self, kind: bytes, payload: bytes = b"") -> None:
         """Sends one frame."""
-        self.socket.sendall(framed(kind + payload))
+        self.socket.sendall(pack_frame(kind + payload))
 
     def wait(self, seconds: float) -> bool:
         """Waits until a frame begins to arrive or the peer is gone; False after ``seconds``."""
@@ -125,7 +125,7 @@ def encode_info(info: Info) -> bytes:
     }
     text = json.dumps(header, default=float).encode()
     rows = [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
-    return b"".join([framed(text), *rows])
+    return b"".join([pack_frame(text), *rows])
 
 
 def decode_info(data: bytes) -> Info:
@@ -200,7 +200,7 @@ class SubprocessVector(VectorEnv):
         finally:
             os.close(life_read)
         self.obs_spec, self.action_spec = specs
-        self._door = ActionValidator(self.action_spec, (self.num_envs,))
+        self._validate_actions = ActionValidator(self.action_spec, (self.num_envs,))
         self._ended = np.zeros(self.num_envs, np.bool_)
 
     def reset(self) -> tuple[nest.Nest, Info]:
@@ -213,7 +213,7 @@ class SubprocessVector(VectorEnv):
     def step(self, actions: npt.NDArray[Any]) -> VectorStep:
         """Steps every Env, or resets it where its last step ended an episode."""
         columns = self._block.columns
-        np.copyto(columns["action"], self._door(actions, self._ended))
+        np.copyto(columns["action"], self._validate_actions(actions, self._ended))
         infos = [decode_info(reply) for reply in self._ask(STEP)]
         reward = columns["reward"].copy()
         terminated, truncated = columns["terminated"].copy(), columns["truncated"].copy()

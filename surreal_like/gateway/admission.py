@@ -2,121 +2,135 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from session.config import Config
-from session.process.clock import Clock
+from session.errors import ConfigError
 from session.stream.connection import Connection
-from session.stream.tokens import TokenGate
 from session.version import VERSION as RELEASE
-from surreal_like.data.frames import frame_spec, stack_size
-from surreal_like.data.spec import plain
+from session.wire.access import TokenGate
 from surreal_like.experiment.machine import find_available_bytes
-from surreal_like.gateway.messages import VERSION, Hello, Refusal, short
-from surreal_like.gateway.recorder import Rows
-from surreal_like.gateway.refusal_log import ClientLog
-from surreal_like.gateway.replies import send, send_busy, send_goodbye
-from surreal_like.gateway.sessions import Busy, Member, Sessions
+from surreal_like.gateway.gateway import Gateway
+from surreal_like.gateway.messages import (
+    VERSION,
+    Hello,
+    Incoming,
+    encode_spec,
+    send,
+    send_busy,
+    send_goodbye,
+)
+from surreal_like.gateway.payloads import Refusal, shorten
+from surreal_like.gateway.sessions import Busy, Session
 
-# What is left to the rest of the machine when a newcomer is let in.
+# Memory that is left to the rest of the machine when a client is admitted.
 _SPARE_BYTES = 256 << 20
-# Odd, so that multiples of it are different modulo a power of two.
-_SEED_STEP, _SEEDS = 0x9E3779B1, 1 << 30
-
-Leave = Callable[[Member, str], None]
 
 
 class Admission:
     """Decides which connections get a session, in a fixed order of checks.
 
     Args:
-        sessions: all of this gateway.
-        modes: of its sessions.
-        gate: checks tokens; None: clients need none.
-        log: of clients.
-        clock: for sessions and tokens.
-        rows: of its sessions.
-        leave: ends a session, for a reason.
+        gateway: Gateway of the sessions.
+        max_message_bytes: Largest payload of a client.
 
-    Attributes:
-        draining: True: newcomers are sent to another gateway.
-        over: True: the run is over.
+    Raises:
+        ConfigError: clients need tokens, and there is no folder that has them.
     """
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        modes: Mapping[str, Any],
-        *,
-        gate: TokenGate | None,
-        log: ClientLog,
-        clock: Clock,
-        rows: Rows,
-        leave: Leave,
-    ) -> None:
-        self.draining = self.over = False
-        self._sessions, self._modes = sessions, modes
-        self._gate, self._log = gate, log
-        self._clock = clock
-        self._rows = rows
-        self._leave = leave
+    def __init__(self, gateway: Gateway, max_message_bytes: int) -> None:
+        self._gateway, self._max_message_bytes = gateway, max_message_bytes
+        self._gate: TokenGate | None = None
+        if gateway.config.session_config.gateway.tokens:
+            if gateway.folder is None:
+                raise ConfigError(
+                    "session_config.gateway.tokens: tokens are in the run folder: share it"
+                )
+            self._gate = TokenGate(gateway.folder.client_tokens)
 
-    def admit(self, connection: Connection, message: object) -> tuple[Member, bool] | None:
-        """Returns the session of a newcomer, and True if it goes on; None if it was sent away.
+    def greet(self, connection: Connection, message: Incoming) -> None:
+        """Gives a connection its session, or sends it away.
 
         Args:
-            connection: of the newcomer.
-            message: its first one.
+            connection: Connection without a session.
+            message: First message of the connection.
 
         Raises:
             Refusal: it is no hello, or one with a wrong token, mode or number of environments.
         """
         if not isinstance(message, Hello):
             raise Refusal("wrong_state", "the first message of a connection is hello")
-        mode = message.mode or next(iter(self._modes))
+        gateway, modes = self._gateway, self._gateway.policies.modes
+        mode = message.mode or next(iter(modes))
         # The token comes first: strangers learn nothing of this gateway.
         token = self._check_token(message, mode)
-        if mode not in self._modes:
-            known = ", ".join(self._modes)
+        if mode not in modes:
+            known = ", ".join(modes)
             raise Refusal("not_supported", f"this gateway has no mode {mode}: {known}")
-        num_envs = self._rows.num_envs
+        num_envs = gateway.rows.num_envs
         if message.num_envs != num_envs:
             raise Refusal(
                 "bad_hello",
-                f"num_envs is {short(message.num_envs)}, this gateway has sessions of {num_envs}",
+                f"num_envs is {shorten(message.num_envs)}, this gateway has sessions of {num_envs}",
             )
-        now = self._clock.now()
-        member = self._sessions.find(message.resume)
-        if member is not None and member.mode == mode:
-            member.token = token
-            before = self._sessions.resume(member, connection, now)
-            if before is not None:
-                before.owner = None
-                before.close()
-            return member, True
-        if self.over:
+        session = gateway.sessions.find(message.resume)
+        if session is not None and session.mode == mode:
+            session.token = token
+            self._resume(session, connection)
+        elif gateway.over:
             send_goodbye(connection, "finished")
-            return None
-        try:
-            member = self._join(message, mode, connection, now)
-        except Busy as busy:
-            send_busy(connection, busy)
-            return None
-        member.token, member.host = token, connection.host
-        self._log.joined(member.name, member.host)
-        return member, False
+        else:
+            try:
+                session = self._join(message, mode, connection)
+            except Busy as busy:
+                send_busy(connection, str(busy))
+                return
+            session.token = token
+            gateway.log.on_joined(session.host, session.name)
+            self._welcome(session, connection, resumed=False)
 
-    def _join(self, hello: Hello, mode: str, connection: Connection, now: float) -> Member:
-        if self.draining:
+    def _resume(self, session: Session, connection: Connection) -> None:
+        gateway = self._gateway
+        before = gateway.sessions.resume(session, connection, gateway.clock.now())
+        if before is not None:
+            before.owner = None
+            before.close()
+        gateway.counters.resumed += 1
+        self._welcome(session, connection, resumed=True)
+
+    def _join(self, hello: Hello, mode: str, connection: Connection) -> Session:
+        gateway = self._gateway
+        if gateway.draining:
             raise Busy("this gateway is ending")
-        if find_available_bytes() < _SPARE_BYTES + self._rows.slot_bytes:
+        if find_available_bytes() < _SPARE_BYTES + gateway.rows.slot_bytes:
             raise Busy("this machine has too little memory left")
-        displaced = self._sessions.displaced()
+        displaced = gateway.sessions.find_displaced()
         if displaced is not None:
-            self._leave(displaced, "displaced")
-        return self._sessions.join(hello, mode, connection, now)
+            gateway.leave(displaced, "displaced")
+        return gateway.sessions.join(hello, mode, connection, gateway.clock.now())
+
+    def _welcome(self, session: Session, connection: Connection, *, resumed: bool) -> None:
+        """Sends the first answer of a connection."""
+        connection.owner = session
+        connection.admit()
+        gateway = self._gateway
+        settings, rows = gateway.config.session_config.gateway, gateway.rows
+        welcome = {
+            "kind": "welcome",
+            "v": VERSION,
+            "session": session.number,
+            "resume": session.resumes[-1],
+            "resumed": resumed,
+            "seq": session.seq,
+            "mode": session.mode,
+            "num_envs": rows.num_envs,
+            "obs_spec": encode_spec(rows.frame_spec),
+            "action_spec": encode_spec(gateway.config.env_config.action_spec),
+            "seed": gateway.make_seed(session),
+            "version": gateway.policies.version,
+            "max_message_bytes": self._max_message_bytes,
+            "grace_seconds": settings.grace_seconds,
+            "idle_seconds": settings.idle_seconds,
+            "server": f"surreal_like {RELEASE}",
+        }
+        send(connection, welcome)
 
     def _check_token(self, hello: Hello, mode: str) -> str:
         """Returns the name of the client's token; empty if clients need none.
@@ -126,8 +140,8 @@ class Admission:
         """
         if self._gate is None:
             return ""
-        now, wall = self._clock.now(), self._clock.time()
-        name = self._gate.find(hello.token, mode, now=now, wall=wall)
+        clock = self._gateway.clock
+        name = self._gate.find(hello.token, mode, now=clock.now(), wall=clock.time())
         if name is None:
             raise Refusal("bad_token", "this token is not valid here")
         return name
@@ -136,71 +150,8 @@ class Admission:
         """Ends the sessions whose tokens are no longer valid."""
         if self._gate is None:
             return
-        now, wall = self._clock.now(), self._clock.time()
-        for member in self._sessions:
-            if not self._gate.valid(member.token, now=now, wall=wall):
-                self._leave(member, "revoked")
-
-
-class Seeds:
-    """Seeds of the episodes of clients, 31 bits; none is used twice.
-
-    Args:
-        seed: of the component; another one at each start.
-        places: number of slots.
-    """
-
-    def __init__(self, seed: int, places: int) -> None:
-        self._seed, self._places = seed, places
-        self._given = [0] * places
-
-    def next(self, member: Member) -> int:
-        """Returns the seed of the next episode of a session's slot."""
-        number = self._given[member.slot] * self._places + member.slot
-        self._given[member.slot] += 1
-        # The last bit keeps seeds of evaluations apart from all others, at any gateway.
-        return (self._seed + number * _SEED_STEP) % _SEEDS * 2 + (member.mode == "evaluate")
-
-
-def send_welcome(
-    member: Member, connection: Connection, config: Config, present: Mapping[str, Any]
-) -> None:
-    """Sends the first answer of a connection.
-
-    Args:
-        member: the session.
-        connection: its newest one.
-        config: of the run.
-        present: fields that are not in the config.
-    """
-    connection.owner = member
-    connection.admit()
-    session = {
-        "session": member.number,
-        "resume": member.resumes[-1],
-        "seq": member.session.seq,
-        "mode": member.mode,
-    }
-    gateway, env = config.session_config.gateway, config.env_config
-    fields = {
-        "num_envs": gateway.num_envs,
-        "obs_spec": shown_spec(frame_spec(env.obs_spec, stack_size(env))),
-        "action_spec": shown_spec(env.action_spec),
-        "grace_seconds": gateway.grace_seconds,
-        "idle_seconds": gateway.idle_seconds,
-        "server": f"surreal_like {RELEASE}",
-    }
-    send(connection, {"kind": "welcome", "v": VERSION, **session, **fields, **present})
-
-
-def shown_spec(spec: Mapping[str, Any]) -> Any:
-    """Returns a spec as it is sent: infinite bounds are None."""
-    return _finite(plain(spec))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        clock = self._gateway.clock
+        now, wall = clock.now(), clock.time()
+        for session in self._gateway.sessions:
+            if not self._gate.is_valid(session.token, now=now, wall=wall):
+                self._gateway.leave(session, "revoked")

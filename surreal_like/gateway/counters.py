@@ -1,12 +1,17 @@
-"""Counters of a gateway, times between two reports, and numbers that clients report."""
+"""Counters of a gateway: times, numbers that clients report, and bounded lines of log."""
 
 from __future__ import annotations
 
+import traceback
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from surreal_like.gateway.messages import METRIC_NAMES, Metrics, Refusal, Request
-from surreal_like.gateway.sessions import Member
+from session.line_limit import LineLimit
+from surreal_like.gateway.messages import METRIC_NAMES, Metrics, Request
+from surreal_like.gateway.payloads import Refusal
+from surreal_like.gateway.sessions import Session
 
 # Of more times, the newest are used.
 _KEPT = 4096
@@ -56,11 +61,11 @@ class Times:
     """Latencies and counts of the requests of a gateway.
 
     Attributes:
-        latency: from a complete request to its answer, in seconds.
-        think: from an answer to the next request of the same session, in seconds.
-        batch: requests that are answered together.
-        queue: time of a request before its batch begins, in seconds.
-        inference: time of one batch, in seconds.
+        latency: Times from a complete request to its answer, in seconds.
+        think: Times from an answer to the next request of the same session, in seconds.
+        batch: Number of requests that are answered together.
+        queue: Time of a request before its batch begins, in seconds.
+        inference: Time of one batch, in seconds.
     """
 
     def __init__(self) -> None:
@@ -85,13 +90,13 @@ class Counters:
     """Counters of a gateway, shared by its parts.
 
     Args:
-        cut: episodes with recorded rows that their clients did not end.
-        refused: messages that were refused.
-        resumed: sessions that went on over another connection.
-        unrecorded: environment steps whose rows were not recorded, because replay took none.
-        steps: environment steps, since the user of the counters has set it to 0.
-        ended: episodes that have ended, likewise.
-        times: of requests and batches.
+        cut: Episodes with recorded rows that their clients did not end.
+        refused: Messages that were refused.
+        resumed: Sessions that went on over another connection.
+        unrecorded: Environment steps whose rows were not recorded, because replay took none.
+        steps: Environment steps, since the user of the counters has set it to 0.
+        ended: Episodes that have ended, likewise.
+        times: Times of requests and batches.
     """
 
     cut: int = 0
@@ -121,7 +126,7 @@ class ClientCurves:
         self._of_others: set[str] = set()
         self._of_episodes: set[str] = set()
 
-    def add(self, member: Member, message: Metrics) -> bool:
+    def add(self, session: Session, message: Metrics) -> bool:
         """Adds the numbers of a session.
 
         Returns:
@@ -130,14 +135,14 @@ class ClientCurves:
         Raises:
             Refusal: a session has too many names.
         """
-        member.names.update(message.values)
-        if len(member.names) > METRIC_NAMES:
-            member.names.difference_update(message.values)
+        session.names.update(message.values)
+        if len(session.names) > METRIC_NAMES:
+            session.names.difference_update(message.values)
             raise Refusal("bad_metric", f"values: more than {METRIC_NAMES} names in this session")
-        member.round_trip_seconds = message.values.get(_ROUND_TRIP, member.round_trip_seconds)
+        session.round_trip_seconds = message.values.get(_ROUND_TRIP, session.round_trip_seconds)
         shown = True
         for name, value in message.values.items():
-            curve = f"client/{member.curve}/{name}"
+            curve = f"client/{session.curve}/{name}"
             if not _has_room(self._curves, curve, _CURVES):
                 shown, curve = False, f"client/{_OTHERS}/{name}"
                 if not _has_room(self._of_others, curve, METRIC_NAMES):
@@ -167,3 +172,62 @@ def _has_room(names: set[str], name: str, most: int) -> bool:
     if name not in names and len(names) < most:
         names.add(name)
     return name in names
+
+
+# Sessions of one address that are named when they begin, and when they end, in a minute.
+_SESSIONS = 60
+
+
+class EventLog(Protocol):
+    """Log that gets the events and warnings of sessions."""
+
+    def event(self, kind: str, detail: str = "") -> None:
+        """Records an event."""
+
+    def warning(self, msg: object, /) -> None:
+        """Records a warning."""
+
+
+class ClientLog:
+    """Reports what clients do and why they are refused; what a stranger can cause is bounded.
+
+    Args:
+        log: Log that gets the events and warnings.
+        now: Function that returns the time in seconds.
+    """
+
+    def __init__(self, log: EventLog, now: Callable[[], float]) -> None:
+        self._log = log
+        self._refusals = LineLimit(now)
+        self._sessions = LineLimit(now, lines=_SESSIONS)
+
+    def on_refused(self, address: str, reason: str) -> None:
+        """Reports a refusal: one line in a minute for each address and kind of reason.
+
+        Args:
+            address: Address of the client.
+            reason: Kind of the reason; a colon and details may follow.
+        """
+        more = self._refusals.admit(address, reason.partition(":")[0])
+        if more is not None:
+            self._log.event("client_refused", f"{address}: {reason}{more}")
+
+    def on_joined(self, address: str, name: str) -> None:
+        """Reports that a session has begun."""
+        self._session("client_joined", address, f"{name} from {address}")
+
+    def on_left(self, address: str, text: str) -> None:
+        """Reports that a session has ended."""
+        self._session("client_left", address, text)
+
+    def _session(self, kind: str, address: str, text: str) -> None:
+        more = self._sessions.admit(address, kind)
+        if more is not None:
+            self._log.event(kind, f"{text}{more}")
+
+    def on_defect(self, error: Exception) -> None:
+        """Reports a defect of this program with its traceback, each place once a minute."""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        more = self._refusals.admit("", f"{frame.filename}:{frame.lineno}")
+        if more is not None:
+            self._log.warning("".join(traceback.format_exception(error)) + more)

@@ -41,12 +41,12 @@ def drive(
     """Plays an environment for a gateway until its run is over.
 
     Args:
-        address: ``host:port`` of the gateway.
-        env_name: such as ``gym:CartPole-v1``.
-        episodes: to play; 0: until the run is over.
+        address: Address ``host:port`` of the gateway.
+        env_name: Environment, such as ``gym:CartPole-v1``.
+        episodes: Number of episodes to play; 0: until the run is over.
         render: True shows the environment in a window.
-        say: called with a line for each episode.
-        options: of :func:`~surreal_like.gateway.clients.surreal_client.connect`.
+        say: Function called with a line for each episode.
+        options: Options of :func:`~surreal_like.gateway.clients.surreal_client.connect`.
 
     Returns:
         The number of episodes that were played.
@@ -100,27 +100,27 @@ def _make(env_name: str, *, render: bool) -> Env:
 def _play(env: Env, session: Session) -> tuple[float, int]:
     """Plays one episode; returns its return and its length."""
     obs, _ = env.reset()
-    action = session.reset(sendable(obs))
+    action = session.reset(encode_obs(obs))
     while True:
         obs, reward, terminated, truncated, info = step_values(env.step(action))
         metrics = info.get("metrics")
         if terminated or truncated:
             result = session.end(
                 reward,
-                sendable(obs),
+                encode_obs(obs),
                 truncated=truncated and not terminated,
                 metrics=metrics,
             )
             return result.total, result.length
-        action = session.step(reward, sendable(obs), metrics=metrics)
+        action = session.step(reward, encode_obs(obs), metrics=metrics)
 
 
-def sendable(obs: Any) -> Any:
+def encode_obs(obs: Any) -> Any:
     """Returns a nest of arrays in the form of the protocol: a tuple has the keys "0", "1"."""
     if isinstance(obs, tuple):
-        return {str(index): sendable(each) for index, each in enumerate(obs)}
+        return {str(index): encode_obs(each) for index, each in enumerate(obs)}
     if isinstance(obs, dict):
-        return {key: sendable(each) for key, each in obs.items()}
+        return {key: encode_obs(each) for key, each in obs.items()}
     return obs
 
 
@@ -128,9 +128,9 @@ def drive_in_processes(number: int, words: Sequence[str], secrets: Mapping[str, 
     """Runs ``surreal-like client`` in several processes; returns the largest exit code.
 
     Args:
-        number: of processes.
-        words: arguments of the command, which other users of this machine can see.
-        secrets: variables of their environment.
+        number: Number of processes.
+        words: Arguments of the command, which other users of this machine can see.
+        secrets: Variables of their environment.
     """
     command = [sys.executable, "-P", "-m", "main.cli", "client", *words]
     environment = {**os.environ, **secrets}

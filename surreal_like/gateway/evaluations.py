@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from session.config import Config
 from session.errors import RefusedError
 from surreal_like.agent.evaluation import score_of
 from surreal_like.agent.evaluation_reporter import EvaluationReporter
@@ -19,7 +20,7 @@ from surreal_like.data.parameters import Parameters
 from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.gateway.messages import Request
 from surreal_like.gateway.policies import Policies
-from surreal_like.gateway.sessions import Member
+from surreal_like.gateway.sessions import Session
 
 
 class _Player:
@@ -34,36 +35,29 @@ class Evaluations:
     """Plays one version at a time, and reports its score.
 
     Args:
-        policies: its agent of mode ``evaluate`` gets the version.
-        scores: reports to the learner.
-        episodes: tickets of an evaluation.
-        pause_seconds: between two evaluations.
-        mode: of the agent, for the learner.
-        num_envs: N, streams of a session.
-        env_steps: returns the environment steps of the run.
-        now: returns the time in seconds.
+        config: Config of the run.
+        policies: Policies whose agent of mode ``evaluate`` gets the version.
+        scores: Reporter of scores to the learner.
+        now: Function that returns the time in seconds.
 
     Attributes:
-        trouble: refusal of the newest score, for the log; "" after the owner has cleared it.
+        trouble: Refusal of the newest score, for the log; "" after the owner has cleared it.
     """
 
     def __init__(
         self,
+        config: Config,
         policies: Policies,
         scores: EvaluationReporter,
-        *,
-        episodes: int,
-        pause_seconds: float,
-        mode: str,
-        num_envs: int,
-        env_steps: Callable[[], int],
         now: Callable[[], float],
     ) -> None:
-        self._policies, self.scores = policies, scores
-        self._episodes, self._pause_seconds, self._mode = episodes, pause_seconds, mode
-        self._num_envs, self._env_steps, self._now = num_envs, env_steps, now
+        self._policies, self.scores, self._now = policies, scores, now
+        session = config.session_config
+        self._episodes: int = session.stop.eval_episodes
+        self._pause_seconds: float = session.evaluator.interval_seconds
+        self._num_envs: int = session.gateway.num_envs
         self.trouble = ""
-        self._players: dict[Member, _Player] = {}
+        self._players: dict[Session, _Player] = {}
         self._version: Parameters | None = None
         self._played = (0, 0)
         self._free = 0
@@ -80,46 +74,46 @@ class Evaluations:
 
     # -- sessions
 
-    def add(self, member: Member, request: Request) -> None:
+    def add(self, session: Session, request: Request) -> None:
         """Keeps a request that needs an action until :meth:`pop_ready` returns it."""
-        player = self._players.setdefault(member, _Player(self._num_envs))
+        player = self._players.setdefault(session, _Player(self._num_envs))
         # A ticket of an episode that is begun anew stays with it.
         player.request = request
-        member.held = True
+        session.held = True
 
-    def on_ended(self, member: Member, episodes: list[dict[str, Any]]) -> None:
+    def on_ended(self, session: Session, episodes: list[dict[str, Any]]) -> None:
         """Counts episodes that have ended.
 
         Args:
-            member: the session.
-            episodes: ``stream``, ``return`` and ``length`` of each.
+            session: Session of the episodes.
+            episodes: Episodes with their ``stream``, ``return`` and ``length``.
         """
-        tickets = self._players[member].tickets
+        tickets = self._players[session].tickets
         self._finished += [each for each in episodes if tickets[each["stream"]]]
         tickets[[each["stream"] for each in episodes]] = False
 
-    def leave(self, member: Member) -> None:
+    def leave(self, session: Session) -> None:
         """Forgets a session; the tickets of its open episodes go to others."""
-        player = self._players.pop(member, None)
+        player = self._players.pop(session, None)
         if player is not None:
             self._free += int(np.count_nonzero(player.tickets))
 
-    def pop_ready(self) -> Mapping[Member, Request]:
+    def pop_ready(self) -> Mapping[Session, Request]:
         """Removes and returns the requests that may be answered now."""
         if not self._playing:
             return {}
         ready = {}
-        for member, player in self._players.items():
+        for session, player in self._players.items():
             request = player.request
-            if request is None or member.connection is None:
+            if request is None or session.connection is None:
                 continue
-            for stream in np.flatnonzero(member.rows.first & ~player.tickets):
+            for stream in np.flatnonzero(session.slot.first & ~player.tickets):
                 if self._free:
                     self._free -= 1
                     player.tickets[stream] = True
             # Where no episode begins while tickets are left, the open ones are played to their end.
             if self._free or player.tickets.any():
-                ready[member], player.request, member.held = request, None, False
+                ready[session], player.request, session.held = request, None, False
         return ready
 
     # -- evaluations
@@ -152,9 +146,9 @@ class Evaluations:
         score = score_of(
             self._finished,
             self._version,
-            env_steps=self._env_steps(),
+            env_steps=self._policies.agent("train").progress.env_steps,
             confirm=self._confirm,
-            mode=self._mode,
+            mode=str(self._policies.modes["evaluate"]),
             seconds=self._now() - self._began_at,
         )
         self.scores.report(score, self._version.flat)

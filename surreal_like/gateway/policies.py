@@ -25,9 +25,9 @@ class Inference:
     """Calls an agent for any of its streams; keeps frames and recurrent state by stream.
 
     Args:
-        agent: acts; only here.
-        env_config: of the experiment.
-        num_streams: number of all streams.
+        agent: Agent that acts; only here.
+        env_config: Section ``env_config`` of the experiment.
+        num_streams: Number of all streams.
     """
 
     def __init__(self, agent: Agent, env_config: Config, num_streams: int) -> None:
@@ -39,9 +39,9 @@ class Inference:
         """Returns the actions of some streams.
 
         Args:
-            streams: their numbers, ``[n]``.
-            obs: single frames, nest of arrays ``[n, ...]``.
-            first: True where an episode begins, ``[n]``.
+            streams: Numbers of the streams, ``[n]``.
+            obs: Single frames, nest of arrays ``[n, ...]``.
+            first: Flags that are True where an episode begins, ``[n]``.
         """
         acting = self.acting
         actions, extras = acting.act(self._frames.push(streams, obs, first), first, streams)
@@ -79,7 +79,7 @@ class _Frames:
         return newest
 
 
-def joined(parts: Sequence[Nest]) -> Nest:
+def concatenate(parts: Sequence[Nest]) -> Nest:
     """Returns nests of arrays ``[N, ...]`` as one of ``[n, ...]``."""
     if len(parts) == 1:
         return parts[0]
@@ -95,21 +95,21 @@ class Answers(NamedTuple):
     """Answers of a batch: for the rows, and as the clients get them."""
 
     advice: Advice
-    shown: Array
+    actions: Array
 
 
 class Policies:
     """Answers observations in any mode; an agent is made when its mode is first needed.
 
     Args:
-        make: makes an agent.
-        env_config: of the experiment.
-        num_streams: of all places.
-        modes: of sessions, and of their agents; the first one is the default.
+        make: Function that makes the agent of a mode.
+        env_config: Section ``env_config`` of the experiment.
+        num_streams: Number of streams of all places.
+        modes: Modes of sessions, and of their agents; the first one is the default.
 
     Attributes:
-        newest: parameters; None before the first.
-        gives_numbers: True: the action of one stream is one number.
+        newest: Newest parameters; None before the first.
+        gives_numbers: True if the action of one stream is one number.
     """
 
     def __init__(
@@ -171,9 +171,9 @@ class Policies:
         """Calls the hook of an agent for episodes that ended.
 
         Args:
-            mode: of the session.
-            episodes: ``return`` and ``length`` of each.
-            metrics: that the client has sent with the episode; empty for several at once.
+            mode: Mode of the session.
+            episodes: Episodes with their ``return`` and ``length``.
+            metrics: Numbers that the client has sent; empty for several episodes at once.
         """
         acting = self._inference(mode).acting
         if acting.hooked:
@@ -188,10 +188,10 @@ class Policies:
         """Returns the actions of a batch; clients get them within their bounds.
 
         Args:
-            mode: of its sessions.
-            streams, obs, first: of :meth:`Inference.act`.
+            mode: Mode of the sessions.
+            streams, obs, first: See :meth:`Inference.act`.
         """
         advice = self._inference(mode).act(streams, obs, first)
         low, high = self._bounds
-        shown: Any = np.clip(advice.action, low, high) if self._clips else advice.action
-        return Answers(advice, shown)
+        actions: Any = np.clip(advice.action, low, high) if self._clips else advice.action
+        return Answers(advice, actions)

@@ -15,10 +15,10 @@ from surreal_like.agent.evaluation_reporter import EvaluationReporter
 from surreal_like.agent.sending import SendingService
 from surreal_like.gateway.evaluations import Evaluations
 from surreal_like.gateway.frontend import Frontend
+from surreal_like.gateway.gateway import Gateway
+from surreal_like.gateway.page import page_address
 from surreal_like.gateway.policies import MakeAgent, Policies
-from surreal_like.gateway.port import page_address
-from surreal_like.gateway.recorder import Recorder
-from surreal_like.gateway.sessions import shown
+from surreal_like.gateway.slots import Recorder
 
 _PUMP_SECONDS = 0.01
 _CHORES_SECONDS = 0.05
@@ -33,24 +33,23 @@ class GatewayService(SendingService):
     """Answers the requests of all sessions with the newest parameters; sends their rows to replay.
 
     Args:
-        context: of this process.
-        make: makes the agent of a mode, not attached.
+        context: Context of this process.
+        make: Function that makes the agent of a mode, not attached.
     """
 
     def __init__(self, context: Context, make: MakeAgent) -> None:
         config, clock = context.config, context.clock
         session = config.session_config
-        gateway = session.gateway
+        settings = session.gateway
         self._now = clock.now
         self._recorder = Recorder(context)
-        judging = AgentMode(session.evaluator.mode[0])
         self._policies = Policies(
             make,
             config.env_config,
-            gateway.max_clients * gateway.num_envs,
+            settings.max_clients * settings.num_envs,
             {
                 "train": AgentMode.training,
-                "evaluate": judging,
+                "evaluate": AgentMode(session.evaluator.mode[0]),
                 "act": AgentMode.eval_deterministic,
             },
         )
@@ -64,33 +63,24 @@ class GatewayService(SendingService):
             for seconds in (_PUMP_SECONDS, _CHORES_SECONDS, _METRICS_SECONDS, _TABLE_SECONDS)
         )
         self._evaluations = Evaluations(
+            config,
             self._policies,
             EvaluationReporter(context.wire.dealer("learner.control", SCORED), clock),
-            episodes=session.stop.eval_episodes,
-            pause_seconds=session.evaluator.interval_seconds,
-            mode=str(judging),
-            num_envs=gateway.num_envs,
-            env_steps=lambda: self._agent.progress.env_steps,
-            now=clock.now,
+            clock.now,
         )
-        self._frontend = Frontend(
-            context,
-            self._recorder,
-            self._policies,
-            self._evaluations,
-            port=context.component.serves["clients"],
-        )
+        self._gateway = Gateway(context, self._recorder, self._policies, self._evaluations)
+        self._frontend = Frontend(self._gateway, context.component.serves["clients"])
         port = self._frontend.listener.port
         context.event("listening", f"clients connect to port {port}")
-        if gateway.page:
+        if settings.page:
             context.event("page", page_address(config, port))
 
     # -- the frame of a service
 
     def tick(self) -> bool:
         """Handles what has arrived, and answers one batch."""
-        fetcher, frontend, recorder = self._fetcher, self._frontend, self._recorder
-        received = frontend.receive()
+        fetcher, gateway, recorder = self._fetcher, self._gateway, self._recorder
+        received = self._frontend.receive()
         if self._leaving.begun:
             # No fetch any more: its account would be taken for the last one.
             self._leaving.tick()
@@ -98,7 +88,7 @@ class GatewayService(SendingService):
         parameters = fetcher.tick()
         if parameters is not None:
             self._policies.load(parameters)
-        frontend.admission.over = fetcher.final
+        gateway.over = fetcher.final
         if fetcher.final:
             self._begin_leaving("finished", reconnect=False)
             return True
@@ -108,7 +98,7 @@ class GatewayService(SendingService):
         if pumps or not recorder.has_room:
             # Before the answers, which an ack may allow.
             recorder.sender.pump()
-        answered = frontend.answer()
+        answered = gateway.answer()
         if answered:
             fetcher.count(0)
         self._count()
@@ -120,7 +110,7 @@ class GatewayService(SendingService):
         return received or answered
 
     def _count(self) -> None:
-        counters = self._frontend.counters
+        counters = self._gateway.counters
         self._steps += counters.steps
         for _ in range(counters.ended):
             self._fetcher.count(1)
@@ -131,19 +121,19 @@ class GatewayService(SendingService):
         if not self._leaving.begun:
             wait = 0.0 if self._context.orphaned else self._grace_seconds - _LAST_ACKS_SECONDS
             self._drain_until = self._now() + wait
-            self._frontend.admission.draining = True
+            self._gateway.draining = True
             self._continue_draining()
 
     def _continue_draining(self) -> None:
         """Sends sessions away between two episodes; at the deadline all of them."""
         assert self._drain_until is not None  # drain() was called
-        self._frontend.leave_between_episodes("draining")
-        if not len(self._frontend.sessions) or self._now() >= self._drain_until:
+        self._gateway.leave_between_episodes("draining")
+        if not len(self._gateway.sessions) or self._now() >= self._drain_until:
             self._begin_leaving("draining", reconnect=True)
 
     def _begin_leaving(self, reason: str, *, reconnect: bool) -> None:
-        self._frontend.admission.draining = True
-        self._frontend.leave_all(reason, reconnect=reconnect)
+        self._gateway.draining = True
+        self._gateway.leave_all(reason, reconnect=reconnect)
         self._show_client_curves()
         self._leaving.begin()
         self._recorder.finish()
@@ -154,7 +144,7 @@ class GatewayService(SendingService):
     @property
     def ready(self) -> bool:
         """False while all places are taken, from the stop request on, and once the run is over."""
-        return self._frontend.open and not self._leaving.begun
+        return self._gateway.open and not self._leaving.begun
 
     def wait_on(self) -> list[Pollable]:
         """Returns the port for clients, and the sockets of parameters, of scores and of acks.
@@ -180,7 +170,7 @@ class GatewayService(SendingService):
         """Returns rates and queue lengths for the heartbeat."""
         return {
             **super().status(),
-            "sessions": float(len(self._frontend.sessions)),
+            "sessions": float(len(self._gateway.sessions)),
             **{name: self._times[name] for name in _IN_STATUS if name in self._times},
         }
 
@@ -189,33 +179,31 @@ class GatewayService(SendingService):
 
     def _totals(self) -> dict[str, int]:
         """Returns the totals of clients since the start, see ``CLIENT_TOTALS``."""
-        frontend = self._frontend
-        counters = frontend.counters
+        counters = self._gateway.counters
         return {
-            "sessions": frontend.sessions.begun,
+            "sessions": self._gateway.sessions.begun,
             "resumed": counters.resumed,
-            "refused": counters.refused + frontend.listener.refused,
+            "refused": counters.refused + self._frontend.listener.refused,
             "episodes_cut": counters.cut,
             "unrecorded": counters.unrecorded,
         }
 
     def _report_curves(self) -> None:
-        frontend = self._frontend
-        self._times = frontend.counters.times.pop()
+        self._times = self._gateway.counters.times.pop()
         totals = {name: float(total) for name, total in self._totals().items()}
         # The curve shows the sessions of now, the totals have all that began.
-        curves = {**self._times, **totals, "sessions": float(len(frontend.sessions))}
+        curves = {**self._times, **totals, "sessions": float(len(self._gateway.sessions))}
         self._report(curves, self._recorder.pop_recent())
 
     def _show_client_curves(self) -> None:
-        curves = self._frontend.curves.pop()
+        curves = self._gateway.curves.pop()
         if curves:
             self._context.tensorplex.add_scalars(curves, self._agent.progress.env_steps)
 
     def _do_chores(self) -> None:
-        frontend = self._frontend
-        self._recorder.flush(self._now(), sum(each.mode == "train" for each in frontend.sessions))
-        frontend.do_chores()
+        recorded = sum(each.mode == "train" for each in self._gateway.sessions)
+        self._recorder.flush(self._now(), recorded)
+        self._frontend.do_chores()
         if self._evaluations.trouble:
             self._context.log.warning(self._evaluations.trouble)
             self._evaluations.trouble = ""
@@ -232,7 +220,7 @@ class GatewayService(SendingService):
         if folder is None:
             return
         now = self._now()
-        rows = [shown(member, now) for member in self._frontend.sessions]
+        rows = [session.describe(now) for session in self._gateway.sessions]
         folder.gateways.mkdir(exist_ok=True)
         path = folder.gateways / f"{self._context.name}.json"
         write_atomically(path, json.dumps({"time": self._context.clock.time(), "sessions": rows}))

@@ -1,31 +1,62 @@
-"""All sessions of a gateway: their places, and what is due; no socket, no clock."""
+"""Sessions of a gateway: their requests, their places, and what is due; no clock.
+
+Requests are numbered 1, 2, 3, ... for the life of a session. The newest number again gets the same
+answer, and nothing is done twice. So a client may repeat a request that got no answer, also over a
+new connection, and each step counts once.
+"""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NoReturn
 
+from session.config import Config
 from session.config.string_enum import StringEnum
-from surreal_like.gateway.messages import Hello
-from surreal_like.gateway.session import Session, State
+from session.stream.connection import Connection
+from surreal_like.gateway.messages import Hello, send
+from surreal_like.gateway.payloads import Fields, Refusal
+from surreal_like.gateway.slots import Slot
 
 _WAIT_SECONDS = 5.0
-_FULL_SECONDS = 1.0
+_SECRET_BYTES = 16
 
 
-class Busy(Exception):
-    """There is no place for another session.
+class State(StringEnum):
+    """State of a session, with or without a connection.
 
-    Args:
-        reason: in one line.
+    idle: no episode is open; asked: an answer is owed; answered: the client has the turn in an
+    open episode.
     """
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.retry_after_seconds = _FULL_SECONDS
+    idle = ()
+    asked = ()
+    answered = ()
+
+
+class Effect(StringEnum):
+    """Effect of a request on the rows of its session.
+
+    repeat: nothing, it has been answered; owed: nothing, its answer follows; begin: begins an
+    episode; cut: cuts the open one and begins another; step, end: go on with it.
+    """
+
+    repeat = ()
+    owed = ()
+    begin = ()
+    cut = ()
+    step = ()
+    end = ()
+
+
+_NEXT: Mapping[tuple[State, str], tuple[Effect, State]] = {
+    (State.idle, "reset"): (Effect.begin, State.asked),
+    (State.answered, "reset"): (Effect.cut, State.asked),
+    (State.answered, "step"): (Effect.step, State.asked),
+    (State.answered, "end"): (Effect.end, State.idle),
+}
 
 
 class Due(StringEnum):
@@ -41,194 +72,267 @@ class Due(StringEnum):
     unavailable = ()
 
 
-class Timing(NamedTuple):
-    """Times of the sessions in seconds, see ``session_config.gateway``."""
-
-    grace_seconds: float = 30.0
-    idle_seconds: float = 300.0
-    answer_seconds: float = 60.0
+class Busy(Exception):
+    """There is no place for another session."""
 
 
 @dataclass(slots=True, eq=False)
-class Member:
-    """A session, its place and its connection.
+class Session:
+    """A client at a gateway: its state, its place and its connection; outlives connections.
 
     Args:
-        number: of the session, from 1.
-        slot: number of its place.
-        mode: ``train``, ``act`` or ``evaluate``.
-        name: chosen by the client, or made.
-        connection: the newest one; None while it is away.
-        moved_at: time of its newest message, or of its newest answer.
-        asked_at: time of the newest request.
-        waited_at, warned_at: time of the newest message that its answer is still owed.
-        steps, episodes: that it has made and begun.
-        joined_at: time of its first welcome.
-        host: address of its first connection.
-        curve: name of its curves: chosen by the client, else that of its place.
-        token: name of its token; empty without.
-        last_return: of its newest episode.
-        round_trip_seconds: median that the client has measured and reported, if it does.
-        rows: its slot.
-        names: of all numbers that it has reported.
+        number: Number of the session, from 1.
+        place: Number of its place, from 0.
+        mode: Mode ``train``, ``act`` or ``evaluate``.
+        name: Name that the client chose, or that was made.
+        slot: Rows of the session.
+        connection: Newest connection; None while the client is away.
+        moved_at: Time of the newest message, or of the newest answer.
+        joined_at: Time of the first welcome.
+        host: Address of the first connection.
+        curve: Name of its curves: that of the client, else that of its place.
+        token: Name of the client's token; empty without.
+        state: State of the newest request.
+        seq: Number of the newest accepted request, 0 before the first.
+        answer: Answer to that request; None while it is owed, and before the first.
+        failures: Number of messages that were refused in a row.
+        asked_at: Time of the newest request.
+        waited_at, warned_at: Times of the newest messages that the answer is still owed.
+        away_since: Time at which the connection was lost.
+        steps, episodes: Numbers of steps it has made, and of episodes it has begun.
+        last_return: Return of its newest episode.
+        round_trip_seconds: Median that the client has measured and reported, if it does.
+        names: Names of all numbers that it has reported.
         held: True while its request waits for an evaluation.
-        last_streams: once it is time to leave, the streams whose episodes were open then.
+        last_streams: Once it is time to leave, the streams whose episodes were open then.
+        resumes: Secrets of its newest two welcomes.
     """
 
     number: int
-    slot: int
+    place: int
     mode: str
     name: str
-    connection: Any
-    moved_at: float
-    session: Session = field(default_factory=Session)
+    slot: Slot
+    connection: Connection | None
+    moved_at: float = 0.0
+    joined_at: float = 0.0
+    host: str = ""
+    curve: str = ""
+    token: str = ""
+    state: State = State.idle
+    seq: int = 0
+    answer: Fields | None = None
+    failures: int = 0
     asked_at: float = 0.0
     waited_at: float = 0.0
     warned_at: float = 0.0
     away_since: float = 0.0
     steps: int = 0
     episodes: int = 0
-    joined_at: float = 0.0
-    token: str = ""
     last_return: float | None = None
     round_trip_seconds: float | None = None
-    rows: Any = None
     names: set[str] = field(default_factory=set)
     held: bool = False
     last_streams: set[int] | None = None
-    host: str = ""
-    curve: str = ""
     resumes: list[str] = field(default_factory=list)
 
+    @property
+    def open(self) -> bool:
+        """True while an episode is open."""
+        return self.state is not State.idle
 
-def shown(member: Member, now: float) -> dict[str, Any]:
-    """Returns what the table of sessions shows of one."""
-    away = member.connection is None
-    return {
-        "name": member.name,
-        "mode": member.mode,
-        "address": "" if away else member.connection.host,
-        "state": "away" if away else str(member.session.state),
-        "steps": member.steps,
-        "episodes": member.episodes,
-        "last_return": member.last_return,
-        "round_trip_seconds": member.round_trip_seconds,
-        "idle_seconds": round(max(0.0, now - member.moved_at), 1),
-    }
+    def receive(self, kind: str, seq: int) -> Effect:
+        """Accepts a request; returns its effect.
+
+        Args:
+            kind: Kind of the request: ``reset``, ``step`` or ``end``.
+            seq: Number of the request.
+
+        Raises:
+            Refusal: ``bad_seq``, ``overlap`` or ``wrong_state``; nothing has changed then.
+        """
+        if seq == self.seq + 1:
+            found = _NEXT.get((self.state, kind))
+            if found is None:
+                self._refuse(kind, seq)
+            effect, self.state = found
+            self.seq, self.answer = seq, None
+            return effect
+        if seq == self.seq and seq:
+            return Effect.owed if self.answer is None else Effect.repeat
+        raise Refusal(
+            "bad_seq",
+            f"seq is {seq}, expected {self.seq + 1}"
+            + (f", or {self.seq} to get its answer again" if self.seq else ""),
+            seq,
+        )
+
+    def _refuse(self, kind: str, seq: int) -> NoReturn:
+        if self.state is State.asked:
+            raise Refusal(
+                "overlap",
+                f"request {self.seq} has no answer yet: wait for it before request {seq}",
+                seq,
+            )
+        raise Refusal("wrong_state", f"{kind} without an open episode: send reset", seq)
+
+    def reply(self, answer: Fields) -> None:
+        """Keeps and sends the answer to the newest request."""
+        if self.state is State.asked:
+            self.state = State.answered
+        self.answer = answer
+        self.send(answer)
+
+    def send(self, fields: Fields) -> None:
+        """Sends a message; dropped while the client is away."""
+        connection = self.connection
+        if connection is not None:
+            send(connection, fields)
+
+    def on_message(self, now: float) -> None:
+        """Notes the time of a message; the client has its newest welcome."""
+        self.moved_at = now
+        del self.resumes[:-1]
+
+    def lose(self, now: float) -> None:
+        """Notes that the connection is gone."""
+        self.connection, self.away_since = None, now
+
+    def describe(self, now: float) -> dict[str, Any]:
+        """Returns what the table of sessions shows of this one."""
+        connection = self.connection
+        return {
+            "name": self.name,
+            "mode": self.mode,
+            "address": "" if connection is None else connection.host,
+            "state": "away" if connection is None else str(self.state),
+            "steps": self.steps,
+            "episodes": self.episodes,
+            "last_return": self.last_return,
+            "round_trip_seconds": self.round_trip_seconds,
+            "idle_seconds": round(max(0.0, now - self.moved_at), 1),
+        }
 
 
 class Sessions:
     """The sessions of a gateway.
 
     Args:
-        places: number of slots.
-        timing: see :class:`Timing`.
-        secret: returns a text that cannot be guessed.
+        settings: Settings ``session_config.gateway``.
+        make_slot: Function that returns the rows of a place and a mode.
+        make_secret: Function that returns a text of so many random bytes.
 
     Attributes:
-        begun: number of sessions since the start.
+        begun: Number of sessions since the start.
     """
 
-    def __init__(self, places: int, timing: Timing, secret: Callable[[], str]) -> None:
-        self._timing = timing
-        self._secret = secret
+    def __init__(
+        self,
+        settings: Config,
+        make_slot: Callable[[int, str], Slot],
+        make_secret: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        self._grace_seconds: float = settings.grace_seconds
+        self._idle_seconds: float = settings.idle_seconds
+        self._answer_seconds: float = settings.answer_seconds
+        self._make_slot, self._make_secret = make_slot, make_secret
         # The lowest number is taken first.
-        self._free = list(range(places))[::-1]
-        self._members: dict[int, Member] = {}
+        self._free = list(range(settings.max_clients))[::-1]
+        self._sessions: dict[int, Session] = {}
         self.begun = 0
 
-    def __iter__(self) -> Iterator[Member]:
-        return iter(list(self._members.values()))
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._sessions)
 
     @property
     def full(self) -> bool:
-        """True if a newcomer would get ``busy``."""
-        return not self._free and all(each.connection for each in self._members.values())
+        """True if another client would get ``busy``."""
+        return not self._free and all(each.connection for each in self._sessions.values())
 
-    def find(self, resume: str) -> Member | None:
+    def find(self, resume: str) -> Session | None:
         """Returns the session of a secret from a welcome, None if it is unknown or gone."""
         number, dot, _ = resume.partition(".")
-        member = self._members.get(int(number)) if dot and number.isdecimal() else None
-        if member is None:
+        session = self._sessions.get(int(number)) if dot and number.isdecimal() else None
+        if session is None:
             return None
         # The client may not have received its newest welcome.
-        known = [hmac.compare_digest(each.encode(), resume.encode()) for each in member.resumes]
-        return member if any(known) else None
+        known = [hmac.compare_digest(each.encode(), resume.encode()) for each in session.resumes]
+        return session if any(known) else None
 
-    def resume(self, member: Member, connection: Any, now: float) -> Any:
-        """Gives a session a new connection; returns the one before, which is closed."""
-        before, member.connection = member.connection, connection
-        member.moved_at = now
-        self._renew(member)
+    def resume(self, session: Session, connection: Connection, now: float) -> Connection | None:
+        """Gives a session a new connection; returns the one before."""
+        before, session.connection = session.connection, connection
+        session.moved_at = now
+        self._renew(session)
         return before
 
-    def displaced(self) -> Member | None:
-        """Returns the session whose place a newcomer takes: the longest away, if all are taken."""
+    def find_displaced(self) -> Session | None:
+        """Returns the session whose place another client gets: the longest away, if all are taken.
+
+        Returns None if a place is free, or if no client is away.
+        """
         if self._free:
             return None
-        away = [each for each in self._members.values() if each.connection is None]
+        away = [each for each in self._sessions.values() if each.connection is None]
         return min(away, key=lambda each: each.away_since, default=None)
 
-    def join(self, hello: Hello, mode: str, connection: Any, now: float) -> Member:
+    def join(self, hello: Hello, mode: str, connection: Connection, now: float) -> Session:
         """Makes a session.
 
         Raises:
-            Busy: all slots are taken, see :meth:`displaced`.
+            Busy: all places are taken, see :meth:`find_displaced`.
         """
         if not self._free:
-            raise Busy(f"all {len(self._members)} places are taken")
+            raise Busy(f"all {len(self._sessions)} places are taken")
         self.begun += 1
-        name, slot = hello.name or f"client-{self.begun}", self._free.pop()
-        member = Member(self.begun, slot, mode, name, connection, now)
-        # Places are few; sessions without a name that come and go may be many.
-        member.curve = hello.name or f"place-{slot}"
-        member.joined_at = now
-        self._members[member.number] = member
-        self._renew(member)
-        return member
+        place = self._free.pop()
+        session = Session(
+            self.begun,
+            place,
+            mode,
+            hello.name or f"client-{self.begun}",
+            self._make_slot(place, mode),
+            connection,
+            moved_at=now,
+            joined_at=now,
+            host=connection.host,
+            # Places are few; sessions without a name that come and go may be many.
+            curve=hello.name or f"place-{place}",
+        )
+        self._sessions[session.number] = session
+        self._renew(session)
+        return session
 
-    def _renew(self, member: Member) -> None:
-        member.resumes = [*member.resumes[-1:], f"{member.number}.{self._secret()}"]
+    def _renew(self, session: Session) -> None:
+        session.resumes = [
+            *session.resumes[-1:],
+            f"{session.number}.{self._make_secret(_SECRET_BYTES)}",
+        ]
 
-    def on_message(self, member: Member, now: float) -> None:
-        """Notes a message of a session."""
-        member.moved_at = now
-        # It has its newest welcome.
-        del member.resumes[:-1]
-
-    def lose(self, member: Member, now: float) -> None:
-        """Notes that the connection of a session is gone."""
-        member.connection, member.away_since = None, now
-
-    def leave(self, member: Member) -> None:
+    def leave(self, session: Session) -> None:
         """Ends a session; its place is free."""
-        del self._members[member.number]
-        self._free.append(member.slot)
+        del self._sessions[session.number]
+        self._free.append(session.place)
 
-    def due(self, now: float) -> list[tuple[Member, Due]]:
+    def list_due(self, now: float) -> list[tuple[Session, Due]]:
         """Returns what is due; ``wait`` and ``unavailable`` come again after their times."""
-        found = []
-        for member in self._members.values():
-            what = self._due(member, now)
-            if what is not None:
-                found.append((member, what))
-        return found
+        found = ((session, self._due(session, now)) for session in self._sessions.values())
+        return [(session, what) for session, what in found if what is not None]
 
-    def _due(self, member: Member, now: float) -> Due | None:
-        timing = self._timing
-        if member.connection is None:
-            return Due.left if now - member.away_since >= timing.grace_seconds else None
-        if member.session.state is not State.asked:
-            silent = now - member.moved_at
-            return Due.idle if 0 < timing.idle_seconds <= silent else None
-        asked_at = member.asked_at
-        if now - max(asked_at, member.warned_at) >= timing.answer_seconds and not member.held:
-            member.warned_at = member.waited_at = now
+    def _due(self, session: Session, now: float) -> Due | None:
+        if session.connection is None:
+            return Due.left if now - session.away_since >= self._grace_seconds else None
+        if session.state is not State.asked:
+            silent = now - session.moved_at
+            return Due.idle if 0 < self._idle_seconds <= silent else None
+        asked_at = session.asked_at
+        if now - max(asked_at, session.warned_at) >= self._answer_seconds and not session.held:
+            session.warned_at = session.waited_at = now
             return Due.unavailable
-        if now - max(asked_at, member.waited_at) >= _WAIT_SECONDS:
-            member.waited_at = now
+        if now - max(asked_at, session.waited_at) >= _WAIT_SECONDS:
+            session.waited_at = now
             return Due.wait
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 from session.config import Config
 from session.errors import ConfigError, MissingExtra
-from session.stream.tls import check_address
+from session.wire.access import check_address
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 
@@ -20,7 +20,7 @@ def check_gateway(config: Config, replay: Any, *, synchronous: bool, here: bool)
     """Rejects settings that contradict each other where there are gateways.
 
     Args:
-        config: the resolved experiment.
+        config: Resolved experiment.
         replay: Class of the replay; its ``overlap`` is 1 if it takes whole unrolls.
         synchronous: True if agents wait for a version after each unroll.
         here: True if gateways start on this machine.

@@ -7,18 +7,25 @@ next one follow in the same stream and chunk.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from session.config import Config
 from session.nest import Array
+from session.process.context import Context
 from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.errors import DataError
 from surreal_like.experience.actor_state import ActorState
 from surreal_like.experience.chunk_episodes import Flags
+from surreal_like.experience.sender import ExpSender, SenderLink
 from surreal_like.experience.writer import ChunkWriter
+from surreal_like.experiment.machine import env_row_parts
 from surreal_like.gateway.messages import Request
+from surreal_like.replay.base import load_replay_class
 
 # Rewards are added up when a return is needed, or after this number of steps.
 _ADD_UP = 256
@@ -28,9 +35,9 @@ class Advice(NamedTuple):
     """Answer of an agent to a batch of observations.
 
     Args:
-        action: ``[n, ...]``, of the dtype of the spec.
-        extras: column -> ``[n, ...]``.
-        version: of the parameters.
+        action: Actions ``[n, ...]``, of the dtype of the spec.
+        extras: Map from a column to its values ``[n, ...]``.
+        version: Version of the parameters.
     """
 
     action: Array
@@ -42,16 +49,16 @@ class Slot:
     """Rows of one session after the other.
 
     Args:
-        writer: of its streams; None: rows are not recorded.
-        num_envs: N.
-        acting: of the agent, for the metrics of episodes.
-        now: returns the time in seconds.
+        writer: Writer of its streams; None: rows are not recorded.
+        num_envs: Number of streams, N.
+        acting: State of the agent, for the metrics of episodes.
+        now: Function that returns the time in seconds.
 
     Attributes:
         muted: True while rows are not recorded, because replay takes none.
         first: True where an episode begins at the newest observation, bool ``[N]``.
-        returns, lengths: of the open episodes, ``[N]``.
-        metrics: newest number of each name that the client has sent in the newest episode.
+        returns, lengths: Returns and lengths of the open episodes, ``[N]``.
+        metrics: Newest number of each name that the client has sent in the newest episode.
     """
 
     def __init__(
@@ -75,7 +82,7 @@ class Slot:
         self.lengths = np.zeros(num_envs, np.int64)
         self.metrics: dict[str, float] = {}
 
-    def ended(self) -> list[dict[str, Any]]:
+    def list_ended(self) -> list[dict[str, Any]]:
         """Returns ``stream``, ``return`` and ``length`` of the episodes that ended just now."""
         request = self._request
         if request is None:
@@ -104,8 +111,8 @@ class Slot:
         """Sets the answer to the newest observation.
 
         Args:
-            advice: to a batch.
-            start: its row of the first stream.
+            advice: Answer to a batch.
+            start: Row of the first stream in the batch.
         """
         self._advice, self._rows = advice, slice(start, start + self._num_envs)
 
@@ -135,8 +142,8 @@ class Slot:
         """Writes the row before, and keeps the new observation.
 
         Args:
-            request: the newest one.
-            has_room: False: a muted slot stays so; otherwise its rows begin again here.
+            request: Newest request.
+            has_room: False keeps a muted slot so; otherwise its rows begin again here.
         """
         before = self._write_row(request)
         self._add_metrics(request)
@@ -259,3 +266,123 @@ class Slot:
         """Sends the rows of a chunk that has waited long enough."""
         if self.writer is not None and self.writer.flush_due(now):
             self.writer.flush(self._acting.metrics)
+
+
+class Rows:
+    """Slots of sessions whose rows go nowhere; base of :class:`Recorder`.
+
+    Args:
+        config: Config of the run.
+        acting: State of the agent, for the metrics of episodes.
+        now: Function that returns the time in seconds.
+
+    Attributes:
+        num_envs: Number of streams of a session, N.
+        overlap: Overlap of the replay's class; 1: whole unrolls.
+        frame_spec: Observation spec of one frame.
+        learned: True if a learner gets the rows, so that their values need bounds.
+    """
+
+    overlap, learned = 0, False
+
+    def __init__(self, config: Config, acting: ActorState, now: Callable[[], float]) -> None:
+        self._config, self._acting, self._now = config, acting, now
+        self.num_envs: int = config.session_config.gateway.num_envs
+        self.frame_spec = frame_spec(config.env_config.obs_spec, stack_size(config.env_config))
+
+    @property
+    def has_room(self) -> bool:
+        """True while more rows may be written."""
+        return True
+
+    @property
+    def slot_bytes(self) -> int:
+        """Memory of one more slot."""
+        return 0
+
+    def make_slot(self, place: int, mode: str) -> Slot:
+        """Returns the slot of a session.
+
+        Args:
+            place: Place of the session.
+            mode: Mode of the session.
+        """
+        return Slot(None, self.num_envs, self._acting, self._now)
+
+
+class Recorder(Rows):
+    """Makes the slots of sessions, and sends their rows.
+
+    Args:
+        context: Context of this process.
+    """
+
+    learned = True
+
+    def __init__(self, context: Context) -> None:
+        config = context.config
+        self._link = SenderLink(context, config.session_config.sender)
+        super().__init__(config, self._link.acting, context.clock.now)
+        self.overlap = load_replay_class(config.learner_config).overlap
+        self._window_chunks: int = config.session_config.sender.max_unacked_chunks
+        self._ids = itertools.count()
+        self._slots: dict[int, Slot] = {}
+
+    @property
+    def sender(self) -> ExpSender:
+        """The sender of all chunks."""
+        return self._link.sender
+
+    @property
+    def has_room(self) -> bool:
+        """True while more rows may be written; otherwise too much is unacked."""
+        return self._link.sender.window.ready
+
+    @property
+    def slot_bytes(self) -> int:
+        """Memory of one more slot: the rows of a chunk, and of a stack."""
+        config = self._config
+        rows = config.session_config.sender.flush_iteration + 1 + stack_size(config.env_config)
+        return int(rows * sum(env_row_parts(config).values()) * self.num_envs)
+
+    def make_slot(self, place: int, mode: str) -> Slot:
+        """Returns the slot of a session; that of its place, whose stream goes on, in mode train."""
+        if mode != "train":
+            return super().make_slot(place, mode)
+        slot = self._slots.get(place)
+        if slot is None:
+            slot = Slot(self._make_writer(), self.num_envs, self._acting, self._now)
+            self._slots[place] = slot
+        return slot
+
+    def _make_writer(self) -> ChunkWriter:
+        env = self._config.env_config
+        writer = ChunkWriter(
+            self.num_envs,
+            obs_spec=self.frame_spec,
+            action_spec=env.action_spec,
+            settings=self._config.session_config.sender,
+            overlap=self.overlap,
+            send=self._link.sender.send,
+            ids=self._ids,
+        )
+        writer.keep_frames(stack_size(env) - 1)
+        return writer
+
+    def flush(self, now: float, sessions: int) -> None:
+        """Sends chunks that have waited long enough; the window grows with the sessions."""
+        # All of them may cut a chunk at once.
+        self._link.sender.window.max_chunks = self._window_chunks * max(1, sessions)
+        for slot in self._slots.values():
+            slot.flush(now)
+
+    def finish(self) -> None:
+        """Sends all rows and the goodbye."""
+        for slot in self._slots.values():
+            slot.finish()
+        self._link.sender.send_goodbye()
+
+    def pop_recent(self) -> list[EpisodeSummary]:
+        """Returns summaries of the episodes that ended since the last call."""
+        writers = [slot.writer for slot in self._slots.values() if slot.writer is not None]
+        return [each for writer in writers for each in writer.pop_recent()]

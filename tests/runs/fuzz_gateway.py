@@ -28,7 +28,8 @@ import numpy as np
 
 from session.launchers.launcher import free_ports
 from session.process.heartbeat import read_beats
-from session.stream.door import Encoding, framed
+from session.stream.protocols import Encoding
+from session.wire.frames import pack_frame
 from surreal_like.gateway.clients import surreal_client
 from surreal_like.gateway.payloads import encode
 
@@ -129,7 +130,7 @@ class Garbage:
         if spoiled:
             payload = self._spoiled(payload)
         if door != "websocket":
-            data = framed(payload)
+            data = pack_frame(payload)
             return self._spoiled(data) if spoiled and self._rng.random() < 0.3 else data
         # A masked frame of a client, with a mask of zeros.
         head = bytes([0x81 if as_json else 0x82])

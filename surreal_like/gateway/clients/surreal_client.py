@@ -81,7 +81,7 @@ class Refused(ClientError):
     """The gateway refuses a message.
 
     Args:
-        code: from the table of errors in the protocol.
+        code: Code of the table of errors in the protocol.
         message: what is wrong, where, and what to do.
     """
 
@@ -397,7 +397,7 @@ def connect(
         address: ``host:port``, or ``tls://host:port``.
         token: given by the owner of the run.
         mode: ``train``, ``act`` or ``evaluate``; empty: the gateway's default.
-        name: of this client in the tables of the run.
+        name: Name of this client in the tables of the run.
         num_envs: environments of one session.
         fingerprint: SHA-256 of the certificate, in hex; empty: an authority vouches for it.
         patience_seconds: how long a lost gateway is waited for.
@@ -422,8 +422,8 @@ class Session:
 
     Attributes:
         observation_spec, action_spec: what the gateway expects and gives.
-        seed: for the environment's next episode.
-        version: of the parameters behind the newest action.
+        seed: Seed for the environment's next episode.
+        version: Version of the parameters behind the newest action.
         latencies: seconds of the newest round trips.
     """
 
@@ -505,7 +505,7 @@ class Session:
         """Reports the outcome of the last action; returns the next action.
 
         Args:
-            reward: of the last action.
+            reward: Reward of the last action.
             observation: what followed.
             action: what was done, if not what was advised.
             metrics: name -> number, reported with the episode.
@@ -528,9 +528,9 @@ class Session:
         """Ends the episode with the outcome of the last action.
 
         Args:
-            reward: of the last action.
+            reward: Reward of the last action.
             observation: the last one; may be left out if the task itself has ended.
-            truncated: True if a time limit has ended it.
+            truncated: True if a time limit has ended the episode.
             action, metrics: as of :meth:`step`.
         """
         fields = {"kind": "end", "reward": _plain(reward), "truncated": bool(truncated)}
@@ -721,11 +721,11 @@ def run(
     """Drives a Gymnasium environment until the run is over; returns the number of episodes.
 
     Args:
-        env: as of ``gymnasium.make``.
-        address: of the gateway.
-        episodes: to play; 0: until the run is over.
-        on_step: called after each step.
-        options: as of :func:`connect`.
+        env: Environment as of ``gymnasium.make``.
+        address: Address of the gateway.
+        episodes: Number of episodes to play; 0: until the run is over.
+        on_step: Function called after each step.
+        options: Options of :func:`connect`.
     """
     played = 0
     with connect(address, **options) as session:
@@ -757,7 +757,7 @@ class EpisodicClient:
 
     Args:
         url: `host:port` of the gateway.
-        options: as of :func:`connect`.
+        options: Options of :func:`connect`.
     """
 
     def __init__(self, url: str, **options: Any) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from session.stream.door import Page
+from session.config import Config
+from session.stream.protocols import Page
+from session.wire.endpoint import expanded
 from surreal_like.gateway import clients
 
 _HERE, _CLIENTS = Path(__file__).parent, Path(clients.__file__).parent
@@ -21,3 +23,11 @@ _FILES = {
 def read_pages() -> Mapping[str, Page]:
     """Returns path -> page of everything that a browser needs; nothing comes from elsewhere."""
     return {path: Page(kind, file.read_bytes()) for path, (file, kind) in _FILES.items()}
+
+
+def page_address(config: Config, port: int) -> str:
+    """Returns the address of the page of a gateway, for a browser on this machine."""
+    gateway = config.session_config.gateway
+    host = expanded(gateway.host)
+    host = f"[{host}]" if ":" in host else host
+    return f"http{'' if gateway.tls.cert is None else 's'}://{host}:{port}/"

@@ -13,11 +13,12 @@ import pytest
 
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.stream.connection import Connection, Event
-from session.stream.door import DoorSettings, framed
 from session.stream.listener import Listener, StreamLimits
+from session.stream.protocols import ProtocolSettings
+from session.wire.frames import pack_frame
 from session.wire.sockets import poll
 
-DOOR = DoorSettings(limit_bytes=1 << 20)
+PROTOCOLS = ProtocolSettings(limit_bytes=1 << 20)
 LIMITS = StreamLimits(greeting=6, greeting_per_host=4, waiting_bytes=1 << 12)
 
 
@@ -39,7 +40,7 @@ class Port:
     def __init__(self, **changes: object) -> None:
         self.clock = Clock()
         self.refused: list[str] = []
-        settings = {"door": DOOR, "clock": self.clock, "limits": LIMITS, **changes}
+        settings = {"protocols": PROTOCOLS, "clock": self.clock, "limits": LIMITS, **changes}
         settings["on_refused"] = lambda host, why: self.refused.append(f"{host}: {why}")
         self.listener = Listener("127.0.0.1", 0, **settings)  # type: ignore[arg-type]
         self.events: list[Event] = []
@@ -70,7 +71,7 @@ class Port:
         self.turns()
 
     def admitted(self) -> tuple[socket.socket, Connection]:
-        client = self.connect(framed(b"{}"))
+        client = self.connect(pack_frame(b"{}"))
         before = len(self.events)
         self.until(lambda: len(self.events) > before)
         connection = self.events[-1].connection
@@ -110,11 +111,11 @@ def read_all(client: socket.socket) -> bytes:
 
 
 def test_payloads_come_in_and_answers_go_out(port: Port) -> None:
-    client = port.connect(framed(b"{1}") + framed(b"{2}"))
+    client = port.connect(pack_frame(b"{1}") + pack_frame(b"{2}"))
     port.until(lambda: len(port.payloads) == 2)
     assert port.payloads == [b"{1}", b"{2}"]
     port.events[0].connection.send(b"yes")
-    assert client.recv(100) == framed(b"yes")
+    assert client.recv(100) == pack_frame(b"yes")
 
 
 def test_a_lost_client_is_an_event(port: Port) -> None:
@@ -144,7 +145,7 @@ def test_a_closed_connection_first_writes_its_last_words(port: Port) -> None:
         return not received[-1]
 
     port.until(done)
-    assert b"".join(received) == framed(b"a" * (1 << 20))
+    assert b"".join(received) == pack_frame(b"a" * (1 << 20))
     client.close()
     port.until(lambda: not len(port.listener))
     assert port.events == []
@@ -188,7 +189,7 @@ def test_A4_there_are_few_connections_from_one_address_before_the_welcome(port: 
     # The oldest one has had its time.
     assert clients[0].recv(10) == b""
     # One that is admitted makes room.
-    clients[1].sendall(framed(b"{}"))
+    clients[1].sendall(pack_frame(b"{}"))
     port.until(lambda: port.payloads)
     port.events[-1].connection.admit()
     port.connect()
@@ -208,7 +209,7 @@ def test_A4_there_are_few_connections_before_the_welcome() -> None:
 
 
 def test_A4_a_client_may_send_little_before_the_welcome(port: Port) -> None:
-    port.connect(framed(b"a" * 4000), framed(b"a" * 4200))
+    port.connect(pack_frame(b"a" * 4000), pack_frame(b"a" * 4200))
     port.until(lambda: port.faults)
     (fault,) = port.faults
     assert isinstance(fault, OversizeError)
@@ -220,7 +221,7 @@ def test_A4_nothing_is_read_from_a_client_that_does_not_read(port: Port) -> None
     big = b"a" * (1 << 20)
     while not connection.out:
         connection.send(big)
-    client.sendall(framed(b"{}"))
+    client.sendall(pack_frame(b"{}"))
     port.events.clear()
     port.turns()
     assert port.events == []
@@ -257,7 +258,7 @@ def test_a_fault_can_be_answered(port: Port) -> None:
     connection.send(b"no")
     connection.close()
     port.turns()
-    assert client.recv(100) == framed(b"no")
+    assert client.recv(100) == pack_frame(b"no")
 
 
 def test_an_http_answer_ends_the_connection(port: Port) -> None:
@@ -270,7 +271,7 @@ def test_an_http_answer_ends_the_connection(port: Port) -> None:
 def test_a_port_in_use_is_named(port: Port) -> None:
     number = port.listener.port
     with pytest.raises(ConfigError, match=f"port {number} of 127.0.0.1 cannot be bound"):
-        Listener("127.0.0.1", number, door=DOOR, clock=port.clock)
+        Listener("127.0.0.1", number, protocols=PROTOCOLS, clock=port.clock)
 
 
 # -- TLS
@@ -283,9 +284,9 @@ def certificate() -> Path:
 
 @pytest.fixture
 def tls_port(certificate: Path) -> Iterator[Port]:
-    from session.stream.tls import server_context
+    from session.stream.tls import make_server_context
 
-    made = Port(tls=server_context(certificate, certificate))
+    made = Port(tls=make_server_context(certificate, certificate))
     yield made
     made.close()
 
@@ -316,7 +317,7 @@ def test_A3_messages_travel_in_tls(tls_port: Port, certificate: Path) -> None:
         raise AssertionError("no answer")
 
     eventually(inner.do_handshake)
-    inner.write(framed(b"{}"))
+    inner.write(pack_frame(b"{}"))
     exchange()
     tls_port.until(lambda: tls_port.payloads)
     tls_port.events[-1].connection.send(b"a" * 100_000)
@@ -325,12 +326,12 @@ def test_A3_messages_travel_in_tls(tls_port: Port, certificate: Path) -> None:
         part = eventually(lambda: inner.read(1 << 16))
         assert isinstance(part, bytes)
         received += part
-    assert received == framed(b"a" * 100_000)
+    assert received == pack_frame(b"a" * 100_000)
     assert inner.version() in ("TLSv1.2", "TLSv1.3")
 
 
 def test_P1_a_client_without_tls_is_closed(tls_port: Port) -> None:
-    client = tls_port.connect(framed(b"{}"))
+    client = tls_port.connect(pack_frame(b"{}"))
     tls_port.until(lambda: tls_port.lost)
     assert client.recv(10) == b""
     assert "came without TLS" in tls_port.refused[-1]
@@ -351,11 +352,11 @@ def test_broken_tls_is_a_fault(tls_port: Port) -> None:
 
 
 def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
-    from session.stream.tls import server_context
+    from session.stream.tls import make_server_context
 
     (tmp_path / "a.pem").write_text("no")
     with pytest.raises(ConfigError, match=r"a\.pem"):
-        server_context(tmp_path / "a.pem", tmp_path / "a.pem")
+        make_server_context(tmp_path / "a.pem", tmp_path / "a.pem")
 
 
 def test_P9_a_defect_ends_one_connection(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +371,7 @@ def test_P9_a_defect_ends_one_connection(port: Port, monkeypatch: pytest.MonkeyP
 
 
 def test_a_client_that_has_said_hello_is_not_displaced_by_new_ones(port: Port) -> None:
-    hello = framed(b"{}")
+    hello = pack_frame(b"{}")
     clients = [port.connect(hello) for _ in range(4)]
     late = [port.connect() for _ in range(40)]
     port.until(lambda: len(port.payloads) == 4)
@@ -389,8 +390,8 @@ def test_a_flood_of_one_client_lets_the_messages_of_others_through(port: Port) -
     flooding, first = port.admitted()
     modest, second = port.admitted()
     port.events.clear()
-    flooding.sendall(framed(b"{}") * 1000)
-    modest.sendall(framed(b"{}"))
+    flooding.sendall(pack_frame(b"{}") * 1000)
+    modest.sendall(pack_frame(b"{}"))
     rounds: list[list[Connection]] = []
     while sum(len(each) for each in rounds) < 1001:
         rounds.append([event.connection for event in port.listener.poll()])
@@ -398,14 +399,14 @@ def test_a_flood_of_one_client_lets_the_messages_of_others_through(port: Port) -
     # Not after all of the flood, which has come in one piece.
     reached = next(number for number, each in enumerate(rounds) if second in each)
     assert reached < 200
-    flooding.sendall(framed(b"{}"))
+    flooding.sendall(pack_frame(b"{}"))
     port.until(lambda: port.payloads)
 
 
 def test_a_client_that_floods_and_leaves_is_noticed_after_its_last_message(port: Port) -> None:
     client, connection = port.admitted()
     port.events.clear()
-    client.sendall(framed(b"{}") * 100)
+    client.sendall(pack_frame(b"{}") * 100)
     client.close()
     port.until(lambda: port.lost)
     assert len(port.payloads) == 100

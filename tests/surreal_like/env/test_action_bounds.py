@@ -209,7 +209,7 @@ def test_clients_are_shown_actions_inside_the_bounds() -> None:
     config: Config = policy.config.env_config
     served = Policies(lambda mode: agent, config, 1, {"train": AgentMode.training})
     first = np.ones(1, np.bool_)
-    shown = served.act("train", np.arange(1), np.zeros((1, 1), np.float32), first).shown
+    shown = served.act("train", np.arange(1), np.zeros((1, 1), np.float32), first).actions
     assert Squeezed().action_space.contains(shown[0].astype(np.float64))
 
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import main.ps
 from session.config import Config
+from session.config.defaults import BASE_SESSION_CONFIG
 from session.process.context import Context
-from session.stream.door import Encoding, FrameReader, framed
+from session.stream.connection import Connection
 from session.stream.listener import Listener
+from session.stream.protocols import Encoding
+from session.wire.frames import FrameReader, pack_frame
 from surreal_like.agent.loop import make_agent
+from surreal_like.gateway.gateway import Gateway
+from surreal_like.gateway.messages import Hello
 from surreal_like.gateway.payloads import decode, encode
 from surreal_like.gateway.service import GatewayService
-from surreal_like.gateway.sessions import Sessions
+from surreal_like.gateway.sessions import Session, Sessions
+from surreal_like.gateway.slots import Slot
 from tests.surreal_like.agent.rig import LearnerPeer, LineAgent, ReplayPeer, Rig, make_rig
 
 
@@ -23,10 +31,67 @@ def build(context: Context) -> GatewayService:
     return GatewayService(context, lambda mode: make_agent(context, LineAgent, mode, 0))
 
 
+def make_line(host: str = "10.0.0.1") -> Connection:
+    """Returns a connection of a client that gets no message."""
+    line = SimpleNamespace(host=host, encoding=None, send=lambda payload: None)
+    return cast("Connection", line)
+
+
+LINE = make_line()
+
+
+def make_session(
+    number: int = 1, mode: str = "train", connection: Connection | None = LINE, **fields: Any
+) -> Session:
+    """Returns a session without rows; its place has its number."""
+    slot = cast("Slot", None)
+    return Session(number, number, mode, f"client-{number}", slot, connection, **fields)
+
+
+def make_sessions(places: int = 2, **settings: float) -> Sessions:
+    """Returns an empty gateway's sessions, with secrets that can be guessed."""
+    numbers = itertools.count()
+    given = BASE_SESSION_CONFIG.gateway.copy()
+    given.update(max_clients=places, **settings)
+    return Sessions(
+        given, lambda place, mode: cast("Slot", None), lambda size: f"secret{next(numbers)}"
+    )
+
+
+def join(sessions: Sessions, now: float = 0.0, name: str = "") -> Session:
+    """Returns another session of mode ``train``."""
+    return sessions.join(Hello(1, "", "", name, 1, "", ""), "train", LINE, now)
+
+
+class Scene:
+    """A server, and the clients that the test plays; they are closed at the end."""
+
+    def __init__(self) -> None:
+        self.clients: list[Client] = []
+
+    @property
+    def port(self) -> int:
+        raise NotImplementedError
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Lets the server work until something holds."""
+        raise NotImplementedError
+
+    def client(self, *, encoding: Encoding = Encoding.msgpack, **fields: Any) -> Client:
+        """A client after its welcome."""
+        made = Client(self, encoding)
+        assert made.hello(**fields)["kind"] == "welcome"
+        return made
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+
+
 class Client:
     """A client that is played by hand, one message after the other."""
 
-    def __init__(self, stage: Stage, encoding: Encoding = Encoding.msgpack) -> None:
+    def __init__(self, stage: Scene, encoding: Encoding = Encoding.msgpack) -> None:
         self.stage, self.encoding = stage, encoding
         self.socket = socket.create_connection(("127.0.0.1", stage.port))
         self.socket.setblocking(False)
@@ -36,7 +101,7 @@ class Client:
         stage.clients.append(self)
 
     def send(self, **fields: Any) -> None:
-        self.send_bytes(framed(encode(fields, self.encoding)))
+        self.send_bytes(pack_frame(encode(fields, self.encoding)))
 
     def send_bytes(self, data: bytes) -> None:
         self.socket.setblocking(True)
@@ -67,7 +132,7 @@ class Client:
             assert found or not self.closed, "the connection was closed"
             return bool(found)
 
-        self.stage.rig.until(arrived)
+        self.stage.until(arrived)
         return found[0]
 
     def ask(self, **fields: Any) -> dict[str, Any]:
@@ -87,24 +152,24 @@ class Client:
 
     def gone(self) -> bool:
         """True once the gateway has closed the connection."""
-        self.stage.rig.until(lambda: self.receive() is None and self.closed)
+        self.stage.until(lambda: self.receive() is None and self.closed)
         return True
 
     def close(self) -> None:
         self.socket.close()
 
 
-class Stage:
+class Stage(Scene):
     """The rig with a gateway in it.
 
     Attributes:
-        learner, replay: played by the test.
-        clients: closed at the end.
+        learner, replay: Peers that the test plays.
     """
 
     def __init__(self, rig: Rig, *, publish: bool = True) -> None:
+        super().__init__()
         self.rig = rig
-        self.clients: list[Client] = []
+        self.until = rig.until  # type: ignore[method-assign]
         rig.start("ps", main.ps.build)
         self.learner, self.replay = LearnerPeer(rig), ReplayPeer(rig)
         self.start()
@@ -132,18 +197,16 @@ class Stage:
         return self.listener.port
 
     @property
+    def gateway(self) -> Gateway:
+        return self.service._gateway
+
+    @property
     def listener(self) -> Listener:
         return self.service._frontend.listener
 
     @property
     def sessions(self) -> Sessions:
-        return self.service._frontend.sessions
-
-    def client(self, *, encoding: Encoding = Encoding.msgpack, **fields: Any) -> Client:
-        """A client after its welcome."""
-        made = Client(self, encoding)
-        assert made.hello(**fields)["kind"] == "welcome"
-        return made
+        return self.gateway.sessions
 
     def finish(self) -> dict[str, Any]:
         """Ends the run; returns the account of the gateway."""
@@ -172,5 +235,4 @@ def make_stage(
         try:
             yield stage
         finally:
-            for client in stage.clients:
-                client.close()
+            stage.close()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from session.errors import ConfigError, SurrealError, UsageError
 from surreal_like.env.registry import make_env
 from surreal_like.gateway import driving
 from surreal_like.gateway.clients import surreal_client
-from surreal_like.gateway.driving import drive, sendable
+from surreal_like.gateway.driving import drive, encode_obs
 from tests.drawing import draw
 from tests.surreal_like.agent.rig import Count
 from tests.surreal_like.gateway.rig import Stage, make_stage
@@ -31,13 +31,6 @@ ENV = "tests.surreal_like.agent.rig:Count"
 COMMAND = [sys.executable, "-m", "main.cli", "client"]
 # The processes of the command do not look for modules in the working folder.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-
-
-@pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.setattr(surreal_client, "_FIRST_DELAY", 0.02)
-    with make_stage() as made:
-        yield made
 
 
 def test_C2_an_environment_is_played_as_an_agent_plays_it(stage: Stage) -> None:
@@ -198,8 +191,8 @@ def test_C2_errors_are_those_of_a_command(stage: Stage) -> None:
 
 def test_a_tuple_has_the_keys_of_the_protocol() -> None:
     one = np.zeros(2)
-    assert sendable(one) is one
-    assert sendable((one, {"a": (one,)})) == {"0": one, "1": {"a": {"0": one}}}
+    assert encode_obs(one) is one
+    assert encode_obs((one, {"a": (one,)})) == {"0": one, "1": {"a": {"0": one}}}
 
 
 @pytest.mark.parametrize("words", [["--num", "0"], ["--episodes", "-1"], []])

@@ -49,8 +49,8 @@ def reset(client: Client) -> None:
     client.send(kind="reset", seq=client.seq, observation=[0, 1])
 
 
-def waits(client: Client) -> bool:
-    client.stage.rig.pass_time(5.1)
+def waits(stage: Stage, client: Client) -> bool:
+    stage.rig.pass_time(5.1)
     return client.next() == {"kind": "wait", "seq": client.seq, "reason": "evaluation"}
 
 
@@ -104,7 +104,7 @@ def test_V1_an_episode_waits_until_there_is_something_to_evaluate(
         play(client)
     stage.rig.until(lambda: control.reports)
     reset(client)
-    assert waits(client)
+    assert waits(stage, client)
     # Neither an error, however long it takes, nor a reason to be sent away.
     stage.rig.pass_time(70.0)
     assert {client.next()["kind"] for _ in range(5)} == {"wait"}
@@ -124,7 +124,7 @@ def test_V1_every_ticket_is_waited_for(scene: tuple[Stage, ControlPeer]) -> None
     play(fast, 2.0)
     # Its third episode belongs to the next evaluation: all tickets of this one are taken.
     reset(fast)
-    assert waits(fast)
+    assert waits(stage, fast)
     assert not control.reports
     slow.request("step")
     slow.request("end")

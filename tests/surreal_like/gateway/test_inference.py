@@ -18,7 +18,7 @@ from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import SyncVector
 from surreal_like.experiment.resolve import defaults
-from surreal_like.gateway.policies import Inference, Policies, joined
+from surreal_like.gateway.policies import Inference, Policies, concatenate
 from tests.surreal_like.agent.rig import Count
 
 OBS = {"type": "float32", "dim": [3]}
@@ -168,9 +168,9 @@ def test_B7_a_gateway_explores_as_the_agent_after_the_last(monkeypatch: pytest.M
     assert made == [4]
 
 
-def test_joined_nests() -> None:
+def test_nests_are_concatenated() -> None:
     one = {"a": np.zeros((1, 2)), "b": (np.ones((1, 1)),)}
-    assert joined([one]) is one
-    found = joined([one, one, one])
+    assert concatenate([one]) is one
+    found = concatenate([one, one, one])
     assert found["a"].shape == (3, 2)
     assert found["b"][0].shape == (3, 1)

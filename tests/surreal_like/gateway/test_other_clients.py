@@ -23,11 +23,12 @@ import pytest
 
 from session.folder import RunFolder
 from session.launchers.launcher import free_ports
-from session.stream.door import Encoding, framed
+from session.stream.protocols import Encoding
+from session.wire.frames import pack_frame
 from surreal_like.gateway import clients
 from surreal_like.gateway.payloads import DTYPES, decode, encode
 from tests.surreal_like.gateway.rig import Stage, make_stage
-from tests.surreal_like.gateway.test_protocol import GOLDEN, payload
+from tests.surreal_like.gateway.test_payloads import GOLDEN, payload
 from tests.surreal_like.gateway.test_surreal_client import CERTIFICATE, cut_connections
 
 PLAYERS = Path(__file__).parent / "clients"
@@ -155,12 +156,6 @@ def on(stage: Stage, name: str, *words: str) -> tuple[str, ...]:
     return (name, f"127.0.0.1:{stage.port}", *words)
 
 
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with make_stage() as made:
-        yield made
-
-
 # -- msgpack
 
 
@@ -277,7 +272,7 @@ def test_C5_a_cut_connection_is_resumed(play: Play, stage: Stage, after: int) ->
     account = stage.finish()
     assert (account["env_steps"], account["episodes"]) == (12, 3)
     assert account["pushed"] == account["inserted"] == 15
-    assert stage.service._frontend.counters.resumed == 1
+    assert stage.gateway.counters.resumed == 1
 
 
 def interrupted(play: Play, stage: Stage, program: str) -> Player:
@@ -285,7 +280,7 @@ def interrupted(play: Play, stage: Stage, program: str) -> Player:
     player = play(stage, *on(stage, program))
     stage.rig.until(lambda: player.lines)
     (member,) = stage.sessions
-    stage.service._frontend.leave(member, "lost", reconnect=True)
+    stage.gateway.leave(member, "lost", reconnect=True)
     player.say("")
     return player
 
@@ -438,7 +433,7 @@ def broken(count: int) -> Iterator[bytes]:
     random = np.random.default_rng(0)
     frames = [bytes.fromhex(each["hex"]) for each in GOLDEN if each["from"] == "gateway"]
     welcome = next(each for each in frames if b"welcome" in each)
-    action = framed(encode({"kind": "action", "seq": 1, "action": 1}, Encoding.msgpack))
+    action = pack_frame(encode({"kind": "action", "seq": 1, "action": 1}, Encoding.msgpack))
     for index in range(count):
         text = bytearray(frames[random.integers(len(frames))])
         text[random.integers(len(text))] = random.integers(256)

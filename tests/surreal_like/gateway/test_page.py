@@ -9,8 +9,7 @@ from functools import partial
 
 import pytest
 
-from surreal_like.gateway.page import read_pages
-from surreal_like.gateway.port import page_address
+from surreal_like.gateway.page import page_address, read_pages
 from tests.surreal_like.agent.rig import make_config
 from tests.surreal_like.gateway.rig import Stage, make_stage
 from tests.surreal_like.gateway.test_surreal_client import Playing

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ import pytest
 from session.checkpoint import save_one
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
-from session.stream.door import Encoding, FrameReader, framed
 from surreal_like import load_policy, train
 from surreal_like.experiment.checkpoints import checkpoints_named
 from surreal_like.experiment.resolve import resolve
-from surreal_like.gateway.payloads import decode, encode
 from surreal_like.gateway.serving import Server
 from tests.clock import HandClock
 from tests.polling import until
+from tests.surreal_like.gateway.rig import Client, Scene
 
 SMALL: dict[str, Any] = {
     "env_config.num_envs": 2,
@@ -63,65 +61,30 @@ def run(trained: Path, tmp_path: Path) -> RunFolder:
     return RunFolder(shutil.copytree(trained, tmp_path / "run"))
 
 
-class Caller:
-    """A client in the same thread as its server."""
+class Served(Scene):
+    """A server in the thread of its clients, and the lines that it shows."""
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.socket = socket.create_connection(("127.0.0.1", server.frontend.listener.port))
-        self.socket.setblocking(False)
-        self.reader = FrameReader(1 << 20)
-        self.seq = 0
+    def __init__(self, run: RunFolder, *words: Any, **options: Any) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.server = Server(run, *words, say=self.lines.append, **options)
 
-    def send(self, **fields: Any) -> None:
-        self.socket.sendall(framed(encode(fields, Encoding.msgpack)))
+    @property
+    def port(self) -> int:
+        return self.server.frontend.listener.port
 
-    def next(self) -> dict[str, Any]:
-        found: list[dict[str, Any]] = []
-
-        def arrived() -> bool:
-            self.server.tick()
-            found.extend(self.received())
-            return bool(found)
-
-        until(arrived)
-        return found[0]
-
-    def received(self) -> Iterator[dict[str, Any]]:
-        try:
-            self.reader.feed(self.socket.recv(1 << 16))
-        except BlockingIOError:
-            return
-        while (payload := self.reader.next()) is not None:
-            yield dict(decode(payload, None)[0])
-
-    def ask(self, **fields: Any) -> dict[str, Any]:
-        self.send(**fields)
-        return self.next()
-
-    def request(self, kind: str, observation: Any, **fields: Any) -> dict[str, Any]:
-        self.seq += 1
-        return self.ask(kind=kind, seq=self.seq, observation=observation, **fields)
+    def until(self, condition: Callable[[], object]) -> None:
+        until(condition, step=self.server.tick)
 
 
 @contextmanager
-def serving(run: RunFolder, *words: Any, **options: Any) -> Iterator[tuple[Server, list[str]]]:
-    lines: list[str] = []
-    server = Server(run, *words, say=lines.append, **options)
+def serving(run: RunFolder, *words: Any, **options: Any) -> Iterator[Served]:
+    served = Served(run, *words, **options)
     try:
-        yield server, lines
+        yield served
     finally:
-        server.close()
-
-
-@contextmanager
-def caller(server: Server, **hello: Any) -> Iterator[Caller]:
-    client = Caller(server)
-    try:
-        assert client.ask(kind="hello", v=1, **hello)["kind"] == "welcome"
-        yield client
-    finally:
-        client.socket.close()
+        served.server.close()
+        served.close()
 
 
 def place(run: RunFolder, number: int) -> Any:
@@ -132,31 +95,31 @@ def place(run: RunFolder, number: int) -> Any:
 
 def test_V3_an_answer_is_that_of_the_loaded_policy(run: RunFolder) -> None:
     policy = load_policy(run.path, "latest")
-    with serving(run, "latest") as (server, lines), caller(server) as one, caller(server) as other:
-        assert lines[0].startswith("checkpoint ")
-        assert lines[1] == f"clients connect to 127.0.0.1:{server.frontend.listener.port}"
+    with serving(run, "latest") as served:
+        one, other = served.client(), served.client()
+        assert served.lines[0].startswith("checkpoint ")
+        assert served.lines[1] == f"clients connect to 127.0.0.1:{served.port}"
         for _ in range(2):
             state: Any = None
             # Another session must not change the memory of this one.
-            other.request("reset", place(run, 7))
+            other.request("reset", observation=place(run, 7))
             for step in range(6):
                 expected, state = policy(place(run, step), state)
                 fields = {"reward": 0.0} if step else {}
-                answer = one.request("step" if step else "reset", place(run, step), **fields)
+                answer = one.request(
+                    "step" if step else "reset", observation=place(run, step), **fields
+                )
                 np.testing.assert_allclose(answer["action"], expected, atol=1e-6)
-                other.request("step", place(run, step), reward=0.0)
-            episode = one.request("end", place(run, 0), reward=2.0)
+                other.request("step", observation=place(run, step), reward=0.0)
+            episode = one.request("end", observation=place(run, 0), reward=2.0)
             assert (episode["return"], episode["length"]) == (2.0, 6)
 
 
 def test_V2_only_the_mode_act_is_there(run: RunFolder) -> None:
-    with serving(run, "latest") as (server, _):
-        with caller(server) as client:
-            assert client.request("reset", place(run, 0))["version"] > 0
+    with serving(run, "latest") as served:
+        assert served.client().request("reset", observation=place(run, 0))["version"] > 0
         for mode in ("train", "evaluate"):
-            client = Caller(server)
-            answer = client.ask(kind="hello", v=1, mode=mode)
-            client.socket.close()
+            answer = Client(served).hello(mode=mode)
             assert (answer["code"], answer["fatal"]) == ("not_supported", True)
 
 
@@ -176,31 +139,29 @@ def add_best(run: RunFolder, version: int) -> Path:
 def test_V2_a_newer_checkpoint_is_followed_and_a_broken_one_is_skipped(run: RunFolder) -> None:
     add_best(run, 1000)
     clock = HandClock()
-    with (
-        serving(run, follow=True, clock=clock) as (server, lines),
-        caller(server) as client,
-    ):
+    with serving(run, follow=True, clock=clock) as served:
+        client = served.client()
 
         def look() -> str:
             clock.seconds += 1.1
-            server.tick()
-            return lines[-1]
+            served.server.tick()
+            return served.lines[-1]
 
         def version() -> int:
-            answer = client.request("step", place(run, 0), reward=1.0)
+            answer = client.request("step", observation=place(run, 0), reward=1.0)
             assert answer["kind"] == "action"
             return int(answer["version"])
 
-        assert client.request("reset", place(run, 0))["version"] == 1000
+        assert client.request("reset", observation=place(run, 0))["version"] == 1000
         add_best(run, 1001)
         assert look() == "checkpoint best: version 1001, 10010 iterations"
         assert version() == 1001
         parameters = add_best(run, 1002) / "params.safetensors"
         parameters.write_bytes(parameters.read_bytes()[:-4])
         assert look().startswith("warning: a newer checkpoint is left out: ")
-        said = len(lines)
+        said = len(served.lines)
         look()
-        assert (len(lines), version()) == (said, 1001)
+        assert (len(served.lines), version()) == (said, 1001)
         add_best(run, 1003)
         look()
         assert version() == 1003
@@ -209,19 +170,21 @@ def test_V2_a_newer_checkpoint_is_followed_and_a_broken_one_is_skipped(run: RunF
 def test_V2_without_follow_the_checkpoint_stays(run: RunFolder) -> None:
     add_best(run, 1000)
     clock = HandClock()
-    with serving(run, clock=clock) as (server, _), caller(server) as client:
+    with serving(run, clock=clock) as served:
+        client = served.client()
         add_best(run, 1001)
         clock.seconds += 5.0
-        server.tick()
-        assert client.request("reset", place(run, 0))["version"] == 1000
+        served.server.tick()
+        assert client.request("reset", observation=place(run, 0))["version"] == 1000
 
 
 def test_V2_at_the_end_the_clients_are_sent_away(run: RunFolder) -> None:
-    server = Server(run, "latest", say=str)
-    with caller(server) as client:
-        client.request("reset", place(run, 0))
-        server.close()
-        goodbye = until(lambda: next(client.received(), None))
+    served = Served(run, "latest")
+    client = served.client()
+    client.request("reset", observation=place(run, 0))
+    served.server.close()
+    goodbye = until(client.receive)
+    served.close()
     assert goodbye == {
         "kind": "goodbye",
         "reason": "stopped",
@@ -245,8 +208,6 @@ def test_V2_settings_of_the_port_are_checked(run: RunFolder) -> None:
 
 def test_V2_a_full_server_is_busy(run: RunFolder) -> None:
     settings = ["session_config.gateway.max_clients=1"]
-    with serving(run, "latest", settings=settings) as (server, _), caller(server):
-        newcomer = Caller(server)
-        answer = newcomer.ask(kind="hello", v=1)
-        newcomer.socket.close()
-        assert answer["kind"] == "busy"
+    with serving(run, "latest", settings=settings) as served:
+        served.client()
+        assert Client(served).hello()["kind"] == "busy"

@@ -18,7 +18,7 @@ from surreal_like.env.base import Step
 from surreal_like.env.vector import SyncVector
 from surreal_like.experience.actor_state import ActorState
 from surreal_like.experience.writer import ChunkWriter
-from surreal_like.gateway.protocol import Protocol
+from surreal_like.gateway.messages import Protocol
 from surreal_like.gateway.slots import Advice, Slot
 from tests.surreal_like.agent.rig import Count, make_rig
 
@@ -434,14 +434,14 @@ def test_P8_streams_of_one_session_end_on_their_own() -> None:
     made.begin(many(1, "reset", [[0, 0], [1, 0]]))
     advised()
     made.step(many(2, "step", [[0, 1], [1, 1]], reward=[1, 2], terminated=[1, 0], truncated=no))
-    assert made.ended() == [{"stream": 0, "return": 1.0, "length": 1}]
+    assert made.list_ended() == [{"stream": 0, "return": 1.0, "length": 1}]
     advised()
     made.step(many(3, "step", [[2, 0], [1, 2]], reward=[0, 2], terminated=no, truncated=[0, 1]))
     assert made.first.tolist() == [True, False]
-    assert made.ended() == [{"stream": 1, "return": 4.0, "length": 2}]
+    assert made.list_ended() == [{"stream": 1, "return": 4.0, "length": 2}]
     advised()
     made.step(many(4, "step", [[2, 1], [3, 0]], reward=[5, 0], terminated=[1, 0], truncated=no))
-    assert made.ended() == [{"stream": 0, "return": 5.0, "length": 1}]
+    assert made.list_ended() == [{"stream": 0, "return": 5.0, "length": 1}]
     advised()
     assert made.cut()
     assert sent.column("step_type") == [[0, 0], [2, 1], [0, 2], [2, 0]]

@@ -14,7 +14,8 @@ import msgpack
 import numpy as np
 import pytest
 
-from session.stream.door import Encoding, framed
+from session.stream.protocols import Encoding
+from session.wire.frames import pack_frame
 from surreal_like.gateway.payloads import encode
 from tests.surreal_like.gateway.rig import Client, Stage, make_stage
 
@@ -88,7 +89,7 @@ def answers(client: Client, *, welcomed: bool) -> list[dict[str, Any]]:
         last = found and (not welcomed or found[-1].get("t") == "last")
         return bool(last) or client.closed
 
-    client.stage.rig.until(complete)
+    client.stage.until(complete)
     return found
 
 
@@ -115,7 +116,7 @@ def test_no_type_of_value_shows_a_defect(
             client = Client(stage, encoding)
             if welcomed:
                 assert client.hello()["kind"] == "welcome"
-        client.send_bytes(framed(payload))
+        client.send_bytes(pack_frame(payload))
         sent += 1
         found = answers(client, welcomed=welcomed)
         codes = {each.get("code") for each in found}

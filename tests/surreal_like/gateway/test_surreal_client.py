@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from session.stream.door import Encoding
+from session.stream.protocols import Encoding
 from surreal_like.gateway import payloads
 from surreal_like.gateway.clients import surreal_client
 from surreal_like.gateway.clients.surreal_client import (
@@ -30,10 +30,9 @@ from surreal_like.gateway.clients.surreal_client import (
     pack,
     unpack,
 )
-from surreal_like.gateway.messages import Metrics
 from surreal_like.gateway.service import GatewayService
 from tests.surreal_like.gateway.rig import Stage, make_stage
-from tests.surreal_like.gateway.test_protocol import GOLDEN, payload, plain
+from tests.surreal_like.gateway.test_payloads import GOLDEN, payload, plain
 
 FILE = Path(surreal_client.__file__)
 
@@ -137,13 +136,6 @@ class Playing(threading.Thread):
         return self._value
 
 
-@pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.setattr(surreal_client, "_FIRST_DELAY", 0.02)
-    with make_stage() as made:
-        yield made
-
-
 def episode(session: Session, steps: int, **end: Any) -> Any:
     session.reset([0.0, 0.0])
     for step in range(1, steps):
@@ -218,7 +210,7 @@ def test_C5_a_cut_connection_is_resumed_and_nothing_counts_twice(stage: Stage, a
     account = stage.finish()
     assert (account["env_steps"], account["episodes"]) == (12, 3)
     assert account["pushed"] == account["inserted"] == 15
-    assert stage.service._frontend.counters.resumed == 1
+    assert stage.gateway.counters.resumed == 1
 
 
 def test_C5_a_session_that_is_gone_goes_on_from_the_present_observation(stage: Stage) -> None:
@@ -235,7 +227,7 @@ def test_C5_a_session_that_is_gone_goes_on_from_the_present_observation(stage: S
     client = Playing(stage, program)
     stage.rig.until(lambda: len(playing) >= 3)
     (member,) = stage.sessions
-    stage.service._frontend.leave(member, "lost", reconnect=True)
+    stage.gateway.leave(member, "lost", reconnect=True)
     result = client.result()
     assert result.length < 8
     account = stage.finish()
@@ -261,7 +253,7 @@ def test_C5_an_end_that_was_lost_with_its_session_is_counted_by_the_client(stage
     client = Playing(stage, program)
     stage.rig.until(at_end.is_set)
     (member,) = stage.sessions
-    stage.service._frontend.leave(member, "lost", reconnect=True)
+    stage.gateway.leave(member, "lost", reconnect=True)
     goes_on.set()
     result, action = client.result()
     assert (result.total, result.length) == (5.0, 2)
@@ -369,14 +361,6 @@ def test_C1_an_address_that_is_none(address: str) -> None:
 
 def test_the_round_trip_is_reported(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surreal_client, "_REPORT_STEPS", 5)
-    seen: list[Any] = []
-    take = stage.service._frontend._receive
-
-    def note(member: Any, message: Any, now: float) -> None:
-        seen.append(message)
-        take(member, message, now)
-
-    stage.service._frontend._receive = note  # type: ignore[method-assign]
 
     def program(address: str) -> Any:
         with connect(address) as session:
@@ -385,8 +369,8 @@ def test_the_round_trip_is_reported(stage: Stage, monkeypatch: pytest.MonkeyPatc
 
     latencies = Playing(stage, program).result()
     assert all(each > 0 for each in latencies)
-    (metrics,) = [each for each in seen if isinstance(each, Metrics)]
-    assert metrics.values.keys() == {"latency_p50_seconds", "latency_p99_seconds"}
+    curves = {f"client/place-0/latency_{share}_seconds" for share in ("p50", "p99")}
+    stage.rig.until(lambda: curves <= stage.rig.scalars("gateway/0").keys())
 
 
 def test_C1_run_drives_an_environment_of_gymnasium(stage: Stage) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session.errors import OversizeError
-from session.stream.door import FrameReader, framed
+from session.wire.frames import FrameReader, pack_frame
 
 LIMIT = 40
 
@@ -47,7 +47,7 @@ def read(parts: list[bytes]) -> tuple[list[bytes], bool]:
     st.lists(st.integers(1, 30), min_size=1, max_size=20),
 )
 def test_frames_arrive_in_any_pieces(payloads: list[bytes], sizes: list[int]) -> None:
-    stream = b"".join(map(framed, payloads))
+    stream = b"".join(map(pack_frame, payloads))
     parts: list[bytes] = []
     at = 0
     while at < len(stream):
@@ -66,7 +66,7 @@ def test_a_length_above_the_limit_is_refused_before_its_bytes_come() -> None:
 
 def test_a_begun_frame_is_seen() -> None:
     reader = FrameReader(LIMIT)
-    reader.feed(framed(b"abc")[:-1])
+    reader.feed(pack_frame(b"abc")[:-1])
     assert reader.next() is None
     assert reader.begun
     reader.feed(b"c")
@@ -76,7 +76,7 @@ def test_a_begun_frame_is_seen() -> None:
 
 def test_the_limit_can_be_raised_between_two_frames() -> None:
     reader = FrameReader(1)
-    reader.feed(framed(b"a") + framed(b"bcd"))
+    reader.feed(pack_frame(b"a") + pack_frame(b"bcd"))
     assert reader.next() == b"a"
     reader.limit_bytes = 3
     assert reader.next() == b"bcd"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
-from session.stream.door import Door, DoorSettings, Encoding
+from session.stream.protocols import Encoding, ProtocolSettings, StreamProtocol
 
 HEAD_LIMIT_BYTES = 8192
 WEBSOCKET_PATH = "/v1"
@@ -22,18 +22,18 @@ _REASONS = {
 }
 
 
-class HttpDoor:
+class HttpProtocol:
     """An HTTP request, which is answered, or becomes a WebSocket."""
 
     speaks = True
 
-    def __init__(self, settings: DoorSettings) -> None:
+    def __init__(self, settings: ProtocolSettings) -> None:
         self.encoding: Encoding | None = None
         self.over = False
         self._settings = settings
         self._held = bytearray()
         self._out = b""
-        self._inner: Door | None = None
+        self._inner: StreamProtocol | None = None
 
     @property
     def begun(self) -> bool:
@@ -49,7 +49,7 @@ class HttpDoor:
             self._held += data
 
     def next(self) -> bytes | None:
-        """Returns the next payload of the WebSocket; raises as :class:`Door`."""
+        """Returns the next payload of the WebSocket; raises as :class:`StreamProtocol`."""
         if self._inner is None and not self.over:
             self._open()
         if self._inner is None:
@@ -58,18 +58,18 @@ class HttpDoor:
         self.encoding, self.over = self._inner.encoding, self._inner.over
         return payload
 
-    def wrapped(self, payload: bytes) -> bytes:
+    def wrap(self, payload: bytes) -> bytes:
         """Returns the bytes that carry a payload; none before there is a WebSocket."""
-        return b"" if self._inner is None else self._inner.wrapped(payload)
+        return b"" if self._inner is None else self._inner.wrap(payload)
 
-    def answers(self) -> bytes:
+    def pop_answers(self) -> bytes:
         """Returns the answer to the request, or what the WebSocket has to send."""
         out, self._out = self._out, b""
-        return out if self._inner is None else out + self._inner.answers()
+        return out if self._inner is None else out + self._inner.pop_answers()
 
-    def last_words(self) -> bytes:
+    def close(self) -> bytes:
         """Returns the bytes that end the connection properly."""
-        return b"" if self._inner is None else self._inner.last_words()
+        return b"" if self._inner is None else self._inner.close()
 
     def _open(self) -> None:
         head, found, _ = bytes(self._held).partition(b"\r\n\r\n")
@@ -94,7 +94,7 @@ class HttpDoor:
         if len(words) != 3 or words[2] != "HTTP/1.1":
             self._refuse(400, "expected a request of HTTP/1.1")
             return
-        stranger = refused_page(headers, self._settings)
+        stranger = find_refusal(headers, self._settings)
         if stranger:
             self._refuse(403, stranger)
             return
@@ -117,7 +117,7 @@ class HttpDoor:
 
     def _begin_websocket(self) -> None:
         try:
-            from session.stream.websocket import WebSocketDoor
+            from session.stream.websocket import WebSocketProtocol
         except ImportError:
             self._refuse(
                 501,
@@ -125,7 +125,7 @@ class HttpDoor:
                 "or send binary frames",
             )
             return
-        self._inner = WebSocketDoor(self._settings.limit_bytes)
+        self._inner = WebSocketProtocol(self._settings.limit_bytes)
         head, end, frames = bytes(self._held).partition(b"\r\n\r\n")
         self._held = bytearray()
         # In one piece, `websockets` would read the frames before the request is accepted.
@@ -150,7 +150,7 @@ class HttpDoor:
         self.over = True
 
 
-def refused_page(headers: Mapping[str, str], settings: DoorSettings) -> str:
+def find_refusal(headers: Mapping[str, str], settings: ProtocolSettings) -> str:
     """Returns why a request is refused by its Host or its Origin; empty if it is not.
 
     Any web page can make a browser connect to this machine. A page of another site is recognized

@@ -1,14 +1,24 @@
-"""Tokens of clients: digests in files, modes, ends, and floods of wrong ones."""
+"""Tokens and certificates of clients: digests in files, modes, ends, and floods of wrong ones."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import ssl
 from pathlib import Path
 
 import pytest
 
 from session.errors import UsageError
-from session.stream.tokens import TokenGate, days_from, read_tokens, revoke_token, write_token
+from session.stream.tls import make_server_context
+from session.wire.access import (
+    TokenGate,
+    add_days,
+    read_tokens,
+    revoke_token,
+    write_certificate,
+    write_token,
+)
 
 
 def find(
@@ -39,13 +49,13 @@ def test_a_token_has_the_name_of_a_file(name: str, tmp_path: Path) -> None:
 
 def test_A2_modes_and_ends(tmp_path: Path) -> None:
     acts = write_token(tmp_path, "acts", modes=["act"])
-    ends = write_token(tmp_path, "ends", until=days_from(1000.0, 2.0))
+    ends = write_token(tmp_path, "ends", until=add_days(1000.0, 2.0))
     gate = TokenGate(tmp_path)
     assert find(gate, acts, "act") == "acts"
     assert find(gate, acts, "train") is None
     assert find(gate, ends, wall=1000.0 + 2 * 86_400 - 1) == "ends"
     assert find(gate, ends, wall=1000.0 + 2 * 86_400) is None
-    assert days_from(1000.0, 0.0) == 0.0
+    assert add_days(1000.0, 0.0) == 0.0
 
 
 @pytest.mark.parametrize("token", ["", "sg1-", "robot", "sg1-" + "0" * 48])
@@ -60,9 +70,9 @@ def test_A2_new_and_revoked_tokens_are_noticed(tmp_path: Path) -> None:
     token = write_token(tmp_path / "later", "robot")
     assert find(gate, token, now=1.9) is None
     assert find(gate, token, now=2.0) == "robot"
-    assert gate.valid("robot", now=3.0, wall=1.0)
+    assert gate.is_valid("robot", now=3.0, wall=1.0)
     revoke_token(tmp_path / "later", "robot")
-    assert not gate.valid("robot", now=5.0, wall=1.0)
+    assert not gate.is_valid("robot", now=5.0, wall=1.0)
     assert find(gate, token, now=5.0) is None
     with pytest.raises(UsageError, match="no token 'robot'; there are: none"):
         revoke_token(tmp_path / "later", "robot")
@@ -86,3 +96,37 @@ def test_a_damaged_file_is_no_token(text: str, tmp_path: Path) -> None:
     assert find(TokenGate(tmp_path), token) == "robot"
     (tmp_path / "half.new").write_text(json.dumps({}))
     assert len(read_tokens(tmp_path)) == 1
+
+
+# -- certificates
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "trainer.example.org"])
+def test_A3_a_server_can_use_the_pair(tmp_path: Path, host: str) -> None:
+    certificate, key, fingerprint = write_certificate(tmp_path / "keys", host)
+    make_server_context(certificate, key)
+    der = ssl.PEM_cert_to_DER_cert(certificate.read_text())
+    assert hashlib.sha256(der).hexdigest() == fingerprint
+    assert [path.stat().st_mode & 0o777 for path in (certificate, key)] == [0o600, 0o600]
+    # Clients without a fingerprint check the name.
+    client = ssl.create_default_context(cafile=str(certificate))
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    mine = client.wrap_bio(received, sent, server_hostname=host)
+    theirs = make_server_context(certificate, key).wrap_bio(sent, received, server_side=True)
+    for end in (mine, theirs, mine, theirs):
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    assert mine.version() in ("TLSv1.2", "TLSv1.3")
+
+
+def test_A3_each_pair_is_new(tmp_path: Path) -> None:
+    assert write_certificate(tmp_path, "a")[2] != write_certificate(tmp_path, "a")[2]
+
+
+@pytest.mark.parametrize("host", ["", "ö" * 3, "a" * 65])
+def test_A3_a_host_that_is_none_is_refused(tmp_path: Path, host: str) -> None:
+    with pytest.raises(UsageError, match="is no host for a certificate"):
+        write_certificate(tmp_path, host)
+    assert not list(tmp_path.iterdir())

@@ -11,64 +11,72 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from session.errors import DecodeError, OversizeError
-from session.stream.connection import Doorway
-from session.stream.door import Door, DoorSettings, Encoding, Page, framed
+from session.stream.connection import choose_protocol
+from session.stream.protocols import Encoding, Page, ProtocolSettings, StreamProtocol
+from session.wire.frames import pack_frame
 
-SETTINGS = DoorSettings(limit_bytes=100, hosts=("lab",), origins=("https://ok.example",))
+SETTINGS = ProtocolSettings(limit_bytes=100, hosts=("lab",), origins=("https://ok.example",))
 GET = "GET {} HTTP/1.1\r\nHost: 127.0.0.1:7100\r\n{}\r\n"
 
 
-def opened(way: Doorway) -> Door:
-    assert way.door is not None
-    return way.door
+def begin(first: bytes, settings: ProtocolSettings = SETTINGS) -> StreamProtocol:
+    """The protocol that was chosen by the first bytes, and that has got them."""
+    protocol = choose_protocol(first, settings)
+    assert protocol is not None
+    protocol.feed(first)
+    return protocol
 
 
-def http(path: str, headers: str = "", settings: DoorSettings = SETTINGS) -> str:
+def http(path: str, headers: str = "", settings: ProtocolSettings = SETTINGS) -> str:
     return asked(GET.format(path, headers).encode(), settings)
 
 
-def asked(request: bytes, settings: DoorSettings = SETTINGS) -> str:
+def asked(request: bytes, settings: ProtocolSettings = SETTINGS) -> str:
     """The answer to a request; the connection is over."""
-    way = Doorway(settings)
-    way.feed(request)
-    door = opened(way)
-    assert door.next() is None
-    assert door.over
-    return door.answers().decode()
+    protocol = begin(request, settings)
+    assert protocol.next() is None
+    assert protocol.over
+    return protocol.pop_answers().decode()
 
 
-def websocket(name: str, settings: DoorSettings = SETTINGS) -> tuple[ClientProtocol, Doorway]:
-    """A client after its handshake, with the door that it speaks to."""
+def websocket(
+    name: str, settings: ProtocolSettings = SETTINGS
+) -> tuple[ClientProtocol, StreamProtocol]:
+    """A client after its handshake, with the protocol that it speaks to."""
     client = ClientProtocol(
         parse_uri("ws://127.0.0.1:7100/v1"), subprotocols=[Subprotocol(name)], max_size=None
     )
     client.send_request(client.connect())
-    way = Doorway(settings)
-    exchange(client, way)
-    return client, way
+    (request,) = client.data_to_send()
+    protocol = begin(request[:4], settings)
+    feed(protocol, request[4:])
+    client.receive_data(protocol.pop_answers())
+    return client, protocol
 
 
-def exchange(client: ClientProtocol, way: Doorway) -> list[bytes]:
-    """Passes the client's bytes to the door one by one, and the answers back."""
+def feed(protocol: StreamProtocol, data: bytes) -> list[bytes]:
+    """Passes bytes to the protocol one by one; returns the payloads."""
     payloads = []
-    for data in client.data_to_send():
-        for at in range(len(data)):
-            way.feed(data[at : at + 1])
-            while way.door is not None and (payload := way.door.next()) is not None:
-                payloads.append(payload)
-    if way.door is not None:
-        client.receive_data(way.door.answers())
+    for at in range(len(data)):
+        protocol.feed(data[at : at + 1])
+        while (payload := protocol.next()) is not None:
+            payloads.append(payload)
+    return payloads
+
+
+def exchange(client: ClientProtocol, protocol: StreamProtocol) -> list[bytes]:
+    """Passes the client's bytes to the protocol, and the answers back; returns the payloads."""
+    payloads = feed(protocol, b"".join(client.data_to_send()))
+    client.receive_data(protocol.pop_answers())
     return payloads
 
 
 def test_P1_the_first_bytes_choose_the_protocol() -> None:
-    way = Doorway(SETTINGS)
-    way.feed(framed(b"{}")[:3])
-    assert way.door is None
-    assert way.begun
-    way.feed(framed(b"{}")[3:])
-    assert opened(way).next() == b"{}"
-    assert opened(way).wrapped(b"ab") == b"\x02\0\0\0ab"
+    frame = pack_frame(b"{}")
+    assert choose_protocol(frame[:3], SETTINGS) is None
+    protocol = begin(frame)
+    assert protocol.next() == b"{}"
+    assert protocol.wrap(b"ab") == b"\x02\0\0\0ab"
     assert http("/healthz").startswith("HTTP/1.1 200 OK\r\n")
 
 
@@ -85,14 +93,14 @@ def test_P1_other_methods_are_refused(method: str) -> None:
 
 
 def test_a_page_is_served_with_its_type() -> None:
-    settings = DoorSettings(100, pages={"/": Page("text/html", b"<p>")})
+    settings = ProtocolSettings(100, pages={"/": Page("text/html", b"<p>")})
     answer = http("/", settings=settings)
     assert "Content-Type: text/html\r\nContent-Length: 3\r\n" in answer
     assert answer.endswith("\r\n\r\n<p>")
 
 
 def test_the_health_says_when_the_port_is_full() -> None:
-    assert http("/healthz", settings=DoorSettings(100, healthy=lambda: False))[9:12] == "503"
+    assert http("/healthz", settings=ProtocolSettings(100, healthy=lambda: False))[9:12] == "503"
 
 
 @pytest.mark.parametrize(
@@ -111,12 +119,10 @@ def test_a_malformed_request_is_refused(request_: str) -> None:
 
 
 def test_a_request_may_come_in_pieces() -> None:
-    way = Doorway(SETTINGS)
-    for byte in GET.format("/healthz", "").encode():
-        way.feed(bytes([byte]))
-        if way.door is not None:
-            assert way.door.next() is None
-    assert opened(way).answers().startswith(b"HTTP/1.1 200 ")
+    request = GET.format("/healthz", "").encode()
+    protocol = begin(request[:4])
+    assert feed(protocol, request[4:]) == []
+    assert protocol.pop_answers().startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(
@@ -148,19 +154,19 @@ def test_A5_pages_of_other_sites_are_refused(host: str, origin: str | None, allo
 
 @pytest.mark.parametrize("name", ["surreal.v1.msgpack", "surreal.v1.json"])
 def test_P3_messages_travel_in_a_websocket(name: str) -> None:
-    client, way = websocket(name)
+    client, protocol = websocket(name)
     assert client.subprotocol == name
-    assert opened(way).encoding == name.rpartition(".")[2]
+    assert protocol.encoding == name.rpartition(".")[2]
     send = client.send_text if name.endswith("json") else client.send_binary
     send(b"one")
     send(b"tw", fin=False)
     client.send_ping(b"?")
     client.send_continuation(b"o", fin=True)
-    assert exchange(client, way) == [b"one", b"two"]
+    assert exchange(client, protocol) == [b"one", b"two"]
     pong, *_ = client.events_received()[1:]
     assert isinstance(pong, Frame)
     assert pong.opcode is Opcode.PONG
-    client.receive_data(opened(way).wrapped(b"three"))
+    client.receive_data(protocol.wrap(b"three"))
     (answer,) = client.events_received()
     assert isinstance(answer, Frame)
     assert answer.data == b"three"
@@ -174,10 +180,9 @@ def test_P3_nothing_is_compressed() -> None:
         "Sec-WebSocket-Extensions: permessage-deflate\r\n"
         "Sec-WebSocket-Protocol: surreal.v1.json\r\n"
     )
-    way = Doorway(SETTINGS)
-    way.feed(GET.format("/v1", head).encode())
-    opened(way).next()
-    answer = opened(way).answers().decode()
+    protocol = begin(GET.format("/v1", head).encode())
+    protocol.next()
+    answer = protocol.pop_answers().decode()
     assert answer.startswith("HTTP/1.1 101 ")
     assert "Extensions" not in answer
 
@@ -193,16 +198,14 @@ def test_P3_another_subprotocol_is_refused_with_both_names(offered: str) -> None
     assert "surreal.v1.msgpack or surreal.v1.json" in answer
 
 
-def upgraded(subprotocol: str, frames: bytes) -> Doorway:
-    """A door that has got a request and frames in one piece."""
+def upgraded(subprotocol: str, frames: bytes) -> StreamProtocol:
+    """A protocol that has got a request and frames in one piece."""
     head = (
         "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
         f"Sec-WebSocket-Protocol: {subprotocol}\r\n"
     )
-    way = Doorway(SETTINGS)
-    way.feed(GET.format("/v1", head).encode() + frames)
-    return way
+    return begin(GET.format("/v1", head).encode() + frames)
 
 
 MESSAGE = b"\x82\x82" + bytes(4) + b"{}"
@@ -212,13 +215,13 @@ CLOSING = b"\x88\x82" + bytes(4) + b"\x03\xe8"
 
 @pytest.mark.parametrize("frames", [MESSAGE, UNMASKED, CLOSING])
 def test_P3_frames_beside_a_refused_request_are_ignored(frames: bytes) -> None:
-    way = upgraded("other", frames)
-    assert opened(way).next() is None
-    assert b" 400 " in opened(way).answers()
-    assert opened(way).over
-    way.feed(frames)
-    assert opened(way).next() is None
-    assert opened(way).answers() == b""
+    protocol = upgraded("other", frames)
+    assert protocol.next() is None
+    assert b" 400 " in protocol.pop_answers()
+    assert protocol.over
+    protocol.feed(frames)
+    assert protocol.next() is None
+    assert protocol.pop_answers() == b""
 
 
 @pytest.mark.parametrize(
@@ -228,42 +231,42 @@ def test_P3_frames_beside_a_refused_request_are_ignored(frames: bytes) -> None:
 def test_P3_frames_beside_the_request_follow_the_handshake(
     frames: bytes, payload: bytes | None, code: int | None
 ) -> None:
-    way = upgraded("surreal.v1.msgpack", frames)
-    assert opened(way).next() == payload
-    head, _, answer = opened(way).answers().partition(b"\r\n\r\n")
+    protocol = upgraded("surreal.v1.msgpack", frames)
+    assert protocol.next() == payload
+    head, _, answer = protocol.pop_answers().partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 101 ")
-    assert opened(way).over is (code is not None)
+    assert protocol.over is (code is not None)
     assert answer[:1] == (b"" if code is None else b"\x88")
     assert answer[2:4] == (b"" if code is None else code.to_bytes(2, "big"))
 
 
 @pytest.mark.parametrize("name", ["surreal.v1.msgpack", "surreal.v1.json"])
 def test_P3_the_other_kind_of_message_is_refused(name: str) -> None:
-    client, way = websocket(name)
+    client, protocol = websocket(name)
     send = client.send_binary if name.endswith("json") else client.send_text
     send(b"one")
     with pytest.raises(DecodeError, match=r"expected (text|binary) messages"):
-        exchange(client, way)
+        exchange(client, protocol)
 
 
 def test_a_large_message_closes_a_websocket() -> None:
-    client, way = websocket("surreal.v1.json")
+    client, protocol = websocket("surreal.v1.json")
     client.send_text(b"a" * 60, fin=False)
     client.send_continuation(b"a" * 41, fin=True)
-    assert exchange(client, way) == []
-    assert opened(way).over
+    assert exchange(client, protocol) == []
+    assert protocol.over
     assert client.close_rcvd is not None
     assert client.close_rcvd.code == 1009
 
 
 def test_a_websocket_is_closed_by_either_side() -> None:
-    client, way = websocket("surreal.v1.json")
+    client, protocol = websocket("surreal.v1.json")
     client.send_close(1000)
-    exchange(client, way)
-    assert opened(way).over
-    assert opened(way).wrapped(b"too late") == b""
-    client, way = websocket("surreal.v1.json")
-    client.receive_data(opened(way).last_words())
+    exchange(client, protocol)
+    assert protocol.over
+    assert protocol.wrap(b"too late") == b""
+    client, protocol = websocket("surreal.v1.json")
+    client.receive_data(protocol.close())
     assert client.close_rcvd is not None
     assert client.close_rcvd.code == 1000
 
@@ -282,9 +285,8 @@ def test_without_the_package_a_browser_gets_the_name_of_the_package(
 
 
 def test_a_frame_above_the_limit_is_refused() -> None:
-    way = Doorway(SETTINGS)
-    way.feed(framed(b"a" * 101))
+    protocol = begin(pack_frame(b"a" * 101))
     with pytest.raises(OversizeError, match="101 bytes, the limit is 100"):
-        opened(way).next()
-    assert opened(way).encoding is None
+        protocol.next()
+    assert protocol.encoding is None
     assert Encoding("json") is Encoding.json
