@@ -26,7 +26,7 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.writer import ChunkWriter
 from surreal_like.policy.policy import Policy
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.chunk_samples import ChunkSamples
+from surreal_like.replay.tuple_replay import ChunkSamples
 
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
 # Rows of each stream after which an episode without a horizon is cut.

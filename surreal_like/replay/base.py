@@ -294,14 +294,8 @@ def to_columns(batch: Mapping[str, Any]) -> dict[str, Array]:
     return columns
 
 
-# Name in a config -> module with the class.
-KINDS = {
-    "FIFOReplay": "surreal_like.replay.fifo_replay",
-    "GradientReplay": "surreal_like.replay.fifo_replay",
-    "PrioritizedReplay": "surreal_like.replay.prioritized_replay",
-    "SequenceReplay": "surreal_like.replay.prioritized_replay",
-    "UniformReplay": "surreal_like.replay.prioritized_replay",
-}
+# Names in a config, of classes in `kinds.py`.
+KINDS = ("FIFOReplay", "GradientReplay", "PrioritizedReplay", "SequenceReplay", "UniformReplay")
 _OLD_PLACE = "surreal_like.replay."
 
 
@@ -331,7 +325,7 @@ def _class_of(given: object) -> type[Replay]:
     if name.startswith(_OLD_PLACE):
         # Configs of earlier runs have the path of the file.
         name = name.rpartition(":")[2]
-    path = f"{KINDS[name]}:{name}" if name in KINDS else name
+    path = f"{_OLD_PLACE}kinds:{name}" if name in KINDS else name
     if ":" not in path and (meant := did_you_mean(name, KINDS)):
         raise ConfigError(f"learner_config.replay.type is '{name}': {meant}")
     kind = load_named(path, "learner_config.replay.type")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -225,28 +225,21 @@ class ColumnStorage:
     def insert(self, chunk: Chunk) -> Rows:
         """Copies a chunk in, evicting as many of the oldest rows as it needs room.
 
-        A whole unroll (``overlap`` 1) has no links: its rows of a stream are N apart, and its
-        lead-in frames are rows before its first one that hold observations only. So it needs no
-        other chunk to be sampled.
-
         Returns:
-            The new rows' numbers, ``[T, N]`` int64, rising along time first, without the lead-in.
+            The new rows' numbers, ``[T, N]`` int64, rising along time first.
 
         Raises:
             DataError: the columns are not those of the first chunk, or the chunk holds more rows
                 than the ring. Nothing is changed then.
         """
-        lead, rows, streams = self._admit(chunk)
-        first = self.next_number + lead
+        rows, streams = self._admit(chunk)
+        first = self.next_number
         numbers = np.arange(first, first + rows).reshape(-1, streams)
-        previous = None if chunk.overlap else self._streams.advance(chunk, numbers[-1])
+        previous = self._streams.advance(chunk, numbers[-1])
         self.evict(first + rows - self.capacity)
         self.next_number = first + rows
-        if lead:
-            self._copy(chunk.lead_in, first - lead, lead)
         self._copy(chunk.columns, first, rows)
-        if previous is not None:
-            self._link(first, numbers, previous)
+        self._link(first, numbers, previous)
         if first // self.capacity != self.next_number // self.capacity:
             self._streams.forget(self.oldest)
         return numbers
@@ -277,19 +270,8 @@ class ColumnStorage:
 
     def oldest_after(self, chunk: Chunk) -> int:
         """Number of the oldest row after an insert of a chunk. Raises as :meth:`insert`."""
-        lead, rows, _ = self._admit(chunk)
-        return max(self.oldest, self.next_number + lead + rows - self.capacity)
-
-    def renew(self, rows: int) -> None:
-        """Gives the oldest rows of a full ring the newest numbers; they stay in their slots."""
-        self.next_number += rows
-        self.evict(self.next_number - self.capacity)
-
-    def grow(self, capacity: int) -> None:
-        """Makes room for ``capacity`` rows, more than before; all rows stay."""
-        saved = self.state()
-        self.capacity = capacity
-        self.restore(saved)
+        rows, _ = self._admit(chunk)
+        return max(self.oldest, self.next_number + rows - self.capacity)
 
     def evict(self, oldest: int) -> int:
         """Removes rows before ``oldest``, if there are any; returns how many were removed."""
@@ -298,22 +280,21 @@ class ColumnStorage:
         self._base = self.oldest - self.oldest % self.capacity
         return self.oldest - before
 
-    def _admit(self, chunk: Chunk) -> tuple[int, int, int]:
-        """Returns rows of lead-in, rows, and streams of a chunk; allocates for the first one."""
+    def _admit(self, chunk: Chunk) -> tuple[int, int]:
+        """Returns rows and streams of a chunk; allocates for the first one."""
         manifest = self._manifest
         steps, streams = check_chunk(chunk, manifest)
         if manifest is None:
             manifest = manifest_of(chunk.columns, axes=2)
         capacity = self._capacity_for(manifest)
-        lead = len(next(iter(chunk.lead_in.values()), ())) if chunk.overlap else 0
-        if (lead + steps) * streams > capacity:
+        if steps * streams > capacity:
             raise DataError(
                 f"chunk from {chunk.sender}: {steps} x {streams} rows do not fit into a replay of "
                 f"{capacity} rows; raise the capacity or send smaller chunks"
             )
         if not self._columns:
             self._allocate(manifest)
-        return lead * streams, steps * streams, streams
+        return steps * streams, streams
 
     def _capacity_for(self, manifest: Manifest) -> int:
         if not self._max_bytes or self._columns:
@@ -444,3 +425,64 @@ class ColumnStorage:
                 self.oldest + part.start, part.stop - part.start, self.capacity
             ):
                 yield here, slice(there.start + piece.start, there.start + piece.stop)
+
+
+class BlockStorage(ColumnStorage):
+    """Whole unrolls, each in a block of rows of its own, which is used again once it is free.
+
+    Rows have no links: those of a stream are N apart, and the lead-in frames of an unroll are rows
+    before its first one that hold observations only. So it needs no other chunk to be sampled.
+    Room for unrolls is doubled when none is free, because most are learned from soon.
+
+    Args:
+        block: rows of an unroll, its lead-in included.
+        lead: rows of the lead-in.
+        most: returns the most rows to make room for, unless all of them are needed.
+        needed: returns the first rows, behind their lead-in, of the unrolls that must stay.
+        manifest: columns of a row; None: those of the first chunk.
+    """
+
+    def __init__(
+        self,
+        block: int,
+        lead: int = 0,
+        *,
+        most: Callable[[], int] = lambda: 0,
+        needed: Callable[[], Container[int]] = frozenset,
+        manifest: Manifest | None = None,
+    ) -> None:
+        super().__init__(block, manifest=manifest)
+        self._block, self._lead, self._most, self._needed = block, lead, most, needed
+        self._free: list[int] = []
+
+    def insert(self, chunk: Chunk) -> Rows:
+        """Copies an unroll in; see :meth:`ColumnStorage.insert`."""
+        rows, streams = self._admit(chunk)
+        block = self._take_block()
+        first = block + self._lead
+        self.next_number = max(self.next_number, block + self._block)
+        if self._lead:
+            self._copy(chunk.lead_in, block, self._lead)
+        self._copy(chunk.columns, first, rows)
+        return np.arange(first, first + rows).reshape(-1, streams)
+
+    def _take_block(self) -> int:
+        """Returns the first row of a free block."""
+        if not self._free:
+            needed = self._needed()
+            self._free = [block for block in self._blocks() if block + self._lead not in needed]
+        if not self._free:
+            before, most, twice = self.capacity, self._most(), 2 * self.capacity
+            saved = self.state()
+            self.capacity = min(twice, most) if before < most else twice
+            super().restore(saved)
+            self._free = [block for block in self._blocks() if block >= self.oldest + before]
+        return self._free.pop()
+
+    def _blocks(self) -> Iterable[int]:
+        """First rows of all blocks, the last one first."""
+        return range(self.oldest + self.capacity - self._block, self.oldest - 1, -self._block)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.capacity, self._free = max(self.capacity, state["capacity"]), []
+        super().restore(state)

@@ -1,4 +1,7 @@
-"""Replay of one namedtuple per transition: a simple but slow base for an author's own replay."""
+"""Samples of single chunks, without a replay server; a replay of one namedtuple per transition.
+
+:class:`TupleReplay` is a simple but slow base for an author's own replay.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,23 @@ import numpy.typing as npt
 from session import nest
 from session.config import Config
 from session.nest import Array
+from surreal_like.data.batch import Collate, Columns
 from surreal_like.data.casts import cast
+from surreal_like.data.frames import stack_size
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay import settings
-from surreal_like.replay.base import Replay, to_columns
-from surreal_like.replay.storage import ColumnStorage, Manifest, check_chunk, manifest_of
-from surreal_like.replay.view.n_step import NStepView
+from surreal_like.replay.base import Replay, load_replay_class, to_columns
+from surreal_like.replay.select.selector import weigh
+from surreal_like.replay.storage import (
+    BlockStorage,
+    ColumnStorage,
+    Manifest,
+    check_chunk,
+    manifest_of,
+)
+from surreal_like.replay.table import Table
+from surreal_like.replay.view.n_step import NStepView, View, make_n_step_view
+from surreal_like.replay.view.sequence import Stacker, make_unroll_view
 
 # Fields that every batch needs.
 _NEEDED = ("obs", "obs_next", "actions", "rewards", "dones")
@@ -58,7 +71,7 @@ class TupleReplay(Replay):
             learner_config=learner_config, env_config=env_config, session_config=session_config
         )
         self._gamma = float(learner_config["algo"]["gamma"])
-        self._cutter = Cutter(settings.make_view(learner_config, env_config))
+        self._cutter = Cutter(make_n_step_view(learner_config, env_config))
 
     def insert_chunk(self, chunk: Chunk) -> None:
         """Calls ``insert`` with each transition that the chunk completes."""
@@ -218,3 +231,69 @@ def _follows(chunk: Chunk, header: Chunk) -> bool:
         and chunk.sequence == header.sequence + 1
         and list(chunk.streams) == list(header.streams)
     )
+
+
+class ChunkSamples:
+    """Makes the batch of the samples that a chunk has completed, in the order of the steps.
+
+    Args:
+        learner_config: config of the experiment; its replay defines what a sample is. Where that
+            is a gradient, it is the unroll that the gradient is made of.
+        env_config: config of the experiment.
+        steps: number of steps of each chunk, where chunks continue each other and samples may begin
+            in one and end in a later one; 0: the samples of each chunk are whole.
+        streams: number of streams of each chunk.
+    """
+
+    def __init__(
+        self, learner_config: Config, env_config: Config, *, steps: int = 0, streams: int = 1
+    ) -> None:
+        self._configs = learner_config, env_config
+        self._kind = kind = load_replay_class(learner_config)
+        self._unrolls = bool(kind.overlap)
+        self._collate: Collate = Stacker() if self._unrolls else kind.collate(learner_config)
+        self._frames = stack_size(env_config) - 1
+        self._continues = bool(steps) and not self._unrolls
+        if self._continues:
+            self._view = self._make_view((steps, streams))
+            self._storage = ColumnStorage((steps + self._view.waiting) * streams)
+
+    def __call__(self, chunk: Chunk) -> Columns:
+        """Returns the columns of a batch, in memory of its own; none if no sample is complete."""
+        if not self._continues:
+            chunk = self._complete(chunk)
+            rows, streams = chunk.shape
+            self._view = self._make_view((rows - 1, streams))
+            size, lead = rows * streams, self._frames * streams
+            self._storage = (
+                BlockStorage(lead + size, lead) if self._unrolls else ColumnStorage(size)
+            )
+        numbers = self._storage.insert(chunk)
+        ready, earlier = self._view.ready(self._storage, numbers, chunk.columns["step_type"])
+        starts = np.sort(np.concatenate((earlier, numbers[ready])))
+        if not len(starts):
+            return {}
+        columns = next(iter(self._collate(self._view.gather(self._storage, starts), 1)))
+        return dict(columns) if self._unrolls else {**columns, **weigh(starts).columns}
+
+    def _make_view(self, shape: tuple[int, int]) -> View:
+        """Makes the view of chunks of T steps of N streams; goals stay those of the rows."""
+        if self._unrolls:
+            return make_unroll_view(*self._configs, shape)
+        if issubclass(self._kind, Table):
+            return self._kind.make_view(*self._configs, shape)
+        return make_n_step_view(*self._configs)
+
+    def _complete(self, chunk: Chunk) -> Chunk:
+        """Returns rows that end otherwise as an unroll; one is returned as it is.
+
+        The first frame of a whole episode takes the place of earlier ones.
+        """
+        if not self._unrolls or chunk.overlap:
+            return chunk
+        lead = {
+            name: np.repeat(column[:1], self._frames, axis=0)
+            for name, column in chunk.columns.items()
+            if self._frames and name.partition("/")[0] == "obs"
+        }
+        return replace(chunk, overlap=1, lead_in=chunk.lead_in or lead)

@@ -21,8 +21,9 @@ class Sample(NamedTuple):
 
     Attributes:
         numbers: of the rows, ``[B]`` int64.
-        columns: further columns of the batch, ``[B]`` each: ``weights`` float32 of draws with
-            replacement; ``replayed`` bool of a queue, True for samples that were drawn before.
+        columns: further columns of the batch, ``[B]`` each: ``weights`` float32 and ``indices``
+            int64, the numbers, of draws with replacement; ``replayed`` bool of a queue, True for
+            samples that were drawn before.
     """
 
     numbers: Rows
@@ -33,6 +34,13 @@ class Sample(NamedTuple):
         """Number of samples that count as sampled now."""
         replayed = self.columns.get("replayed")
         return len(self.numbers) - (0 if replayed is None else int(np.count_nonzero(replayed)))
+
+
+def weigh(numbers: Rows, weights: npt.NDArray[np.float32] | None = None) -> Sample:
+    """Returns drawn rows with their weights, ``[B]``; None: all are 1."""
+    if weights is None:
+        weights = np.ones(len(numbers), np.float32)
+    return Sample(numbers, {"weights": weights, "indices": numbers})
 
 
 class Selector(ABC):
@@ -67,14 +75,15 @@ class Selector(ABC):
     def mark_earlier(self, numbers: Rows) -> None:
         """Marks earlier rows, none of them marked before, as sampleable."""
 
-    def mark_with(
-        self, first: int, ready: Flags, earlier: Rows, priorities: npt.NDArray[np.float32]
-    ) -> None:
-        """Adds new rows and marks earlier ones, with first priorities of all that are sampleable.
+    def add(self, numbers: Rows, ready: Flags, earlier: Rows) -> None:
+        """Adds a chunk.
 
-        A selector without priorities ignores them.
+        Args:
+            numbers: of its rows, ``[T, N]``, rising along time first.
+            ready: flags its sampleable rows, ``[T, N]``.
+            earlier: numbers of earlier rows that it has made sampleable, ``[M]``.
         """
-        self.mark(first, ready)
+        self.mark(int(numbers[0, 0]), ready)
         self.mark_earlier(earlier)
 
     @abstractmethod
@@ -100,6 +109,17 @@ class Selector(ABC):
         Raises:
             SurrealError: there are too few.
         """
+
+    def drop_older(self, version: int) -> int:
+        """Drops samples that an older version acted in, if the selector gives each only once.
+
+        Returns:
+            Number of samples that were dropped.
+        """
+        return 0
+
+    def undo_sample(self) -> None:  # noqa: B027 - most selectors give a row again and again
+        """Puts the samples of the newest draw back, if the selector gives each only once."""
 
     def update(  # noqa: B027 - most selectors have no priorities
         self, numbers: Rows, priorities: npt.NDArray[np.float32]
@@ -235,7 +255,7 @@ class UniformSelector(RingSelector):
         return int(np.count_nonzero(self._bits[slots]))
 
     def _draw(self, batch_size: int) -> Sample:
-        return Sample(self._choose(batch_size), {"weights": np.ones(batch_size, np.float32)})
+        return weigh(self._choose(batch_size))
 
     def _choose(self, batch_size: int) -> Rows:
         span = self._next_number - self._oldest

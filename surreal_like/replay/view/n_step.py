@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from session.config import Config
 from session.nest import Array
+from surreal_like.data.frames import stack_size
 from surreal_like.data.timestep import StepType
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import ColumnStorage, Empty, Rows
-from surreal_like.transform.reward import RewardTransform
+from surreal_like.transform.reward import RewardTransform, make_reward_transform
 
 Flags = npt.NDArray[np.bool_]
 
@@ -126,15 +128,20 @@ class View(ABC):
     Attributes:
         n: rows of one stream that a chunk of one step can make sampleable.
         rows_each: rows that count in one sample.
+        period: rows of an episode of which one starts a sample.
         lead: rows before a row that its sample may need, and that may be evicted before it.
     """
 
-    n = rows_each = 1
+    n = rows_each = period = 1
     lead = 0
 
     @abstractmethod
     def check(self, chunk: Chunk) -> None:
         """Raises DataError for a chunk of which this view cannot make samples."""
+
+    def refusal(self, chunk: Chunk) -> str | None:
+        """Returns why a valid chunk is not stored, in a word or two; None if it is stored."""
+        return None
 
     @property
     def waiting(self) -> int:
@@ -320,7 +327,7 @@ class NStepView(View):
             ``[B, ...]`` each: ``obs``, ``actions``, ``obs_next`` (for nests ``obs/<path>``, and so
             on; stacks ``[B, k, ...]``) and ``extras/<name>`` in the dtypes of their columns;
             ``rewards``, ``discounts`` (of the bootstrap value, gamma included) and ``dones`` (1
-            where it ends in a termination) float32; ``version`` and ``indices`` int64.
+            where it ends in a termination) float32; ``version`` int64.
         """
         storage.require(numbers)
         return self._columns(storage, numbers, self.transitions(storage, numbers), empty)
@@ -330,7 +337,7 @@ class NStepView(View):
     ) -> dict[str, Array]:
         start = storage.locate(numbers)
         end, rewards, discounts, _, terminated = found
-        batch: dict[str, Array] = {"rewards": rewards, "discounts": discounts, "indices": numbers}
+        batch: dict[str, Array] = {"rewards": rewards, "discounts": discounts}
         batch["dones"] = terminated.astype(np.float32)
         seen, seen_next = (self._stacks.positions(storage, rows) for rows in (start, end))
         for name in storage.names:
@@ -363,6 +370,17 @@ class NStepView(View):
             going &= ~last
         ended = ~going
         return Transitions(end, rewards, discounts, ended, ended & (discount == 0.0))
+
+
+def make_n_step_view(learner_config: Config, env_config: Config) -> NStepView:
+    """Makes the view of ``learner_config.algo``, on stacks by ``env_config.frame_stack``."""
+    algo = learner_config["algo"]
+    return NStepView(
+        algo["n_step"],
+        algo["gamma"],
+        transform=make_reward_transform(algo),
+        frame_stack=stack_size(env_config),
+    )
 
 
 def stored_outcome(storage: ColumnStorage, end: Rows) -> tuple[Floats, Floats, Flags]:

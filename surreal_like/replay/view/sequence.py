@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from session.config import Config
 from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.data.batch import Columns
-from surreal_like.data.frames import stack_rows
+from surreal_like.data.frames import stack_rows, stack_size
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import ColumnStorage, Empty, Rows, spans
 from surreal_like.replay.view.episode_index import EpisodeIndex, predecessors
 from surreal_like.replay.view.n_step import FIRST, LAST, Flags, NStepView, View
-from surreal_like.transform.reward import RewardTransform
+from surreal_like.transform.reward import RewardTransform, make_reward_transform
 
 _OF_STEPS = ("action", "extras", "version")
 
@@ -227,10 +228,14 @@ class UnrollView(SequenceView):
         frame_stack: int = 1,
     ) -> None:
         super().__init__(steps, gamma, transform=transform, frame_stack=frame_stack)
-        self.n, self.lead = 1, 0
+        self.n, self.lead, self.period = 1, 0, 1
         self._streams = streams
         # The rows of a stream are N apart: no link need be read.
         self._places = np.arange(1 - frame_stack, steps + 1)[:, None] * streams
+
+    def refusal(self, chunk: Chunk) -> str | None:
+        """Refuses the last rows of an agent that ends: they are no whole unroll."""
+        return "short unroll" if chunk.tail or not chunk.overlap else None
 
     def check(self, chunk: Chunk) -> None:
         """Raises DataError unless the chunk is an unroll of T steps, with the frames before it."""
@@ -278,6 +283,43 @@ class UnrollView(SequenceView):
 
     def restore(self, state: Mapping[str, Any], storage: ColumnStorage) -> None:
         """Restores nothing."""
+
+
+def make_sequence_view(learner_config: Config, env_config: Config) -> SequenceView:
+    """Makes the view of ``learner_config.replay.sequence``.
+
+    Raises:
+        ConfigError: a sequence is longer than the replay, or there would be steps between two.
+    """
+    algo, replay = learner_config["algo"], learner_config["replay"]
+    sequence = replay["sequence"]
+    rows = sequence["burn_in"] + sequence["length"]
+    if rows > replay["capacity"]:
+        raise ConfigError(
+            f"learner_config.replay.sequence has burn_in + length = {rows} rows, more than "
+            f"learner_config.replay.capacity {replay['capacity']}: lower one or raise the other"
+        )
+    return SequenceView(
+        sequence["length"],
+        algo["gamma"],
+        burn_in=sequence["burn_in"],
+        period=sequence["period"],
+        transform=make_reward_transform(algo),
+        frame_stack=stack_size(env_config),
+    )
+
+
+def make_unroll_view(
+    learner_config: Config, env_config: Config, shape: tuple[int, int]
+) -> UnrollView:
+    """Makes the view of unrolls of T steps of N streams, ``shape``."""
+    algo = learner_config["algo"]
+    return UnrollView(
+        *shape,
+        algo["gamma"],
+        transform=make_reward_transform(algo),
+        frame_stack=stack_size(env_config),
+    )
 
 
 class Stacker:

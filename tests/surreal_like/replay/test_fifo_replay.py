@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from session.errors import ConfigError, SurrealError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.fifo_replay import FIFOReplay
+from surreal_like.replay.kinds import FIFOReplay
 from surreal_like.replay.storage import LINK_BYTES
 from tests.surreal_like.replay.chunks import columns_of
 from tests.surreal_like.replay.configs import configs

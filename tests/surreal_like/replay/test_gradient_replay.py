@@ -11,7 +11,7 @@ from session.errors import ConfigError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.fifo_replay import GradientReplay
+from surreal_like.replay.kinds import GradientReplay
 from tests.surreal_like.replay.configs import configs
 
 P = 5
@@ -148,9 +148,11 @@ def test_settings_that_cannot_work_are_refused(changed: dict[str, Any], words: s
 
 
 def test_a_gradient_that_is_no_message_is_refused_before_the_run() -> None:
-    store = make()
-    store.session_config["max_message_bytes"] = 1000
-    store.make_view()
+    given = {
+        name: getattr(make(), name) for name in ("learner_config", "env_config", "session_config")
+    }
+    given["session_config"]["max_message_bytes"] = 1000
+    store = GradientReplay(**given)
     store.check_start(900)
     with pytest.raises(ConfigError, match=r"max_message_bytes is 1000, but one chunk of 1 steps"):
         store.check_start(4000)

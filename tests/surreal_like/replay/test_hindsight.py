@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from session.errors import ConfigError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.chunk_samples import ChunkSamples
-from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.prioritized_replay import PrioritizedReplay, UniformReplay
+from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, UniformReplay
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.table import Table
-from surreal_like.replay.tuple_replay import TupleReplay
+from surreal_like.replay.tuple_replay import ChunkSamples, TupleReplay
 from surreal_like.replay.view.episode_index import EpisodeIndex
 from surreal_like.replay.view.hindsight import GoalReward, HindsightView, Relabelling
 from surreal_like.transform.reward import RewardTransform

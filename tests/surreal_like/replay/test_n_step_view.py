@@ -81,7 +81,7 @@ def assert_same(table: Table, twin: Twin, gamma: float, transform: RewardTransfo
         transition(row, table.view.n, gamma, fold(transform), table.frames)
         for row in ready.values()
     ]
-    for name in ("rewards", "discounts", "dones", "indices", "version", "actions"):
+    for name in ("rewards", "discounts", "dones", "version", "actions"):
         np.testing.assert_allclose(batch[name], [row[name] for row in rows], rtol=1e-5, atol=1e-6)
     for name in ("obs", "obs_next"):
         for key in ("image", "position"):
@@ -190,7 +190,6 @@ def test_dtypes_and_names() -> None:
         "discounts": "float32",
         "dones": "float32",
         "version": "int64",
-        "indices": "int64",
         "extras/id": "float64",
     }
 

@@ -17,7 +17,7 @@ from surreal_like.algorithm.ppo import PPO
 from surreal_like.data.batch import make_batch
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.prioritized_replay import SequenceReplay
+from surreal_like.replay.kinds import SequenceReplay
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.view.sequence import SequenceView
 from tests.examples import examples
@@ -237,7 +237,7 @@ def test_a_snapshot_keeps_the_starts() -> None:
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ConfigError, match="period is 4, but length is 3"):
         table(sequence={"period": 4})
-    with pytest.raises(ConfigError, match="min_size is 50 sequences, but 100 rows of capacity"):
+    with pytest.raises(ConfigError, match="min_size is 50, but 100 rows of capacity"):
         table(capacity=100, min_size=50)
     with pytest.raises(ConfigError, match="SequenceReplay relabels no goals"):
         table(hindsight={"proportion": 0.5})

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from session.errors import ConfigError, SurrealError
 from session.process.clock import CountedClock
 from surreal_like.errors import DataError
-from surreal_like.replay.prioritized_replay import UniformReplay
+from surreal_like.replay.kinds import UniformReplay
 from surreal_like.replay.select.selector import Selector, UniformSelector
 from surreal_like.replay.storage import Rows
 from surreal_like.replay.table import Table
