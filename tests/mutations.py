@@ -53,7 +53,7 @@ a time limit is stored as a termination
 + columns["discount"] = discounts(last)
 > tests/surreal_like/experience/test_lead_in.py
 frames before an unroll are those before its last row, too
-- before = len(first) - overlap + np.arange(-lead, 0)
+- before = length + np.arange(-lead, 0)
 + before = len(first) + np.arange(-lead, 0)
 > tests/surreal_like/network/test_recurrent.py
 the state of a recurrent network is not reset

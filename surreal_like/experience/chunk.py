@@ -26,6 +26,7 @@ from session.wire.schema import (
     Schema,
     Text,
 )
+from surreal_like.data.timestep import StepType
 from surreal_like.errors import DataError
 
 REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
@@ -37,6 +38,8 @@ REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
 LEAD_IN = "lead_in/"
 # Column of a chunk that holds, in place of an unroll, the gradient that its agent has made of it.
 GRADIENT = "extras/gradient"
+# A plain number: numpy takes five times as long to compare with a member of an enumeration.
+_FIRST = int(StepType.FIRST)
 _STREAMS = 1 << 16
 _OWN_NUMBERS = 1000
 _NAME_CHARACTERS = 300
@@ -108,7 +111,7 @@ class Chunk:
         columns: name -> array ``[T, N, ...]``: ``step_type`` uint8, ``reward`` and ``discount``
             float32 (of the action before the row), ``version`` int64 (of the parameters it was
             acted with), ``obs`` or ``obs/...``, ``action`` or ``action/...``, ``extras/...``.
-        sequence: 1, 2, 3, ... of this sender incarnation.
+        sequence: 1, 2, 3, ... of this sender incarnation; 0 until its sender has numbered it.
         streams: one id per stream, ``[N]``, never reused by this incarnation after a cut.
         sender: agent name.
         incarnation: the agent's.
@@ -153,10 +156,18 @@ class Chunk:
         return length, streams
 
     @property
+    def length(self) -> int:
+        """Rows of each stream that count in this chunk, without those of the overlap."""
+        return len(self.columns["step_type"]) - self.overlap
+
+    @property
     def size(self) -> int:
         """Number of rows that count in this chunk, without those of the overlap."""
-        length, streams = self.shape
-        return (length - self.overlap) * streams
+        return self.length * self.shape[1]
+
+    def count_steps(self) -> int:
+        """Returns the environment steps in this chunk; a FIRST row is none."""
+        return int(np.count_nonzero(self.columns["step_type"][: self.length] != _FIRST))
 
     @property
     def size_bytes(self) -> int:

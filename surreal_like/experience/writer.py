@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.env.base import Info
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.chunk_episodes import ChunkEpisodes, Flags, Row
 from surreal_like.experience.row_buffer import LeadIn, RowBuffer
 
@@ -24,22 +25,6 @@ from surreal_like.experience.row_buffer import LeadIn, RowBuffer
 _FLUSH_SECONDS = 5.0
 _NO_INFO: Info = {}
 _NOT_COLUMNS = {"raw_reward", "metrics", "life_lost"}
-
-
-class SendChunk(Protocol):
-    """Takes the columns of a chunk; see :meth:`ExpSender.send`."""
-
-    def __call__(
-        self,
-        columns: Mapping[str, Array],
-        *,
-        streams: list[int],
-        finished: list[EpisodeSummary],
-        tail: bool,
-        first_seconds: float,
-        overlap: int = 0,
-        lead_in: Mapping[str, Array] = ...,
-    ) -> None: ...
 
 
 class ChunkWriter:
@@ -53,8 +38,8 @@ class ChunkWriter:
         num_streams: N.
         obs_spec, action_spec: of one stream.
         settings: ``session_config.sender``.
-        overlap: of the replay's class, rows that stand in two chunks.
-        send: called with each chunk.
+        overlap: rows at the end of a chunk that the next one begins with: 1 for whole unrolls.
+        send: takes each chunk; its numbers are those of this chunk alone.
         ids: source of the ids of streams, shared by all writers of one sender; None: 0, 1, 2, ...
 
     Attributes:
@@ -72,7 +57,7 @@ class ChunkWriter:
         action_spec: Mapping[str, Any],
         settings: Config,
         overlap: int,
-        send: SendChunk,
+        send: Callable[[Chunk], None],
         ids: Iterator[int] | None = None,
     ) -> None:
         check_sender(settings, num_streams, overlap)
@@ -86,7 +71,6 @@ class ChunkWriter:
             num_streams,
             obs_spec=obs_spec,
             action_spec=action_spec,
-            overlap=overlap,
         )
         self._action_dtype = parse_action_spec(action_spec).array.dtype
         self._episodes = ChunkEpisodes(num_streams)
@@ -311,19 +295,16 @@ class ChunkWriter:
         self.first, self._last = self._last, terminated | truncated
         if self._overlap and self._buffer.rows == self._buffer.length:
             self._buffer.write_end(row)
-            self._cut(overlap=self._overlap)
+            self._cut()
 
-    def _cut(self, *, tail: bool = False, overlap: int = 0) -> None:
-        columns = self._buffer.cut(overlap=overlap)
-        self._send(
-            columns,
-            streams=self._streams,
-            finished=self._episodes.take(columns, overlap),
-            tail=tail,
-            first_seconds=self._first_at,
-            overlap=overlap,
-            lead_in=self._lead_in.take(columns, overlap=overlap),
-        )
+    def _cut(self, *, tail: bool = False) -> None:
+        overlap = self._buffer.overlap
+        chunk = Chunk(self._buffer.cut(), 0, self._streams, tail=tail, overlap=overlap)
+        chunk.finished = self._episodes.take(chunk)
+        chunk.lead_in = self._lead_in.take(chunk)
+        chunk.env_steps = chunk.count_steps()
+        chunk.stamps = {"first": self._first_at}
+        self._send(chunk)
 
 
 def unpack(answer: Any, dtype: np.dtype[Any]) -> tuple[Array, dict[str, Array]]:
@@ -356,8 +337,8 @@ def flush_seconds(settings: Config, overlap: int) -> float:
     """Returns the seconds after which a chunk is sent that is not full; 0: never.
 
     Args:
-        settings: ``session_config.sender``.
-        overlap: of the replay's class; whole unrolls are never sent before they are full.
+        settings: section ``session_config.sender``.
+        overlap: 1 for whole unrolls, which are never sent before they are full.
     """
     given: float | None = settings.flush_time
     if given is None:
@@ -369,8 +350,9 @@ def check_sender(settings: Config, num_envs: int, overlap: int) -> None:
     """Raises ConfigError if the settings ``session_config.sender`` contradict each other.
 
     Args:
+        settings: section ``session_config.sender``.
         num_envs: streams of the agent.
-        overlap: of the replay's class: rows that are in two chunks.
+        overlap: 1 for whole unrolls, whose last row is also in the next chunk.
     """
     if overlap and settings.flush_time:
         raise ConfigError(
