@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from session.errors import ConfigError
-from surreal_like.replay.select.selector import Sample, Selector, weigh
+from surreal_like.replay.select.selector import Sample, Selector
 from surreal_like.replay.storage import Rows
 
 _AUTO_SHARE = 0.1  # an automatic tolerance is at least this share of the samples due at the start
@@ -275,7 +275,7 @@ class Turns(Limiter):
         if not len(self._order):
             self._order = self._generator.permutation(selector.listed())
         numbers, self._order = self._order[:size], self._order[size:]
-        return weigh(numbers)
+        return Sample.of(numbers)
 
     def end_training(self) -> bool:
         self.number += 1

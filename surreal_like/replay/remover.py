@@ -24,13 +24,12 @@ class Remover:
         self, max_rows: int = 0, max_age_seconds: float = 0.0, max_version_lag: int = 0
     ) -> None:
         self.max_rows = max_rows
-        self._max_age_seconds, self._max_version_lag = max_age_seconds, max_version_lag
+        self.max_age_seconds, self._max_version_lag = max_age_seconds, max_version_lag
         self._ages: deque[tuple[int, float]] = deque()  # (row after a chunk, time of its insert)
 
     def insert(self, next_number: int, now: float) -> None:
         """Notes the time in seconds at which the rows before ``next_number`` were inserted."""
-        if self._max_age_seconds:
-            self._ages.append((next_number, now))
+        self._ages.append((next_number, now))
 
     def evict(self, oldest: int) -> None:
         """Forgets the rows before ``oldest``."""
@@ -42,8 +41,8 @@ class Remover:
         first = storage.oldest
         if self.max_rows:
             first = max(first, storage.next_number - self.max_rows)
-        if self._max_age_seconds:
-            first = max(first, self._first_young(storage, now - self._max_age_seconds))
+        if self.max_age_seconds:
+            first = max(first, self._first_young(storage, now - self.max_age_seconds))
         if self._max_version_lag:
             first = max(first, _first_recent(storage, newest_version - self._max_version_lag))
         return first

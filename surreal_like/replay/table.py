@@ -137,7 +137,8 @@ class Table(Replay):
         self.selector.add(numbers, ready, earlier)
         self.limiter.insert(len(self.selector) - before, steps * streams)
         self.limiter.require_start(storage.next_number, storage.capacity)
-        self.remover.insert(storage.next_number, self.clock.now())
+        if self.remover.max_age_seconds:
+            self.remover.insert(storage.next_number, self.clock.now())
         if self._minds_versions:
             self.newest_version = max(self.newest_version, int(chunk.columns["version"].max()))
 
@@ -161,15 +162,16 @@ class Table(Replay):
         """
         if self.limiter.training:
             return 0
+        if self.consumes:
+            oldest = max(self.since, self.newest_version - self._lag if self._lag else 0)
+            gone = self.selector.drop_older(oldest) if oldest else 0
+            self.limiter.evict(gone)
+            return gone * self.plan.unit
         before = self.storage.oldest
         first = self.remover.first_kept(self.storage, self.clock.now(), self.newest_version)
         if first > before:
             self._remove_before(first)
-        gone = self.selector.drop_older(
-            max(self.since, self.newest_version - self._lag if self._lag else 0)
-        )
-        self.limiter.evict(gone)
-        return self.storage.oldest - before + gone * self.plan.unit
+        return self.storage.oldest - before
 
     def _remove_before(self, oldest: int) -> None:
         losing = self.view.losing(self.storage, oldest)
@@ -193,10 +195,11 @@ class Table(Replay):
         Raises:
             SurrealError: no row can be sampled now.
         """
-        before = len(self.selector)
         sample = self._newest = self.limiter.draw(self.selector, batch_size)
-        self.limiter.sample(sample.fresh)
-        self.limiter.evict(before - len(self.selector))  # those that are given only once
+        fresh = sample.fresh
+        self.limiter.sample(fresh)
+        if self.consumes:
+            self.limiter.evict(fresh)
         return sample
 
     def aggregate_batch(self, sample: Sample) -> dict[str, Array]:

@@ -21,7 +21,7 @@ from surreal_like.data.frames import stack_size
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay, load_replay_class, to_columns
-from surreal_like.replay.select.selector import weigh
+from surreal_like.replay.select.selector import Sample
 from surreal_like.replay.storage import (
     BlockStorage,
     ColumnStorage,
@@ -274,7 +274,7 @@ class ChunkSamples:
         if not len(starts):
             return {}
         columns = next(iter(self._collate(self._view.gather(self._storage, starts), 1)))
-        return dict(columns) if self._unrolls else {**columns, **weigh(starts).columns}
+        return dict(columns) if self._unrolls else {**columns, **Sample.of(starts).columns}
 
     def _make_view(self, shape: tuple[int, int]) -> View:
         """Makes the view of chunks of T steps of N streams; goals stay those of the rows."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import SurrealError
-from surreal_like.replay.select.selector import Flags, RingSelector, Sample, weigh
+from surreal_like.replay.select.selector import Flags, RingSelector, Sample
 from surreal_like.replay.storage import Rows
 
 Slots = npt.NDArray[np.int64]
@@ -212,7 +212,7 @@ class PrioritySelector(RingSelector):
         # (N p / total) ** -beta over the same of the least p: N and total cancel out.
         least = min(self._tree.least, self._least_elsewhere())
         weights = (self._tree.get(slots) / least) ** -self._beta()
-        return weigh(numbers, weights.astype(np.float32))
+        return Sample.of(numbers, weights.astype(np.float32))
 
     def update(self, numbers: Rows, priorities: Priorities) -> None:
         """Sets priorities, 0 or above, of rows; counts and ignores those of rows that are gone.

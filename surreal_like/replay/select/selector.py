@@ -35,12 +35,12 @@ class Sample(NamedTuple):
         replayed = self.columns.get("replayed")
         return len(self.numbers) - (0 if replayed is None else int(np.count_nonzero(replayed)))
 
-
-def weigh(numbers: Rows, weights: npt.NDArray[np.float32] | None = None) -> Sample:
-    """Returns drawn rows with their weights, ``[B]``; None: all are 1."""
-    if weights is None:
-        weights = np.ones(len(numbers), np.float32)
-    return Sample(numbers, {"weights": weights, "indices": numbers})
+    @classmethod
+    def of(cls, numbers: Rows, weights: npt.NDArray[np.float32] | None = None) -> Sample:
+        """Returns drawn rows with their weights, ``[B]``; None: all are 1."""
+        if weights is None:
+            weights = np.ones(len(numbers), np.float32)
+        return cls(numbers, {"weights": weights, "indices": numbers})
 
 
 class Selector(ABC):
@@ -255,7 +255,7 @@ class UniformSelector(RingSelector):
         return int(np.count_nonzero(self._bits[slots]))
 
     def _draw(self, batch_size: int) -> Sample:
-        return weigh(self._choose(batch_size))
+        return Sample.of(self._choose(batch_size))
 
     def _choose(self, batch_size: int) -> Rows:
         span = self._next_number - self._oldest
