@@ -73,10 +73,7 @@ class RolloutWorker:
         self._recorder = _Recorder(config, single, 0 if whole else kind.overlap)
         # Frames are stacked outside the recorder: chunks hold each frame once.
         self._env = stack_frames(self._recorder, config.env_config)
-        steps = 0 if whole else rollout_fragment_length
-        self._columns = ChunkSamples(
-            config.learner_config, config.env_config, steps=steps, streams=num_envs
-        )
+        self._columns = ChunkSamples(config.learner_config, config.env_config, continues=not whole)
         self._acting = Acting(policy.agent)
         self._obs: Any = None
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from surreal_like.replay.storage import (
     BlockStorage,
     ColumnStorage,
     Manifest,
-    check_chunk,
+    Rows,
     manifest_of,
 )
 from surreal_like.replay.table import Table
@@ -151,13 +151,43 @@ def _of_infos(key: str, infos: Sequence[Mapping[str, Any]], dtype: type[np.gener
     return cast(key, [info[key] for info in infos], dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _Carry:
-    """Newest rows of one sender, which the next chunk may complete."""
+class SenderRows:
+    """Keeps the newest rows of each sender, of which its next chunk may complete samples.
 
-    header: Chunk
-    columns: Mapping[str, Array]
-    done: npt.NDArray[np.bool_]
+    Args:
+        view: makes samples.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._manifest: Manifest | None = None
+        # Sender -> incarnation and number of its newest chunk, and the rows.
+        self._senders: dict[str, tuple[tuple[int, int], ColumnStorage]] = {}
+
+    def complete(self, chunk: Chunk) -> tuple[ColumnStorage, Rows]:
+        """Adds a chunk; returns where its rows are, and the first rows of the completed samples."""
+        self._view.check(chunk)
+        steps, streams = chunk.shape
+        room, order = (steps + self._view.waiting) * streams, (chunk.incarnation, chunk.sequence)
+        newest, storage = self._senders.get(chunk.sender, (None, None))
+        late = newest is not None and order <= newest
+        if storage is None or late or storage.capacity < room:
+            larger = ColumnStorage(room, manifest=self._manifest)
+            if storage is not None and not late:
+                larger.restore(storage.state())
+            storage = larger
+        starts = find_complete(self._view, storage, chunk)
+        if not late:  # a chunk that comes late stays alone
+            self._senders[chunk.sender] = order, storage
+        self._manifest = manifest_of(chunk.columns, axes=2)
+        return storage, starts
+
+
+def find_complete(view: View, storage: ColumnStorage, chunk: Chunk) -> Rows:
+    """Stores a chunk; returns the first rows of the samples that it completes, in their order."""
+    numbers = storage.insert(chunk)
+    ready, earlier = view.ready(storage, numbers, chunk.columns["step_type"])
+    return np.sort(np.concatenate((earlier, numbers[ready])))
 
 
 class Cutter:
@@ -169,28 +199,11 @@ class Cutter:
 
     def __init__(self, view: NStepView) -> None:
         self.view = view
-        self._manifest: Manifest | None = None
-        self._carries: dict[str, _Carry] = {}
+        self._rows = SenderRows(view)
 
     def cut(self, chunk: Chunk) -> Iterator[ExpTuple]:
         """Returns the transitions that the chunk completes, in order of time."""
-        self.view.check(chunk)
-        _, streams = check_chunk(chunk, self._manifest)
-        self._manifest = manifest_of(chunk.columns, axes=2)
-        columns, done = dict(chunk.columns), np.zeros((0, streams), np.bool_)
-        carry = self._carries.get(chunk.sender)
-        if carry is not None and _follows(chunk, carry.header):
-            done = carry.done
-            for name, column in columns.items():
-                columns[name] = np.concatenate([carry.columns[name], column])
-        storage = ColumnStorage(columns["step_type"].size)
-        numbers = storage.insert(replace(chunk, columns=columns))
-        ready, _ = self.view.ready(storage, numbers, columns["step_type"])
-        fresh = ready.copy()
-        fresh[: len(done)] &= ~done
-        if carry is None or _order(chunk) > _order(carry.header):  # else it came late, stays alone
-            self._carries[chunk.sender] = _carry(chunk, columns, ready, self.view.waiting)
-        return self._tuples(storage, numbers[fresh])
+        return self._tuples(*self._rows.complete(chunk))
 
     def _tuples(self, storage: ColumnStorage, numbers: npt.NDArray[np.int64]) -> Iterator[ExpTuple]:
         columns = self.view.gather(storage, numbers)
@@ -213,26 +226,6 @@ class Cutter:
             )
 
 
-def _carry(
-    chunk: Chunk, columns: Mapping[str, Array], done: npt.NDArray[np.bool_], rows: int
-) -> _Carry:
-    newest = {name: column[-rows:].copy() for name, column in columns.items()}
-    return _Carry(replace(chunk, columns={}), newest, done[-rows:].copy())
-
-
-def _order(chunk: Chunk) -> tuple[int, int]:
-    return (chunk.incarnation, chunk.sequence)
-
-
-def _follows(chunk: Chunk, header: Chunk) -> bool:
-    return (
-        not header.tail
-        and chunk.incarnation == header.incarnation
-        and chunk.sequence == header.sequence + 1
-        and list(chunk.streams) == list(header.streams)
-    )
-
-
 class ChunkSamples:
     """Makes the batch of the samples that a chunk has completed, in the order of the steps.
 
@@ -240,41 +233,40 @@ class ChunkSamples:
         learner_config: config of the experiment; its replay defines what a sample is. Where that
             is a gradient, it is the unroll that the gradient is made of.
         env_config: config of the experiment.
-        steps: number of steps of each chunk, where chunks continue each other and samples may begin
-            in one and end in a later one; 0: the samples of each chunk are whole.
-        streams: number of streams of each chunk.
+        continues: whether chunks continue each other, so that samples may begin in one and end in a
+            later one; otherwise the samples of each chunk are whole.
     """
 
     def __init__(
-        self, learner_config: Config, env_config: Config, *, steps: int = 0, streams: int = 1
+        self, learner_config: Config, env_config: Config, *, continues: bool = False
     ) -> None:
         self._configs = learner_config, env_config
         self._kind = kind = load_replay_class(learner_config)
         self._unrolls = bool(kind.overlap)
         self._collate: Collate = Stacker() if self._unrolls else kind.collate(learner_config)
         self._frames = stack_size(env_config) - 1
-        self._continues = bool(steps) and not self._unrolls
-        if self._continues:
-            self._view = self._make_view((steps, streams))
-            self._storage = ColumnStorage((steps + self._view.waiting) * streams)
+        self._rows: SenderRows | None = None
+        if continues and not self._unrolls:
+            self._view = self._make_view((0, 0))
+            self._rows = SenderRows(self._view)
 
     def __call__(self, chunk: Chunk) -> Columns:
         """Returns the columns of a batch, in memory of its own; none if no sample is complete."""
-        if not self._continues:
-            chunk = self._complete(chunk)
-            rows, streams = chunk.shape
-            self._view = self._make_view((rows - 1, streams))
-            size, lead = rows * streams, self._frames * streams
-            self._storage = (
-                BlockStorage(lead + size, lead) if self._unrolls else ColumnStorage(size)
-            )
-        numbers = self._storage.insert(chunk)
-        ready, earlier = self._view.ready(self._storage, numbers, chunk.columns["step_type"])
-        starts = np.sort(np.concatenate((earlier, numbers[ready])))
+        if self._rows is None:
+            storage, starts = self._store_alone(self._complete(chunk))
+        else:
+            storage, starts = self._rows.complete(chunk)
         if not len(starts):
             return {}
-        columns = next(iter(self._collate(self._view.gather(self._storage, starts), 1)))
+        columns = next(iter(self._collate(self._view.gather(storage, starts), 1)))
         return dict(columns) if self._unrolls else {**columns, **Sample.of(starts).columns}
+
+    def _store_alone(self, chunk: Chunk) -> tuple[ColumnStorage, Rows]:
+        rows, streams = chunk.shape
+        self._view = self._make_view((rows - 1, streams))
+        size, lead = rows * streams, self._frames * streams
+        storage = BlockStorage(lead + size, lead) if self._unrolls else ColumnStorage(size)
+        return storage, find_complete(self._view, storage, chunk)
 
     def _make_view(self, shape: tuple[int, int]) -> View:
         """Makes the view of chunks of T steps of N streams; goals stay those of the rows."""

@@ -435,7 +435,7 @@ def test_samples_of_single_chunks_keep_their_goals() -> None:
     """Only replay relabels: a chunk alone has no later rows of its episode."""
     made = configs(hindsight={"proportion": 1.0})
     made["env_config"].env_name = "toy:grid"  # builds no reward
-    samples = ChunkSamples(made["learner_config"], made["env_config"], steps=5, streams=2)
+    samples = ChunkSamples(made["learner_config"], made["env_config"], continues=True)
     for sequence in (1, 2):
         assert "extras/relabelled" not in samples(bits_chunk(sequence))
 
