@@ -16,9 +16,9 @@ from surreal_like.replay.select.age import AgeRule, AgeSelector
 from surreal_like.replay.select.fifo import FIFOSelector
 from surreal_like.replay.select.priority import PrioritySelector
 from surreal_like.replay.select.selector import Selector, UniformSelector
-from surreal_like.replay.settings import UnrollPlan, plan_gradients, plan_unrolls
-from surreal_like.replay.storage import BlockStorage, ColumnStorage, Rows
+from surreal_like.replay.storage import ColumnStorage, Rows
 from surreal_like.replay.table import Table
+from surreal_like.replay.unrolls import BlockStorage, UnrollPlan, plan_gradients, plan_unrolls
 from surreal_like.replay.view.gradient import GradientView
 from surreal_like.replay.view.n_step import Floats, NStepView, View
 from surreal_like.replay.view.sequence import SequenceView, make_sequence_view, make_unroll_view

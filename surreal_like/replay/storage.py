@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -425,64 +425,3 @@ class ColumnStorage:
                 self.oldest + part.start, part.stop - part.start, self.capacity
             ):
                 yield here, slice(there.start + piece.start, there.start + piece.stop)
-
-
-class BlockStorage(ColumnStorage):
-    """Whole unrolls, each in a block of rows of its own, which is used again once it is free.
-
-    Rows have no links: those of a stream are N apart, and the lead-in frames of an unroll are rows
-    before its first one that hold observations only. So it needs no other chunk to be sampled.
-    Room for unrolls is doubled when none is free, because most are learned from soon.
-
-    Args:
-        block: rows of an unroll, its lead-in included.
-        lead: rows of the lead-in.
-        most: returns the most rows to make room for, unless all of them are needed.
-        needed: returns the first rows, behind their lead-in, of the unrolls that must stay.
-        manifest: columns of a row; None: those of the first chunk.
-    """
-
-    def __init__(
-        self,
-        block: int,
-        lead: int = 0,
-        *,
-        most: Callable[[], int] = lambda: 0,
-        needed: Callable[[], Container[int]] = frozenset,
-        manifest: Manifest | None = None,
-    ) -> None:
-        super().__init__(block, manifest=manifest)
-        self._block, self._lead, self._most, self._needed = block, lead, most, needed
-        self._free: list[int] = []
-
-    def insert(self, chunk: Chunk) -> Rows:
-        """Copies an unroll in; see :meth:`ColumnStorage.insert`."""
-        rows, streams = self._admit(chunk)
-        block = self._take_block()
-        first = block + self._lead
-        self.next_number = max(self.next_number, block + self._block)
-        if self._lead:
-            self._copy(chunk.lead_in, block, self._lead)
-        self._copy(chunk.columns, first, rows)
-        return np.arange(first, first + rows).reshape(-1, streams)
-
-    def _take_block(self) -> int:
-        """Returns the first row of a free block."""
-        if not self._free:
-            needed = self._needed()
-            self._free = [block for block in self._blocks() if block + self._lead not in needed]
-        if not self._free:
-            before, most, twice = self.capacity, self._most(), 2 * self.capacity
-            saved = self.state()
-            self.capacity = min(twice, most) if before < most else twice
-            super().restore(saved)
-            self._free = [block for block in self._blocks() if block >= self.oldest + before]
-        return self._free.pop()
-
-    def _blocks(self) -> Iterable[int]:
-        """First rows of all blocks, the last one first."""
-        return range(self.oldest + self.capacity - self._block, self.oldest - 1, -self._block)
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.capacity, self._free = max(self.capacity, state["capacity"]), []
-        super().restore(state)

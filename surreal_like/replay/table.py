@@ -18,8 +18,9 @@ from surreal_like.replay.limiter import Turns
 from surreal_like.replay.remover import Remover
 from surreal_like.replay.select.age import AgeRule, Versions
 from surreal_like.replay.select.selector import Sample, Selector
-from surreal_like.replay.settings import RowPlan, UnrollPlan, default_seed
+from surreal_like.replay.settings import RowPlan, default_seed
 from surreal_like.replay.storage import ColumnStorage, Rows
+from surreal_like.replay.unrolls import UnrollPlan
 from surreal_like.replay.view.hindsight import make_hindsight_view
 from surreal_like.replay.view.n_step import View, make_n_step_view
 from surreal_like.replay.view.sequence import Stacker

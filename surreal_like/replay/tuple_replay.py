@@ -22,14 +22,9 @@ from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay, load_replay_class, to_columns
 from surreal_like.replay.select.selector import Sample
-from surreal_like.replay.storage import (
-    BlockStorage,
-    ColumnStorage,
-    Manifest,
-    Rows,
-    manifest_of,
-)
+from surreal_like.replay.storage import ColumnStorage, Manifest, Rows, manifest_of
 from surreal_like.replay.table import Table
+from surreal_like.replay.unrolls import BlockStorage
 from surreal_like.replay.view.n_step import NStepView, View, make_n_step_view
 from surreal_like.replay.view.sequence import Stacker, make_unroll_view
 

@@ -10,8 +10,8 @@ import numpy as np
 from session.errors import SurrealError
 from surreal_like.replay.select.age import AgeRule, Versions
 from surreal_like.replay.select.selector import Flags, Sample, Selector
-from surreal_like.replay.settings import UnrollPlan
 from surreal_like.replay.storage import Rows
+from surreal_like.replay.unrolls import UnrollPlan
 
 
 class _Group(NamedTuple):

@@ -13,8 +13,8 @@ from session.errors import SurrealError
 from surreal_like.replay.select.age import AgeRule, Versions
 from surreal_like.replay.select.fifo import FIFOSelector
 from surreal_like.replay.select.selector import Sample
-from surreal_like.replay.settings import UnrollPlan
 from surreal_like.replay.storage import Rows
+from surreal_like.replay.unrolls import UnrollPlan
 
 CHI_SQUARE_5 = 20.52  # 0.999 quantile with 5 degrees of freedom
 ROWS = 4  # of an unroll, of which the first two are the starts of its two streams

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surreal_like.replay.storage import BlockStorage, ColumnStorage
+from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.unrolls import BlockStorage
 from surreal_like.replay.view.sequence import Stacker, UnrollView
 from tests.surreal_like.replay.chunks import EPISODES, chunk_of, columns_of
 

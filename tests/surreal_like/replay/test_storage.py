@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from session.errors import ConfigError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.storage import LINK_BYTES, BlockStorage, ColumnStorage
+from surreal_like.replay.storage import LINK_BYTES, ColumnStorage
+from surreal_like.replay.unrolls import BlockStorage
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import Sender, chunk_of, columns_of, counting
 from tests.surreal_like.replay.twin import Twin, predecessor, successor, values_of
