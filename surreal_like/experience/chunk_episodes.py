@@ -91,7 +91,7 @@ class ChunkEpisodes:
             self.write({})
         self._newest = self._counter.update(
             info.get("raw_reward", row["reward"]),
-            ended(row),
+            flag_ends(row),
             info.get("metrics"),
             info.get("life_lost"),
         )
@@ -124,6 +124,6 @@ class ChunkEpisodes:
         return written
 
 
-def ended(row: Row) -> Flags:
+def flag_ends(row: Row) -> Flags:
     """Returns True where an episode ends at a row, bool ``[N]``."""
     return row["terminated"] | row["truncated"]

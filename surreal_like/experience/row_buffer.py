@@ -103,11 +103,11 @@ class RowBuffer:
     Args:
         length: T, rows per stream when it is full.
         num_envs: N.
-        obs_spec, action_spec: of one stream; rows are checked against them.
+        obs_spec, action_spec: specs of one stream; rows are checked against them.
 
     Attributes:
         rows: rows per stream that wait to be cut; those beyond ``length`` also begin the next one.
-        version: of the parameters that act at the next row.
+        version: version of the parameters that act at the next row.
     """
 
     def __init__(

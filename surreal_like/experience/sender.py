@@ -13,7 +13,7 @@ from session.process.context import Context
 from session.wire import Message
 from session.wire.sockets import Socket, poll
 from surreal_like.experience.actor_state import acting_of
-from surreal_like.experience.chunk import Chunk, check_episodes, postprocessed
+from surreal_like.experience.chunk import Chunk, check_episodes, postprocess_chunk
 from surreal_like.experience.send_window import Ack, Kept, SenderWindow, ShardRouter
 from surreal_like.ps.schemas import ANSWERS
 
@@ -30,7 +30,7 @@ class ExpSender:
     """Sends the chunks of one agent to a replay shard; never blocks.
 
     Args:
-        context: of this process.
+        context: context of this process.
         sender_config: ``session_config.sender``.
 
     Attributes:
@@ -68,7 +68,7 @@ class ExpSender:
         that is sent at once, or by the next :meth:`pump`.
 
         Args:
-            chunk: as :class:`ChunkWriter` makes it; counts become those of this sender.
+            chunk: the chunk of a :class:`ChunkWriter`; its counts become those of this sender.
 
         Raises:
             DataError: replay would refuse a summary; nothing is sent then.
@@ -83,7 +83,7 @@ class ExpSender:
         now = self._context.clock.now()
         chunk.stamps = {**chunk.stamps, "cut": now, "boot": self._boot} if traced else {}
         if self._acting.postprocess is not None:
-            chunk = postprocessed(chunk, self._acting.postprocess)
+            chunk = postprocess_chunk(chunk, self._acting.postprocess)
         if self._acting.pack is not None:
             chunk = self._acting.pack(chunk)
         chunk.rows = window.pushed + chunk.size
@@ -164,7 +164,7 @@ class SenderLink:
     """Parts that need the context of the process: the sender, and the acting state of the agent.
 
     Args:
-        context: of this process.
+        context: context of this process.
         sender_config: ``session_config.sender``.
     """
 

@@ -36,7 +36,7 @@ class ChunkWriter:
 
     Args:
         num_streams: N.
-        obs_spec, action_spec: of one stream.
+        obs_spec, action_spec: specs of one stream.
         settings: ``session_config.sender``.
         overlap: rows at the end of a chunk that the next one begins with: 1 for whole unrolls.
         send: takes each chunk; its numbers are those of this chunk alone.
@@ -121,7 +121,7 @@ class ChunkWriter:
 
         Args:
             obs: nest of arrays ``[N, ...]``.
-            info: as of :meth:`observe`.
+            info: see :meth:`observe`.
         """
         self._episodes.reset()
         streams = len(self._streams)
@@ -143,7 +143,7 @@ class ChunkWriter:
 
         Args:
             obs: nest of arrays ``[N, ...]``, at an end of an episode its true last observation.
-            reward: of the last action, float32 ``[N]``.
+            reward: rewards of the last action, float32 ``[N]``.
             terminated: True where the task itself ended, bool ``[N]``.
             truncated: True where the episode was cut off, bool ``[N]``.
             info: further columns; ``raw_reward``, ``metrics`` and ``life_lost`` go into the
@@ -174,7 +174,7 @@ class ChunkWriter:
         Args:
             actions: ``[N, ...]``, as :meth:`unpack` gives them; copied: an agent may reuse them.
             extras: column -> ``[N, ...]``, as :meth:`unpack` gives them.
-            version: of the parameters that chose the actions.
+            version: version of the parameters that chose the actions.
             now: seconds; the age of a chunk counts from its first row.
             metrics: the agent's own numbers, added to each episode that ended at this row.
 
@@ -202,7 +202,7 @@ class ChunkWriter:
 
         Args:
             row: its columns, which must not change afterwards.
-            version: of the parameters that chose the action.
+            version: version of the parameters that chose the action.
         """
         buffer = self._buffer
         if not 0 < buffer.rows < buffer.length - 1:
@@ -249,7 +249,7 @@ class ChunkWriter:
         A row that waits for its action, and the episodes that ended at it, are not in the chunk.
 
         Args:
-            metrics: as of :meth:`act`.
+            metrics: see :meth:`act`.
         """
         self._episodes.count()
         if self._episodes.waiting and not self._row:
@@ -262,7 +262,7 @@ class ChunkWriter:
         Streams in the middle of an episode get new numbers.
 
         Args:
-            metrics: as of :meth:`act`.
+            metrics: see :meth:`act`.
             final: True if no row follows: what is left is cut into the last chunk.
         """
         self._episodes.count()
@@ -312,7 +312,7 @@ def unpack(answer: Any, dtype: np.dtype[Any]) -> tuple[Array, dict[str, Array]]:
 
     Args:
         answer: extras are a nest of arrays ``[N, ...]``.
-        dtype: of the action spec.
+        dtype: dtype of the action spec.
 
     Returns:
         The actions, and the extras as columns. The columns are copies, because the agent may reuse

@@ -273,7 +273,7 @@ class Turns(Limiter):
         if not self._whole:
             return selector.sample(size)
         if not len(self._order):
-            self._order = self._generator.permutation(selector.listed())
+            self._order = self._generator.permutation(selector.list_rows())
         numbers, self._order = self._order[:size], self._order[size:]
         return Sample.of(numbers)
 

@@ -177,7 +177,7 @@ def _make_turns(
 
     Args:
         replay: the section of the config.
-        session_config: of the experiment.
+        session_config: config of the session.
         num_envs: streams of an agent.
         waiting: rows that cannot be sampled at any time.
 

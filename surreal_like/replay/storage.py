@@ -339,8 +339,8 @@ class ColumnStorage:
         """Returns values of one column at positions, which must be of existing rows (not checked).
 
         Args:
-            name: of the column.
-            positions: of any shape.
+            name: name of the column.
+            positions: places of rows, of any shape.
             empty: creates the array; without it numpy does, which is faster for small arrays.
         """
         column = self._columns[name]
@@ -358,7 +358,7 @@ class ColumnStorage:
         before = positions - self._to_previous.take(positions, mode="wrap")
         return before, before >= self.oldest - self._base
 
-    def torn(self, oldest: int) -> Rows:
+    def find_torn(self, oldest: int) -> Rows:
         """Positions of rows from number ``oldest`` on whose previous row is older than that."""
         found = []
         rows = min(oldest, self.next_number) - self.oldest
@@ -411,14 +411,14 @@ class ColumnStorage:
         self.next_number = state["next_number"]
         self.oldest = max(state["oldest"], self.next_number - self.capacity)
         self._base = self.oldest - self.oldest % self.capacity
-        for here, there in self._restored(state["capacity"]):
+        for here, there in self._pair_slots(state["capacity"]):
             for name, ring in self._columns.items():
                 ring[here] = columns[name][there]
             self._to_next[here] = state["to_next"][there]
             self._to_previous[here] = state["to_previous"][there]
         self._streams.restore(state["streams"])
 
-    def _restored(self, capacity: int) -> Iterable[tuple[slice, slice]]:
+    def _pair_slots(self, capacity: int) -> Iterable[tuple[slice, slice]]:
         """Slots of all existing rows, in this ring and in the saved one of ``capacity`` rows."""
         for there, part in spans(self.oldest, len(self), capacity):
             for here, piece in spans(

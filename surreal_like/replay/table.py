@@ -126,7 +126,7 @@ class Table(Replay):
         opening = not storage.next_number
         losing = _NONE
         if self.view.lead:
-            losing = self.view.losing(storage, storage.oldest_after(chunk))
+            losing = self.view.find_losing(storage, storage.oldest_after(chunk))
         numbers = storage.insert(chunk)
         steps, streams = numbers.shape
         self.limiter.expect(chunk_rows=(steps + self.view.n - 1) * streams)
@@ -175,7 +175,7 @@ class Table(Replay):
         return self.storage.oldest - before
 
     def _remove_before(self, oldest: int) -> None:
-        losing = self.view.losing(self.storage, oldest)
+        losing = self.view.find_losing(self.storage, oldest)
         self.storage.evict(oldest)
         self._clear(losing)
 
@@ -213,7 +213,7 @@ class Table(Replay):
         self.last = self.limiter.over
         if self.last and self.limiter.end_training():
             # Rows that lack successors, and what these need, stay: their turn comes next time.
-            self.limiter.evict(self.selector.unmark(self.selector.listed()))
+            self.limiter.evict(self.selector.unmark(self.selector.list_rows()))
             self._remove_before(self.view.needed_from(self.storage))
         return batch
 
@@ -314,7 +314,7 @@ class Table(Replay):
         }
         if isinstance(self.limiter, Turns):
             ready = self.storage.oldest + np.flatnonzero(self.view.ready_rows(self.storage))
-            state["learned"] = np.setdiff1d(ready, self.selector.listed())
+            state["learned"] = np.setdiff1d(ready, self.selector.list_rows())
             state["iteration"] = self.limiter.turn_state()
             state["selector"] |= self.limiter.order_state()
         return state

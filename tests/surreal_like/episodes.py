@@ -374,7 +374,7 @@ class Checker:
 
     def first_errors(self, replay: Any) -> None:
         """Errors by the agent's values, of all rows that may be drawn."""
-        numbers = replay.selector.listed()
+        numbers = replay.selector.list_rows()
         starts = self._rows({"number": replay.view.gather(replay.storage, numbers)["obs/number"]})
         expected = []
         for row in starts:

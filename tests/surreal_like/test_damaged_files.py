@@ -240,7 +240,7 @@ class Shard:
         chunk = chunk_of("FMMMMM", "FMMTFM", sequence=sequence)
         assert self.ledger.admit(chunk)
         self.replay.insert_chunk(chunk)
-        self.ledger.inserted(chunk)
+        self.ledger.count_inserted(chunk)
 
     @property
     def rows(self) -> tuple[int, int]:

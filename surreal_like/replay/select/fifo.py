@@ -66,7 +66,7 @@ class FIFOSelector(Selector):
         """Number of samples in the queue."""
         return (len(self._groups) - self._given) * self._group
 
-    def listed(self) -> Rows:
+    def list_rows(self) -> Rows:
         firsts = np.array([group.first for group in self._groups[self._given :]], np.int64)
         return (firsts[:, None] + np.arange(self._group)).reshape(-1)
 

@@ -135,14 +135,14 @@ class PrioritySelector(RingSelector):
     of B equal parts of the mass.
 
     Args:
-        capacity: at least the most rows that exist at once.
+        capacity: bound on the rows that exist at once.
         alpha: 0 is uniform, 1 fully in proportion.
         beta: present strength of the correction by weights, 0 for none, 1 for full.
         epsilon: least priority, so that every row can be drawn.
         least_elsewhere: the smallest mass of any row of the selectors in other shards; all draw
             from one population.
         first_priorities: returns priorities of new rows, ``[B]``; None: the highest one so far.
-        seed: of the generator.
+        seed: seeds the generator.
 
     Attributes:
         ignored: number of priorities received for rows that are not sampleable.

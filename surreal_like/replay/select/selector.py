@@ -20,7 +20,7 @@ class Sample(NamedTuple):
     """Rows at which the samples of a batch start.
 
     Attributes:
-        numbers: of the rows, ``[B]`` int64.
+        numbers: row numbers, ``[B]`` int64.
         columns: further columns of the batch, ``[B]`` each: ``weights`` float32 and ``indices``
             int64, the numbers, of draws with replacement; ``replayed`` bool of a queue, True for
             samples that were drawn before.
@@ -47,7 +47,7 @@ class Selector(ABC):
     """Keeps the set of sampleable rows, those at which a sample may start, and draws from it.
 
     Args:
-        seed: of the generator.
+        seed: seeds the generator.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -79,7 +79,7 @@ class Selector(ABC):
         """Adds a chunk.
 
         Args:
-            numbers: of its rows, ``[T, N]``, rising along time first.
+            numbers: numbers of its rows, ``[T, N]``, rising along time first.
             ready: flags its sampleable rows, ``[T, N]``.
             earlier: numbers of earlier rows that it has made sampleable, ``[M]``.
         """
@@ -95,7 +95,7 @@ class Selector(ABC):
         """Removes rows older than ``oldest``; returns how many of them were sampleable."""
 
     @abstractmethod
-    def listed(self) -> Rows:
+    def list_rows(self) -> Rows:
         """Returns the numbers of all sampleable rows."""
 
     def fresh(self, batch_size: int) -> int:
@@ -150,8 +150,8 @@ class RingSelector(Selector):
     one way to draw from it (:meth:`_draw`).
 
     Args:
-        capacity: at least the most rows that exist at once.
-        seed: of the generator.
+        capacity: bound on the rows that exist at once.
+        seed: seeds the generator.
     """
 
     def __init__(self, capacity: int, *, seed: int = 0) -> None:
@@ -214,7 +214,7 @@ class RingSelector(Selector):
         self._size -= gone
         return gone
 
-    def listed(self) -> Rows:
+    def list_rows(self) -> Rows:
         numbers = np.arange(self._oldest, self._next_number)
         return numbers.compress(self.is_ready(numbers))
 
@@ -261,7 +261,7 @@ class UniformSelector(RingSelector):
         span = self._next_number - self._oldest
         tries = int(1.1 * batch_size * span / self._size) + 8
         if tries > span:
-            listed = self.listed()
+            listed = self.list_rows()
             return listed[self._integers(len(listed), batch_size)]
         kept = self._try(tries, span)
         while len(kept) < batch_size:

@@ -47,8 +47,8 @@ class GoalReward:
     """Computes the outcome of steps for any goal.
 
     Args:
-        compute_reward: of ``(achieved [M, ...], desired [M, ...], info)`` of M rows, or of one.
-        compute_terminated: of the same; None if the goal ends no episode.
+        compute_reward: takes ``(achieved [M, ...], desired [M, ...], info)`` of M rows, or of one.
+        compute_terminated: takes the same; None if the goal ends no episode.
         event: records ``(kind, detail)``.
 
     Attributes:
@@ -209,8 +209,8 @@ class HindsightView(NStepView):
         gamma: discount per step, multiplied with the environment's own.
         goals: rewards and terminations by goals.
         relabelling: which rows get which goals.
-        transform: of single rewards, also of those computed anew.
-        seed: of the generator.
+        transform: changes single rewards, also those computed anew.
+        seed: seeds the generator.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class HindsightView(NStepView):
         chosen = np.flatnonzero(relabelled)
         self._check_stored(storage, numbers, relabelled)
         goals = self._goals_at(storage, goal_rows[chosen])
-        found = self._with_goals(storage, numbers, chosen, goals)
+        found = self._sum_with_goals(storage, numbers, chosen, goals)
         batch = self._columns(storage, numbers, found, empty)
         batch["extras/relabelled"] = relabelled
         for name in (self._desired, self._desired.replace("obs", "obs_next", 1)):
@@ -304,20 +304,20 @@ class HindsightView(NStepView):
         old goal has caused, and the new one does not, is none.
 
         Args:
-            storage: that holds the rows.
-            numbers: of the first rows, ``[B]``, sampleable.
+            storage: holds the rows.
+            numbers: numbers of the first rows, ``[B]``, sampleable.
             goal_rows: numbers of the rows whose achieved goals are desired, ``[B]``; -1 leaves the
                 transition as it is stored.
         """
         chosen = np.flatnonzero(goal_rows >= 0)
         storage.require(goal_rows[chosen])
         goals = self._goals_at(storage, goal_rows[chosen])
-        return self._with_goals(storage, numbers, chosen, goals)
+        return self._sum_with_goals(storage, numbers, chosen, goals)
 
     def _goals_at(self, storage: ColumnStorage, rows: Rows) -> Array:
         return storage.take(self._achieved, storage.locate(rows))
 
-    def _with_goals(
+    def _sum_with_goals(
         self, storage: ColumnStorage, numbers: Rows, chosen: Rows, goals: Array
     ) -> Transitions:
         if not len(chosen):

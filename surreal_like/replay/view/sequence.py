@@ -43,7 +43,7 @@ class SequenceView(View):
         gamma: discount per step, multiplied with the environment's own.
         burn_in: steps before, in which only the state of the network is computed.
         period: steps between two starts, 1 to ``length``; 0: ``length``.
-        transform: of single rewards.
+        transform: changes single rewards.
         frame_stack: frames of an observation; with 1 it is the one of its row.
 
     Raises:
@@ -88,8 +88,8 @@ class SequenceView(View):
         """Raises DataError for an unroll."""
         self._rows.check(chunk)
 
-    def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
-        return self._rows.losing(storage, oldest)
+    def find_losing(self, storage: ColumnStorage, oldest: int) -> Rows:
+        return self._rows.find_losing(storage, oldest)
 
     def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
         """Finds the starts that an insert has made sampleable; counts the steps of episodes."""
@@ -114,7 +114,8 @@ class SequenceView(View):
         time = np.arange(len(numbers))[:, None]
         steps: Rows = time - np.maximum.accumulate(np.where(begins, time, 0), axis=0)
         continues &= step_type[0] != FIRST
-        steps += _until(begins) * np.where(continues, self._step[before % len(self._step)] + 1, 0)
+        counted = np.where(continues, self._step[before % len(self._step)] + 1, 0)
+        steps += _flag_until_first(begins) * counted
         return steps
 
     def ready_rows(self, storage: ColumnStorage) -> Flags:
@@ -200,7 +201,7 @@ class SequenceView(View):
             self._index = EpisodeIndex.of(storage)
 
 
-def _until(flags: Flags) -> Flags:
+def _flag_until_first(flags: Flags) -> Flags:
     """True before the first True of each column, after row 0, which does not count."""
     found = flags.copy()
     found[0] = False
@@ -215,7 +216,7 @@ class UnrollView(SequenceView):
     Args:
         steps: T.
         streams: N, the streams of a chunk.
-        gamma, transform, frame_stack: as of :class:`SequenceView`.
+        gamma, transform, frame_stack: see :class:`SequenceView`.
     """
 
     def __init__(
@@ -254,7 +255,7 @@ class UnrollView(SequenceView):
                 "everywhere"
             )
 
-    def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
+    def find_losing(self, storage: ColumnStorage, oldest: int) -> Rows:
         """Returns nothing: unrolls are evicted as a whole."""
         return np.zeros(0, np.int64)
 

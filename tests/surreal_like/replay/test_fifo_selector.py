@@ -60,7 +60,7 @@ def test_each_is_handed_out_once_the_oldest_first() -> None:
         with pytest.raises(SurrealError, match=f"{wrong} streams asked for, but there are 1 unr"):
             selector.sample(wrong)
     assert len(selector) == 2
-    assert selector.listed().tolist() == [3 * ROWS, 3 * ROWS + 1]
+    assert selector.list_rows().tolist() == [3 * ROWS, 3 * ROWS + 1]
 
 
 def test_what_is_evicted_dropped_or_unmarked_is_not_handed_out() -> None:

@@ -166,7 +166,7 @@ def test_after_clearing_each_row_is_learned_from_in_one_iteration(
             replay.insert(chunk)
             twin.insert(chunk)
         seen.update(action for batch in trained(replay) for action in batch)
-        completed = twin.view.gather(twin.storage, twin.selector.listed())["actions"]
+        completed = twin.view.gather(twin.storage, twin.selector.list_rows())["actions"]
         ids = completed if completed.ndim == 1 else completed[2]
         assert set(seen) == set(ids.tolist()), number
         assert len(replay.selector) == 0

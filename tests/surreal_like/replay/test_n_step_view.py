@@ -38,7 +38,7 @@ class Table:
         """The rows that have become sampleable."""
         before = self.ready()
         for chunk in chunks:
-            losing = self.view.losing(self.storage, self.storage.oldest_after(chunk))
+            losing = self.view.find_losing(self.storage, self.storage.oldest_after(chunk))
             numbers = self.storage.insert(chunk)
             self.clear(losing)
             fresh, earlier = self.view.ready(self.storage, numbers, chunk.columns["step_type"])
@@ -47,7 +47,7 @@ class Table:
         return sorted(set(self.ready()) - set(before))
 
     def evict(self, oldest: int) -> None:
-        losing = self.view.losing(self.storage, oldest)
+        losing = self.view.find_losing(self.storage, oldest)
         self.storage.evict(oldest)
         self.clear(losing)
 

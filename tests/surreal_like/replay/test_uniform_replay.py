@@ -96,7 +96,7 @@ class NewestSelector(UniformSelector):
     """Draws the newest sampleable row, again and again."""
 
     def _choose(self, batch_size: int) -> Rows:
-        return np.full(batch_size, self.listed()[-1])
+        return np.full(batch_size, self.list_rows()[-1])
 
 
 class NewestReplay(Table):
