@@ -128,16 +128,6 @@ def test_what_is_too_old_is_not_drawn_again() -> None:
     assert set(numbers_of(selector.sample(6))[1:]) == {4, 5}
 
 
-def test_restarted_with_the_same_seed_it_draws_the_same() -> None:
-    selectors = [Filled([0] * 60, replayed=(5, 6), keep=50, seed=seed) for seed in (1, 2)]
-    for selector in selectors:
-        for _ in range(50):
-            selector.sample(2)
-        selector.reseed(7)
-    first, second = (numbers_of(selector.sample(12)) for selector in selectors)
-    assert first == second
-
-
 def test_undone_samples_are_the_next_ones_again() -> None:
     selector = Filled([0] * 4, replayed=(1, 2), keep=1)
     selector.sample(4)

@@ -82,15 +82,6 @@ def test_old_gradients_are_dropped_and_counted() -> None:
     assert store.statistics()["evicted"] == 1
 
 
-def test_a_restarted_queue_goes_on() -> None:
-    store, again = make(), make()
-    for number in range(1, 4):
-        store.insert_chunk(make_chunk(number))
-    store.sample_columns(1)
-    again.restore(store.state())
-    assert first_numbers(again, 2) == [2, 3]
-
-
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "rows of the environment": ({}, r"expected one gradient in a column 'extras/gradient'"),
     "float64": ({GRADIENT: np.zeros((1, 1, P))}, r"gradient from agent-0: float64 \[1, 1, 5\]"),

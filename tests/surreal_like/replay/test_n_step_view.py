@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surreal_like.data.batch import make_batch
-from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.select.selector import UniformSelector
 from surreal_like.replay.storage import ColumnStorage
@@ -215,14 +214,6 @@ def test_the_last_observation_completes_the_last_transition() -> None:
     table = Table(1)
     assert table.insert(chunk_of("FMM", tail=True)) == [0, 1]
     assert table.insert(chunk_of("M", sequence=2)) == []
-
-
-def test_an_evicted_row_is_refused() -> None:
-    table = Table(1)
-    table.insert(chunk_of("FMMM"))
-    table.storage.evict(1)
-    with pytest.raises(DataError, match="row 0 is not in this replay"):
-        table.gather([0, 1])
 
 
 def test_the_environment_discounts_inside_an_episode_too() -> None:

@@ -51,10 +51,6 @@ def test_statistics_report_mass_and_what_came_too_late() -> None:
     assert numbers["priority_mass"] == numbers["sampleable"]
 
 
-def test_the_learner_knows_that_priorities_are_wanted() -> None:
-    assert make().takes_priorities
-
-
 def test_weights_make_up_for_more_and_more_as_the_learner_goes_on() -> None:
     beta = {"kind": "linear", "by": "iterations", "start": 0.5, "end": 1.0, "steps": 100}
     replay = make(priority={"alpha": 1.0, "beta": beta, "epsilon": 1e-6})
@@ -102,20 +98,6 @@ def test_only_sampleable_rows_have_mass(seed: int, operations: list[tuple[int, s
         assert replay.statistics()["sampleable"] == len(ready)
         if ready:
             assert set(replay.sample(50).numbers.tolist()) <= set(ready)
-
-
-def test_restored_replay_goes_on_as_the_saved_one() -> None:
-    saved, traffic = make(capacity=40), Traffic(3)
-    for _ in range(9):
-        for chunk in traffic.arrivals(1, "send", 5):
-            saved.insert(chunk)
-    saved.update_priorities(np.arange(90), np.linspace(1, 9, 90).astype(np.float32))
-    again = make(capacity=40)
-    again.restore(saved.state())
-    for _ in range(3):
-        ours, theirs = saved.sample(16), again.sample(16)
-        assert ours.numbers.tolist() == theirs.numbers.tolist()
-        assert ours.columns["weights"].tolist() == theirs.columns["weights"].tolist()
 
 
 class OneTable:

@@ -223,17 +223,6 @@ def test_a_batch_has_weights_and_takes_priorities() -> None:
     assert made.batches_at_once(8) == 1
 
 
-def test_a_snapshot_keeps_the_starts() -> None:
-    made, other = table(capacity=20), table(capacity=20)
-    for number in range(1, 5):
-        made.insert(chunk_of("FMMMMM" if number == 1 else "MMMMMM", sequence=number))
-    other.restore(made.state())
-    first, again = made.sample_columns(40), other.sample_columns(40)
-    for name, column in first.items():
-        np.testing.assert_array_equal(column, again[name])
-    assert (first["indices"] % 3 == 0).all()
-
-
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ConfigError, match="period is 4, but length is 3"):
         table(sequence={"period": 4})
@@ -248,9 +237,3 @@ def test_settings_that_cannot_work_are_refused() -> None:
     chunk.overlap = 1
     with pytest.raises(DataError, match="an unroll"):
         table().insert(chunk)
-
-
-def test_an_unused_view_has_no_starts() -> None:
-    view = SequenceView(3, 0.9)
-    assert view.ready_rows(ColumnStorage(4)).shape == (0,)
-    assert view.period == 3
