@@ -216,7 +216,15 @@ class Replay:
         return 0
 
     def update_priorities(self, indices: Array, priorities: Array) -> None:
-        """Sets new priorities of rows; a replay that samples without priorities ignores them."""
+        """Sets new priorities of rows; a replay that samples without priorities ignores them.
+
+        Args:
+            indices: numbers of the rows, ``[B]`` int64.
+            priorities: 0 or above, ``[B]``.
+
+        Raises:
+            SurrealError: a priority is negative or not a number; nothing is changed then.
+        """
 
     def on_learner(
         self,

@@ -106,12 +106,10 @@ class Table(Replay):
     # -- rows in ---------------------------------------------------------------------------------
 
     def check_start(self, row_bytes: int) -> None:
-        """Raises ConfigError if rows of so many bytes must deadlock."""
         batches = self.session_config["learner"]["batches_per_request"]
         self.plan.check_start(row_bytes, self.batches_at_once(batches))
 
     def refusal(self, chunk: Chunk) -> str | None:
-        """Returns why a valid chunk is not inserted, in a word or two; None if it is inserted."""
         return self.view.refusal(chunk)
 
     def insert(self, experience: Chunk) -> None:
@@ -144,7 +142,6 @@ class Table(Replay):
             self.newest_version = max(self.newest_version, int(chunk.columns["version"].max()))
 
     def on_learner(self, *, iteration: int = 0, **progress: Any) -> None:
-        """Stores the progress of the learner; see :meth:`Replay.on_learner`."""
         super().on_learner(iteration=iteration, **progress)
         if iteration and self.learner_config["algo"].get("synchronous", False):
             # In a run that has learned before, agents do not send the rows for the first training.
@@ -231,7 +228,6 @@ class Table(Replay):
         return asked if alike else 1
 
     def rows_in(self, batch_size: int) -> int:
-        """Returns how many rows of the newest batch count as sampled."""
         return self._newest.fresh * self.view.rows_each
 
     @property
@@ -256,11 +252,6 @@ class Table(Replay):
         return self.limiter.needed(self.selector.fresh(batch_size)) * self.plan.unit
 
     def update_priorities(self, indices: npt.NDArray[Any], priorities: npt.NDArray[Any]) -> None:
-        """Sets new priorities, ``[B]`` and 0 or above, of the rows ``indices``, ``[B]`` int64.
-
-        Raises:
-            SurrealError: a priority is negative or not a number; nothing is changed then.
-        """
         self.selector.update(indices, np.asarray(priorities, np.float32))
 
     @classmethod

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from session import nest
 from session.config import Config
@@ -25,7 +24,7 @@ from surreal_like.replay.select.selector import Sample
 from surreal_like.replay.storage import ColumnStorage, Manifest, Rows, manifest_of
 from surreal_like.replay.table import Table
 from surreal_like.replay.unrolls import BlockStorage
-from surreal_like.replay.view.n_step import NStepView, View, make_n_step_view
+from surreal_like.replay.view.n_step import View, make_n_step_view
 from surreal_like.replay.view.sequence import Stacker, make_unroll_view
 
 # Fields that every batch needs.
@@ -66,12 +65,33 @@ class TupleReplay(Replay):
             learner_config=learner_config, env_config=env_config, session_config=session_config
         )
         self._gamma = float(learner_config["algo"]["gamma"])
-        self._cutter = Cutter(make_n_step_view(learner_config, env_config))
+        self._n_step_view = make_n_step_view(learner_config, env_config)
+        self._sender_rows = SenderRows(self._n_step_view)
 
     def insert_chunk(self, chunk: Chunk) -> None:
         """Calls ``insert`` with each transition that the chunk completes."""
-        for exp_tuple in self._cutter.cut(chunk):
+        for exp_tuple in self._make_tuples(*self._sender_rows.complete(chunk)):
             self.insert(exp_tuple)
+
+    def _make_tuples(self, storage: ColumnStorage, numbers: Rows) -> Iterator[ExpTuple]:
+        columns = self._n_step_view.gather(storage, numbers)
+        transitions = self._n_step_view.transitions(storage, numbers)
+        for i in range(len(numbers)):
+            row = {name: column[i] for name, column in columns.items()}
+            info = {
+                "discount": float(row["discounts"]),
+                "terminated": bool(transitions.terminated[i]),
+                "truncated": bool(transitions.ended[i] & ~transitions.terminated[i]),
+                "version": int(row["version"]),
+                "extras": nest.unflatten(row, "extras"),
+            }
+            yield ExpTuple(
+                (nest.unflatten(row, "obs"), nest.unflatten(row, "obs_next")),
+                nest.unflatten(row, "actions"),
+                float(row["rewards"]),
+                info["terminated"],
+                info,
+            )
 
     def aggregate_batch(self, sample: Sequence[Any]) -> dict[str, Any]:
         """Returns the batch of some tuples: nests of numpy arrays ``[B, ...]``."""
@@ -134,7 +154,7 @@ class TupleReplay(Replay):
     def _discounts(self, dones: Array, infos: list[dict[str, Any]] | None) -> Array:
         if infos is not None:
             return _of_infos("discount", infos, np.float32)
-        if self._cutter.view.n > 1:
+        if self._n_step_view.n > 1:
             raise DataError(
                 f"{type(self).__name__}.aggregate_batch() left 'discounts' out: with n_step > 1 "
                 "they differ from row to row; take them from info['discount']"
@@ -183,42 +203,6 @@ def find_complete(view: View, storage: ColumnStorage, chunk: Chunk) -> Rows:
     numbers = storage.insert(chunk)
     ready, earlier = view.ready(storage, numbers, chunk.columns["step_type"])
     return np.sort(np.concatenate((earlier, numbers[ready])))
-
-
-class Cutter:
-    """Cuts chunks into transitions, which may begin in one chunk and end in another.
-
-    Args:
-        view: defines a transition.
-    """
-
-    def __init__(self, view: NStepView) -> None:
-        self.view = view
-        self._rows = SenderRows(view)
-
-    def cut(self, chunk: Chunk) -> Iterator[ExpTuple]:
-        """Returns the transitions that the chunk completes, in order of time."""
-        return self._tuples(*self._rows.complete(chunk))
-
-    def _tuples(self, storage: ColumnStorage, numbers: npt.NDArray[np.int64]) -> Iterator[ExpTuple]:
-        columns = self.view.gather(storage, numbers)
-        transitions = self.view.transitions(storage, numbers)
-        for i in range(len(numbers)):
-            row = {name: column[i] for name, column in columns.items()}
-            info = {
-                "discount": float(row["discounts"]),
-                "terminated": bool(transitions.terminated[i]),
-                "truncated": bool(transitions.ended[i] & ~transitions.terminated[i]),
-                "version": int(row["version"]),
-                "extras": nest.unflatten(row, "extras"),
-            }
-            yield ExpTuple(
-                (nest.unflatten(row, "obs"), nest.unflatten(row, "obs_next")),
-                nest.unflatten(row, "actions"),
-                float(row["rewards"]),
-                info["terminated"],
-                info,
-            )
 
 
 class ChunkSamples:

@@ -262,15 +262,13 @@ class HindsightView(NStepView):
         storage.require(numbers)
         goal_rows = self.draw(storage, numbers)
         relabelled = goal_rows >= 0
-        chosen = np.flatnonzero(relabelled)
         self._check_stored(storage, numbers, relabelled)
-        goals = self._goals_at(storage, goal_rows[chosen])
-        found = self._sum_with_goals(storage, numbers, chosen, goals)
+        found, goals = self.transitions_with(storage, numbers, goal_rows)
         batch = self._columns(storage, numbers, found, empty)
         batch["extras/relabelled"] = relabelled
         for name in (self._desired, self._desired.replace("obs", "obs_next", 1)):
-            batch[name][chosen] = goals
-        rewards = found.rewards[chosen]
+            batch[name][relabelled] = goals
+        rewards = found.rewards[relabelled]
         new = len(numbers), len(rewards), float(rewards.sum())
         self._sums = [_KEPT * kept + number for kept, number in zip(self._sums, new, strict=True)]
         return batch
@@ -297,8 +295,8 @@ class HindsightView(NStepView):
 
     def transitions_with(
         self, storage: ColumnStorage, numbers: Rows, goal_rows: Rows
-    ) -> Transitions:
-        """Returns ends and sums of transitions for goals of other rows.
+    ) -> tuple[Transitions, Array]:
+        """Returns ends and sums of transitions for goals of other rows, and these goals.
 
         A row at which the goal ends the episode ends the transition. A stored termination that the
         old goal has caused, and the new one does not, is none.
@@ -310,19 +308,10 @@ class HindsightView(NStepView):
                 transition as it is stored.
         """
         chosen = np.flatnonzero(goal_rows >= 0)
-        storage.require(goal_rows[chosen])
-        goals = self._goals_at(storage, goal_rows[chosen])
-        return self._sum_with_goals(storage, numbers, chosen, goals)
-
-    def _goals_at(self, storage: ColumnStorage, rows: Rows) -> Array:
-        return storage.take(self._achieved, storage.locate(rows))
-
-    def _sum_with_goals(
-        self, storage: ColumnStorage, numbers: Rows, chosen: Rows, goals: Array
-    ) -> Transitions:
+        goals = storage.take(self._achieved, storage.locate(goal_rows[chosen]))
         if not len(chosen):
-            return self.transitions(storage, numbers)
-        return self._sum(storage, numbers, partial(self._outcome, storage, chosen, goals))
+            return self.transitions(storage, numbers), goals
+        return self._sum(storage, numbers, partial(self._outcome, storage, chosen, goals)), goals
 
     def _outcome(
         self, storage: ColumnStorage, chosen: Rows, goals: Array, end: Rows
