@@ -44,7 +44,7 @@ class ReplayContract(ABC):
     """What a server relies on, whatever is kept and however it is chosen.
 
     Attributes:
-        batch_size: of a batch; twelve chunks are enough for four of them.
+        batch_size: samples in a batch; twelve chunks are enough for four batches.
         missing: a column without which a chunk is refused.
     """
 
