@@ -43,7 +43,7 @@ from session.wire import AddressBook
 from session.wire.requests import DealerSocket
 from session.wire.sockets import poll
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.prioritized_replay import UniformReplay
+from surreal_like.replay.kinds import UniformReplay
 from surreal_like.replay.server import ReplayService
 
 STEPS, STREAMS = 64, 32

@@ -28,7 +28,7 @@ from setting import Given, arguments  # noqa: E402
 from session.nest import Array  # noqa: E402
 from surreal_like.data.timestep import StepType  # noqa: E402
 from surreal_like.experience.chunk import Chunk  # noqa: E402
-from surreal_like.replay.prioritized_replay import PrioritizedReplay  # noqa: E402
+from surreal_like.replay.kinds import PrioritizedReplay  # noqa: E402
 from surreal_like.replay.storage import ColumnStorage  # noqa: E402
 from surreal_like.replay.view.hindsight import (  # noqa: E402
     GoalReward,

@@ -33,9 +33,9 @@ from surreal_like.policy import make_policy as make_policy
 from surreal_like.policy.rollout_worker import RolloutWorker as RolloutWorker
 from surreal_like.policy.worker_set import WorkerSet as WorkerSet
 from surreal_like.replay.base import Replay as Replay
-from surreal_like.replay.fifo_replay import FIFOReplay as FIFOReplay
-from surreal_like.replay.prioritized_replay import PrioritizedReplay as PrioritizedReplay
-from surreal_like.replay.prioritized_replay import UniformReplay as UniformReplay
+from surreal_like.replay.kinds import FIFOReplay as FIFOReplay
+from surreal_like.replay.kinds import PrioritizedReplay as PrioritizedReplay
+from surreal_like.replay.kinds import UniformReplay as UniformReplay
 from surreal_like.replay.tuple_replay import ExpTuple as ExpTuple
 from surreal_like.replay.tuple_replay import TupleReplay as TupleReplay
 from surreal_like.run.train import launch as launch

@@ -53,7 +53,7 @@ a time limit is stored as a termination
 + columns["discount"] = discounts(last)
 > tests/surreal_like/experience/test_lead_in.py
 frames before an unroll are those before its last row, too
-- before = len(first) - overlap + np.arange(-lead, 0)
+- before = length + np.arange(-lead, 0)
 + before = len(first) + np.arange(-lead, 0)
 > tests/surreal_like/network/test_recurrent.py
 the state of a recurrent network is not reset
@@ -180,8 +180,8 @@ a sender counts dropped rows as inserted
 + inserted = rows
 > tests/surreal_like/agent/test_wrapper.py
 steps are counted once per chunk, not per stream
-- self.env_steps += int(np.count_nonzero(step_type != _FIRST))
-+ self.env_steps += len(step_type)
+- return int(np.count_nonzero(self.columns["step_type"][: self.length] != _FIRST))
++ return self.length
 > tests/surreal_like/replay/test_iteration.py
 a pass over all rows gives some of them twice
 - numbers, self._order = self._order[:size], self._order[size:]

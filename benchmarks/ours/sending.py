@@ -22,6 +22,7 @@ from worker import Answer, serve  # noqa: E402
 from session.process.context import Context  # noqa: E402
 from session.wire.sockets import poll  # noqa: E402
 from surreal_like.agent.wrapper import ExpSenderWrapper  # noqa: E402
+from surreal_like.experience.chunk import Chunk  # noqa: E402
 from surreal_like.experience.row_buffer import RowBuffer  # noqa: E402
 from surreal_like.experience.sender import ExpSender  # noqa: E402
 
@@ -152,7 +153,9 @@ class Sending:
 
 
 def _send(sender: ExpSender, columns: dict[str, Any], num_envs: int) -> None:
-    sender.send(columns, streams=list(range(num_envs)), finished=[], tail=False, first_seconds=0.0)
+    chunk = Chunk(columns, 0, list(range(num_envs)))
+    chunk.env_steps = chunk.count_steps()
+    sender.send(chunk)
 
 
 def _wait(sender: ExpSender) -> None:

@@ -21,7 +21,7 @@ from steps import STACK  # noqa: E402
 from worker import Answer, repeat, serve  # noqa: E402
 
 from surreal_like.experience.chunk import Chunk  # noqa: E402
-from surreal_like.replay.prioritized_replay import PrioritizedReplay, UniformReplay  # noqa: E402
+from surreal_like.replay.kinds import PrioritizedReplay, UniformReplay  # noqa: E402
 from surreal_like.replay.table import Table  # noqa: E402
 
 CAPACITY = 100_000

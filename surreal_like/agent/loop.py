@@ -19,7 +19,7 @@ from surreal_like.agent.wrapper import ExpSenderWrapper
 from surreal_like.data.parameters import Parameters
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
-from surreal_like.replay.iteration import steps_together
+from surreal_like.replay.settings import steps_together
 
 # Rest of an agent that waits for an ack, which wakes it. Many agents that wait and wake more often
 # than needed would take the processor from replay and learner.

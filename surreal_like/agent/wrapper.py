@@ -7,13 +7,14 @@ from typing import Any
 
 from session.config.sections import complete_session
 from session.errors import DeadlineError, UsageError
-from session.nest import Array, Nest
+from session.nest import Nest
 from session.process.context import Context
 from session.wire.sockets import poll
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.vector import as_vector
+from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.experience.sender import ExpSender, SenderLink
 from surreal_like.experience.writer import ChunkWriter
@@ -177,8 +178,8 @@ class ExpSenderWrapper(VectorWrapper):
             self._link = None
         super().close()
 
-    def _send(self, columns: Mapping[str, Array], **about: Any) -> None:
-        self.sender.send(columns, **about)
+    def _send(self, chunk: Chunk) -> None:
+        self.sender.send(chunk)
 
     def _connected(self) -> SenderLink:
         if self._link is None:

@@ -15,11 +15,11 @@ class ActorState:
     """Data exchanged between agent and sender.
 
     Args:
-        version: of the parameters that the agent acts with.
+        version: version of the parameters that the agent acts with.
         account: returns the sender's account, for the parameter server; None without a sender.
         postprocess: the agent's own last change of each chunk; None: there is none.
         pack: makes of each unroll the chunk that is sent; None: the unroll itself.
-        generation: of the settings with which the agent was built.
+        generation: generation of the settings with which the agent was built.
         metrics: newest value of each of the agent's own metrics; added to episodes that end.
     """
 

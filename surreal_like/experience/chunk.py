@@ -26,6 +26,7 @@ from session.wire.schema import (
     Schema,
     Text,
 )
+from surreal_like.data.timestep import StepType
 from surreal_like.errors import DataError
 
 REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
@@ -37,6 +38,8 @@ REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
 LEAD_IN = "lead_in/"
 # Column of a chunk that holds, in place of an unroll, the gradient that its agent has made of it.
 GRADIENT = "extras/gradient"
+# A plain number: numpy takes five times as long to compare with a member of an enumeration.
+_FIRST = int(StepType.FIRST)
 _STREAMS = 1 << 16
 _OWN_NUMBERS = 1000
 _NAME_CHARACTERS = 300
@@ -108,7 +111,7 @@ class Chunk:
         columns: name -> array ``[T, N, ...]``: ``step_type`` uint8, ``reward`` and ``discount``
             float32 (of the action before the row), ``version`` int64 (of the parameters it was
             acted with), ``obs`` or ``obs/...``, ``action`` or ``action/...``, ``extras/...``.
-        sequence: 1, 2, 3, ... of this sender incarnation.
+        sequence: 1, 2, 3, ... of this sender incarnation; 0 until its sender has numbered it.
         streams: one id per stream, ``[N]``, never reused by this incarnation after a cut.
         sender: agent name.
         incarnation: the agent's.
@@ -119,9 +122,9 @@ class Chunk:
         finished: summaries of the episodes that ended in this chunk.
         tail: True if the last row of each stream has no action yet, and none will follow.
         overlap: rows at the end that the next chunk begins with, and counts: 1 in an unroll.
-        lead_in: for an unroll whose observations are used in stacks of k: column of observations ->
-            the frames before its first row, ``[k-1, N, ...]``, which count in an earlier chunk;
-            where an episode begins less than k-1 rows before, its first frame is repeated.
+        lead_in: frames before the first row of an unroll whose observations are used in stacks of
+            k, by column: ``[k-1, N, ...]``; they count in an earlier chunk. Where an episode begins
+            less than k-1 rows before, its first frame is repeated.
         acked: highest number for which the sender has received an ack, from any replay.
         acked_rows: the sender's row count at that number.
         filled: unacked data of its sender as a share of its window; at 1 the sender waits.
@@ -153,10 +156,18 @@ class Chunk:
         return length, streams
 
     @property
+    def length(self) -> int:
+        """Rows of each stream that count in this chunk, without those of the overlap."""
+        return len(self.columns["step_type"]) - self.overlap
+
+    @property
     def size(self) -> int:
         """Number of rows that count in this chunk, without those of the overlap."""
-        length, streams = self.shape
-        return (length - self.overlap) * streams
+        return self.length * self.shape[1]
+
+    def count_steps(self) -> int:
+        """Returns the environment steps in this chunk; a FIRST row is none."""
+        return int(np.count_nonzero(self.columns["step_type"][: self.length] != _FIRST))
 
     @property
     def size_bytes(self) -> int:
@@ -200,7 +211,7 @@ class Chunk:
             DecodeError: a column is missing or has a wrong type or shape, or a number contradicts
                 the columns.
         """
-        chunk = cls._of(message, *_parted(message.arrays))
+        chunk = cls._of(message, *_part_lead_in(message.arrays))
         columns, lead_in = chunk.columns, chunk.lead_in
         for name, dtype in REQUIRED_COLUMNS.items():
             if name not in columns or columns[name].dtype != dtype:
@@ -229,7 +240,7 @@ class Chunk:
         Raises:
             DecodeError: its numbers contradict each other; no account can be kept of it.
         """
-        columns, _ = _parted(message.arrays)
+        columns, _ = _part_lead_in(message.arrays)
         first = [columns["step_type"]] if "step_type" in columns else []
         # Columns without bytes do not count: a shape alone is no proof that rows were received.
         known = (each for each in [*first, *columns.values()] if each.ndim >= 2 and each.nbytes)
@@ -255,7 +266,7 @@ class Chunk:
         return chunk
 
 
-def _parted(arrays: Mapping[str, Array]) -> tuple[Mapping[str, Array], dict[str, Array]]:
+def _part_lead_in(arrays: Mapping[str, Array]) -> tuple[Mapping[str, Array], dict[str, Array]]:
     """Returns the columns, and the lead-in frames by the column that they belong to."""
     lead_in = {
         name.removeprefix(LEAD_IN): array
@@ -288,11 +299,11 @@ def _check_lead_in(
         )
 
 
-def postprocessed(chunk: Chunk, postprocess: Callable[[Chunk], Chunk]) -> Chunk:
+def postprocess_chunk(chunk: Chunk, postprocess: Callable[[Chunk], Chunk]) -> Chunk:
     """Returns a chunk with the columns that an agent's ``postprocess`` made of it.
 
     Args:
-        chunk: as it was cut.
+        chunk: the chunk as it was cut.
         postprocess: may replace ``reward`` and add or replace ``extras/...``.
 
     Raises:

@@ -12,6 +12,7 @@ from session.nest import Array
 from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary
 from surreal_like.data.timestep import StepType
 from surreal_like.env.base import Info
+from surreal_like.experience.chunk import Chunk
 
 # A plain number: numpy takes five times as long to compare with a member of an enumeration.
 _LAST = int(StepType.LAST)
@@ -90,7 +91,7 @@ class ChunkEpisodes:
             self.write({})
         self._newest = self._counter.update(
             info.get("raw_reward", row["reward"]),
-            ended(row),
+            flag_ends(row),
             info.get("metrics"),
             info.get("life_lost"),
         )
@@ -108,11 +109,11 @@ class ChunkEpisodes:
         self._written += summaries
         self.waiting = False
 
-    def take(self, columns: Mapping[str, Array], overlap: int) -> list[EpisodeSummary]:
+    def take(self, chunk: Chunk) -> list[EpisodeSummary]:
         """Returns the summaries for a chunk; counts its uncounted rows, without the overlap."""
         if self._uncounted:
             self.write({})
-            stop = len(columns["reward"]) - overlap
+            columns, stop = chunk.columns, chunk.length
             rows = slice(stop - len(self._uncounted), stop)
             self._uncounted.clear()
             last = columns["step_type"][rows] == _LAST
@@ -123,6 +124,6 @@ class ChunkEpisodes:
         return written
 
 
-def ended(row: Row) -> Flags:
+def flag_ends(row: Row) -> Flags:
     """Returns True where an episode ends at a row, bool ``[N]``."""
     return row["terminated"] | row["truncated"]

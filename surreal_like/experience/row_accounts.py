@@ -54,7 +54,7 @@ class SenderRows:
         """Number of rows of this sender that replay has certainly received."""
         return sum(self.received.values())
 
-    def counted(self, number: int) -> int:
+    def bound_by_rows(self, number: int) -> int:
         """Returns the part of the reported steps or episodes that counts: at most one per row."""
         return min(number, self.bound) if self.joined else number
 
@@ -183,13 +183,13 @@ class RowAccounts:
     @property
     def env_steps(self) -> int:
         """Environment steps of all senders of the whole run."""
-        known = sum(sender.counted(sender.env_steps) for sender in self.senders.values())
+        known = sum(sender.bound_by_rows(sender.env_steps) for sender in self.senders.values())
         return max(known, self._reached["env_steps"])
 
     @property
     def episodes(self) -> int:
         """Finished episodes of all senders of the whole run."""
-        known = sum(sender.counted(sender.episodes) for sender in self.senders.values())
+        known = sum(sender.bound_by_rows(sender.episodes) for sender in self.senders.values())
         return max(known, self._reached["episodes"])
 
     @property
@@ -245,7 +245,7 @@ class RowAccounts:
         return {
             name: {
                 **_sum(senders)._asdict(),
-                "env_steps": sum(each.counted(each.env_steps) for each in senders),
+                "env_steps": sum(each.bound_by_rows(each.env_steps) for each in senders),
             }
             for name, senders in sorted(found.items())
         }

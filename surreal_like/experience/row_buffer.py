@@ -14,6 +14,9 @@ from session.nest import Array
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType, discounts, step_types
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
+
+Flags = npt.NDArray[np.bool_]
 
 
 class LeadIn:
@@ -27,12 +30,11 @@ class LeadIn:
         self._frames = frames
         self._kept: dict[str, Array] = {}
 
-    def take(self, columns: Mapping[str, Array], *, overlap: int = 0) -> dict[str, Array]:
+    def take(self, chunk: Chunk) -> dict[str, Array]:
         """Returns the frames before the first row of a chunk, and keeps its last ones.
 
         Args:
-            columns: of the chunk, ``[T, N, ...]``; they must not change later.
-            overlap: rows at its end that the next chunk begins with.
+            chunk: its columns must not change later.
 
         Returns:
             Column of observations -> ``[frames, N, ...]``, the oldest first; where an episode
@@ -40,16 +42,17 @@ class LeadIn:
         """
         if not self._frames:
             return {}
+        columns = chunk.columns
         first = columns["step_type"] == StepType.FIRST
-        wanted = self._wanted(first, overlap)
+        wanted = self._find_before_next(first, chunk.length)
         found: dict[str, Array] = {}
         for name, column in columns.items():
             if name.partition("/")[0] == "obs":
-                found[name] = lead = self._begun(name, column, first[0])
-                self._kept[name] = _rows_of(lead, column, wanted)
+                found[name] = lead = self._begin(name, column, first[0])
+                self._kept[name] = _take_rows(lead, column, wanted)
         return found
 
-    def _begun(self, name: str, column: Array, first: npt.NDArray[np.bool_]) -> Array:
+    def _begin(self, name: str, column: Array, first: Flags) -> Array:
         """Returns the kept frames; where an episode begins with the chunk, its first frame."""
         shape = (self._frames, *column.shape[1:])
         lead = self._kept.get(name)
@@ -60,16 +63,16 @@ class LeadIn:
             lead[:, first] = column[0, first]
         return lead
 
-    def _wanted(self, first: npt.NDArray[np.bool_], overlap: int) -> npt.NDArray[np.int64]:
-        """Numbers of the rows before the next chunk, ``[frames, N]``; negative: of the lead-in."""
+    def _find_before_next(self, first: Flags, length: int) -> npt.NDArray[np.int64]:
+        """Returns the rows before the next chunk, ``[frames, N]``; negative: of the lead-in."""
         rows, lead = np.arange(len(first)), self._frames
         begun = np.where(first, rows[:, None], -lead).max(axis=0)
-        before = len(first) - overlap + np.arange(-lead, 0)
+        before = length + np.arange(-lead, 0)
         wanted: npt.NDArray[np.int64] = np.maximum(before[:, None], begun)
         return wanted
 
 
-def _rows_of(lead: Array, column: Array, wanted: npt.NDArray[np.int64]) -> Array:
+def _take_rows(lead: Array, column: Array, wanted: npt.NDArray[np.int64]) -> Array:
     streams = np.arange(wanted.shape[1])
     rows: Array = column[np.maximum(wanted, 0), streams]
     earlier = wanted < 0
@@ -77,8 +80,6 @@ def _rows_of(lead: Array, column: Array, wanted: npt.NDArray[np.int64]) -> Array
         rows[earlier] = lead[wanted, streams][earlier]
     return rows
 
-
-Flags = npt.NDArray[np.bool_]
 
 _REWARD = ArraySpec("float32", ())
 _FLAG = ArraySpec("bool", ())
@@ -102,12 +103,11 @@ class RowBuffer:
     Args:
         length: T, rows per stream when it is full.
         num_envs: N.
-        obs_spec, action_spec: of one stream; rows are checked against them.
-        overlap: 1 if a full chunk ends with the row that the next one begins with.
+        obs_spec, action_spec: specs of one stream; rows are checked against them.
 
     Attributes:
-        rows: rows per stream that wait to be cut, at most ``length`` and ``overlap``.
-        version: of the parameters that act at the next row.
+        rows: rows per stream that wait to be cut; those beyond ``length`` also begin the next one.
+        version: version of the parameters that act at the next row.
     """
 
     def __init__(
@@ -117,11 +117,9 @@ class RowBuffer:
         *,
         obs_spec: Mapping[str, Any],
         action_spec: Mapping[str, Any],
-        overlap: int = 0,
     ) -> None:
         self.rows = 0
         self.length = length
-        self._room = length + overlap
         self.version = 0
         self._num_envs = num_envs
         self._obs_specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
@@ -131,6 +129,11 @@ class RowBuffer:
         self._rows: list[Mapping[str, Array]] = []
         self._first = np.ones(num_envs, np.bool_)
         self._versions: list[tuple[int, int]] = [(0, 0)]
+
+    @property
+    def overlap(self) -> int:
+        """Rows beyond ``length``, which will be written again, with their actions."""
+        return max(self.rows - self.length, 0)
 
     def begin_version(self, version: int) -> None:
         """Sets the version of the parameters that act from the next row on."""
@@ -220,16 +223,13 @@ class RowBuffer:
                 self._check_row(leaves)
             raise
 
-    def cut(self, *, overlap: int = 0) -> dict[str, Array]:
+    def cut(self) -> dict[str, Array]:
         """Returns the rows as the columns of a chunk, ``[rows, N, ...]``, and empties the buffer.
-
-        Args:
-            overlap: rows at the end that will be written again, with their actions.
 
         Raises:
             DataError: a value is NaN or out of its bounds, or an episode begins where it ends.
         """
-        columns, count = self._columns(), self.rows
+        columns, count, overlap = self._columns(), self.rows, self.overlap
         self._rows, self.rows = [], 0
         terminated, truncated = columns.pop("terminated"), columns.pop("truncated")
         last = terminated | truncated

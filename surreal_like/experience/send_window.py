@@ -35,9 +35,9 @@ class Kept:
 
     Args:
         sequence: its number.
-        message: for the wire.
+        message: message for the wire.
         rows: rows in it, 0 in the goodbye.
-        size_bytes: of its columns.
+        size_bytes: bytes of its columns.
     """
 
     sequence: int
@@ -211,7 +211,7 @@ class ShardConnection:
     """The sockets between an agent and one shard.
 
     Args:
-        context: of this process.
+        context: context of this process.
         shard: number of the shard.
 
     Attributes:
@@ -263,7 +263,7 @@ class ShardRouter:
     next one replaces it; when it is back and no chunk is in flight elsewhere, the agent returns.
 
     Args:
-        context: of this process.
+        context: context of this process.
 
     Attributes:
         way: the present connection.

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from session.config import Config
 from session.errors import DeadlineError, RefusedError
 from session.process.context import Context
 from session.wire import Message
 from session.wire.sockets import Socket, poll
-from surreal_like.data.episodes import EpisodeSummary
-from surreal_like.data.timestep import StepType
 from surreal_like.experience.actor_state import acting_of
-from surreal_like.experience.chunk import Chunk, check_episodes, postprocessed
+from surreal_like.experience.chunk import Chunk, check_episodes, postprocess_chunk
 from surreal_like.experience.send_window import Ack, Kept, SenderWindow, ShardRouter
 from surreal_like.ps.schemas import ANSWERS
 
-# Plain numbers: numpy takes five times as long to compare with a member of an enumeration.
-_FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 # Chunks that come faster than this are sent together, unless they are large: each one sent alone
 # wakes two threads here and two at replay, which costs more than the content of a small one.
 _TOGETHER_SECONDS = 0.002
@@ -39,7 +30,7 @@ class ExpSender:
     """Sends the chunks of one agent to a replay shard; never blocks.
 
     Args:
-        context: of this process.
+        context: context of this process.
         sender_config: ``session_config.sender``.
 
     Attributes:
@@ -70,57 +61,29 @@ class ExpSender:
         """Socket that becomes readable when acks arrive."""
         return self._route.way.acks
 
-    def send(
-        self,
-        columns: Mapping[str, npt.NDArray[Any]],
-        *,
-        streams: list[int],
-        finished: list[EpisodeSummary],
-        tail: bool,
-        first_seconds: float,
-        overlap: int = 0,
-        lead_in: Mapping[str, npt.NDArray[Any]] = MappingProxyType({}),
-    ) -> None:
-        """Makes a chunk of columns, which must not change any more, and sends it.
+    def send(self, chunk: Chunk) -> None:
+        """Numbers a chunk, whose columns must not change any more, and sends it.
 
         It is sent at once unless it is small and another was just sent: then with the next chunk
         that is sent at once, or by the next :meth:`pump`.
 
         Args:
-            columns: name -> ``[T, N, ...]``.
-            streams: one id per stream.
-            finished: summaries of the episodes that ended in it.
-            tail: True if the last row of each stream has no action.
-            first_seconds: clock time in seconds at which its first row was written.
-            overlap: rows at the end that are repeated in the next chunk, and count there.
-            lead_in: frames before the first row, see :class:`Chunk`.
+            chunk: the chunk of a :class:`ChunkWriter`; its counts become those of this sender.
 
         Raises:
-            DataError: replay would refuse a summary; no chunk is made then.
+            DataError: replay would refuse a summary; nothing is sent then.
         """
-        check_episodes(finished)
+        check_episodes(chunk.finished)
         window = self.window
-        step_type = columns["step_type"][: len(columns["step_type"]) - overlap]
-        self.env_steps += int(np.count_nonzero(step_type != _FIRST))
-        self.episodes += len(finished)
-        sequence = window.next_sequence
+        self.env_steps += chunk.env_steps
+        self.episodes += len(chunk.finished)
+        chunk.sequence = sequence = window.next_sequence
+        chunk.env_steps, chunk.episodes = self.env_steps, self.episodes
         traced = self._trace_every > 0 and sequence % self._trace_every == 0
         now = self._context.clock.now()
-        stamps = {"first": first_seconds, "cut": now, "boot": self._boot}
-        chunk = Chunk(
-            columns,
-            sequence,
-            streams,
-            env_steps=self.env_steps,
-            episodes=self.episodes,
-            finished=finished,
-            tail=tail,
-            overlap=overlap,
-            lead_in=lead_in,
-            stamps=stamps if traced else {},
-        )
+        chunk.stamps = {**chunk.stamps, "cut": now, "boot": self._boot} if traced else {}
         if self._acting.postprocess is not None:
-            chunk = postprocessed(chunk, self._acting.postprocess)
+            chunk = postprocess_chunk(chunk, self._acting.postprocess)
         if self._acting.pack is not None:
             chunk = self._acting.pack(chunk)
         chunk.rows = window.pushed + chunk.size
@@ -201,7 +164,7 @@ class SenderLink:
     """Parts that need the context of the process: the sender, and the acting state of the agent.
 
     Args:
-        context: of this process.
+        context: context of this process.
         sender_config: ``session_config.sender``.
     """
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.env.base import Info
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.chunk_episodes import ChunkEpisodes, Flags, Row
 from surreal_like.experience.row_buffer import LeadIn, RowBuffer
 
@@ -24,22 +25,6 @@ from surreal_like.experience.row_buffer import LeadIn, RowBuffer
 _FLUSH_SECONDS = 5.0
 _NO_INFO: Info = {}
 _NOT_COLUMNS = {"raw_reward", "metrics", "life_lost"}
-
-
-class SendChunk(Protocol):
-    """Takes the columns of a chunk; see :meth:`ExpSender.send`."""
-
-    def __call__(
-        self,
-        columns: Mapping[str, Array],
-        *,
-        streams: list[int],
-        finished: list[EpisodeSummary],
-        tail: bool,
-        first_seconds: float,
-        overlap: int = 0,
-        lead_in: Mapping[str, Array] = ...,
-    ) -> None: ...
 
 
 class ChunkWriter:
@@ -51,10 +36,10 @@ class ChunkWriter:
 
     Args:
         num_streams: N.
-        obs_spec, action_spec: of one stream.
+        obs_spec, action_spec: specs of one stream.
         settings: ``session_config.sender``.
-        overlap: of the replay's class, rows that stand in two chunks.
-        send: called with each chunk.
+        overlap: rows at the end of a chunk that the next one begins with: 1 for whole unrolls.
+        send: takes each chunk; its numbers are those of this chunk alone.
         ids: source of the ids of streams, shared by all writers of one sender; None: 0, 1, 2, ...
 
     Attributes:
@@ -72,7 +57,7 @@ class ChunkWriter:
         action_spec: Mapping[str, Any],
         settings: Config,
         overlap: int,
-        send: SendChunk,
+        send: Callable[[Chunk], None],
         ids: Iterator[int] | None = None,
     ) -> None:
         check_sender(settings, num_streams, overlap)
@@ -86,7 +71,6 @@ class ChunkWriter:
             num_streams,
             obs_spec=obs_spec,
             action_spec=action_spec,
-            overlap=overlap,
         )
         self._action_dtype = parse_action_spec(action_spec).array.dtype
         self._episodes = ChunkEpisodes(num_streams)
@@ -95,7 +79,10 @@ class ChunkWriter:
         self._streams = list(itertools.islice(self._ids, num_streams))
         self._first_at = 0.0
         self._cut_at_ends = settings.cut == "episodes"
-        self._flush_seconds = flush_seconds(settings, overlap)
+        # Whole unrolls are never sent before they are full.
+        otherwise = 0.0 if overlap else _FLUSH_SECONDS
+        given: float | None = settings.flush_time
+        self._flush_seconds = otherwise if given is None else given
 
     @property
     def open(self) -> bool:
@@ -137,7 +124,7 @@ class ChunkWriter:
 
         Args:
             obs: nest of arrays ``[N, ...]``.
-            info: as of :meth:`observe`.
+            info: see :meth:`observe`.
         """
         self._episodes.reset()
         streams = len(self._streams)
@@ -159,7 +146,7 @@ class ChunkWriter:
 
         Args:
             obs: nest of arrays ``[N, ...]``, at an end of an episode its true last observation.
-            reward: of the last action, float32 ``[N]``.
+            reward: rewards of the last action, float32 ``[N]``.
             terminated: True where the task itself ended, bool ``[N]``.
             truncated: True where the episode was cut off, bool ``[N]``.
             info: further columns; ``raw_reward``, ``metrics`` and ``life_lost`` go into the
@@ -190,7 +177,7 @@ class ChunkWriter:
         Args:
             actions: ``[N, ...]``, as :meth:`unpack` gives them; copied: an agent may reuse them.
             extras: column -> ``[N, ...]``, as :meth:`unpack` gives them.
-            version: of the parameters that chose the actions.
+            version: version of the parameters that chose the actions.
             now: seconds; the age of a chunk counts from its first row.
             metrics: the agent's own numbers, added to each episode that ended at this row.
 
@@ -218,7 +205,7 @@ class ChunkWriter:
 
         Args:
             row: its columns, which must not change afterwards.
-            version: of the parameters that chose the action.
+            version: version of the parameters that chose the action.
         """
         buffer = self._buffer
         if not 0 < buffer.rows < buffer.length - 1:
@@ -265,7 +252,7 @@ class ChunkWriter:
         A row that waits for its action, and the episodes that ended at it, are not in the chunk.
 
         Args:
-            metrics: as of :meth:`act`.
+            metrics: see :meth:`act`.
         """
         self._episodes.count()
         if self._episodes.waiting and not self._row:
@@ -278,7 +265,7 @@ class ChunkWriter:
         Streams in the middle of an episode get new numbers.
 
         Args:
-            metrics: as of :meth:`act`.
+            metrics: see :meth:`act`.
             final: True if no row follows: what is left is cut into the last chunk.
         """
         self._episodes.count()
@@ -311,19 +298,16 @@ class ChunkWriter:
         self.first, self._last = self._last, terminated | truncated
         if self._overlap and self._buffer.rows == self._buffer.length:
             self._buffer.write_end(row)
-            self._cut(overlap=self._overlap)
+            self._cut()
 
-    def _cut(self, *, tail: bool = False, overlap: int = 0) -> None:
-        columns = self._buffer.cut(overlap=overlap)
-        self._send(
-            columns,
-            streams=self._streams,
-            finished=self._episodes.take(columns, overlap),
-            tail=tail,
-            first_seconds=self._first_at,
-            overlap=overlap,
-            lead_in=self._lead_in.take(columns, overlap=overlap),
-        )
+    def _cut(self, *, tail: bool = False) -> None:
+        overlap = self._buffer.overlap
+        chunk = Chunk(self._buffer.cut(), 0, self._streams, tail=tail, overlap=overlap)
+        chunk.finished = self._episodes.take(chunk)
+        chunk.lead_in = self._lead_in.take(chunk)
+        chunk.env_steps = chunk.count_steps()
+        chunk.stamps = {"first": self._first_at}
+        self._send(chunk)
 
 
 def unpack(answer: Any, dtype: np.dtype[Any]) -> tuple[Array, dict[str, Array]]:
@@ -331,7 +315,7 @@ def unpack(answer: Any, dtype: np.dtype[Any]) -> tuple[Array, dict[str, Array]]:
 
     Args:
         answer: extras are a nest of arrays ``[N, ...]``.
-        dtype: of the action spec.
+        dtype: dtype of the action spec.
 
     Returns:
         The actions, and the extras as columns. The columns are copies, because the agent may reuse
@@ -352,25 +336,13 @@ def unpack(answer: Any, dtype: np.dtype[Any]) -> tuple[Array, dict[str, Array]]:
     return cast("action", actions, dtype), columns
 
 
-def flush_seconds(settings: Config, overlap: int) -> float:
-    """Returns the seconds after which a chunk is sent that is not full; 0: never.
-
-    Args:
-        settings: ``session_config.sender``.
-        overlap: of the replay's class; whole unrolls are never sent before they are full.
-    """
-    given: float | None = settings.flush_time
-    if given is None:
-        return 0.0 if overlap else _FLUSH_SECONDS
-    return given
-
-
 def check_sender(settings: Config, num_envs: int, overlap: int) -> None:
     """Raises ConfigError if the settings ``session_config.sender`` contradict each other.
 
     Args:
+        settings: section ``session_config.sender``.
         num_envs: streams of the agent.
-        overlap: of the replay's class: rows that are in two chunks.
+        overlap: 1 for whole unrolls, whose last row is also in the next chunk.
     """
     if overlap and settings.flush_time:
         raise ConfigError(

@@ -16,7 +16,7 @@ from surreal_like.data.batch import Batch, make_batch
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType
 from surreal_like.dataflow.flow import Flow
-from surreal_like.experience.chunk import Chunk, postprocessed
+from surreal_like.experience.chunk import Chunk, postprocess_chunk
 from surreal_like.learner.base import Learner
 from surreal_like.network.tensors import to_tensor
 from surreal_like.replay.base import Replay
@@ -154,7 +154,7 @@ def _chunk(agent: Agent, obs: Any, actions: Any, extras: Any, steps: int) -> Chu
     columns |= {name: _spread(each, rows).numpy() for name, each in given.items()}
     chunk = Chunk(columns, 1, list(range(_STREAMS)), overlap=1)
     try:
-        return postprocessed(chunk, agent.postprocess)
+        return postprocess_chunk(chunk, agent.postprocess)
     except SurrealError as error:
         raise ConfigError(str(error)) from None
     except Exception:  # noqa: BLE001 - the run reports a bug better

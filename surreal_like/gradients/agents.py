@@ -23,9 +23,9 @@ from surreal_like.gradients.source import (
 from surreal_like.learner.base import Learner
 from surreal_like.network.flat import load_flat, read_flat
 from surreal_like.network.tensors import to_tensor
-from surreal_like.replay.chunk_samples import ChunkSamples
 from surreal_like.replay.client import Sampled
-from surreal_like.replay.fifo_replay import GRADIENT, ROWS
+from surreal_like.replay.tuple_replay import ChunkSamples
+from surreal_like.replay.view.gradient import GRADIENT, ROWS
 
 
 class GradientMaker:

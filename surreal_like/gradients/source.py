@@ -21,8 +21,8 @@ from surreal_like.learner.gradients import compute_gradients
 from surreal_like.learner.operators import normalizing
 from surreal_like.learner.sources import check_kind
 from surreal_like.replay.client import Sampled
-from surreal_like.replay.fifo_replay import GRADIENT, ROWS
 from surreal_like.replay.storage import manifest_of
+from surreal_like.replay.view.gradient import GRADIENT, ROWS
 
 if TYPE_CHECKING:
     from surreal_like.learner.base import Learner

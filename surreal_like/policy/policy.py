@@ -30,7 +30,7 @@ from surreal_like.data.spec import parse_obs_spec
 from surreal_like.dataflow import Gradients, apply_gradients, compute_gradients
 from surreal_like.dataflow.items import copied
 from surreal_like.errors import DataError
-from surreal_like.experience.chunk import Chunk, postprocessed
+from surreal_like.experience.chunk import Chunk, postprocess_chunk
 from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.experiment.resolve import algorithm_of, read_experiment, resolve
 from surreal_like.learner.base import Learner
@@ -145,7 +145,7 @@ class Policy:
 
     def postprocess(self, chunk: Chunk) -> Chunk:
         """Returns a chunk as the agent sends it; raises DataError if it changes other columns."""
-        return postprocessed(chunk, self.agent.postprocess)
+        return postprocess_chunk(chunk, self.agent.postprocess)
 
     def _act(
         self, obs: Any, state: Any, deterministic: bool, first: npt.NDArray[np.bool_] | None

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Self
 
-import numpy as np
 import torch
 
 from session.config import Config
 from session.errors import ConfigError
-from session.nest import Array, Nest
+from session.nest import Nest
 from session.process.seeding import component_seed
 from surreal_like.agent.acting import Acting
 from surreal_like.data.batch import Batch, Columns, make_batch
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
-from surreal_like.data.timestep import StepType
 from surreal_like.env.base import Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
@@ -26,7 +22,7 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.writer import ChunkWriter
 from surreal_like.policy.policy import Policy
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.chunk_samples import ChunkSamples
+from surreal_like.replay.tuple_replay import ChunkSamples
 
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
 # Rows of each stream after which an episode without a horizon is cut.
@@ -77,10 +73,7 @@ class RolloutWorker:
         self._recorder = _Recorder(config, single, 0 if whole else kind.overlap)
         # Frames are stacked outside the recorder: chunks hold each frame once.
         self._env = stack_frames(self._recorder, config.env_config)
-        steps = 0 if whole else rollout_fragment_length
-        self._columns = ChunkSamples(
-            config.learner_config, config.env_config, steps=steps, streams=num_envs
-        )
+        self._columns = ChunkSamples(config.learner_config, config.env_config, continues=not whole)
         self._acting = Acting(policy.agent)
         self._obs: Any = None
 
@@ -165,29 +158,7 @@ class _Recorder(VectorWrapper):
         self.writer.observe(*step)
         return step
 
-    def _keep(
-        self,
-        columns: Mapping[str, Array],
-        *,
-        streams: list[int],
-        finished: list[EpisodeSummary],
-        tail: bool,
-        first_seconds: float,
-        overlap: int = 0,
-        lead_in: Mapping[str, Array] = MappingProxyType({}),
-    ) -> None:
-        step_type = columns["step_type"][: len(columns["step_type"]) - overlap]
+    def _keep(self, chunk: Chunk) -> None:
         self._sequence += 1
-        self.chunks.append(
-            Chunk(
-                columns,
-                self._sequence,
-                streams,
-                # Of this chunk alone.
-                env_steps=int(np.count_nonzero(step_type != StepType.FIRST)),
-                finished=finished,
-                tail=tail,
-                overlap=overlap,
-                lead_in=lead_in,
-            )
-        )
+        chunk.sequence, chunk.stamps = self._sequence, {}
+        self.chunks.append(chunk)

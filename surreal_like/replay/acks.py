@@ -51,8 +51,8 @@ class SenderAcks:
         inserted: rows inserted here up to there.
         dropped: rows dropped here up to there.
         seen_rows: highest row count that a chunk or a goodbye has reported.
-        env_steps: of the sender, cumulative.
-        episodes: of the sender, cumulative.
+        env_steps: environment steps of the sender so far.
+        episodes: episodes of the sender so far.
         ended: True after its goodbye.
         beyond: chunks received after a gap: number -> (row count there, rows, inserted or not).
     """
@@ -117,14 +117,14 @@ class SenderAcks:
         }
 
     def state(self) -> dict[str, Any]:
-        """Plain values from which :meth:`restored` makes the same account."""
+        """Plain values from which :meth:`from_state` makes the same account."""
         return {
             **asdict(self),
             "beyond": [[number, *entry] for number, entry in self.beyond.items()],
         }
 
     @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> SenderAcks:
+    def from_state(cls, state: Mapping[str, Any]) -> SenderAcks:
         """Returns the account that gave this state."""
         beyond = {number: (at, rows, inserted) for number, at, rows, inserted in state["beyond"]}
         return cls(**{**state, "beyond": beyond})
@@ -174,7 +174,8 @@ class AckTracker:
     def admit(self, chunk: Chunk, *, acked: int | None = None, acked_rows: int = 0) -> bool:
         """Returns True if a chunk is new and of its sender's newest incarnation.
 
-        If True, call :meth:`inserted` or :meth:`dropped` next; if False, all is counted already.
+        If True, call :meth:`count_inserted` or :meth:`count_dropped` next; if False, all is
+        counted already.
 
         Args:
             chunk: its header is read.
@@ -197,16 +198,16 @@ class AckTracker:
             return False
         newest = self._newest.setdefault(chunk.sender, chunk.incarnation)
         if chunk.incarnation < newest:
-            self.dropped(chunk, OLDER_INCARNATION)
+            self.count_dropped(chunk, OLDER_INCARNATION)
             return False
         self._newest[chunk.sender] = chunk.incarnation
         return True
 
-    def inserted(self, chunk: Chunk) -> None:
+    def count_inserted(self, chunk: Chunk) -> None:
         """Records that an admitted chunk was inserted."""
         self._handle(chunk, inserted=True)
 
-    def dropped(self, chunk: Chunk, reason: str) -> None:
+    def count_dropped(self, chunk: Chunk, reason: str) -> None:
         """Records that an admitted chunk was dropped, and why."""
         self.drops[reason] = self.drops.get(reason, 0) + chunk.size
         self._handle(chunk, inserted=False)
@@ -319,5 +320,5 @@ class AckTracker:
         for entry in state["accounts"]:
             values = dict(entry)
             key = (values.pop("sender"), values.pop("incarnation"))
-            self._accounts[key] = SenderAcks.restored(values)
+            self._accounts[key] = SenderAcks.from_state(values)
         self._news = dict.fromkeys(self._accounts)

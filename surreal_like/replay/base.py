@@ -26,6 +26,20 @@ if TYPE_CHECKING:
     from surreal_like.experience.chunk import Chunk
     from surreal_like.replay.storage import Empty
 
+# What a replay may be able to do, the setting that needs it, and what a refusal says.
+_ABILITIES = (
+    (
+        *("relabels", "hindsight", "proportion"),
+        "relabels no goals: set it to 0, or learner_config.replay.type to UniformReplay or "
+        "PrioritizedReplay",
+    ),
+    (
+        *("iterates", "iteration", "unroll_length"),
+        "has no iterations: set it to 0; algorithms that learn from unrolls, with "
+        "algo.synchronous, learn in turns without it",
+    ),
+)
+
 
 class Replay(Reporting):
     """Keeps experience and gives batches of it.
@@ -68,8 +82,7 @@ class Replay(Reporting):
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config
     ) -> None:
-        self._require_relabelling(learner_config)
-        self._require_iterating(learner_config)
+        self._require_abilities(learner_config.get("replay") or {})
         self.learner_config = learner_config
         self.env_config = env_config
         self.session_config = session_config
@@ -82,27 +95,15 @@ class Replay(Reporting):
         self.least_mass = math.inf
         self.last: bool | None = None
 
-    def _require_relabelling(self, learner_config: Mapping[str, Any]) -> None:
-        """Raises ConfigError if goals are to be relabelled and this replay cannot do that."""
-        section = (learner_config.get("replay") or {}).get("hindsight") or {}
-        proportion = section.get("proportion", 0.0)
-        if proportion and not self.relabels:
-            raise ConfigError(
-                f"learner_config.replay.hindsight.proportion is {proportion:g}, but "
-                f"{type(self).__name__} relabels no goals: set it to 0, or "
-                "learner_config.replay.type to UniformReplay or PrioritizedReplay"
-            )
-
-    def _require_iterating(self, learner_config: Mapping[str, Any]) -> None:
-        """Raises ConfigError if it should collect and train in turns and cannot do that."""
-        section = (learner_config.get("replay") or {}).get("iteration") or {}
-        length = section.get("unroll_length", 0)
-        if length and not self.iterates:
-            raise ConfigError(
-                f"learner_config.replay.iteration.unroll_length is {length}, but "
-                f"{type(self).__name__} has no iterations: set it to 0; algorithms that learn from "
-                "unrolls, with algo.synchronous, learn in turns without it"
-            )
+    def _require_abilities(self, replay: Mapping[str, Any]) -> None:
+        """Raises ConfigError if it should relabel goals, or learn in turns, and cannot do that."""
+        for ability, section, key, remedy in _ABILITIES:
+            value = (replay.get(section) or {}).get(key, 0)
+            if value and not getattr(self, ability):
+                raise ConfigError(
+                    f"learner_config.replay.{section}.{key} is {value:g}, but "
+                    f"{type(self).__name__} {remedy}"
+                )
 
     # -- overridden by an author -----------------------------------------------------------------
 
@@ -208,7 +209,15 @@ class Replay(Reporting):
         return 0
 
     def update_priorities(self, indices: Array, priorities: Array) -> None:
-        """Sets new priorities of rows; a replay that samples without priorities ignores them."""
+        """Sets new priorities of rows; a replay that samples without priorities ignores them.
+
+        Args:
+            indices: numbers of the rows, ``[B]`` int64.
+            priorities: 0 or above, ``[B]``.
+
+        Raises:
+            SurrealError: a priority is negative or not a number; nothing is changed then.
+        """
 
     def on_learner(
         self,
@@ -287,14 +296,8 @@ def to_columns(batch: Mapping[str, Any]) -> dict[str, Array]:
     return columns
 
 
-# Name in a config -> module with the class.
-KINDS = {
-    "FIFOReplay": "surreal_like.replay.fifo_replay",
-    "GradientReplay": "surreal_like.replay.fifo_replay",
-    "PrioritizedReplay": "surreal_like.replay.prioritized_replay",
-    "SequenceReplay": "surreal_like.replay.prioritized_replay",
-    "UniformReplay": "surreal_like.replay.prioritized_replay",
-}
+# Names in a config, of classes in `kinds.py`.
+KINDS = ("FIFOReplay", "GradientReplay", "PrioritizedReplay", "SequenceReplay", "UniformReplay")
 _OLD_PLACE = "surreal_like.replay."
 
 
@@ -324,7 +327,7 @@ def _class_of(given: object) -> type[Replay]:
     if name.startswith(_OLD_PLACE):
         # Configs of earlier runs have the path of the file.
         name = name.rpartition(":")[2]
-    path = f"{KINDS[name]}:{name}" if name in KINDS else name
+    path = f"{_OLD_PLACE}kinds:{name}" if name in KINDS else name
     if ":" not in path and (meant := did_you_mean(name, KINDS)):
         raise ConfigError(f"learner_config.replay.type is '{name}': {meant}")
     kind = load_named(path, "learner_config.replay.type")

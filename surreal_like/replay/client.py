@@ -72,7 +72,7 @@ class Refusals:
     """Counts refusals since the last batch, of all shards together.
 
     Args:
-        clock: for the time since the first of them.
+        clock: measures the time since the first of them.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -240,7 +240,7 @@ class ReplayClient:
 
     Args:
         wire: makes the sockets.
-        clock: for the time spent waiting.
+        clock: measures the time spent waiting.
         shards: number of replay shards.
         batch_size: rows in a batch.
         batches_per_request: batches that one reply carries.

@@ -1,11 +1,16 @@
-"""Decides when rows may be inserted and sampled; uses no clock and no socket."""
+"""Decides when rows go in and out, by a rate, in turns or as a queue; uses no clock, no socket."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from session.errors import ConfigError
+from surreal_like.replay.select.selector import Sample, Selector
+from surreal_like.replay.storage import Rows
 
 _AUTO_SHARE = 0.1  # an automatic tolerance is at least this share of the samples due at the start
 
@@ -26,13 +31,22 @@ class Limiter:
         chunk_rows: most rows that one insert can make sampleable.
         request_rows: most rows that one request samples.
 
+    Attributes:
+        first: rows to insert in addition before the first training; 0 where there are no turns.
+        training: whether it trains now, so that no row may go.
+        over: whether the newest batch was the last one of a training; None without turns.
+
     Raises:
         ConfigError: the settings must deadlock; the message has the arithmetic.
     """
 
+    first = 0
+    training = False
+    over: bool | None = None
+
     def __init__(
         self,
-        min_size: int,
+        min_size: int = 1,
         samples_per_insert: float = 0.0,
         tolerance: float = 0.0,
         *,
@@ -69,27 +83,6 @@ class Limiter:
     @property
     def _due_at_start(self) -> float:
         return self.samples_per_insert * self.min_size
-
-    def require_room(
-        self, capacity: int, unsampleable_rows: int, why: str = "", *, waiting: str = ""
-    ) -> None:
-        """Raises ConfigError if ``min_size`` rows can never be sampleable at once.
-
-        Args:
-            capacity: rows of the replay.
-            unsampleable_rows: rows that wait for their successors: n for each stream.
-            why: arithmetic of the capacity, if it is not the number that the user gave.
-            waiting: arithmetic of the rows that wait.
-        """
-        room = capacity - unsampleable_rows
-        if self.min_size > room:
-            raise ConfigError(
-                f"min_size is {self.min_size}, but {capacity} rows of capacity"
-                f"{why and f' ({why})'} - "
-                f"{unsampleable_rows} rows that still wait for successors"
-                f"{waiting and f' ({waiting})'} = {room}: sampling would never start; lower "
-                "min_size or one of these, or raise the capacity"
-            )
 
     def require_start(self, rows_seen: int, capacity: int) -> None:
         """Raises ConfigError if twice the capacity of rows has come and sampling has not started.
@@ -132,8 +125,16 @@ class Limiter:
         taken = rows or self._request_rows
         return self._balance - taken >= self._due_at_start - self.tolerance
 
-    def insert(self, rows: int) -> None:
-        """Counts rows that have become sampleable."""
+    def needed(self, rows: int) -> int:
+        """Returns how many sampleable rows a request for ``rows`` waits for; 0 if for none."""
+        return self.min_size if self.size < self.min_size else 0
+
+    def draw(self, selector: Selector, rows: int) -> Sample:
+        """Draws the next batch from a selector, of ``rows`` rows."""
+        return selector.sample(rows)
+
+    def insert(self, rows: int, stored: int = 0) -> None:
+        """Counts rows that have become sampleable, and those stored with them."""
         self.inserted += rows
         self.size += rows
         # Never reset: after evictions below min_size inserts reach it again.
@@ -151,6 +152,13 @@ class Limiter:
     def evict(self, rows: int) -> None:
         """Counts sampleable rows that were evicted."""
         self.size -= rows
+
+    def end_training(self) -> bool:
+        """Ends a training; returns True if the rows that were learned from are to be removed."""
+        return False
+
+    def reseed(self, seed: int) -> None:
+        """Draws orders of rows, if it draws any, with another seed from now on."""
 
     def state(self) -> dict[str, Any]:
         """The counts, as plain values."""
@@ -170,3 +178,139 @@ class Limiter:
         self.size = state["size"]
         self.started = state["started"]
         self._balance = state["balance"]
+
+
+class Queue(Limiter):
+    """Gives each sample once, and lets samples in while few enough wait.
+
+    Args:
+        room: returns how many may wait; infinity where the oldest make room.
+    """
+
+    def __init__(self, room: Callable[[], float]) -> None:
+        super().__init__()
+        self._room = room
+
+    def can_insert(self, rows: int = 0) -> bool:
+        """True while there is room."""
+        return self.size < self._room()
+
+    def can_sample(self, rows: int = 0) -> bool:
+        """True if so many samples wait."""
+        return self.size >= rows
+
+    def needed(self, rows: int) -> int:
+        """All of them: none is given again."""
+        return rows
+
+
+class Turns(Limiter):
+    """Training iterations: collects rows, then gives batches of them, in turns.
+
+    It collects until enough rows have been stored since the last training, and something can be
+    sampled; then it trains: nothing goes in until the last batch has gone out. With ``whole`` a
+    batch is the next part of all sampleable rows in a random order, another one in each pass.
+
+    Args:
+        collect: rows to store before each training.
+        first: rows to store in addition before the first one.
+        updates: batches of a training; with ``whole`` passes over all sampleable rows.
+        whole: whether a training consists of such passes.
+        clear: whether its rows are removed after it.
+        seed: seeds the orders of passes.
+
+    Attributes:
+        number: trainings that have ended.
+    """
+
+    def __init__(
+        self,
+        collect: int,
+        *,
+        first: int = 0,
+        updates: int = 1,
+        whole: bool = False,
+        clear: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.number = 0
+        self.first, self._collect, self._updates = first, collect, updates
+        self._whole, self._clear = whole, clear
+        self._stored = 0
+        self._sizes: deque[int] = deque()
+        # What is left of the present pass.
+        self._order: Rows = np.zeros(0, np.int64)
+        self.over = False
+        self.reseed(seed)
+
+    @property
+    def due(self) -> int:
+        """Rows to store before the next training."""
+        return self._collect + (0 if self.number else self.first)
+
+    def can_insert(self, rows: int = 0) -> bool:
+        """True while it collects."""
+        return not self.training and (self._stored < self.due or not self.size)
+
+    def can_sample(self, rows: int = 0) -> bool:
+        """True while it trains, or if a training may begin."""
+        return self.training or (self._stored >= self.due and self.size > 0)
+
+    def insert(self, rows: int, stored: int = 0) -> None:
+        """Counts rows that have become sampleable, and stored ones."""
+        super().insert(rows)
+        self._stored += stored
+
+    def draw(self, selector: Selector, rows: int) -> Sample:
+        """Draws the next batch of the training, of about ``rows``; the first one begins it."""
+        if not self.training:
+            one_pass = split_evenly(len(selector), rows) if self._whole else [rows]
+            self._sizes.extend(one_pass * self._updates)
+            self.training = True
+        size = self._sizes.popleft()
+        self.over = not self._sizes
+        if not self._whole:
+            return selector.sample(size)
+        if not len(self._order):
+            self._order = self._generator.permutation(selector.list_rows())
+        numbers, self._order = self._order[:size], self._order[size:]
+        return Sample.of(numbers)
+
+    def end_training(self) -> bool:
+        self.number += 1
+        self._stored, self.training, self.over = 0, False, False
+        return self._clear
+
+    def reseed(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def turn_state(self) -> dict[str, Any]:
+        """The counts of the turn, as plain values."""
+        return {
+            "number": self.number,
+            "training": self.training,
+            "inserted": self._stored,
+            "sizes": [*self._sizes],
+        }
+
+    def order_state(self) -> dict[str, Any]:
+        """The order that is left of a pass, and the generator of orders."""
+        return {"order": self._order, "of_orders": self._generator.bit_generator.state}
+
+    def restore_turn(self, turn: Mapping[str, Any], order: Mapping[str, Any]) -> None:
+        """Restores what :meth:`turn_state` and :meth:`order_state` gave."""
+        self.number, self.training = turn["number"], turn["training"]
+        self._stored, self._sizes = turn["inserted"], deque(turn["sizes"])
+        if "order" in order:
+            self._order = np.asarray(order["order"], np.int64)
+            self._generator.bit_generator.state = order["of_orders"]
+
+
+def split_evenly(rows: int, batch_size: int) -> list[int]:
+    """Returns the sizes of the batches of one pass: about ``batch_size``, almost equal."""
+    if not rows:
+        return []
+    count = max(1, rows // batch_size)
+    each, larger = divmod(rows, count)
+    return [each + 1] * larger + [each] * (count - larger)

@@ -84,10 +84,10 @@ class ChunkValidator:
     """Checks chunks against the specs of a run; without specs it checks what all runs share.
 
     Args:
-        env_config: of the run, with ``obs_spec`` and ``action_spec``.
+        env_config: the run's, with ``obs_spec`` and ``action_spec``.
 
     Attributes:
-        newest_version: of the learner's parameters, as far as it is known; 0: unknown.
+        newest_version: newest version of the parameters that is known; 0: unknown.
     """
 
     def __init__(self, env_config: Mapping[str, Any]) -> None:
@@ -233,7 +233,7 @@ class ExperienceReceiver:
     """Reads experience while the replay accepts it, and keeps account of every row.
 
     Args:
-        context: of this process.
+        context: context of this process.
         replay: stores the experience.
 
     Attributes:
@@ -322,7 +322,7 @@ class ExperienceReceiver:
         """Inserts a chunk; every chunk that is counted here is acked, inserted or not.
 
         Args:
-            chunk: as received.
+            chunk: a chunk as it was received.
             readable: False if only its row count could be read.
         """
         if not self.ledger.admit(chunk, acked=chunk.acked, acked_rows=chunk.acked_rows):
@@ -330,10 +330,10 @@ class ExperienceReceiver:
         self._news = True
         self._pressing |= chunk.filled >= _FILLED
         if not readable:
-            self.ledger.dropped(chunk, WRONG_COLUMNS)
+            self.ledger.count_dropped(chunk, WRONG_COLUMNS)
             return
         if (refusal := self._replay.refusal(chunk)) is not None:
-            self.ledger.dropped(chunk, refusal)
+            self.ledger.count_dropped(chunk, refusal)
             return
         if (wrong := self._validator.refusal(chunk)) is not None:
             self._drop(chunk, *wrong)
@@ -343,7 +343,7 @@ class ExperienceReceiver:
         except DataError as error:
             self._drop(chunk, "does not fit", describe(error))
             return
-        self.ledger.inserted(chunk)
+        self.ledger.count_inserted(chunk)
         self.inserts.add(chunk.size)
         for finished in (self._newest_finished, *self._finished.values()):
             finished.extend(chunk.finished)
@@ -352,7 +352,7 @@ class ExperienceReceiver:
 
     def _drop(self, chunk: Chunk, reason: str, detail: str) -> None:
         """Counts the rows as dropped; reports each reason once for each sender."""
-        self.ledger.dropped(chunk, reason)
+        self.ledger.count_dropped(chunk, reason)
         endpoint = self._experience.endpoint
         self._context.wire.reject(endpoint, chunk.sender, detail, kind=reason)
 

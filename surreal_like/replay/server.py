@@ -40,7 +40,7 @@ class ReplayService(Service):
     has rows to give: so back-pressure reaches agents through their sockets, and the learner waits.
 
     Args:
-        context: of this process.
+        context: context of this process.
         replay: stores the experience.
     """
 

@@ -1,211 +1,163 @@
-"""Settings of one replay shard from the configs, as plain arguments for its parts."""
+"""Sizes of a replay shard of rows, read once from the configs; training in turns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from session.config import Config
 from session.errors import ConfigError
 from session.process.seeding import component_seed
-from surreal_like.data.frames import stack_size
+from surreal_like.replay.limiter import Limiter, Turns
 from surreal_like.replay.select.age import AgeRule
-from surreal_like.replay.view.n_step import NStepView
-from surreal_like.transform.reward import make_reward_transform
+from surreal_like.replay.storage import LINK_BYTES
+from surreal_like.replay.view.n_step import View
 
-_ROUNDING = 0.01  # of an unroll: a share such as 0.333 is meant as a third
-
-_BATCH = "learner_config.replay.batch_size"
-_SHARE = "learner_config.replay.replay_proportion"
+SHARE = "learner_config.replay.replay_proportion"
+_TURNS = "learner_config.replay.iteration"
 
 
-@dataclass(frozen=True, slots=True)
-class UnrollPlan:
-    """Sizes of one shard, in unrolls.
+class RowPlan:
+    """Sizes of a shard of rows.
+
+    Capacity, minimum size and bounds in ``learner_config.replay`` are those of the experiment; one
+    shard has its part of each.
 
     Args:
-        steps: T.
-        num_envs: N, the streams of an unroll.
-        batch: unrolls in a batch.
-        again: replayed unrolls among these.
-        queue: unrolls that the queue has room for.
-        ring: unrolls that are kept to be replayed.
-        max_bytes: bound on the memory of both, 0 for none.
-    """
+        learner_config, env_config, session_config: configs of the experiment.
+        view: makes the samples.
 
-    steps: int
-    num_envs: int
-    batch: int
-    again: int
-    queue: int
-    ring: int
-    max_bytes: int
-
-    def within_bytes(self, unroll_bytes: int) -> UnrollPlan:
-        """Returns the same plan, scaled down in proportion where ``max_bytes`` requires it.
-
-        Raises:
-            ConfigError: no batch has room.
-        """
-        wanted = self.queue + self.ring
-        room = self.max_bytes // max(unroll_bytes, 1) if self.max_bytes else wanted
-        if wanted <= room:
-            return self
-        queue = room * self.queue // wanted
-        smaller = replace(self, queue=queue, ring=room - queue if self.ring else 0)
-        if smaller.queue < self.batch or smaller.ring < self.again:
-            raise ConfigError(
-                f"learner_config.replay.max_bytes leaves {self.max_bytes} bytes to a shard, that is"
-                f" {smaller.queue} unrolls in the queue and {smaller.ring} to be replayed, of "
-                f"{self.steps} steps x {self.num_envs} streams = {unroll_bytes} bytes each, but "
-                f"one batch takes {self.batch} from the queue and {self.again} of the others: "
-                "sampling would never start; raise max_bytes or lower batch_size"
-            )
-        return smaller
-
-
-def plan_unrolls(learner_config: Config, env_config: Config, session_config: Config) -> UnrollPlan:
-    """Returns the plan of one shard.
+    Attributes:
+        capacity: most rows.
+        max_bytes: bound on their memory, 0 for none.
+        evict_rule: the rule of the config, for one shard.
+        unit: rows for which a sample counts in the statistics.
 
     Raises:
-        ConfigError: a batch is no whole number of unrolls, or never fits; a setting is another
-            replay's.
+        ConfigError: a setting is another replay's, or ``min_size`` can never be reached.
     """
-    replay = learner_config["replay"]
-    num_envs, steps = env_config["num_envs"], session_config["sender"]["flush_iteration"]
-    _require_own_settings(replay, learner_config["algo"]["n_step"])
-    batch, rest = divmod(replay["batch_size"], num_envs)
-    if rest:
-        raise ConfigError(
-            f"{_BATCH} is {replay['batch_size']} streams, no multiple of env_config.num_envs "
-            f"{num_envs}: batches are made of whole unrolls"
+
+    unit = 1
+
+    def __init__(
+        self, learner_config: Config, env_config: Config, session_config: Config, view: View
+    ) -> None:
+        self._replay = replay = learner_config["replay"]
+        self._session = session_config
+        self._num_envs, self._view = env_config["num_envs"], view
+        self.capacity = shard_of(replay["capacity"], replay)
+        self.max_bytes = shard_of(replay["max_bytes"], replay)
+        self.evict_rule = dict(replay["evict_rule"])
+        self.evict_rule["max_rows"] = shard_of(self.evict_rule["max_rows"], replay)
+        agents = session_config["agent"]["num"]
+        # Rows that cannot be sampled at any time.
+        self._waiting = view.waiting * self._num_envs * shard_of(agents, replay)
+        self._waiting_words = (
+            f"agent.num {agents} x num_envs {self._num_envs} x {view.waiting} rows of each, by "
+            "n_step or frame_stack"
         )
-    share = replay["replay_proportion"]
-    capacity = shard_of(replay["capacity"], learner_config)
-    ring = shard_of(replay["replay_capacity"], learner_config) if share else 0
-    again = _replayed(share, batch, num_envs)
-    rows = steps * num_envs
-    most_bytes = shard_of(replay["max_bytes"], learner_config)
-    plan = UnrollPlan(steps, num_envs, batch, again, capacity // rows, ring // rows, most_bytes)
-    _require_room(plan, "capacity", capacity, batch, "sampling would never start")
-    _require_room(plan, "replay_capacity", ring, again, "nothing would ever be replayed")
-    return plan
+        in_turns = bool(replay["iteration"]["unroll_length"])
+        self._min_size = 1 if in_turns else max(1, shard_of(replay["min_size"], replay))
+        if share := replay["replay_proportion"]:
+            raise ConfigError(
+                f"{SHARE} is {share:g}, but this replay draws each row again and again; it is for "
+                "FIFOReplay: set it to 0"
+            )
+        self._require_room(self.capacity)
 
+    def make_limiter(self) -> Limiter:
+        """Makes the limiter by turns where the config has any, else the one by rate.
 
-def _require_own_settings(replay: Mapping[str, Any], n_step: int) -> None:
-    if n_step != 1:
-        raise ConfigError(
-            f"learner_config.algo.n_step is {n_step}, but FIFOReplay gives whole unrolls, of which "
-            "the algorithm makes its own returns: set it to 1"
-        )
-    if replay["samples_per_insert"]:
-        raise ConfigError(
-            f"learner_config.replay.samples_per_insert is {replay['samples_per_insert']:g}, but "
-            f"FIFOReplay gives each row once: set it to 0; {_SHARE} gives rows again"
-        )
-    if AgeRule.of(replay).matters and not replay["replay_proportion"]:
-        raise ConfigError(
-            "learner_config.replay.age says which unrolls FIFOReplay gives again, but "
-            f"{_SHARE} is 0: set that, or evict_rule.max_version_lag for the queue"
-        )
-
-
-def _replayed(share: float, batch: int, num_envs: int) -> int:
-    wanted = share * batch
-    again = round(wanted)
-    if abs(wanted - again) > _ROUNDING or (share and not 0 < again < batch):
-        shares = ", ".join(f"{count / batch:.4g}" for count in range(min(batch, 9)))
-        raise ConfigError(
-            f"{_SHARE} is {share:g}, but {share:g} x {batch} unrolls of a batch ({_BATCH} "
-            f"{batch * num_envs} / env_config.num_envs {num_envs}) = {wanted:g}, expected a whole "
-            f"number below {batch}: possible are {shares}"
-        )
-    return again
-
-
-def _require_room(plan: UnrollPlan, name: str, rows: int, unrolls: int, else_: str) -> None:
-    needed = unrolls * plan.steps * plan.num_envs
-    if needed > rows:
-        raise ConfigError(
-            f"learner_config.replay.{name} leaves {rows} rows to a shard, but one batch takes "
-            f"{unrolls * plan.num_envs} streams x {plan.steps} steps = {needed} rows of them: "
-            f"{else_}; raise {name} or lower batch_size"
+        A chunk of T steps of N streams makes at most ``(T + n - 1) N`` rows sampleable: n - 1
+        earlier ones of each stream may have waited for it.
+        """
+        replay, session = self._replay, self._session
+        if replay["iteration"]["unroll_length"]:
+            return _make_turns(replay, session, self._num_envs, self._waiting)
+        steps = session["sender"]["flush_iteration"] + self._view.n - 1
+        return Limiter(
+            self._min_size,
+            replay["samples_per_insert"],
+            replay["tolerance"],
+            chunk_rows=steps * self._num_envs,
+            request_rows=replay["batch_size"] * session["learner"]["batches_per_request"],
         )
 
+    def check_start(self, row_bytes: int, batches: int) -> None:
+        """Raises ConfigError if rows of so many bytes must deadlock.
 
-def make_view(learner_config: Config, env_config: Config) -> NStepView:
-    """The n-step view of ``learner_config.algo``, on stacks by ``env_config.frame_stack``."""
-    algo = learner_config["algo"]
-    return NStepView(
-        algo["n_step"],
-        algo["gamma"],
-        transform=make_reward_transform(algo),
-        frame_stack=stack_size(env_config),
-    )
-
-
-def shard_of(total: int, learner_config: Config) -> int:
-    """Share of one shard in a number of rows or bytes, rounded up."""
-    return -(-total // int(learner_config["replay"]["replay_shards"]))
-
-
-def require_eviction(learner_config: Config, session_config: Config) -> None:
-    """Raises ConfigError if an evict rule is set but never applied."""
-    rule = {name: limit for name, limit in learner_config["replay"]["evict_rule"].items() if limit}
-    if rule and not session_config["replay"]["evict_interval"]:
-        name, limit = next(iter(rule.items()))
-        raise ConfigError(
-            f"learner_config.replay.evict_rule.{name} is {limit}, but "
-            "session_config.replay.evict_interval is 0, so it is never applied: set that to the "
-            "seconds between two passes, such as 1"
+        Args:
+            row_bytes: bytes of a row, links included.
+            batches: most batches of one answer.
+        """
+        rows, why = self._room(row_bytes)
+        self._require_room(rows, why)
+        self._require_eviction()
+        kept = self.evict_rule["max_rows"]
+        if kept and self._session["replay"]["evict_interval"]:
+            self._require_room(kept, "evict_rule.max_rows")
+        steps, streams = self._session["sender"]["flush_iteration"], self._num_envs
+        if steps * streams > rows:
+            raise ConfigError(
+                f"capacity leaves {rows} rows to a shard{why and f' ({why})'}, but one chunk is "
+                f"flush_iteration {steps} x num_envs {streams} = {steps * streams} rows: each would"
+                " be dropped; raise the capacity or lower session_config.sender.flush_iteration"
+            )
+        answer = self._replay["batch_size"] * batches * self._view.rows_each
+        require_messages(
+            self._session["max_message_bytes"], steps, streams, row_bytes - LINK_BYTES, answer
         )
 
+    def fit(self, row_bytes: int) -> None:
+        """Raises ConfigError if rows are too large; the first chunk shows how large they are."""
+        self._require_room(*self._room(row_bytes))
 
-def require_none_replayed(learner_config: Config) -> None:
-    """Raises ConfigError if unrolls are to be replayed: only FIFOReplay can."""
-    share: float = learner_config["replay"]["replay_proportion"]
-    if share:
+    def _room(self, row_bytes: int) -> tuple[int, str]:
+        """Returns the rows that fit, and the arithmetic if that is not the capacity."""
+        rows = self.max_bytes // row_bytes if self.max_bytes else self.capacity
+        if rows >= self.capacity:
+            return self.capacity, ""
+        return rows, f"{self.max_bytes} bytes of max_bytes / {row_bytes} bytes of a row"
+
+    def _require_room(self, rows: int, why: str = "") -> None:
+        """Raises ConfigError if ``min_size`` samples can never start in so many rows."""
+        room, period = rows - self._waiting, self._view.period
+        if self._min_size <= room // period:
+            return
+        starts = f", in which {max(room // period, 0)} sequences start, one each {period} rows"
         raise ConfigError(
-            f"learner_config.replay.replay_proportion is {share:g}, but this replay draws each row "
-            "again and again; it is for FIFOReplay: set it to 0"
+            f"min_size is {self._min_size}, but {rows} rows of capacity"
+            f"{why and f' ({why})'} - {self._waiting} rows that still wait for others "
+            f"({self._waiting_words}) = {room}{starts if period > 1 else ''}: sampling would never "
+            "start; lower min_size or one of these, or raise the capacity"
         )
 
+    def _require_eviction(self) -> None:
+        """Raises ConfigError if an evict rule is set but never applied."""
+        rule = {name: limit for name, limit in self._replay["evict_rule"].items() if limit}
+        if rule and not self._session["replay"]["evict_interval"]:
+            name, limit = next(iter(rule.items()))
+            raise ConfigError(
+                f"learner_config.replay.evict_rule.{name} is {limit}, but "
+                "session_config.replay.evict_interval is 0, so it is never applied: set that to "
+                "the seconds between two passes, such as 1"
+            )
 
-def require_room_for_a_chunk(
-    capacity: int, env_config: Config, session_config: Config, why: str = ""
-) -> None:
-    """Raises ConfigError if a whole chunk of an agent can never be inserted.
-
-    Args:
-        capacity: rows of one shard.
-        env_config: its ``num_envs`` is N.
-        session_config: its ``sender.flush_iteration`` is T.
-        why: arithmetic of the capacity, if it is not the number that the user gave.
-    """
-    steps: int = session_config["sender"]["flush_iteration"]
-    streams: int = env_config["num_envs"]
-    if steps * streams > capacity:
-        raise ConfigError(
-            f"capacity leaves {capacity} rows to a shard{why and f' ({why})'}, but one chunk is "
-            f"flush_iteration {steps} x num_envs {streams} = {steps * streams} rows: each would be "
-            "dropped; raise the capacity or lower session_config.sender.flush_iteration"
-        )
+    @property
+    def shape(self) -> dict[str, Any]:
+        """Part of a snapshot that must be equal for it to be restored: none."""
+        return {}
 
 
-def require_messages(
-    env_config: Config, session_config: Config, *, row_bytes: int, rows: int
-) -> None:
+def require_messages(most: int, steps: int, streams: int, row_bytes: int, rows: int) -> None:
     """Raises ConfigError if a chunk, or an answer to the learner, is too large to be sent.
 
     Args:
-        env_config, session_config: the experiment's.
+        most: ``session_config.max_message_bytes``.
+        steps, streams: shape of a chunk.
         row_bytes: least bytes of a row on the wire.
         rows: rows of one answer.
     """
-    steps: int = session_config["sender"]["flush_iteration"]
-    streams: int = env_config["num_envs"]
-    most: int = session_config["max_message_bytes"]
     for what, count, remedy in (
         (f"chunk of {steps} steps x {streams} streams", steps * streams, "sender.flush_iteration"),
         (f"answer of {rows} rows", rows, "learner.batches_per_request, or replay.batch_size"),
@@ -218,40 +170,86 @@ def require_messages(
             )
 
 
-def default_seed(session_config: Config) -> int:
-    """Seed of a replay that has not been given one."""
-    return component_seed(session_config["seed"], "replay-0", 1)
+def _make_turns(
+    replay: Mapping[str, Any], session_config: Config, num_envs: int, waiting: int
+) -> Turns:
+    """Makes the limiter of ``learner_config.replay.iteration``.
 
+    Args:
+        replay: the section of the config.
+        session_config: config of the session.
+        num_envs: streams of an agent.
+        waiting: rows that cannot be sampled at any time.
 
-def limits(
-    learner_config: Config, env_config: Config, session_config: Config, *, n: int
-) -> dict[str, Any]:
-    """Arguments of one shard's Limiter.
-
-    A chunk of T steps of N streams makes at most ``(T + n - 1) N`` rows sampleable: n - 1 earlier
-    ones of each stream may have waited for it.
+    Raises:
+        ConfigError: it does not go with other settings.
     """
-    replay = learner_config["replay"]
-    steps = session_config["sender"]["flush_iteration"] + n - 1
-    batches = session_config["learner"]["batches_per_request"]
-    return {
-        "min_size": shard_of(replay["min_size"], learner_config),
-        "samples_per_insert": replay["samples_per_insert"],
-        "tolerance": replay["tolerance"],
-        "chunk_rows": steps * env_config["num_envs"],
-        "request_rows": replay["batch_size"] * batches,
-    }
+    how = replay["iteration"]
+    length, each = how["unroll_length"], session_config["sender"]["flush_iteration"]
+    is_on = f"{_TURNS}.unroll_length is {length}, but"
+    if replay["replay_shards"] > 1:
+        raise ConfigError(
+            f"{is_on} replay_shards is {replay['replay_shards']}: iterations need one shard; set "
+            "replay_shards to 1"
+        )
+    if replay["samples_per_insert"]:
+        raise ConfigError(
+            f"{is_on} samples_per_insert is {replay['samples_per_insert']:g}: an iteration itself "
+            "says how much is learned; set samples_per_insert to 0"
+        )
+    if length % each:
+        raise ConfigError(
+            f"{is_on} session_config.sender.flush_iteration is {each}: agents send rows in chunks "
+            f"of {each} steps; set one to a multiple of the other"
+        )
+    if how["clear_replay_buffer"] and not how["whole_replay_buffer_training"]:
+        raise ConfigError(
+            f"{_TURNS}.clear_replay_buffer is true, but whole_replay_buffer_training is false: "
+            "rows would go that were never learned from; set both to true"
+        )
+    streams = session_config["agent"]["num"] * num_envs
+    if not streams:
+        raise ConfigError(f"{is_on} session_config.agent.num is 0: there is nothing to wait for")
+    first = how["initial_collect_steps"]
+    needed = length * streams + first + waiting
+    if needed > replay["capacity"]:
+        raise ConfigError(
+            f"{is_on} {length} x {streams} environments + initial_collect_steps {first} + "
+            f"{waiting} rows that wait for others = {needed} rows are more than replay.capacity "
+            f"{replay['capacity']}: raise the capacity"
+        )
+    if AgeRule.of(replay).matters:
+        raise ConfigError(
+            f"{is_on} learner_config.replay.age has a rule: an iteration learns from all rows "
+            "alike; set both of its numbers to 0"
+        )
+    return Turns(
+        length * streams,
+        first=first,
+        updates=how["num_updates_per_train_iter"],
+        whole=how["whole_replay_buffer_training"],
+        clear=how["clear_replay_buffer"],
+        seed=default_seed(session_config),
+    )
 
 
-def waiting_words(env_config: Config, session_config: Config, *, n: int) -> str:
-    """Explains :func:`waiting_rows` by the keys that a user sets."""
-    agents, streams = session_config["agent"]["num"], env_config["num_envs"]
-    return f"agent.num {agents} x num_envs {streams} x {n} rows of each, by n_step or frame_stack"
+def steps_together(
+    learner_config: Config, env_config: Config, session_config: Config
+) -> tuple[int, int]:
+    """Returns the steps of each environment before a training, 0 without iterations.
+
+    The second number is the additional steps of each environment before the first training.
+    """
+    how = learner_config["replay"]["iteration"]
+    streams = session_config["agent"]["num"] * env_config["num_envs"]
+    return how["unroll_length"], how["initial_collect_steps"] // max(1, streams)
 
 
-def waiting_rows(
-    learner_config: Config, env_config: Config, session_config: Config, *, n: int
-) -> int:
-    """Rows of one shard that cannot be sampled at any time: ``n`` for each of its streams."""
-    agents = shard_of(session_config["agent"]["num"], learner_config)
-    return int(n * env_config["num_envs"] * agents)
+def shard_of(total: int, replay: Mapping[str, Any]) -> int:
+    """Returns the share of one shard in a number of rows or bytes, rounded up."""
+    return -(-total // int(replay["replay_shards"]))
+
+
+def default_seed(session_config: Config) -> int:
+    """Returns the seed of a replay that has not been given one."""
+    return component_seed(session_config["seed"], "replay-0", 1)

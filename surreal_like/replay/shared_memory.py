@@ -98,7 +98,7 @@ class Slab:
         """Returns the columns that the server wrote into a slot, as read-only views.
 
         Args:
-            slot: of the request.
+            slot: slot of the request.
             placed: the field ``placed`` of the answer.
 
         Raises:
@@ -125,7 +125,7 @@ class Part:
     """Slot of shared memory, in the server, for the large columns of one answer.
 
     Args:
-        memory: of the slot.
+        memory: memory of the slot.
     """
 
     def __init__(self, memory: memoryview) -> None:

@@ -23,7 +23,7 @@ class Snapshots:
     """The newest snapshot of one shard, below the run folder; whole or absent.
 
     Args:
-        context: of this process.
+        context: context of this process.
         replay: stores the rows.
         ledger: accounts of all chunks, so that a chunk whose ack was lost is not stored twice
             when it is sent again.
@@ -58,7 +58,7 @@ class Snapshots:
         state = {
             **self._about,
             "ledger": self._ledger.state(),
-            "replay": _without_arrays(content, arrays),
+            "replay": _take_arrays(content, arrays),
         }
 
         def write(folder: Path) -> None:
@@ -83,7 +83,7 @@ class Snapshots:
         if any(state.get(key) != self._about[key] for key in ("type", "spec_hash")):
             raise CheckpointError(f"snapshot {folder} is of another kind of rows")
         try:
-            self._replay.restore(_with_arrays(state["replay"], folder))
+            self._replay.restore(_put_arrays(state["replay"], folder))
             if state["part"] == self._about["part"]:
                 self._ledger.restore(state["ledger"])
         except Exception:
@@ -97,25 +97,25 @@ class Snapshots:
         return int(self._replay.statistics().get("size", 0))
 
 
-def _without_arrays(value: Any, arrays: list[Array]) -> Any:
+def _take_arrays(value: Any, arrays: list[Array]) -> Any:
     """Returns plain data: arrays move to the list, and their numbers take their place."""
     if isinstance(value, np.ndarray):
         arrays.append(value)
         return {_ARRAY: len(arrays) - 1}
     if isinstance(value, Mapping):
-        return {key: _without_arrays(entry, arrays) for key, entry in value.items()}
+        return {key: _take_arrays(entry, arrays) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_without_arrays(entry, arrays) for entry in value]
+        return [_take_arrays(entry, arrays) for entry in value]
     return value
 
 
-def _with_arrays(value: Any, folder: Path) -> Any:
+def _put_arrays(value: Any, folder: Path) -> Any:
     if isinstance(value, list):
-        return [_with_arrays(entry, folder) for entry in value]
+        return [_put_arrays(entry, folder) for entry in value]
     if not isinstance(value, Mapping):
         return value
     if _ARRAY in value:
         # Mapped, not read, so that each array is copied only once.
         path = folder / f"{int(value[_ARRAY])}.npy"
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    return {key: _with_arrays(entry, folder) for key, entry in value.items()}
+    return {key: _put_arrays(entry, folder) for key, entry in value.items()}

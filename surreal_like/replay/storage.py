@@ -225,28 +225,21 @@ class ColumnStorage:
     def insert(self, chunk: Chunk) -> Rows:
         """Copies a chunk in, evicting as many of the oldest rows as it needs room.
 
-        A whole unroll (``overlap`` 1) has no links: its rows of a stream are N apart, and its
-        lead-in frames are rows before its first one that hold observations only. So it needs no
-        other chunk to be sampled.
-
         Returns:
-            The new rows' numbers, ``[T, N]`` int64, rising along time first, without the lead-in.
+            The new rows' numbers, ``[T, N]`` int64, rising along time first.
 
         Raises:
             DataError: the columns are not those of the first chunk, or the chunk holds more rows
                 than the ring. Nothing is changed then.
         """
-        lead, rows, streams = self._admit(chunk)
-        first = self.next_number + lead
+        rows, streams = self._admit(chunk)
+        first = self.next_number
         numbers = np.arange(first, first + rows).reshape(-1, streams)
-        previous = None if chunk.overlap else self._streams.advance(chunk, numbers[-1])
+        previous = self._streams.advance(chunk, numbers[-1])
         self.evict(first + rows - self.capacity)
         self.next_number = first + rows
-        if lead:
-            self._copy(chunk.lead_in, first - lead, lead)
         self._copy(chunk.columns, first, rows)
-        if previous is not None:
-            self._link(first, numbers, previous)
+        self._link(first, numbers, previous)
         if first // self.capacity != self.next_number // self.capacity:
             self._streams.forget(self.oldest)
         return numbers
@@ -277,19 +270,8 @@ class ColumnStorage:
 
     def oldest_after(self, chunk: Chunk) -> int:
         """Number of the oldest row after an insert of a chunk. Raises as :meth:`insert`."""
-        lead, rows, _ = self._admit(chunk)
-        return max(self.oldest, self.next_number + lead + rows - self.capacity)
-
-    def renew(self, rows: int) -> None:
-        """Gives the oldest rows of a full ring the newest numbers; they stay in their slots."""
-        self.next_number += rows
-        self.evict(self.next_number - self.capacity)
-
-    def grow(self, capacity: int) -> None:
-        """Makes room for ``capacity`` rows, more than before; all rows stay."""
-        saved = self.state()
-        self.capacity = capacity
-        self.restore(saved)
+        rows, _ = self._admit(chunk)
+        return max(self.oldest, self.next_number + rows - self.capacity)
 
     def evict(self, oldest: int) -> int:
         """Removes rows before ``oldest``, if there are any; returns how many were removed."""
@@ -298,22 +280,21 @@ class ColumnStorage:
         self._base = self.oldest - self.oldest % self.capacity
         return self.oldest - before
 
-    def _admit(self, chunk: Chunk) -> tuple[int, int, int]:
-        """Returns rows of lead-in, rows, and streams of a chunk; allocates for the first one."""
+    def _admit(self, chunk: Chunk) -> tuple[int, int]:
+        """Returns rows and streams of a chunk; allocates for the first one."""
         manifest = self._manifest
         steps, streams = check_chunk(chunk, manifest)
         if manifest is None:
             manifest = manifest_of(chunk.columns, axes=2)
         capacity = self._capacity_for(manifest)
-        lead = len(next(iter(chunk.lead_in.values()), ())) if chunk.overlap else 0
-        if (lead + steps) * streams > capacity:
+        if steps * streams > capacity:
             raise DataError(
                 f"chunk from {chunk.sender}: {steps} x {streams} rows do not fit into a replay of "
                 f"{capacity} rows; raise the capacity or send smaller chunks"
             )
         if not self._columns:
             self._allocate(manifest)
-        return lead * streams, steps * streams, streams
+        return steps * streams, streams
 
     def _capacity_for(self, manifest: Manifest) -> int:
         if not self._max_bytes or self._columns:
@@ -358,8 +339,8 @@ class ColumnStorage:
         """Returns values of one column at positions, which must be of existing rows (not checked).
 
         Args:
-            name: of the column.
-            positions: of any shape.
+            name: name of the column.
+            positions: places of rows, of any shape.
             empty: creates the array; without it numpy does, which is faster for small arrays.
         """
         column = self._columns[name]
@@ -377,7 +358,7 @@ class ColumnStorage:
         before = positions - self._to_previous.take(positions, mode="wrap")
         return before, before >= self.oldest - self._base
 
-    def torn(self, oldest: int) -> Rows:
+    def find_torn(self, oldest: int) -> Rows:
         """Positions of rows from number ``oldest`` on whose previous row is older than that."""
         found = []
         rows = min(oldest, self.next_number) - self.oldest
@@ -430,14 +411,14 @@ class ColumnStorage:
         self.next_number = state["next_number"]
         self.oldest = max(state["oldest"], self.next_number - self.capacity)
         self._base = self.oldest - self.oldest % self.capacity
-        for here, there in self._restored(state["capacity"]):
+        for here, there in self._pair_slots(state["capacity"]):
             for name, ring in self._columns.items():
                 ring[here] = columns[name][there]
             self._to_next[here] = state["to_next"][there]
             self._to_previous[here] = state["to_previous"][there]
         self._streams.restore(state["streams"])
 
-    def _restored(self, capacity: int) -> Iterable[tuple[slice, slice]]:
+    def _pair_slots(self, capacity: int) -> Iterable[tuple[slice, slice]]:
         """Slots of all existing rows, in this ring and in the saved one of ``capacity`` rows."""
         for there, part in spans(self.oldest, len(self), capacity):
             for here, piece in spans(

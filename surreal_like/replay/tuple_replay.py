@@ -1,24 +1,31 @@
-"""Replay of one namedtuple per transition: a simple but slow base for an author's own replay."""
+"""Samples of single chunks, without a replay server; a replay of one namedtuple per transition.
+
+:class:`TupleReplay` is a simple but slow base for an author's own replay.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from session import nest
 from session.config import Config
 from session.nest import Array
+from surreal_like.data.batch import Collate, Columns
 from surreal_like.data.casts import cast
+from surreal_like.data.frames import stack_size
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay import settings
-from surreal_like.replay.base import Replay, to_columns
-from surreal_like.replay.storage import ColumnStorage, Manifest, check_chunk, manifest_of
-from surreal_like.replay.view.n_step import NStepView
+from surreal_like.replay.base import Replay, load_replay_class, to_columns
+from surreal_like.replay.select.selector import Sample
+from surreal_like.replay.storage import ColumnStorage, Manifest, Rows, manifest_of
+from surreal_like.replay.table import Table
+from surreal_like.replay.unrolls import BlockStorage
+from surreal_like.replay.view.n_step import View, make_n_step_view
+from surreal_like.replay.view.sequence import Stacker, make_unroll_view
 
 # Fields that every batch needs.
 _NEEDED = ("obs", "obs_next", "actions", "rewards", "dones")
@@ -58,12 +65,33 @@ class TupleReplay(Replay):
             learner_config=learner_config, env_config=env_config, session_config=session_config
         )
         self._gamma = float(learner_config["algo"]["gamma"])
-        self._cutter = Cutter(settings.make_view(learner_config, env_config))
+        self._n_step_view = make_n_step_view(learner_config, env_config)
+        self._sender_rows = SenderRows(self._n_step_view)
 
     def insert_chunk(self, chunk: Chunk) -> None:
         """Calls ``insert`` with each transition that the chunk completes."""
-        for exp_tuple in self._cutter.cut(chunk):
+        for exp_tuple in self._make_tuples(*self._sender_rows.complete(chunk)):
             self.insert(exp_tuple)
+
+    def _make_tuples(self, storage: ColumnStorage, numbers: Rows) -> Iterator[ExpTuple]:
+        columns = self._n_step_view.gather(storage, numbers)
+        transitions = self._n_step_view.transitions(storage, numbers)
+        for i in range(len(numbers)):
+            row = {name: column[i] for name, column in columns.items()}
+            info = {
+                "discount": float(row["discounts"]),
+                "terminated": bool(transitions.terminated[i]),
+                "truncated": bool(transitions.ended[i] & ~transitions.terminated[i]),
+                "version": int(row["version"]),
+                "extras": nest.unflatten(row, "extras"),
+            }
+            yield ExpTuple(
+                (nest.unflatten(row, "obs"), nest.unflatten(row, "obs_next")),
+                nest.unflatten(row, "actions"),
+                float(row["rewards"]),
+                info["terminated"],
+                info,
+            )
 
     def aggregate_batch(self, sample: Sequence[Any]) -> dict[str, Any]:
         """Returns the batch of some tuples: nests of numpy arrays ``[B, ...]``."""
@@ -126,7 +154,7 @@ class TupleReplay(Replay):
     def _discounts(self, dones: Array, infos: list[dict[str, Any]] | None) -> Array:
         if infos is not None:
             return _of_infos("discount", infos, np.float32)
-        if self._cutter.view.n > 1:
+        if self._n_step_view.n > 1:
             raise DataError(
                 f"{type(self).__name__}.aggregate_batch() left 'discounts' out: with n_step > 1 "
                 "they differ from row to row; take them from info['discount']"
@@ -138,83 +166,105 @@ def _of_infos(key: str, infos: Sequence[Mapping[str, Any]], dtype: type[np.gener
     return cast(key, [info[key] for info in infos], dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _Carry:
-    """Newest rows of one sender, which the next chunk may complete."""
-
-    header: Chunk
-    columns: Mapping[str, Array]
-    done: npt.NDArray[np.bool_]
-
-
-class Cutter:
-    """Cuts chunks into transitions, which may begin in one chunk and end in another.
+class SenderRows:
+    """Keeps the newest rows of each sender, of which its next chunk may complete samples.
 
     Args:
-        view: defines a transition.
+        view: makes samples.
     """
 
-    def __init__(self, view: NStepView) -> None:
-        self.view = view
+    def __init__(self, view: View) -> None:
+        self._view = view
         self._manifest: Manifest | None = None
-        self._carries: dict[str, _Carry] = {}
+        # Sender -> incarnation and number of its newest chunk, and the rows.
+        self._senders: dict[str, tuple[tuple[int, int], ColumnStorage]] = {}
 
-    def cut(self, chunk: Chunk) -> Iterator[ExpTuple]:
-        """Returns the transitions that the chunk completes, in order of time."""
-        self.view.check(chunk)
-        _, streams = check_chunk(chunk, self._manifest)
+    def complete(self, chunk: Chunk) -> tuple[ColumnStorage, Rows]:
+        """Adds a chunk; returns where its rows are, and the first rows of the completed samples."""
+        self._view.check(chunk)
+        steps, streams = chunk.shape
+        room, order = (steps + self._view.waiting) * streams, (chunk.incarnation, chunk.sequence)
+        newest, storage = self._senders.get(chunk.sender, (None, None))
+        late = newest is not None and order <= newest
+        if storage is None or late or storage.capacity < room:
+            larger = ColumnStorage(room, manifest=self._manifest)
+            if storage is not None and not late:
+                larger.restore(storage.state())
+            storage = larger
+        starts = find_complete(self._view, storage, chunk)
+        if not late:  # a chunk that comes late stays alone
+            self._senders[chunk.sender] = order, storage
         self._manifest = manifest_of(chunk.columns, axes=2)
-        columns, done = dict(chunk.columns), np.zeros((0, streams), np.bool_)
-        carry = self._carries.get(chunk.sender)
-        if carry is not None and _follows(chunk, carry.header):
-            done = carry.done
-            for name, column in columns.items():
-                columns[name] = np.concatenate([carry.columns[name], column])
-        storage = ColumnStorage(columns["step_type"].size)
-        numbers = storage.insert(replace(chunk, columns=columns))
-        ready, _ = self.view.ready(storage, numbers, columns["step_type"])
-        fresh = ready.copy()
-        fresh[: len(done)] &= ~done
-        if carry is None or _order(chunk) > _order(carry.header):  # else it came late, stays alone
-            self._carries[chunk.sender] = _carry(chunk, columns, ready, self.view.waiting)
-        return self._tuples(storage, numbers[fresh])
-
-    def _tuples(self, storage: ColumnStorage, numbers: npt.NDArray[np.int64]) -> Iterator[ExpTuple]:
-        columns = self.view.gather(storage, numbers)
-        transitions = self.view.transitions(storage, numbers)
-        for i in range(len(numbers)):
-            row = {name: column[i] for name, column in columns.items()}
-            info = {
-                "discount": float(row["discounts"]),
-                "terminated": bool(transitions.terminated[i]),
-                "truncated": bool(transitions.ended[i] & ~transitions.terminated[i]),
-                "version": int(row["version"]),
-                "extras": nest.unflatten(row, "extras"),
-            }
-            yield ExpTuple(
-                (nest.unflatten(row, "obs"), nest.unflatten(row, "obs_next")),
-                nest.unflatten(row, "actions"),
-                float(row["rewards"]),
-                info["terminated"],
-                info,
-            )
+        return storage, starts
 
 
-def _carry(
-    chunk: Chunk, columns: Mapping[str, Array], done: npt.NDArray[np.bool_], rows: int
-) -> _Carry:
-    newest = {name: column[-rows:].copy() for name, column in columns.items()}
-    return _Carry(replace(chunk, columns={}), newest, done[-rows:].copy())
+def find_complete(view: View, storage: ColumnStorage, chunk: Chunk) -> Rows:
+    """Stores a chunk; returns the first rows of the samples that it completes, in their order."""
+    numbers = storage.insert(chunk)
+    ready, earlier = view.ready(storage, numbers, chunk.columns["step_type"])
+    return np.sort(np.concatenate((earlier, numbers[ready])))
 
 
-def _order(chunk: Chunk) -> tuple[int, int]:
-    return (chunk.incarnation, chunk.sequence)
+class ChunkSamples:
+    """Makes the batch of the samples that a chunk has completed, in the order of the steps.
 
+    Args:
+        learner_config: config of the experiment; its replay defines what a sample is. Where that
+            is a gradient, it is the unroll that the gradient is made of.
+        env_config: config of the experiment.
+        continues: whether chunks continue each other, so that samples may begin in one and end in a
+            later one; otherwise the samples of each chunk are whole.
+    """
 
-def _follows(chunk: Chunk, header: Chunk) -> bool:
-    return (
-        not header.tail
-        and chunk.incarnation == header.incarnation
-        and chunk.sequence == header.sequence + 1
-        and list(chunk.streams) == list(header.streams)
-    )
+    def __init__(
+        self, learner_config: Config, env_config: Config, *, continues: bool = False
+    ) -> None:
+        self._configs = learner_config, env_config
+        self._kind = kind = load_replay_class(learner_config)
+        self._unrolls = bool(kind.overlap)
+        self._collate: Collate = Stacker() if self._unrolls else kind.collate(learner_config)
+        self._frames = stack_size(env_config) - 1
+        self._rows: SenderRows | None = None
+        if continues and not self._unrolls:
+            self._view = self._make_view((0, 0))
+            self._rows = SenderRows(self._view)
+
+    def __call__(self, chunk: Chunk) -> Columns:
+        """Returns the columns of a batch, in memory of its own; none if no sample is complete."""
+        if self._rows is None:
+            storage, starts = self._store_alone(self._complete(chunk))
+        else:
+            storage, starts = self._rows.complete(chunk)
+        if not len(starts):
+            return {}
+        columns = next(iter(self._collate(self._view.gather(storage, starts), 1)))
+        return dict(columns) if self._unrolls else {**columns, **Sample.of(starts).columns}
+
+    def _store_alone(self, chunk: Chunk) -> tuple[ColumnStorage, Rows]:
+        rows, streams = chunk.shape
+        self._view = self._make_view((rows - 1, streams))
+        size, lead = rows * streams, self._frames * streams
+        storage = BlockStorage(lead + size, lead) if self._unrolls else ColumnStorage(size)
+        return storage, find_complete(self._view, storage, chunk)
+
+    def _make_view(self, shape: tuple[int, int]) -> View:
+        """Makes the view of chunks of T steps of N streams; goals stay those of the rows."""
+        if self._unrolls:
+            return make_unroll_view(*self._configs, shape)
+        if issubclass(self._kind, Table):
+            return self._kind.make_view(*self._configs, shape)
+        return make_n_step_view(*self._configs)
+
+    def _complete(self, chunk: Chunk) -> Chunk:
+        """Returns rows that end otherwise as an unroll; one is returned as it is.
+
+        The first frame of a whole episode takes the place of earlier ones.
+        """
+        if not self._unrolls or chunk.overlap:
+            return chunk
+        lead = {
+            name: np.repeat(column[:1], self._frames, axis=0)
+            for name, column in chunk.columns.items()
+            if self._frames and name.partition("/")[0] == "obs"
+        }
+        return replace(chunk, overlap=1, lead_in=chunk.lead_in or lead)

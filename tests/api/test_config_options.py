@@ -18,7 +18,7 @@ from session.folder import RunFolder
 from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.errors import SpecError
-from surreal_like.replay.prioritized_replay import UniformReplay
+from surreal_like.replay.kinds import UniformReplay
 from surreal_like.run.train import Run
 from tests.api.stage import Stage, experiment
 
@@ -66,7 +66,7 @@ def test_replay_holds_size_and_eviction() -> None:
     )
     replay = UniformReplay(**sections_of(config))
     assert replay.storage.capacity == 512
-    assert replay._rule["max_rows"] == 99
+    assert replay.remover.max_rows == 99
     with pytest.raises(ConfigError, match="capacity"):
         UniformReplay(**sections_of(experiment("learner_config.replay.capacity=10")))
     with pytest.raises(ConfigError, match=r"max_rows is 99, but .*evict_interval is 0, so"):

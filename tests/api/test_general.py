@@ -18,7 +18,7 @@ from session.show.dashboard import best_launcher
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.experiment.resolve import read_experiment, resolve
-from surreal_like.replay.prioritized_replay import UniformReplay
+from surreal_like.replay.kinds import UniformReplay
 from surreal_like.run.train import Run
 from tests.api.stage import Stage
 

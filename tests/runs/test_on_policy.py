@@ -17,7 +17,7 @@ from session.folder import RunFolder
 from session.launchers.serial import SerialLauncher
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.experiment.topology import make_topology
-from surreal_like.replay.fifo_replay import FIFOReplay
+from surreal_like.replay.kinds import FIFOReplay
 from tests.runs.command import ROOT, Train, clean
 from tests.runs.on_policy import MODULE
 from tests.session.tensorplex.reading import scalars

@@ -262,12 +262,10 @@ class Played:
                 before.after = row
             self._newest[stream] = self.rows[number] = row
 
-    def _send(self, columns: Any, *, finished: Any, overlap: int = 0, **header: Any) -> None:
-        del header["first_seconds"]
-        self._check_returns(columns["obs/number"][: len(columns["reward"]) - overlap], finished)
-        streams, number = header.pop("streams"), len(self.chunks) + 1
-        about: dict[str, Any] = {"sender": "agent-0", "incarnation": 1, "overlap": overlap}
-        self.chunks.append(Chunk(columns, number, streams, **about, **header))
+    def _send(self, chunk: Chunk) -> None:
+        self._check_returns(chunk.columns["obs/number"][: chunk.length], chunk.finished)
+        chunk.sequence, chunk.sender, chunk.incarnation = len(self.chunks) + 1, "agent-0", 1
+        self.chunks.append(chunk)
 
     def _check_returns(self, numbers: Array, finished: Any) -> None:
         """Returns that are reported with a chunk are sums of the environment's own rewards."""
@@ -379,7 +377,7 @@ class Checker:
 
     def first_errors(self, replay: Any) -> None:
         """Errors by the agent's values, of all rows that may be drawn."""
-        numbers = replay.selector.listed()
+        numbers = replay.selector.list_rows()
         starts = self._rows({"number": replay.view.gather(replay.storage, numbers)["obs/number"]})
         expected = []
         for row in starts:

@@ -24,7 +24,7 @@ from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.replay.acks import AckTracker
-from surreal_like.replay.prioritized_replay import UniformReplay
+from surreal_like.replay.kinds import UniformReplay
 from surreal_like.replay.snapshot import Snapshots
 from surreal_like.run.resume import check_checkpoints
 from tests.session.damage import DAMAGES, seal_again
@@ -240,7 +240,7 @@ class Shard:
         chunk = chunk_of("FMMMMM", "FMMTFM", sequence=sequence)
         assert self.ledger.admit(chunk)
         self.replay.insert_chunk(chunk)
-        self.ledger.inserted(chunk)
+        self.ledger.count_inserted(chunk)
 
     @property
     def rows(self) -> tuple[int, int]:

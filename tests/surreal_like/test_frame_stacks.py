@@ -10,7 +10,7 @@ import numpy.typing as npt
 from session.config import Config
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experiment.machine import replay_need
-from surreal_like.replay.prioritized_replay import UniformReplay
+from surreal_like.replay.kinds import UniformReplay
 from tests.surreal_like.replay.configs import configs
 
 

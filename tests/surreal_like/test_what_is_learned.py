@@ -19,8 +19,7 @@ from session.config import Config
 from surreal_like.data.batch import make_batch
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay
-from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.prioritized_replay import PrioritizedReplay, SequenceReplay, UniformReplay
+from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay
 from surreal_like.replay.table import Table
 from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
 from tests.examples import examples

@@ -152,11 +152,11 @@ class AgeSelector(UniformSelector):
     kept and counted, but not drawn. Weights in the sample are 1: the choice is not corrected for.
 
     Args:
-        capacity: at least the most rows that exist at once.
+        capacity: bound on the rows that exist at once.
         rule: weights by age.
         versions: versions ``[rows]`` of existing rows, by their numbers ``[rows]``.
         newest_version: the newest version that is known.
-        seed: of the generator.
+        seed: seeds the generator.
     """
 
     def __init__(
@@ -249,17 +249,17 @@ class AgeSelector(UniformSelector):
         return self._rule.log_weights(self._runs.versions, self._newest_version())
 
     def _try_runs(self, ends: npt.NDArray[np.float64], tries: int) -> Rows:
-        of = self._drawn(ends, tries)
+        of = self._draw_places(ends, tries)
         inside = (self._generator.random(tries) * self._runs.spans[of]).astype(np.int64)
         numbers = self._runs.starts[of] + inside
         return numbers.compress(self.is_ready(numbers))
 
     def _choose_listed(self, weights: npt.NDArray[np.float64], batch_size: int) -> Rows:
-        numbers = self.listed()
+        numbers = self.list_rows()
         ends = np.cumsum(np.repeat(weights, self._runs.ready))
-        return numbers[self._drawn(ends, batch_size)]
+        return numbers[self._draw_places(ends, batch_size)]
 
-    def _drawn(self, ends: npt.NDArray[np.float64], draws: int) -> Rows:
+    def _draw_places(self, ends: npt.NDArray[np.float64], draws: int) -> Rows:
         """Draws places, each with a probability in proportion to the step of ``ends`` there."""
         total = ends[-1]
         # A product that is rounded up to the total would lie behind the last step.

@@ -11,6 +11,7 @@ from session.errors import SurrealError
 from surreal_like.replay.select.age import AgeRule, Versions
 from surreal_like.replay.select.selector import Flags, Sample, Selector
 from surreal_like.replay.storage import Rows
+from surreal_like.replay.unrolls import UnrollPlan
 
 
 class _Group(NamedTuple):
@@ -33,13 +34,11 @@ class FIFOSelector(Selector):
     new samples only.
 
     Args:
-        group: samples in a group, N.
+        plan: sizes of groups, batches, queue and ring; read anew each time.
         versions: the oldest version that acted in each sample, ``[B]``, by its row ``[B]``.
         newest_version: the newest version that is known.
-        replayed: share of each batch that is drawn again, as (groups, of so many groups).
-        keep: most groups to draw again from; may be changed.
-        rule: weights by age for these.
-        seed: of the generator.
+        rule: weights by age of the groups that are drawn again.
+        seed: seeds the generator.
 
     Attributes:
         replayed: number of samples that were drawn again, since the start.
@@ -47,17 +46,15 @@ class FIFOSelector(Selector):
 
     def __init__(
         self,
-        group: int,
+        plan: UnrollPlan,
         *,
         versions: Callable[[Rows], Versions],
         newest_version: Callable[[], int],
-        replayed: tuple[int, int] = (0, 1),
-        keep: int = 0,
         rule: AgeRule | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(seed=seed)
-        self._group, self._share, self.keep = group, replayed, keep
+        self._plan, self._group = plan, plan.num_envs
         self._versions, self._newest_version = versions, newest_version
         self._rule = rule or AgeRule()
         self._groups: list[_Group] = []  # in order of their coming
@@ -69,7 +66,7 @@ class FIFOSelector(Selector):
         """Number of samples in the queue."""
         return (len(self._groups) - self._given) * self._group
 
-    def listed(self) -> Rows:
+    def list_rows(self) -> Rows:
         firsts = np.array([group.first for group in self._groups[self._given :]], np.int64)
         return (firsts[:, None] + np.arange(self._group)).reshape(-1)
 
@@ -81,21 +78,27 @@ class FIFOSelector(Selector):
     @property
     def replayable(self) -> int:
         """Number of samples that may be drawn again."""
-        return min(self._given, self.keep) * self._group
+        return min(self._given, self._plan.ring) * self._group
 
-    def needed(self, excess: int) -> set[int]:
-        """Returns the first rows of all that may be given, but for the ``excess`` oldest groups."""
-        return {group.first for group in self._kept() + self._groups[self._given + excess :]}
+    def needed(self) -> set[int]:
+        """Returns the first rows of all groups that stay when another one comes."""
+        return {group.first for group in self._kept() + self._groups[self._given + self._excess :]}
 
-    def renumber(self, first: int, to: int) -> None:
-        """Changes the first row of a group, whose rows have other numbers now."""
-        self._groups = [g._replace(first=to) if g.first == first else g for g in self._groups]
+    @property
+    def _excess(self) -> int:
+        """Groups of the queue that make room for another one."""
+        plan = self._plan
+        return max(self.waiting - plan.queue + 1, 0) if plan.drops_oldest else 0
 
     def mark(self, first: int, ready: Flags) -> None:
         self.mark_earlier(first + np.flatnonzero(ready))
 
     def mark_earlier(self, numbers: Rows) -> None:
         """Adds the samples at these rows to the end of the queue."""
+        # New unrolls lie where those did that are not kept.
+        unkept = max(self._given - self._plan.ring, 0)
+        del self._groups[:unkept]
+        self._given -= unkept
         for group in numbers.reshape(-1, self._group):
             self._groups.append(_Group(int(group[0]), int(self._versions(group).min())))
 
@@ -104,22 +107,15 @@ class FIFOSelector(Selector):
         return self._drop(lambda group: group.first in numbers)
 
     def evict(self, oldest: int) -> int:
-        """Removes samples that lie before ``oldest``; returns how many the queue has lost."""
-        given = [group for group in self._groups[: self._given] if group.first >= oldest]
-        queue = [group for group in self._groups[self._given :] if group.first >= oldest]
-        before, self._groups, self._given = self.waiting, given + queue, len(given)
-        return (before - self.waiting) * self._group
+        """Removes the oldest of the queue where they make room; no row is too old to be kept."""
+        gone = self._excess
+        del self._groups[self._given : self._given + gone]
+        return gone * self._group
 
     def drop_older(self, version: int) -> int:
         """Drops samples that an older version acted in from the queue; returns how many."""
         # Agents may lag differently: the first in the queue need not have the oldest version.
         return self._drop(lambda group: group.version < version)
-
-    def keep_newest(self, groups: int) -> int:
-        """Drops the oldest of the queue beyond so many groups; returns how many samples."""
-        gone = max(self.waiting - groups, 0)
-        del self._groups[self._given : self._given + gone]
-        return gone * self._group
 
     def _drop(self, goes: Callable[[_Group], bool]) -> int:
         before, queue = len(self), self._groups[self._given :]
@@ -133,8 +129,7 @@ class FIFOSelector(Selector):
 
     def _again(self, batch_size: int) -> int:
         """Groups of a batch that are drawn again: the full share, or none if there are fewer."""
-        groups, of = self._share
-        wanted = batch_size // self._group * groups // of
+        wanted = batch_size // self._group * self._plan.again // self._plan.batch
         if not wanted:
             return 0
         kept, oldest = self._kept(), self._newest_version() - self._rule.max_versions
@@ -143,7 +138,7 @@ class FIFOSelector(Selector):
         return wanted if len(kept) >= wanted else 0
 
     def _kept(self) -> list[_Group]:
-        return self._groups[max(self._given - self.keep, 0) : self._given]
+        return self._groups[max(self._given - self._plan.ring, 0) : self._given]
 
     def sample(self, batch_size: int) -> Sample:
         """Takes the oldest samples off the queue, and draws the replayed ones.
@@ -187,6 +182,10 @@ class FIFOSelector(Selector):
         self._given -= fresh
         self.replayed -= again * self._group
         self._newest = (0, 0)
+
+    def statistics(self) -> dict[str, float]:
+        """Samples that may be drawn again, and those that were."""
+        return {"replayable": self.replayable, "replayed": self.replayed}
 
     def state(self) -> dict[str, Any]:
         """Rows and versions of all groups, the oldest first, and the generator."""

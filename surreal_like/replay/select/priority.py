@@ -135,13 +135,14 @@ class PrioritySelector(RingSelector):
     of B equal parts of the mass.
 
     Args:
-        capacity: at least the most rows that exist at once.
+        capacity: bound on the rows that exist at once.
         alpha: 0 is uniform, 1 fully in proportion.
         beta: present strength of the correction by weights, 0 for none, 1 for full.
         epsilon: least priority, so that every row can be drawn.
         least_elsewhere: the smallest mass of any row of the selectors in other shards; all draw
             from one population.
-        seed: of the generator.
+        first_priorities: returns priorities of new rows, ``[B]``; None: the highest one so far.
+        seed: seeds the generator.
 
     Attributes:
         ignored: number of priorities received for rows that are not sampleable.
@@ -155,6 +156,7 @@ class PrioritySelector(RingSelector):
         beta: Callable[[], float],
         epsilon: float,
         least_elsewhere: Callable[[], float] = lambda: math.inf,
+        first_priorities: Callable[[Rows], Priorities] | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(capacity, seed=seed)
@@ -162,6 +164,7 @@ class PrioritySelector(RingSelector):
         self._tree = SumTree(self._slots)
         self._alpha, self._epsilon = alpha, epsilon
         self._beta, self._least_elsewhere = beta, least_elsewhere
+        self._first_priorities = first_priorities
         self._highest = 1.0
 
     @property
@@ -181,11 +184,14 @@ class PrioritySelector(RingSelector):
     def mark(self, first: int, ready: Flags) -> None:
         self._mark(first, ready.reshape(-1) * self._highest**self._alpha)
 
-    def mark_with(self, first: int, ready: Flags, earlier: Rows, priorities: Priorities) -> None:
-        masses = self._masses(priorities)
+    def add(self, numbers: Rows, ready: Flags, earlier: Rows) -> None:
+        if self._first_priorities is None:
+            super().add(numbers, ready, earlier)
+            return
+        masses = self._masses(self._first_priorities(np.concatenate((numbers[ready], earlier))))
         entries, new = np.zeros(ready.size), len(masses) - len(earlier)
         entries[ready.reshape(-1)] = masses[:new]
-        self._mark(first, entries)
+        self._mark(int(numbers[0, 0]), entries)
         self._tree.put(earlier & (self._slots - 1), masses[new:])
         self._size += len(earlier)
 
@@ -206,7 +212,7 @@ class PrioritySelector(RingSelector):
         # (N p / total) ** -beta over the same of the least p: N and total cancel out.
         least = min(self._tree.least, self._least_elsewhere())
         weights = (self._tree.get(slots) / least) ** -self._beta()
-        return Sample(numbers, {"weights": weights.astype(np.float32)})
+        return Sample.of(numbers, weights.astype(np.float32))
 
     def update(self, numbers: Rows, priorities: Priorities) -> None:
         """Sets priorities, 0 or above, of rows; counts and ignores those of rows that are gone.

@@ -20,9 +20,10 @@ class Sample(NamedTuple):
     """Rows at which the samples of a batch start.
 
     Attributes:
-        numbers: of the rows, ``[B]`` int64.
-        columns: further columns of the batch, ``[B]`` each: ``weights`` float32 of draws with
-            replacement; ``replayed`` bool of a queue, True for samples that were drawn before.
+        numbers: row numbers, ``[B]`` int64.
+        columns: further columns of the batch, ``[B]`` each: ``weights`` float32 and ``indices``
+            int64, the numbers, of draws with replacement; ``replayed`` bool of a queue, True for
+            samples that were drawn before.
     """
 
     numbers: Rows
@@ -34,12 +35,19 @@ class Sample(NamedTuple):
         replayed = self.columns.get("replayed")
         return len(self.numbers) - (0 if replayed is None else int(np.count_nonzero(replayed)))
 
+    @classmethod
+    def of(cls, numbers: Rows, weights: npt.NDArray[np.float32] | None = None) -> Sample:
+        """Returns drawn rows with their weights, ``[B]``; None: all are 1."""
+        if weights is None:
+            weights = np.ones(len(numbers), np.float32)
+        return cls(numbers, {"weights": weights, "indices": numbers})
+
 
 class Selector(ABC):
     """Keeps the set of sampleable rows, those at which a sample may start, and draws from it.
 
     Args:
-        seed: of the generator.
+        seed: seeds the generator.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -67,14 +75,15 @@ class Selector(ABC):
     def mark_earlier(self, numbers: Rows) -> None:
         """Marks earlier rows, none of them marked before, as sampleable."""
 
-    def mark_with(
-        self, first: int, ready: Flags, earlier: Rows, priorities: npt.NDArray[np.float32]
-    ) -> None:
-        """Adds new rows and marks earlier ones, with first priorities of all that are sampleable.
+    def add(self, numbers: Rows, ready: Flags, earlier: Rows) -> None:
+        """Adds a chunk.
 
-        A selector without priorities ignores them.
+        Args:
+            numbers: numbers of its rows, ``[T, N]``, rising along time first.
+            ready: flags its sampleable rows, ``[T, N]``.
+            earlier: numbers of earlier rows that it has made sampleable, ``[M]``.
         """
-        self.mark(first, ready)
+        self.mark(int(numbers[0, 0]), ready)
         self.mark_earlier(earlier)
 
     @abstractmethod
@@ -86,7 +95,7 @@ class Selector(ABC):
         """Removes rows older than ``oldest``; returns how many of them were sampleable."""
 
     @abstractmethod
-    def listed(self) -> Rows:
+    def list_rows(self) -> Rows:
         """Returns the numbers of all sampleable rows."""
 
     def fresh(self, batch_size: int) -> int:
@@ -100,6 +109,17 @@ class Selector(ABC):
         Raises:
             SurrealError: there are too few.
         """
+
+    def drop_older(self, version: int) -> int:
+        """Drops samples that an older version acted in, if the selector gives each only once.
+
+        Returns:
+            Number of samples that were dropped.
+        """
+        return 0
+
+    def undo_sample(self) -> None:  # noqa: B027 - most selectors give a row again and again
+        """Puts the samples of the newest draw back, if the selector gives each only once."""
 
     def update(  # noqa: B027 - most selectors have no priorities
         self, numbers: Rows, priorities: npt.NDArray[np.float32]
@@ -130,8 +150,8 @@ class RingSelector(Selector):
     one way to draw from it (:meth:`_draw`).
 
     Args:
-        capacity: at least the most rows that exist at once.
-        seed: of the generator.
+        capacity: bound on the rows that exist at once.
+        seed: seeds the generator.
     """
 
     def __init__(self, capacity: int, *, seed: int = 0) -> None:
@@ -194,7 +214,7 @@ class RingSelector(Selector):
         self._size -= gone
         return gone
 
-    def listed(self) -> Rows:
+    def list_rows(self) -> Rows:
         numbers = np.arange(self._oldest, self._next_number)
         return numbers.compress(self.is_ready(numbers))
 
@@ -235,13 +255,13 @@ class UniformSelector(RingSelector):
         return int(np.count_nonzero(self._bits[slots]))
 
     def _draw(self, batch_size: int) -> Sample:
-        return Sample(self._choose(batch_size), {"weights": np.ones(batch_size, np.float32)})
+        return Sample.of(self._choose(batch_size))
 
     def _choose(self, batch_size: int) -> Rows:
         span = self._next_number - self._oldest
         tries = int(1.1 * batch_size * span / self._size) + 8
         if tries > span:
-            listed = self.listed()
+            listed = self.list_rows()
             return listed[self._integers(len(listed), batch_size)]
         kept = self._try(tries, span)
         while len(kept) < batch_size:

@@ -47,9 +47,9 @@ class EpisodeIndex:
         """Adds the rows of a chunk that the storage has just stored.
 
         Args:
-            storage: with the new rows in it.
-            numbers: of the new rows, ``[T, N]``.
-            step_type: of the new rows, ``[T, N]``.
+            storage: holds the new rows already.
+            numbers: numbers of the new rows, ``[T, N]``.
+            step_type: step types of the new rows, ``[T, N]``.
         """
         self.evict(storage.oldest)
         steps, streams = numbers.shape
@@ -119,7 +119,7 @@ class EpisodeIndex:
             known = len(self._begin)
             more = max(known, 64)
             self._begin, self._count, self._length = (
-                _grown(each, more) for each in (self._begin, self._count, self._length)
+                _grow(each, more) for each in (self._begin, self._count, self._length)
             )
             self._free = list(range(known + more - 1, known - 1, -1))
         episode = self._free.pop()
@@ -168,8 +168,8 @@ class EpisodeIndex:
         begin, self._used = self._used, self._used + room
         if self._used > len(self._row):
             more = max(len(self._row), 64, room)
-            self._row = _grown(self._row, more)
-            self._at, self._stride = _grown(self._at, more), _grown(self._stride, more)
+            self._row = _grow(self._row, more)
+            self._at, self._stride = _grow(self._at, more), _grow(self._stride, more)
         return begin
 
     def _release(self, begin: int, count: int) -> None:
@@ -228,5 +228,5 @@ def predecessors(storage: ColumnStorage, numbers: Rows) -> tuple[Rows, npt.NDArr
     return storage.number(before), continues
 
 
-def _grown(array: Array, more: int) -> Array:
+def _grow(array: Array, more: int) -> Array:
     return np.concatenate([array, np.zeros(more, array.dtype)])

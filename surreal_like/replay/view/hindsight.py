@@ -47,8 +47,8 @@ class GoalReward:
     """Computes the outcome of steps for any goal.
 
     Args:
-        compute_reward: of ``(achieved [M, ...], desired [M, ...], info)`` of M rows, or of one.
-        compute_terminated: of the same; None if the goal ends no episode.
+        compute_reward: takes ``(achieved [M, ...], desired [M, ...], info)`` of M rows, or of one.
+        compute_terminated: takes the same; None if the goal ends no episode.
         event: records ``(kind, detail)``.
 
     Attributes:
@@ -209,8 +209,8 @@ class HindsightView(NStepView):
         gamma: discount per step, multiplied with the environment's own.
         goals: rewards and terminations by goals.
         relabelling: which rows get which goals.
-        transform: of single rewards, also of those computed anew.
-        seed: of the generator.
+        transform: changes single rewards, also those computed anew.
+        seed: seeds the generator.
     """
 
     def __init__(
@@ -262,15 +262,13 @@ class HindsightView(NStepView):
         storage.require(numbers)
         goal_rows = self.draw(storage, numbers)
         relabelled = goal_rows >= 0
-        chosen = np.flatnonzero(relabelled)
         self._check_stored(storage, numbers, relabelled)
-        goals = self._goals_at(storage, goal_rows[chosen])
-        found = self._with_goals(storage, numbers, chosen, goals)
+        found, goals = self.transitions_with(storage, numbers, goal_rows)
         batch = self._columns(storage, numbers, found, empty)
         batch["extras/relabelled"] = relabelled
         for name in (self._desired, self._desired.replace("obs", "obs_next", 1)):
-            batch[name][chosen] = goals
-        rewards = found.rewards[chosen]
+            batch[name][relabelled] = goals
+        rewards = found.rewards[relabelled]
         new = len(numbers), len(rewards), float(rewards.sum())
         self._sums = [_KEPT * kept + number for kept, number in zip(self._sums, new, strict=True)]
         return batch
@@ -297,32 +295,23 @@ class HindsightView(NStepView):
 
     def transitions_with(
         self, storage: ColumnStorage, numbers: Rows, goal_rows: Rows
-    ) -> Transitions:
-        """Returns ends and sums of transitions for goals of other rows.
+    ) -> tuple[Transitions, Array]:
+        """Returns ends and sums of transitions for goals of other rows, and these goals.
 
         A row at which the goal ends the episode ends the transition. A stored termination that the
         old goal has caused, and the new one does not, is none.
 
         Args:
-            storage: that holds the rows.
-            numbers: of the first rows, ``[B]``, sampleable.
+            storage: holds the rows.
+            numbers: numbers of the first rows, ``[B]``, sampleable.
             goal_rows: numbers of the rows whose achieved goals are desired, ``[B]``; -1 leaves the
                 transition as it is stored.
         """
         chosen = np.flatnonzero(goal_rows >= 0)
-        storage.require(goal_rows[chosen])
-        goals = self._goals_at(storage, goal_rows[chosen])
-        return self._with_goals(storage, numbers, chosen, goals)
-
-    def _goals_at(self, storage: ColumnStorage, rows: Rows) -> Array:
-        return storage.take(self._achieved, storage.locate(rows))
-
-    def _with_goals(
-        self, storage: ColumnStorage, numbers: Rows, chosen: Rows, goals: Array
-    ) -> Transitions:
+        goals = storage.take(self._achieved, storage.locate(goal_rows[chosen]))
         if not len(chosen):
-            return self.transitions(storage, numbers)
-        return self._sum(storage, numbers, partial(self._outcome, storage, chosen, goals))
+            return self.transitions(storage, numbers), goals
+        return self._sum(storage, numbers, partial(self._outcome, storage, chosen, goals)), goals
 
     def _outcome(
         self, storage: ColumnStorage, chosen: Rows, goals: Array, end: Rows

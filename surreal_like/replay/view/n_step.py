@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from session.config import Config
 from session.nest import Array
+from surreal_like.data.frames import stack_size
 from surreal_like.data.timestep import StepType
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import ColumnStorage, Empty, Rows
-from surreal_like.transform.reward import RewardTransform
+from surreal_like.transform.reward import RewardTransform, make_reward_transform
 
 Flags = npt.NDArray[np.bool_]
 
@@ -59,7 +61,7 @@ class FrameStacks:
         """Returns the positions of the rows in each stack; every row must have a stack.
 
         Args:
-            storage: that holds the rows.
+            storage: holds the rows.
             positions: ``[B]``.
 
         Returns:
@@ -75,7 +77,7 @@ class FrameStacks:
             stacked[:, place] = at
         return stacked
 
-    def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
+    def find_losing(self, storage: ColumnStorage, oldest: int) -> Rows:
         """Numbers of rows that would stay without their stacks if ``oldest`` were the oldest row.
 
         They are the next k - 1 rows of each stream that is cut there, within its episode. Call
@@ -83,7 +85,7 @@ class FrameStacks:
         """
         if self.size == 1 or not len(storage):
             return np.zeros(0, np.int64)
-        at = storage.torn(oldest)
+        at = storage.find_torn(oldest)
         at = at[storage.take("step_type", at) != _FIRST]
         found = [at]
         for _ in range(2, self.size):
@@ -108,7 +110,7 @@ class Transitions(NamedTuple):
     Attributes:
         ends: positions of the rows whose observations are bootstrapped.
         rewards: n-step sums, float32.
-        discounts: of the bootstrap values, gamma included, float32.
+        discounts: factors of the bootstrap values, gamma included, float32.
         ended: the episode ends there.
         terminated: it ends there in a termination, not in a truncation.
     """
@@ -126,22 +128,27 @@ class View(ABC):
     Attributes:
         n: rows of one stream that a chunk of one step can make sampleable.
         rows_each: rows that count in one sample.
+        period: rows of an episode of which one starts a sample.
         lead: rows before a row that its sample may need, and that may be evicted before it.
     """
 
-    n = rows_each = 1
+    n = rows_each = period = 1
     lead = 0
 
     @abstractmethod
     def check(self, chunk: Chunk) -> None:
         """Raises DataError for a chunk of which this view cannot make samples."""
 
+    def refusal(self, chunk: Chunk) -> str | None:
+        """Returns why a valid chunk is not stored, in a word or two; None if it is stored."""
+        return None
+
     @property
     def waiting(self) -> int:
         """Rows of one stream that lack later or older rows at any time, and cannot be sampled."""
         return self.n + self.lead
 
-    def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
+    def find_losing(self, storage: ColumnStorage, oldest: int) -> Rows:
         """Numbers of rows that would stay unsampleable if ``oldest`` were the oldest row.
 
         Call this before the eviction.
@@ -153,9 +160,9 @@ class View(ABC):
         """Finds the rows that an insert has made sampleable.
 
         Args:
-            storage: with the new rows in it.
-            numbers: of the new rows, ``[T, N]``.
-            step_type: of the new rows, ``[T, N]``.
+            storage: holds the new rows already.
+            numbers: numbers of the new rows, ``[T, N]``.
+            step_type: step types of the new rows, ``[T, N]``.
 
         Returns:
             Flags of the new rows ``[T, N]``, and the numbers of earlier rows that the new ones
@@ -181,8 +188,8 @@ class View(ABC):
         """Returns the samples that start at sampleable rows, as the columns of a batch.
 
         Args:
-            storage: that holds the rows.
-            numbers: of the first rows, ``[B]``.
+            storage: holds the rows.
+            numbers: numbers of the first rows, ``[B]``.
             empty: creates the arrays of observations.
 
         Raises:
@@ -215,7 +222,7 @@ class NStepView(View):
     Args:
         n: steps, at least 1.
         gamma: discount per step, multiplied with the environment's own.
-        transform: of single rewards.
+        transform: changes single rewards.
         frame_stack: frames of an observation; with 1 it is the one of its row.
     """
 
@@ -238,8 +245,8 @@ class NStepView(View):
         if chunk.overlap:
             raise DataError(f"chunk from {chunk.sender}: an unroll, whose last row comes twice")
 
-    def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
-        return self._stacks.losing(storage, oldest)
+    def find_losing(self, storage: ColumnStorage, oldest: int) -> Rows:
+        return self._stacks.find_losing(storage, oldest)
 
     def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
         last = step_type == LAST
@@ -254,9 +261,9 @@ class NStepView(View):
             flags[: self.lead] &= self._stacks.complete(
                 storage, storage.locate(numbers[: self.lead])
             )
-        return flags, self._completed(storage, numbers[0], last)
+        return flags, self._find_completed(storage, numbers[0], last)
 
-    def _completed(self, storage: ColumnStorage, first: Rows, last: Flags) -> Rows:
+    def _find_completed(self, storage: ColumnStorage, first: Rows, last: Flags) -> Rows:
         """Finds the rows before the new ones that the new ones have completed.
 
         Goes back n rows before the new ones, or to a LAST: rows before a LAST were complete when it
@@ -284,10 +291,10 @@ class NStepView(View):
             return np.zeros(0, np.bool_)
         start = storage.locate(np.arange(storage.oldest, storage.next_number))
         ends = storage.take("step_type", start) == LAST
-        flags: Flags = ~ends & ~self._lacking(storage, start)
+        flags: Flags = ~ends & ~self._flag_lacking(storage, start)
         return flags & self._stacks.complete(storage, start)
 
-    def _lacking(self, storage: ColumnStorage, end: Rows) -> Flags:
+    def _flag_lacking(self, storage: ColumnStorage, end: Rows) -> Flags:
         """True at positions of rows that lack successors; LAST needs none."""
         going: Flags = storage.take("step_type", end) != LAST
         lacking = np.zeros(len(end), np.bool_)
@@ -302,7 +309,7 @@ class NStepView(View):
         if not len(storage):
             return storage.next_number
         rows = storage.locate(np.arange(storage.oldest, storage.next_number))
-        rows = rows[self._lacking(storage, rows)]
+        rows = rows[self._flag_lacking(storage, rows)]
         rows = rows[self._stacks.complete(storage, rows)]
         needed = storage.number(self._stacks.positions(storage, rows))
         return int(needed.min(initial=storage.next_number))
@@ -320,7 +327,7 @@ class NStepView(View):
             ``[B, ...]`` each: ``obs``, ``actions``, ``obs_next`` (for nests ``obs/<path>``, and so
             on; stacks ``[B, k, ...]``) and ``extras/<name>`` in the dtypes of their columns;
             ``rewards``, ``discounts`` (of the bootstrap value, gamma included) and ``dones`` (1
-            where it ends in a termination) float32; ``version`` and ``indices`` int64.
+            where it ends in a termination) float32; ``version`` int64.
         """
         storage.require(numbers)
         return self._columns(storage, numbers, self.transitions(storage, numbers), empty)
@@ -330,7 +337,7 @@ class NStepView(View):
     ) -> dict[str, Array]:
         start = storage.locate(numbers)
         end, rewards, discounts, _, terminated = found
-        batch: dict[str, Array] = {"rewards": rewards, "discounts": discounts, "indices": numbers}
+        batch: dict[str, Array] = {"rewards": rewards, "discounts": discounts}
         batch["dones"] = terminated.astype(np.float32)
         seen, seen_next = (self._stacks.positions(storage, rows) for rows in (start, end))
         for name in storage.names:
@@ -363,6 +370,17 @@ class NStepView(View):
             going &= ~last
         ended = ~going
         return Transitions(end, rewards, discounts, ended, ended & (discount == 0.0))
+
+
+def make_n_step_view(learner_config: Config, env_config: Config) -> NStepView:
+    """Makes the view of ``learner_config.algo``, on stacks by ``env_config.frame_stack``."""
+    algo = learner_config["algo"]
+    return NStepView(
+        algo["n_step"],
+        algo["gamma"],
+        transform=make_reward_transform(algo),
+        frame_stack=stack_size(env_config),
+    )
 
 
 def stored_outcome(storage: ColumnStorage, end: Rows) -> tuple[Floats, Floats, Flags]:

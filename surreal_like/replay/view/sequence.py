@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from session.config import Config
 from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.data.batch import Columns
-from surreal_like.data.frames import stack_rows
+from surreal_like.data.frames import stack_rows, stack_size
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import ColumnStorage, Empty, Rows, spans
 from surreal_like.replay.view.episode_index import EpisodeIndex, predecessors
 from surreal_like.replay.view.n_step import FIRST, LAST, Flags, NStepView, View
-from surreal_like.transform.reward import RewardTransform
+from surreal_like.transform.reward import RewardTransform, make_reward_transform
 
 _OF_STEPS = ("action", "extras", "version")
 
@@ -42,7 +43,7 @@ class SequenceView(View):
         gamma: discount per step, multiplied with the environment's own.
         burn_in: steps before, in which only the state of the network is computed.
         period: steps between two starts, 1 to ``length``; 0: ``length``.
-        transform: of single rewards.
+        transform: changes single rewards.
         frame_stack: frames of an observation; with 1 it is the one of its row.
 
     Raises:
@@ -87,8 +88,8 @@ class SequenceView(View):
         """Raises DataError for an unroll."""
         self._rows.check(chunk)
 
-    def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
-        return self._rows.losing(storage, oldest)
+    def find_losing(self, storage: ColumnStorage, oldest: int) -> Rows:
+        return self._rows.find_losing(storage, oldest)
 
     def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
         """Finds the starts that an insert has made sampleable; counts the steps of episodes."""
@@ -113,7 +114,8 @@ class SequenceView(View):
         time = np.arange(len(numbers))[:, None]
         steps: Rows = time - np.maximum.accumulate(np.where(begins, time, 0), axis=0)
         continues &= step_type[0] != FIRST
-        steps += _until(begins) * np.where(continues, self._step[before % len(self._step)] + 1, 0)
+        counted = np.where(continues, self._step[before % len(self._step)] + 1, 0)
+        steps += _flag_until_first(begins) * counted
         return steps
 
     def ready_rows(self, storage: ColumnStorage) -> Flags:
@@ -199,7 +201,7 @@ class SequenceView(View):
             self._index = EpisodeIndex.of(storage)
 
 
-def _until(flags: Flags) -> Flags:
+def _flag_until_first(flags: Flags) -> Flags:
     """True before the first True of each column, after row 0, which does not count."""
     found = flags.copy()
     found[0] = False
@@ -214,7 +216,7 @@ class UnrollView(SequenceView):
     Args:
         steps: T.
         streams: N, the streams of a chunk.
-        gamma, transform, frame_stack: as of :class:`SequenceView`.
+        gamma, transform, frame_stack: see :class:`SequenceView`.
     """
 
     def __init__(
@@ -227,10 +229,14 @@ class UnrollView(SequenceView):
         frame_stack: int = 1,
     ) -> None:
         super().__init__(steps, gamma, transform=transform, frame_stack=frame_stack)
-        self.n, self.lead = 1, 0
+        self.n, self.lead, self.period = 1, 0, 1
         self._streams = streams
         # The rows of a stream are N apart: no link need be read.
         self._places = np.arange(1 - frame_stack, steps + 1)[:, None] * streams
+
+    def refusal(self, chunk: Chunk) -> str | None:
+        """Refuses the last rows of an agent that ends: they are no whole unroll."""
+        return "short unroll" if chunk.tail or not chunk.overlap else None
 
     def check(self, chunk: Chunk) -> None:
         """Raises DataError unless the chunk is an unroll of T steps, with the frames before it."""
@@ -249,7 +255,7 @@ class UnrollView(SequenceView):
                 "everywhere"
             )
 
-    def losing(self, storage: ColumnStorage, oldest: int) -> Rows:
+    def find_losing(self, storage: ColumnStorage, oldest: int) -> Rows:
         """Returns nothing: unrolls are evicted as a whole."""
         return np.zeros(0, np.int64)
 
@@ -278,6 +284,43 @@ class UnrollView(SequenceView):
 
     def restore(self, state: Mapping[str, Any], storage: ColumnStorage) -> None:
         """Restores nothing."""
+
+
+def make_sequence_view(learner_config: Config, env_config: Config) -> SequenceView:
+    """Makes the view of ``learner_config.replay.sequence``.
+
+    Raises:
+        ConfigError: a sequence is longer than the replay, or there would be steps between two.
+    """
+    algo, replay = learner_config["algo"], learner_config["replay"]
+    sequence = replay["sequence"]
+    rows = sequence["burn_in"] + sequence["length"]
+    if rows > replay["capacity"]:
+        raise ConfigError(
+            f"learner_config.replay.sequence has burn_in + length = {rows} rows, more than "
+            f"learner_config.replay.capacity {replay['capacity']}: lower one or raise the other"
+        )
+    return SequenceView(
+        sequence["length"],
+        algo["gamma"],
+        burn_in=sequence["burn_in"],
+        period=sequence["period"],
+        transform=make_reward_transform(algo),
+        frame_stack=stack_size(env_config),
+    )
+
+
+def make_unroll_view(
+    learner_config: Config, env_config: Config, shape: tuple[int, int]
+) -> UnrollView:
+    """Makes the view of unrolls of T steps of N streams, ``shape``."""
+    algo = learner_config["algo"]
+    return UnrollView(
+        *shape,
+        algo["gamma"],
+        transform=make_reward_transform(algo),
+        frame_stack=stack_size(env_config),
+    )
 
 
 class Stacker:

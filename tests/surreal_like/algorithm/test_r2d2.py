@@ -14,7 +14,7 @@ from surreal_like.data.batch import Batch, make_batch
 from surreal_like.dataflow import Loss
 from surreal_like.experience.chunk import Chunk
 from surreal_like.loss.value import rescale, unscale
-from surreal_like.replay.prioritized_replay import SequenceReplay
+from surreal_like.replay.kinds import SequenceReplay
 from tests.surreal_like.algorithm.unrolls import DISCRETE, VECTOR, configs
 from tests.surreal_like.replay.chunks import chunk_of
 

@@ -9,8 +9,7 @@ from session.errors import ConfigError
 from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.prioritized_replay import PrioritizedReplay, SequenceReplay, UniformReplay
+from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay
 from tests.surreal_like.algorithm.unrolls import configs
 
 KINDS = (FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay)

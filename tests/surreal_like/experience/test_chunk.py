@@ -12,7 +12,7 @@ import pytest
 from session.errors import DecodeError
 from session.wire import Identity, Message
 from surreal_like.errors import DataError
-from surreal_like.experience.chunk import Chunk, check_episodes, postprocessed
+from surreal_like.experience.chunk import Chunk, check_episodes, postprocess_chunk
 from tests.surreal_like.replay.chunks import columns_of
 
 
@@ -153,7 +153,7 @@ def test_rewards_and_extras_may_be_replaced_and_added() -> None:
     chunk = cut_chunk()
     reward, mine = np.full((5, 2), 0.5, np.float32), np.zeros((5, 2), np.int64)
     changes = {"reward": reward, "extras/mine": mine, "extras/values": mine}
-    after = postprocessed(chunk, with_columns(**changes))
+    after = postprocess_chunk(chunk, with_columns(**changes))
     assert {name: after.columns[name] for name in changes} == changes
     assert after.columns["action"] is chunk.columns["action"]
     assert (after.sequence, after.rows, after.streams) == (4, 40, [0, 1])
@@ -178,7 +178,7 @@ def test_rewards_and_extras_may_be_replaced_and_added() -> None:
 )
 def test_a_postprocess_that_does_more_is_refused(does: Any, message: str) -> None:
     with pytest.raises(DataError, match=r"^postprocess\(\).*" + message):
-        postprocessed(cut_chunk(), does)
+        postprocess_chunk(cut_chunk(), does)
 
 
 def test_other_columns_cannot_be_changed_in_place() -> None:
@@ -187,4 +187,4 @@ def test_other_columns_cannot_be_changed_in_place() -> None:
         return chunk
 
     with pytest.raises(ValueError, match="read-only"):
-        postprocessed(cut_chunk(), change)
+        postprocess_chunk(cut_chunk(), change)

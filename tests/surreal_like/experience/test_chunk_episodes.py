@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from surreal_like.data.episodes import EpisodeCounter
 from surreal_like.data.timestep import StepType
-from surreal_like.experience.chunk_episodes import ChunkEpisodes, ended
+from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.chunk_episodes import ChunkEpisodes, flag_ends
 
 Array = npt.NDArray[Any]
 
@@ -64,14 +65,14 @@ def test_each_chunk_gets_the_episodes_of_its_rows_despite_reports_in_between(
             episodes.observe(
                 rows[step], {"raw_reward": rows[step]["reward"]} if step in reported else {}
             )
-            assert episodes.num_newest(ended(rows[step])) == len(expected[step])
+            assert episodes.num_newest(flag_ends(rows[step])) == len(expected[step])
             if step in asked:
                 assert episodes.newest == expected[step]
             if episodes.waiting:
                 episodes.write({})
         # With an overlap the chunk ends with a row that is not yet observed, and is of the next.
-        chunk = columns(rows[at : at + length] + rows[:overlap])
-        assert episodes.take(chunk, overlap) == list(chain(*expected[at : at + length]))
+        chunk = Chunk(columns(rows[at : at + length] + rows[:overlap]), 1, [], overlap=overlap)
+        assert episodes.take(chunk) == list(chain(*expected[at : at + length]))
         at += length
     assert list(episodes.recent) == list(chain(*expected))
 
@@ -83,9 +84,9 @@ def test_what_ended_at_a_row_that_is_not_written_waits_for_the_next_chunk() -> N
     episodes.observe(rows[0], {})
     episodes.count()
     assert episodes.waiting
-    assert episodes.take(columns(rows), 0) == []
+    assert episodes.take(Chunk(columns(rows), 1, [0])) == []
     episodes.write({"epsilon": 0.5})
-    [summary] = episodes.take(columns(rows), 0)
+    [summary] = episodes.take(Chunk(columns(rows), 1, [0]))
     assert summary["metrics"] == {"epsilon": 0.5}
     assert episodes.newest == [summary | {"metrics": {}}]
 

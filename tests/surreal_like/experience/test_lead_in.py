@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_buffer import LeadIn
 from tests.surreal_like.replay.chunks import columns_of
 
@@ -44,7 +45,7 @@ def test_it_is_what_came_before(
     lead_in = LeadIn(frames)
     everything = columns_of(texts)
     for number, columns in enumerate(unrolls(texts, steps)):
-        found = lead_in.take(columns, overlap=1)
+        found = lead_in.take(Chunk(columns, 1, [], overlap=1))
         assert found.keys() == {"obs/image", "obs/position"}
         for name, lead in found.items():
             assert lead.dtype == columns[name].dtype
@@ -56,7 +57,7 @@ def test_it_is_what_came_before(
 def test_what_was_given_is_not_written_to_later() -> None:
     lead_in, kept = LeadIn(2), []
     for columns in unrolls(["FMMTFMMMMMMM"], 2):
-        for name, lead in lead_in.take(columns, overlap=1).items():
+        for name, lead in lead_in.take(Chunk(columns, 1, [], overlap=1)).items():
             kept.append((lead, lead.copy(), columns[name], columns[name].copy()))
     for lead, then, column, before in kept:
         np.testing.assert_array_equal(lead, then)
@@ -66,10 +67,10 @@ def test_what_was_given_is_not_written_to_later() -> None:
 def test_a_chunk_without_overlap_is_followed_by_the_row_after_it() -> None:
     lead_in, everything = LeadIn(3), columns_of(["FMMMMM"])
     parts = [{name: column[i : i + 2] for name, column in everything.items()} for i in (0, 2, 4)]
-    found = [lead_in.take(part)["obs/position"][:, 0, 0].tolist() for part in parts]
+    found = [lead_in.take(Chunk(part, 1, []))["obs/position"][:, 0, 0].tolist() for part in parts]
     assert found == [[0, 0, 0], [0, 0, 1], [1, 2, 3]]
 
 
 @pytest.mark.parametrize("frames", [0])
 def test_without_stacks_there_is_none(frames: int) -> None:
-    assert LeadIn(frames).take(columns_of(["FMM"])) == {}
+    assert LeadIn(frames).take(Chunk(columns_of(["FMM"]), 1, [0])) == {}

@@ -17,7 +17,7 @@ from surreal_like.algorithm.ppo import PPOLearner
 from surreal_like.algorithm.r2d2 import R2D2
 from surreal_like.experiment.plan_check import check_plan
 from surreal_like.experiment.resolve import read_experiment, resolve
-from surreal_like.replay.prioritized_replay import SequenceReplay
+from surreal_like.replay.kinds import SequenceReplay
 from tests.runs.command import CARTPOLE, Train, clean
 from tests.surreal_like.algorithm.unrolls import DISCRETE, configs, make_batch
 

@@ -17,6 +17,7 @@ from surreal_like.agent.wrapper import ExpSenderWrapper
 from surreal_like.env.base import Step
 from surreal_like.env.vector import SyncVector
 from surreal_like.experience.actor_state import ActorState
+from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.writer import ChunkWriter
 from surreal_like.gateway.messages import Protocol
 from surreal_like.gateway.slots import Advice, Slot
@@ -38,9 +39,11 @@ class Sent:
 
     chunks: list[dict[str, Any]] = field(default_factory=list)
 
-    def __call__(self, columns: Mapping[str, Any], **about: Any) -> None:
+    def __call__(self, chunk: Chunk) -> None:
         # Columns are not changed afterwards, lists may be.
-        self.chunks.append({**about, "streams": list(about["streams"]), "columns": dict(columns)})
+        names = ("columns", "finished", "tail", "overlap", "lead_in")
+        about = {name: getattr(chunk, name) for name in names}
+        self.chunks.append({**about, "streams": list(chunk.streams)})
 
     def column(self, name: str, overlap: int = 0) -> list[Any]:
         """One column of all chunks, without repeated rows."""

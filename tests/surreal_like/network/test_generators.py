@@ -36,8 +36,7 @@ from surreal_like.network.generators import Generator, generators_of, restore_st
 from surreal_like.policy import Policy, make_policy
 from surreal_like.policy.rollout_worker import RolloutWorker
 from surreal_like.replay.base import Replay
-from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.prioritized_replay import PrioritizedReplay, SequenceReplay, UniformReplay
+from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from session.config import Config
 from session.errors import ConfigError
 from surreal_like.algorithm.catalog import describe_algorithms
 from surreal_like.data.batch import Batch
@@ -15,8 +16,8 @@ from surreal_like.dataflow import concat
 from surreal_like.policy import make_policy, worker_set
 from surreal_like.policy.rollout_worker import RolloutWorker
 from surreal_like.policy.worker_set import WorkerSet
-from surreal_like.replay.prioritized_replay import UniformReplay
-from surreal_like.replay.view.n_step import NStepView
+from surreal_like.replay.kinds import UniformReplay
+from surreal_like.replay.view.n_step import NStepView, View
 
 SMALL = ("learner_config.model.hidden_sizes=[8]", "learner_config.device=cpu")
 COLUMNS = ("obs", "actions", "rewards", "discounts")
@@ -126,8 +127,9 @@ def test_a_policy_learns_from_what_its_worker_gives(batch_mode: str) -> None:
 class Distant(UniformReplay):
     """Gives transitions over five steps, whatever the config says."""
 
-    def make_view(self) -> None:
-        self.view = NStepView(5, 0.5)
+    @classmethod
+    def make_view(cls, learner_config: Config, env_config: Config, shape: tuple[int, int]) -> View:
+        return NStepView(5, 0.5)
 
 
 def test_a_replay_of_the_authors_defines_the_samples() -> None:

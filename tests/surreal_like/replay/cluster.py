@@ -20,6 +20,7 @@ from session.process.context import Context, Launch
 from session.process.service import Frame
 from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import poll
+from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.sender import ExpSender
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import ReplayClient
@@ -119,14 +120,7 @@ class Cluster:
                 "action": np.zeros(shape, np.int64),
             }
             self.until(lambda: self.senders[sender].window.ready)
-            self.senders[sender].send(
-                columns,
-                streams=[0, 1],
-                finished=[],
-                tail=False,
-                first_seconds=0.0,
-                overlap=overlap,
-            )
+            self.senders[sender].send(Chunk(columns, 0, [0, 1], env_steps=10, overlap=overlap))
 
     def step(self) -> None:
         self.clock.advance()

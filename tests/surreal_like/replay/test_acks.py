@@ -29,7 +29,7 @@ def feed(ledger: AckTracker, *sequences: int, incarnation: int = 1) -> list[bool
         chunk = numbered(sequence, incarnation=incarnation)
         admitted.append(ledger.admit(chunk))
         if admitted[-1]:
-            ledger.inserted(chunk)
+            ledger.count_inserted(chunk)
     return admitted
 
 
@@ -69,7 +69,7 @@ def test_dropped_chunks_are_handled_and_counted_by_reason() -> None:
     for sequence, reason in [(2, "data"), (4, "data"), (3, "version")]:
         chunk = numbered(sequence)
         assert ledger.admit(chunk)
-        ledger.dropped(chunk, reason)
+        ledger.count_dropped(chunk, reason)
     assert ledger.drops == {"data": 4, "version": 2}
     assert ledger.acks() == [Ack("a", 1, 4, 2, 6)]
     assert ledger.totals()["dropped"] == 6
@@ -106,14 +106,14 @@ def test_a_new_replay_misses_only_what_has_no_ack() -> None:
     chunks = {sequence: numbered(sequence) for sequence in range(1, 9)}
     for sequence in (7, 8):  # 5 and 6 were on the way when it died
         assert ledger.admit(chunks[sequence], acked=4, acked_rows=8)
-        ledger.inserted(chunks[sequence])
+        ledger.count_inserted(chunks[sequence])
     assert ledger.account("a", 1).handled == 4
     assert ledger.totals()["holes"] == 4
     admitted = []
     for sequence in (5, 6, 7, 8):  # sent again
         admitted.append(ledger.admit(chunks[sequence], acked=4, acked_rows=8))
         if admitted[-1]:
-            ledger.inserted(chunks[sequence])
+            ledger.count_inserted(chunks[sequence])
     assert admitted == [True, True, False, False]
     assert ledger.acks() == [Ack("a", 1, 8, 8, 0)]
     assert ledger.totals()["holes"] == 0
@@ -124,7 +124,7 @@ def test_what_another_shard_has_handled_is_no_hole() -> None:
     feed(ledger, 1, 2, 4)  # 3 is lost, comes again elsewhere with 4 to 6
     chunk = numbered(7)
     assert ledger.admit(chunk, acked=6, acked_rows=12)
-    ledger.inserted(chunk)
+    ledger.count_inserted(chunk)
     totals = ledger.totals()
     assert (totals["inserted"], totals["holes"], totals["elsewhere"]) == (8, 0, 6)
     assert totals["pushed"] == 14
@@ -196,7 +196,7 @@ def test_any_order_with_repeats_ends_in_the_same_account(seed: int, chunks: int)
         chunk = numbered(sequence)
         if ledger.admit(chunk, acked=0):
             stored.append(sequence)
-            ledger.inserted(chunk)
+            ledger.count_inserted(chunk)
         totals = ledger.totals()
         assert totals["inserted"] == 2 * len(stored)
         assert totals["pushed"] == 2 * max(stored)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -49,32 +46,10 @@ def test_R1_R15_an_author_overrides_three_methods() -> None:
     assert replay.statistics() == {}
 
 
-def test_R12_R13_log_and_metrics_work_without_a_server() -> None:
-    replay = Kept(**configs())
-    replay.log.info("rows: %d", 3)
-    replay.tensorplex.add_scalar("rows", 3.0, 1)
-
-
 def test_columns_are_spelled_out() -> None:
     zero = np.zeros(2)
     nested = {"obs": (zero, {"a": zero}), "extras": {}, "rewards": zero, "obs_next/x": zero}
     assert list(to_columns(nested)) == ["obs/0", "obs/1/a", "rewards", "obs_next/x"]
-
-
-def test_R16_start_threads_serves_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[Replay] = []
-    server = ModuleType("surreal_like.replay.server")
-
-    def serve_in_background(replay: Replay) -> threading.Thread:
-        thread = threading.Thread(target=served.append, args=(replay,))
-        thread.start()
-        return thread
-
-    server.serve_in_background = serve_in_background  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "surreal_like.replay.server", server)
-    replay = Kept(**configs())
-    replay.start_threads().join(10)
-    assert served == [replay]
 
 
 def test_an_insert_of_transitions_is_named_with_what_comes() -> None:

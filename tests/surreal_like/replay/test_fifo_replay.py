@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from session.errors import ConfigError, SurrealError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.fifo_replay import FIFOReplay
+from surreal_like.replay.kinds import FIFOReplay
 from surreal_like.replay.storage import LINK_BYTES
 from tests.surreal_like.replay.chunks import columns_of
 from tests.surreal_like.replay.configs import configs
@@ -54,32 +54,6 @@ def test_R_unrolls_come_once_and_in_order() -> None:
     assert not replay.can_sample(4)
     with pytest.raises(SurrealError, match="4 streams asked for, but there are 0 unrolls of 2"):
         replay.sample(4)
-
-
-def test_what_goes_over_the_wire_is_laid_side_by_side_once() -> None:
-    here, there = make(), make()
-    for replay in (here, there):
-        for number in (1, 2, 3, 4):
-            replay.insert(unroll(number))
-    sent = there.sample_columns(8)
-    (batch,) = FIFOReplay.collate(here.learner_config)(sent, 1)
-    expected = here.aggregate_batch(here.sample(8))
-    assert batch.keys() == expected.keys()
-    for name, column in expected.items():
-        np.testing.assert_array_equal(batch[name], column)
-
-
-def test_large_columns_are_gathered_into_the_memory_of_the_learner() -> None:
-    replay, made = make(), []
-
-    def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        made.append(np.empty(shape, dtype))
-        return made[-1]
-
-    replay.insert(unroll())
-    replay.empty = empty
-    batch = replay.aggregate_batch(replay.sample(2))
-    assert [batch[name] is each for name, each in zip(OBSERVED, made, strict=True)] == [True] * 2
 
 
 def test_a_full_queue_makes_agents_wait() -> None:
@@ -185,19 +159,6 @@ def test_half_of_each_batch_has_been_learned_from_before() -> None:
     assert [numbers[name] for name in names] == [24, 24, 12, 0, 24, 0]
 
 
-def test_which_streams_are_replayed_goes_over_the_wire() -> None:
-    replay = make(replay_proportion=0.5)
-    for number in (1, 2, 3):
-        replay.insert(unroll(number))
-    replay.sample_columns(4)
-    sent = replay.sample_columns(4)
-    (batch,) = FIFOReplay.collate(replay.learner_config)(sent, 1)
-    assert batch["replayed"].tolist() == [False, False, True, True]
-    assert batch["replayed"].dtype == np.bool_
-    assert batch["extras/id"].shape == (STEPS, 4)
-    assert {int(i) // 10 for i in batch["extras/id"][:, :2].flat} == {3}
-
-
 def test_rows_that_come_again_are_not_counted_as_sampled_again() -> None:
     replay = make(replay_proportion=0.5)
     for number in (1, 2, 3):
@@ -258,32 +219,6 @@ def test_before_a_start_the_bytes_of_the_specs_are_enough_to_refuse() -> None:
         make(max_bytes=2 * size - 1).check_start(row_bytes + LINK_BYTES)
     with pytest.raises(ConfigError, match=rf"answer of 16 rows x {row_bytes} bytes of a row"):
         make(max_message_bytes=16 * row_bytes - 1).check_start(row_bytes + LINK_BYTES)
-
-
-def test_a_restored_replay_goes_on_as_the_saved_one() -> None:
-    mix: dict[str, Any] = {"replay_proportion": 0.5, "replay_capacity": 36, "capacity": 48}
-    saved, restored = make(**mix), make(**mix)
-    for number in range(1, 9):
-        saved.insert(unroll(number))
-    for _ in range(3):
-        saved.sample(4)
-    restored.insert(unroll(99))  # what it had is forgotten
-    restored.restore(copy.deepcopy(saved.state()))
-    before = saved.statistics()["replayed"]
-    assert before > 0
-    assert restored.statistics() == saved.statistics() | {"replayed": 0}
-    assert restored.newest_version == saved.newest_version > 0
-    restored.insert(unroll(9))
-    saved.insert(unroll(9))
-    while saved.can_sample(4):
-        assert restored.can_sample(4)
-        ours, theirs = (each.aggregate_batch(each.sample(4)) for each in (saved, restored))
-        assert ours.keys() == theirs.keys()
-        for name, column in ours.items():
-            np.testing.assert_array_equal(column, theirs[name])
-    assert not restored.can_sample(4)
-    again = saved.statistics()["replayed"] - before
-    assert restored.statistics() == saved.statistics() | {"replayed": again}
 
 
 def test_with_less_room_it_waits_until_there_is_some() -> None:

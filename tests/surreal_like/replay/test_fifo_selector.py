@@ -14,6 +14,7 @@ from surreal_like.replay.select.age import AgeRule, Versions
 from surreal_like.replay.select.fifo import FIFOSelector
 from surreal_like.replay.select.selector import Sample
 from surreal_like.replay.storage import Rows
+from surreal_like.replay.unrolls import UnrollPlan
 
 CHI_SQUARE_5 = 20.52  # 0.999 quantile with 5 degrees of freedom
 ROWS = 4  # of an unroll, of which the first two are the starts of its two streams
@@ -22,10 +23,20 @@ ROWS = 4  # of an unroll, of which the first two are the starts of its two strea
 class Filled(FIFOSelector):
     """A selector of unrolls whose versions the test chooses."""
 
-    def __init__(self, versions: list[int], **options: Any) -> None:
+    def __init__(
+        self,
+        versions: list[int],
+        *,
+        replayed: tuple[int, int] = (0, 1),
+        keep: int = 0,
+        queue: int = 0,
+        **options: Any,
+    ) -> None:
         self.known, self.newest = versions, 0
-        options = {"keep": 0} | options
-        super().__init__(2, versions=self._of, newest_version=lambda: self.newest, **options)
+        again, batch = replayed
+        self.sizes = UnrollPlan(1, 2, batch, again, queue, keep, 0, drops_oldest=bool(queue))
+        given: Any = {"versions": self._of, "newest_version": lambda: self.newest, **options}
+        super().__init__(self.sizes, **given)
         for number in range(len(versions)):
             self.mark(ROWS * number, np.arange(ROWS) < 2)
 
@@ -49,21 +60,18 @@ def test_each_is_handed_out_once_the_oldest_first() -> None:
         with pytest.raises(SurrealError, match=f"{wrong} streams asked for, but there are 1 unr"):
             selector.sample(wrong)
     assert len(selector) == 2
-    assert selector.listed().tolist() == [3 * ROWS, 3 * ROWS + 1]
+    assert selector.list_rows().tolist() == [3 * ROWS, 3 * ROWS + 1]
 
 
 def test_what_is_evicted_dropped_or_unmarked_is_not_handed_out() -> None:
-    selector = Filled([4, 2, 4, 5, 4, 9])
+    selector = Filled([4, 2, 4, 5, 4, 9], queue=4)
     assert (selector.drop_older(4), len(selector)) == (2, 10)
-    assert (selector.keep_newest(4), selector.evict(3 * ROWS), len(selector)) == (2, 2, 6)
+    assert selector.needed() == {3 * ROWS, 4 * ROWS, 5 * ROWS}  # two make room for another one
+    assert (selector.evict(0), selector.evict(0), len(selector)) == (4, 0, 6)
     assert selector.unmark(np.array([4 * ROWS, 4 * ROWS + 1])) == 2
-    assert selector.needed(0) == {3 * ROWS, 5 * ROWS}
-    assert selector.needed(1) == {5 * ROWS}
-    selector.renumber(3 * ROWS, 9 * ROWS)
-    assert selector.needed(0) == {9 * ROWS, 5 * ROWS}
-    selector.renumber(9 * ROWS, 3 * ROWS)
+    assert selector.needed() == {3 * ROWS, 5 * ROWS}
     assert numbers_of(selector.sample(4)) == [3, 5]
-    assert selector.needed(0) == set()
+    assert selector.needed() == set()
 
 
 def test_the_newest_are_drawn_again_and_each_draw_is_distinct() -> None:
@@ -80,7 +88,7 @@ def test_the_newest_are_drawn_again_and_each_draw_is_distinct() -> None:
         assert set(again) <= {number - 4, number - 3, number - 2, number - 1}
         assert sample.columns["replayed"].tolist() == [False] * 2 + [True] * 6
     assert selector.replayed == 50 * 6
-    selector.keep = 3
+    selector.sizes.ring = 3
     assert set(numbers_of(selector.sample(8))[1:]) == {52, 53, 54}
 
 
@@ -118,16 +126,6 @@ def test_what_is_too_old_is_not_drawn_again() -> None:
     assert wanted == [2, 2, 6]
     selector.newest = 6
     assert set(numbers_of(selector.sample(6))[1:]) == {4, 5}
-
-
-def test_restarted_with_the_same_seed_it_draws_the_same() -> None:
-    selectors = [Filled([0] * 60, replayed=(5, 6), keep=50, seed=seed) for seed in (1, 2)]
-    for selector in selectors:
-        for _ in range(50):
-            selector.sample(2)
-        selector.reseed(7)
-    first, second = (numbers_of(selector.sample(12)) for selector in selectors)
-    assert first == second
 
 
 def test_undone_samples_are_the_next_ones_again() -> None:

@@ -11,7 +11,7 @@ from session.errors import ConfigError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.fifo_replay import GradientReplay
+from surreal_like.replay.kinds import GradientReplay
 from tests.surreal_like.replay.configs import configs
 
 P = 5
@@ -82,15 +82,6 @@ def test_old_gradients_are_dropped_and_counted() -> None:
     assert store.statistics()["evicted"] == 1
 
 
-def test_a_restarted_queue_goes_on() -> None:
-    store, again = make(), make()
-    for number in range(1, 4):
-        store.insert_chunk(make_chunk(number))
-    store.sample_columns(1)
-    again.restore(store.state())
-    assert first_numbers(again, 2) == [2, 3]
-
-
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "rows of the environment": ({}, r"expected one gradient in a column 'extras/gradient'"),
     "float64": ({GRADIENT: np.zeros((1, 1, P))}, r"gradient from agent-0: float64 \[1, 1, 5\]"),
@@ -148,9 +139,11 @@ def test_settings_that_cannot_work_are_refused(changed: dict[str, Any], words: s
 
 
 def test_a_gradient_that_is_no_message_is_refused_before_the_run() -> None:
-    store = make()
-    store.session_config["max_message_bytes"] = 1000
-    store.make_view()
+    given = {
+        name: getattr(make(), name) for name in ("learner_config", "env_config", "session_config")
+    }
+    given["session_config"]["max_message_bytes"] = 1000
+    store = GradientReplay(**given)
     store.check_start(900)
     with pytest.raises(ConfigError, match=r"max_message_bytes is 1000, but one chunk of 1 steps"):
         store.check_start(4000)

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from session.errors import ConfigError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.chunk_samples import ChunkSamples
-from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.prioritized_replay import PrioritizedReplay, UniformReplay
+from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, UniformReplay
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.table import Table
-from surreal_like.replay.tuple_replay import TupleReplay
+from surreal_like.replay.tuple_replay import ChunkSamples, TupleReplay
 from surreal_like.replay.view.episode_index import EpisodeIndex
 from surreal_like.replay.view.hindsight import GoalReward, HindsightView, Relabelling
 from surreal_like.transform.reward import RewardTransform
@@ -74,7 +72,9 @@ def test_golden_transitions(row: int, goal_row: int, n: int, with_ends: Any, wit
     """H2, H4: the table of golden numbers."""
     storage = episode("FMMMU", [0, 1, 2, 3, 3], 5.0)
     for ends, expected in ((True, with_ends), (False, without)):
-        found = view(n, ends=ends).transitions_with(storage, np.array([row]), np.array([goal_row]))
+        found, _ = view(n, ends=ends).transitions_with(
+            storage, np.array([row]), np.array([goal_row])
+        )
         given = (found.rewards[0], found.discounts[0], storage.number(found.ends)[0])
         assert given == pytest.approx(expected, rel=1e-5)
         assert bool(found.terminated[0]) == (expected[1] == 0.0)
@@ -84,7 +84,7 @@ def test_golden_stored_termination() -> None:
     """H4: a termination that the old goal has caused is none for another goal."""
     storage = episode("FMT", [0, 1, 2], 2.0)
     for ends, discount in ((True, 0.9), (False, 0.0)):
-        found = view(ends=ends).transitions_with(storage, np.array([1]), np.array([1]))
+        found, _ = view(ends=ends).transitions_with(storage, np.array([1]), np.array([1]))
         assert found.rewards[0] == -1.0
         assert found.discounts[0] == np.float32(discount)
         assert storage.number(found.ends)[0] == 2
@@ -95,7 +95,7 @@ def test_golden_stored_termination() -> None:
 def test_a_termination_of_another_cause_stays() -> None:
     """H4: the old goal was not achieved, so the environment ended the episode."""
     storage = episode("FMT", [0, 1, 2], 7.0)
-    found = view().transitions_with(storage, np.array([1]), np.array([0]))
+    found, _ = view().transitions_with(storage, np.array([1]), np.array([0]))
     assert found.discounts[0] == 0.0
     assert found.terminated[0]
 
@@ -246,7 +246,7 @@ def test_transitions_equal_a_slow_twin(seed: int, n: int, ends: bool) -> None:
     made = HindsightView(n, 0.9, goals=goals, transform=transform)
     numbers = np.flatnonzero(made.ready_rows(storage))
     goal_rows = rng.integers(-1, rows, len(numbers))
-    found = made.transitions_with(storage, numbers, goal_rows)
+    found, _ = made.transitions_with(storage, numbers, goal_rows)
     for k, (number, goal_row) in enumerate(zip(numbers, goal_rows, strict=True)):
         total, factor, at = 0.0, 1.0, int(number)
         while True:
@@ -299,7 +299,7 @@ def test_functions_get_the_columns_of_info() -> None:
     made = HindsightView(
         1, 0.9, goals=GoalReward(function), relabelling=Relabelling(info_keys=("speed",))
     )
-    found = made.transitions_with(storage, np.array([0, 1]), np.array([1, 2]))
+    found, _ = made.transitions_with(storage, np.array([0, 1]), np.array([1, 2]))
     assert found.rewards.tolist() == [2.0, 3.0]
 
 
@@ -437,7 +437,7 @@ def test_samples_of_single_chunks_keep_their_goals() -> None:
     """Only replay relabels: a chunk alone has no later rows of its episode."""
     made = configs(hindsight={"proportion": 1.0})
     made["env_config"].env_name = "toy:grid"  # builds no reward
-    samples = ChunkSamples(made["learner_config"], made["env_config"], steps=5, streams=2)
+    samples = ChunkSamples(made["learner_config"], made["env_config"], continues=True)
     for sequence in (1, 2):
         assert "extras/relabelled" not in samples(bits_chunk(sequence))
 

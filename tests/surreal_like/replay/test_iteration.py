@@ -12,9 +12,9 @@ import pytest
 
 from session.config import Config
 from session.errors import ConfigError
-from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.iteration import Iteration
-from surreal_like.replay.prioritized_replay import PrioritizedReplay, SequenceReplay, UniformReplay
+from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay
+from surreal_like.replay.limiter import Turns, split_evenly
+from surreal_like.replay.select.selector import UniformSelector
 from surreal_like.replay.table import Table
 from tests.surreal_like.replay.chunks import Sender, chunk_of, counting
 from tests.surreal_like.replay.configs import configs
@@ -30,37 +30,34 @@ KINDS = [UniformReplay, PrioritizedReplay, SequenceReplay]
 )
 def test_sizes_of_a_pass_are_the_golden_ones(rows: int, batch_size: int, sizes: list[int]) -> None:
     """I2."""
-    assert Iteration.sizes(rows, batch_size) == sizes
+    assert split_evenly(rows, batch_size) == sizes
 
 
 def test_rows_go_in_or_batches_go_out() -> None:
     """I1: until enough rows came, the first time some more; while it trains none come."""
-    turn = Iteration(10, first=5, updates=3)
-    turn.insert(14)
-    assert turn.can_insert(14)
-    assert not turn.can_sample(14)
-    turn.insert(1)
-    assert not turn.can_insert(15)
-    assert turn.can_sample(15)
+    turns, selector = Turns(10, first=5, updates=3), UniformSelector(100)
+    selector.mark(0, np.ones(15, np.bool_))
+    turns.insert(14, 14)
+    assert turns.can_insert()
+    assert not turns.can_sample()
+    turns.insert(1, 1)
     for number in range(3):
-        if not number:
-            turn.begin(15, 4)
-        assert turn.can_sample(15)
-        assert not turn.can_insert(0)
-        assert turn.take() == 4
-        assert turn.over is (number == 2)
-    turn.end()
-    turn.insert(9)
-    assert turn.can_insert(24)
-    turn.insert(1)
-    assert (turn.can_insert(25), turn.can_sample(25), turn.number) == (False, True, 1)
+        assert not turns.can_insert()
+        assert turns.can_sample()
+        assert len(turns.draw(selector, 4).numbers) == 4
+        assert turns.over is (number == 2)
+    turns.end_training()
+    turns.insert(9, 9)
+    assert turns.can_insert()
+    turns.insert(1, 1)
+    assert (turns.can_insert(), turns.can_sample(), turns.number) == (False, True, 1)
 
 
 def test_it_goes_on_collecting_until_something_can_be_sampled() -> None:
-    turn = Iteration(2)
-    turn.insert(4)
-    assert turn.can_insert(0)
-    assert not turn.can_sample(0)
+    turns = Turns(2)
+    turns.insert(0, 4)
+    assert turns.can_insert()
+    assert not turns.can_sample()
 
 
 def make(
@@ -78,15 +75,15 @@ def make(
 
 def trained(replay: Any) -> list[list[int]]:
     """The first rows of all batches of one training, by the ids of their rows."""
-    batches, number = [], replay.turns.number
-    while replay.turns.number == number:
+    batches, number = [], replay.limiter.number
+    while replay.limiter.number == number:
         assert replay.can_sample(5)
         columns = replay.sample_columns(5)
         burn_in = 2 * isinstance(replay, SequenceReplay)
         ids = columns["actions"]
         batches.append((ids[burn_in] if burn_in else ids).tolist())
         assert replay.rows_in(5) == len(batches[-1]) * replay.view.rows_each
-        assert not replay.can_insert() or replay.turns.number > number
+        assert not replay.can_insert() or replay.limiter.number > number
     return batches
 
 
@@ -110,8 +107,8 @@ def test_a_pass_has_each_row_once(kind: type[Table], passes: int) -> None:
         assert collect(replay, sender) == 2
         sampleable = len(replay.selector)
         batches = trained(replay)
-        assert replay.turns.number == number + 1
-        assert [len(each) for each in batches] == Iteration.sizes(sampleable, 5) * passes
+        assert replay.limiter.number == number + 1
+        assert [len(each) for each in batches] == split_evenly(sampleable, 5) * passes
         seen = [action for batch in batches for action in batch]
         assert set(Counter(seen).values()) == {passes}
         assert len(set(seen)) == sampleable == len(replay.selector)
@@ -169,7 +166,7 @@ def test_after_clearing_each_row_is_learned_from_in_one_iteration(
             replay.insert(chunk)
             twin.insert(chunk)
         seen.update(action for batch in trained(replay) for action in batch)
-        completed = twin.view.gather(twin.storage, twin.selector.listed())["actions"]
+        completed = twin.view.gather(twin.storage, twin.selector.list_rows())["actions"]
         ids = completed if completed.ndim == 1 else completed[2]
         assert set(seen) == set(ids.tolist()), number
         assert len(replay.selector) == 0
@@ -193,14 +190,14 @@ def test_a_snapshot_keeps_the_turn(kind: type[Table]) -> None:
     assert trained(other) == first
     other.restore(replay.state())
     assert len(other.selector) == len(replay.selector) == 0
-    assert (other.turns.number, other.can_insert()) == (2, True)
+    assert (other.limiter.number, other.can_insert()) == (2, True)
 
 
 def test_rules_of_age_wait_for_the_end_of_a_training() -> None:
     replay = make(**WHOLE)
     collect(replay, Sender("a", 2, Random(5), counting()))
     replay.sample_columns(5)
-    replay._rule["max_rows"] = 1
+    replay.remover.max_rows = 1
     assert replay.evict() == 0
     trained(replay)
     assert replay.evict() > 0

@@ -191,13 +191,6 @@ def test_a_chosen_tolerance_widens_and_a_given_one_is_checked_again() -> None:
         given.expect(chunk_rows=51)
 
 
-def test_a_minimum_that_cannot_be_reached_is_refused() -> None:
-    limiter = Limiter(90)
-    limiter.require_room(100, 10)
-    with pytest.raises(ConfigError, match=r"min_size is 90, but 100 rows of capacity - 11 .* = 89"):
-        limiter.require_room(100, 11)
-
-
 def test_a_ring_that_is_refilled_and_never_sampled_from_is_refused() -> None:
     limiter = Limiter(80)
     limiter.insert(50)

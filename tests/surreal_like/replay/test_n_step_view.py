@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surreal_like.data.batch import make_batch
-from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.select.selector import UniformSelector
 from surreal_like.replay.storage import ColumnStorage
@@ -38,7 +37,7 @@ class Table:
         """The rows that have become sampleable."""
         before = self.ready()
         for chunk in chunks:
-            losing = self.view.losing(self.storage, self.storage.oldest_after(chunk))
+            losing = self.view.find_losing(self.storage, self.storage.oldest_after(chunk))
             numbers = self.storage.insert(chunk)
             self.clear(losing)
             fresh, earlier = self.view.ready(self.storage, numbers, chunk.columns["step_type"])
@@ -47,7 +46,7 @@ class Table:
         return sorted(set(self.ready()) - set(before))
 
     def evict(self, oldest: int) -> None:
-        losing = self.view.losing(self.storage, oldest)
+        losing = self.view.find_losing(self.storage, oldest)
         self.storage.evict(oldest)
         self.clear(losing)
 
@@ -81,7 +80,7 @@ def assert_same(table: Table, twin: Twin, gamma: float, transform: RewardTransfo
         transition(row, table.view.n, gamma, fold(transform), table.frames)
         for row in ready.values()
     ]
-    for name in ("rewards", "discounts", "dones", "indices", "version", "actions"):
+    for name in ("rewards", "discounts", "dones", "version", "actions"):
         np.testing.assert_allclose(batch[name], [row[name] for row in rows], rtol=1e-5, atol=1e-6)
     for name in ("obs", "obs_next"):
         for key in ("image", "position"):
@@ -190,7 +189,6 @@ def test_dtypes_and_names() -> None:
         "discounts": "float32",
         "dones": "float32",
         "version": "int64",
-        "indices": "int64",
         "extras/id": "float64",
     }
 
@@ -216,14 +214,6 @@ def test_the_last_observation_completes_the_last_transition() -> None:
     table = Table(1)
     assert table.insert(chunk_of("FMM", tail=True)) == [0, 1]
     assert table.insert(chunk_of("M", sequence=2)) == []
-
-
-def test_an_evicted_row_is_refused() -> None:
-    table = Table(1)
-    table.insert(chunk_of("FMMM"))
-    table.storage.evict(1)
-    with pytest.raises(DataError, match="row 0 is not in this replay"):
-        table.gather([0, 1])
 
 
 def test_the_environment_discounts_inside_an_episode_too() -> None:

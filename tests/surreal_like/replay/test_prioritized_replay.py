@@ -14,7 +14,7 @@ from session.errors import ConfigError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.client import WeightedRoundRobin
-from surreal_like.replay.prioritized_replay import PrioritizedReplay
+from surreal_like.replay.kinds import PrioritizedReplay
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
@@ -49,10 +49,6 @@ def test_statistics_report_mass_and_what_came_too_late() -> None:
     numbers = replay.statistics()
     assert numbers["priorities_ignored"] == 2  # 0 has gone, and what follows 11 has not come
     assert numbers["priority_mass"] == numbers["sampleable"]
-
-
-def test_the_learner_knows_that_priorities_are_wanted() -> None:
-    assert make().takes_priorities
 
 
 def test_weights_make_up_for_more_and_more_as_the_learner_goes_on() -> None:
@@ -102,20 +98,6 @@ def test_only_sampleable_rows_have_mass(seed: int, operations: list[tuple[int, s
         assert replay.statistics()["sampleable"] == len(ready)
         if ready:
             assert set(replay.sample(50).numbers.tolist()) <= set(ready)
-
-
-def test_restored_replay_goes_on_as_the_saved_one() -> None:
-    saved, traffic = make(capacity=40), Traffic(3)
-    for _ in range(9):
-        for chunk in traffic.arrivals(1, "send", 5):
-            saved.insert(chunk)
-    saved.update_priorities(np.arange(90), np.linspace(1, 9, 90).astype(np.float32))
-    again = make(capacity=40)
-    again.restore(saved.state())
-    for _ in range(3):
-        ours, theirs = saved.sample(16), again.sample(16)
-        assert ours.numbers.tolist() == theirs.numbers.tolist()
-        assert ours.columns["weights"].tolist() == theirs.columns["weights"].tolist()
 
 
 class OneTable:

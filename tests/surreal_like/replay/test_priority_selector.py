@@ -115,11 +115,6 @@ def test_bad_priorities_change_nothing(bad: float) -> None:
     assert selector.mass == 2.0
 
 
-def test_nothing_is_sampled_from_no_rows() -> None:
-    with pytest.raises(SurrealError, match="no row can be sampled yet"):
-        make().sample(1)
-
-
 @given(
     st.lists(
         st.one_of(

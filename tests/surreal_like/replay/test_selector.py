@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from session.errors import SurrealError
 from surreal_like.replay.select.selector import UniformSelector
-from tests.examples import examples
 
 # 0.999 quantile of chi-square with so many degrees of freedom (tables of the distribution).
 CHI_SQUARE = {9: 27.88, 49: 85.35, 99: 148.23}
@@ -61,35 +57,6 @@ def test_chi_square_sees_a_row_that_is_twice_as_likely() -> None:
     assert chi_square(selector, list(range(10)), 20_000, 100) > CHI_SQUARE[9]
 
 
-@settings(max_examples=examples(60))
-@given(st.data())
-def test_bits_and_count_equal_a_set(data: st.DataObject) -> None:
-    capacity = data.draw(st.integers(1, 40))
-    selector, ready, oldest, end = UniformSelector(capacity), set[int](), 0, 0
-    for _ in range(data.draw(st.integers(1, 15))):
-        rows = data.draw(st.integers(1, capacity))
-        flags = np.array(data.draw(st.lists(st.booleans(), min_size=rows, max_size=rows)))
-        oldest = max(oldest, end + rows - capacity, oldest + data.draw(st.integers(0, 3)))
-        oldest = min(oldest, end)
-        gone = {number for number in ready if number < oldest}
-        assert selector.evict(oldest) == len(gone)
-        selector.mark(end, flags)
-        ready = ready - gone | {end + i for i in range(rows) if flags[i]}
-        end += rows
-        lost = [number for number in range(oldest, end) if data.draw(st.booleans())]
-        assert selector.unmark(np.array(lost, np.int64)) == len(ready & set(lost))
-        ready -= set(lost)
-        late = sorted(set(range(oldest, end)) - ready)
-        late = late[:: data.draw(st.integers(1, 5))]
-        selector.mark_earlier(np.array(late, np.int64))
-        ready |= set(late)
-        numbers = np.arange(oldest, end)
-        assert set(numbers[selector.is_ready(numbers)].tolist()) == ready
-        assert len(selector) == len(ready)
-        if ready:
-            assert set(selector.sample(30).numbers.tolist()) <= ready
-
-
 def test_seeds() -> None:
     draws = []
     for seed in (1, 1, 2):
@@ -99,34 +66,3 @@ def test_seeds() -> None:
     assert draws[0] == draws[1] != draws[2]
     selector.reseed(1)
     assert selector.sample(64).numbers.tolist() == draws[0]
-
-
-def test_weights_are_one() -> None:
-    selector = UniformSelector(8)
-    selector.mark(0, np.ones(8, np.bool_))
-    sample = selector.sample(5)
-    assert sample.columns["weights"].dtype == np.float32
-    np.testing.assert_array_equal(sample.columns["weights"], np.ones(5))
-
-
-def test_nothing_to_sample_is_an_error() -> None:
-    selector = UniformSelector(8)
-    with pytest.raises(SurrealError, match="start_sample_condition"):
-        selector.sample(4)
-    selector.mark(0, np.ones(8, np.bool_))
-    selector.evict(8)
-    with pytest.raises(SurrealError, match="no row can be sampled"):
-        selector.sample(4)
-
-
-def test_restored_selector_draws_the_same() -> None:
-    selector = UniformSelector(50, seed=3)
-    flags = np.arange(50) % 3 == 0
-    selector.mark(0, flags)
-    selector.evict(10)
-    selector.sample(10)
-    restored = UniformSelector(50, seed=4)
-    restored.restore(selector.state(), 10, flags[10:])
-    assert len(restored) == len(selector)
-    for _ in range(3):
-        assert restored.sample(20).numbers.tolist() == selector.sample(20).numbers.tolist()

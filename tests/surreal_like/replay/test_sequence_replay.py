@@ -17,7 +17,7 @@ from surreal_like.algorithm.ppo import PPO
 from surreal_like.data.batch import make_batch
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.prioritized_replay import SequenceReplay
+from surreal_like.replay.kinds import SequenceReplay
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.view.sequence import SequenceView
 from tests.examples import examples
@@ -223,21 +223,10 @@ def test_a_batch_has_weights_and_takes_priorities() -> None:
     assert made.batches_at_once(8) == 1
 
 
-def test_a_snapshot_keeps_the_starts() -> None:
-    made, other = table(capacity=20), table(capacity=20)
-    for number in range(1, 5):
-        made.insert(chunk_of("FMMMMM" if number == 1 else "MMMMMM", sequence=number))
-    other.restore(made.state())
-    first, again = made.sample_columns(40), other.sample_columns(40)
-    for name, column in first.items():
-        np.testing.assert_array_equal(column, again[name])
-    assert (first["indices"] % 3 == 0).all()
-
-
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ConfigError, match="period is 4, but length is 3"):
         table(sequence={"period": 4})
-    with pytest.raises(ConfigError, match="min_size is 50 sequences, but 100 rows of capacity"):
+    with pytest.raises(ConfigError, match="min_size is 50, but 100 rows of capacity"):
         table(capacity=100, min_size=50)
     with pytest.raises(ConfigError, match="SequenceReplay relabels no goals"):
         table(hindsight={"proportion": 0.5})
@@ -248,9 +237,3 @@ def test_settings_that_cannot_work_are_refused() -> None:
     chunk.overlap = 1
     with pytest.raises(DataError, match="an unroll"):
         table().insert(chunk)
-
-
-def test_an_unused_view_has_no_starts() -> None:
-    view = SequenceView(3, 0.9)
-    assert view.ready_rows(ColumnStorage(4)).shape == (0,)
-    assert view.period == 3

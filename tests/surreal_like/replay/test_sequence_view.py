@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.unrolls import BlockStorage
 from surreal_like.replay.view.sequence import Stacker, UnrollView
 from tests.surreal_like.replay.chunks import EPISODES, chunk_of, columns_of
 
@@ -15,8 +16,9 @@ GAMMA = 0.5
 DTYPES = dict.fromkeys(("rewards", "discounts", "dones", "mask"), np.float32)
 
 
-def stored(*unrolls: Any, capacity: int = 1000) -> tuple[ColumnStorage, np.ndarray[Any, Any]]:
-    storage, starts = ColumnStorage(capacity), []
+def stored(*unrolls: Any) -> tuple[ColumnStorage, np.ndarray[Any, Any]]:
+    streams, starts = unrolls[0], []
+    storage = BlockStorage(len(streams) * len(streams[0]), needed=lambda: range(1000))
     for sequence, texts in enumerate(unrolls, 1):
         chunk = chunk_of(*texts, sequence=sequence, first_id=100 * sequence)
         chunk.overlap = 1
@@ -58,10 +60,11 @@ def test_every_row_by_hand(text: str) -> None:
 
 
 @pytest.mark.parametrize("frames", [1, 3])
-def test_windows_and_first_rows_of_a_full_ring(frames: int) -> None:
+def test_windows_and_first_rows_of_full_blocks(frames: int) -> None:
     view = UnrollView(3, 2, GAMMA, frame_stack=frames)
-    each = 2 * (frames - 1 + 4)
-    storage, starts = ColumnStorage(2 * each), []
+    lead = 2 * (frames - 1)
+    needed: set[int] = set()
+    storage, starts = BlockStorage(lead + 8, lead, needed=lambda: needed), []
     for sequence in range(1, 4):
         chunk = chunk_of("FMMM", "MTFM", sequence=sequence)
         chunk.overlap = 1
@@ -69,12 +72,13 @@ def test_windows_and_first_rows_of_a_full_ring(frames: int) -> None:
         chunk.lead_in = {name: chunk.columns[name][: frames - 1] for name in observed}
         chunk.columns["version"][:] = np.array([[4, 5], [4, 3], [6, 6], [7, 7]]) + sequence
         starts.append(storage.insert(chunk)[0])
-    ready = storage.oldest + np.flatnonzero(view.ready_rows(storage))
-    numbers = np.concatenate(starts[1:])
-    assert ready.tolist() == numbers.tolist()  # the first unroll has been evicted
+        needed.add(lead)
+    ready = np.flatnonzero(view.ready_rows(storage))
+    numbers = np.concatenate([starts[0], starts[2]])
+    assert ready.tolist() == numbers.tolist()  # the second unroll has made room
     rows = storage.number(view.window(storage, numbers)[frames - 1 :])
     assert rows.tolist() == (numbers + 2 * np.arange(4)[:, None]).tolist()
-    assert view.versions(storage, numbers).tolist() == [6, 5, 7, 6]
+    assert view.versions(storage, numbers).tolist() == [5, 4, 7, 6]
     assert view.ready_rows(ColumnStorage(4)).shape == (0,)
 
 

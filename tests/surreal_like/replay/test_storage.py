@@ -16,6 +16,7 @@ from session.errors import ConfigError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import LINK_BYTES, ColumnStorage
+from surreal_like.replay.unrolls import BlockStorage
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import Sender, chunk_of, columns_of, counting
 from tests.surreal_like.replay.twin import Twin, predecessor, successor, values_of
@@ -286,33 +287,37 @@ def test_senders_without_rows_are_forgotten() -> None:
     assert len(storage.state()["streams"]) <= 6
 
 
+def unroll_of(sequence: int) -> Chunk:
+    """An unroll with the two frames before it, in 12 rows."""
+    chunk = chunk_of("FMMM", "MTFM", sequence=sequence, first_id=8 * sequence)
+    chunk.overlap = 1
+    observed = ("obs/image", "obs/position")
+    chunk.lead_in = {name: chunk.columns[name][:2] + 100 for name in observed}
+    return chunk
+
+
 def test_an_unroll_has_its_lead_in_before_it() -> None:
-    storage = ColumnStorage(40)
+    storage = BlockStorage(12, 4, needed=lambda: {4})
     for sequence in (1, 2):
-        chunk = chunk_of("FMMM", "MTFM", sequence=sequence, first_id=8 * sequence)
-        chunk.overlap = 1
-        observed = ("obs/image", "obs/position")
-        chunk.lead_in = {name: chunk.columns[name][:2] + 100 for name in observed}
-        numbers = storage.insert(chunk)
+        numbers = storage.insert(unroll_of(sequence))
     assert numbers.tolist() == [[16, 17], [18, 19], [20, 21], [22, 23]]  # after 4 rows of lead-in
     frames = values_of(storage, np.arange(12, 24), ["obs/position"])
     np.testing.assert_array_equal(frames["obs/position"][:4, 0], [116, 117, 118, 119])
     np.testing.assert_array_equal(frames["obs/position"][4:, 0], np.arange(16, 24))
 
 
-def test_a_ring_that_grows_keeps_its_rows_and_links() -> None:
-    grown, large = ColumnStorage(12), ColumnStorage(30)
-    for sequence in range(1, 12):
-        if sequence == 8:
-            grown.grow(30)
-        for storage in (grown, large):
-            storage.insert(chunk_of("FMMT", sequence=sequence, first_id=4 * sequence))
-        numbers = np.arange(max(grown.oldest, large.oldest), large.next_number)
-        for links in (successor, predecessor):
-            mine, its = (links(each, numbers) for each in (grown, large))
-            np.testing.assert_array_equal(mine[1:], its[1:])
-        mine, its = (
-            values_of(each, numbers, ["extras/id"])["extras/id"] for each in (grown, large)
-        )
-        np.testing.assert_array_equal(mine, its)
-    assert len(grown) == 30 - 30 % 4 or len(grown) == 30
+def test_blocks_of_unrolls_that_are_not_needed_are_used_again() -> None:
+    needed: set[int] = set()
+    storage = BlockStorage(12, 4, most=lambda: 36, needed=lambda: needed)
+    firsts: list[int] = []
+    for sequence in range(1, 5):
+        firsts.append(int(storage.insert(unroll_of(sequence))[0, 0]))
+        needed.add(firsts[-1])
+    assert firsts == [4, 16, 28, 40]
+    assert storage.capacity == 72  # 36 rows are no bound for unrolls that are needed
+    needed.remove(16)
+    last = [int(storage.insert(unroll_of(sequence))[0, 0]) for sequence in (5, 6, 7)]
+    assert sorted(last) == [16, 52, 64]
+    for sequence, first in ((1, 4), (3, 28), (4, 40)):
+        ids = values_of(storage, np.arange(first, first + 8), ["extras/id"])["extras/id"]
+        np.testing.assert_array_equal(ids, 8 * sequence + np.arange(8))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from session.errors import ConfigError, SurrealError
 from session.process.clock import CountedClock
 from surreal_like.errors import DataError
-from surreal_like.replay.prioritized_replay import UniformReplay
+from surreal_like.replay.kinds import UniformReplay
 from surreal_like.replay.select.selector import Selector, UniformSelector
 from surreal_like.replay.storage import Rows
 from surreal_like.replay.table import Table
@@ -71,17 +71,6 @@ def test_sampleable_rows_equal_those_of_the_twin(
             assert set(replay.sample(50).numbers.tolist()) <= set(ready)
 
 
-def test_R10_sampling_starts_at_the_minimum() -> None:
-    replay = make_replay(min_size=20)
-    for sequence in range(1, 5):
-        assert not replay.start_sample_condition()
-        assert not replay.can_sample(8)
-        replay.insert(chunk_of("FMMMT", sequence=sequence))
-    replay.insert(chunk_of("FMMMT", sequence=5))
-    assert replay.start_sample_condition()
-    assert replay.can_sample(8)
-
-
 def test_a_subclass_decides_when_sampling_starts() -> None:
     class Patient(UniformReplay):
         def start_sample_condition(self) -> bool:
@@ -96,7 +85,7 @@ class NewestSelector(UniformSelector):
     """Draws the newest sampleable row, again and again."""
 
     def _choose(self, batch_size: int) -> Rows:
-        return np.full(batch_size, self.listed()[-1])
+        return np.full(batch_size, self.list_rows()[-1])
 
 
 class NewestReplay(Table):
@@ -204,10 +193,6 @@ def test_eviction_stops_at_the_first_row_that_is_young_enough() -> None:
     for sequence, first_id in enumerate([0, 600, 20], start=1):
         replay.insert(chunk_of("FMMMT", sequence=sequence, first_id=first_id))
     assert replay.evict() == 5  # the old rows behind the young ones stay
-
-
-def test_without_a_rule_nothing_is_evicted() -> None:
-    assert filled(100).evict() == 0
 
 
 @pytest.mark.parametrize(
@@ -356,12 +341,6 @@ def test_a_shard_has_its_part() -> None:
     assert replay.start_sample_condition()
 
 
-def test_reward_transforms_come_from_the_config() -> None:
-    replay = make_replay(algo={"gamma": 0.5, "n_step": 3, "reward_clip": 1.0})
-    replay.insert(chunk_of("FMMM", rewards=[0, 5, 5, 5]))
-    np.testing.assert_array_equal(replay.aggregate_batch(replay.sample(1))["rewards"], [1.75])
-
-
 def test_what_the_sample_names_may_have_gone() -> None:
     replay = filled(100, capacity=100)
     sample = replay.sample(32)
@@ -394,13 +373,6 @@ def test_restored_replay_goes_on_as_the_saved_one(capacity: int) -> None:
     ready = restored.view.ready_rows(restored.storage)
     assert statistics["sampleable"] == np.count_nonzero(ready) == restored.limiter.size
     assert saved.can_insert() == restored.can_insert()
-
-
-def test_an_empty_replay_can_be_saved() -> None:
-    replay = make_replay()
-    replay.restore(make_replay().state())
-    replay.insert(chunk_of("FMM"))
-    assert replay.statistics()["sampleable"] == 2
 
 
 def test_reseed_and_default_seed() -> None:

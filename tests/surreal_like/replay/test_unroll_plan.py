@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from session.errors import ConfigError
-from surreal_like.replay.settings import UnrollPlan, plan_unrolls
+from surreal_like.replay.unrolls import UnrollPlan, plan_unrolls
 from tests.surreal_like.replay.configs import configs
 
 NO_AGE = {"max_versions": 0, "half_life_versions": 0.0}

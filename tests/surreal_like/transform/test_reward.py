@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from surreal_like.replay.fifo_replay import FIFOReplay
-from surreal_like.replay.prioritized_replay import UniformReplay
+from surreal_like.replay.kinds import FIFOReplay, UniformReplay
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
