@@ -20,7 +20,7 @@ class Client(Wire):
     Args:
         addresses: endpoints of the run.
         name: sender name: ``command``, ``join`` or ``supervisor``.
-        config: of the run; None if it is not known yet: messages then have no fingerprint.
+        config: config of the run; None if it is not known yet: messages then have no fingerprint.
         security: keys of the run, if it has any.
     """
 
@@ -57,7 +57,7 @@ def open_client(
     """Opens a client of a run with the config, addresses and keys of its folder.
 
     Args:
-        folder: of the run, which was started.
+        folder: folder of the run, which was started.
         name: as in :class:`Client`.
         addresses: replace those of the folder.
 

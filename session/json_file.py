@@ -89,7 +89,7 @@ def fault(value: Any, shape: Shape, name: str = "") -> str:
     Args:
         value: decoded from JSON.
         shape: as the table of this module says.
-        name: of the value, for the text.
+        name: name of the value, for the text.
     """
     if isinstance(shape, Maybe | Nullable):
         if value is None or (value is _MISSING and isinstance(shape, Maybe)):
@@ -151,7 +151,7 @@ def read_object(path: Path, shape: Shape = OBJECT) -> dict[str, Any]:
 
     Args:
         path: the file.
-        shape: of its content.
+        shape: shape of its content.
 
     Raises:
         ConfigError: it cannot be read, or is damaged: one line that names it.
@@ -169,7 +169,7 @@ def read_lines(path: Path, shape: Shape = OBJECT) -> list[dict[str, Any]]:
 
     Args:
         path: the file; if there is none, the result is empty.
-        shape: of each line.
+        shape: shape of each line.
 
     Raises:
         ConfigError: it cannot be read, or a line is damaged: names the file and the line.

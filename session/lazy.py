@@ -22,8 +22,8 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     Type checkers read the same stub, so that each name stands in one place.
 
     Args:
-        package: its ``__name__``.
-        file: its ``__file__``; the stub lies beside it, as ``__init__.pyi``, and has lines
+        package: the ``__name__``.
+        file: the ``__file__``; the stub lies beside it, as ``__init__.pyi``, and has lines
             ``from MODULE import NAME as NAME``.
     """
     homes = _homes(Path(file).with_suffix(".pyi"))

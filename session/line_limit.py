@@ -16,7 +16,7 @@ class LineLimit:
     Args:
         now: returns the time in seconds.
         seconds: length of a period; infinite: the first lines are the only ones.
-        lines: of one sender and one kind in each period.
+        lines: lines of one sender and one kind in each period.
     """
 
     def __init__(self, now: Callable[[], float], *, seconds: float = 60.0, lines: int = 1) -> None:
@@ -34,7 +34,7 @@ class LineLimit:
 
         Args:
             sender: name or address of the one who has caused it.
-            kind: of the line, such as the code of a refusal.
+            kind: kind of the line, such as the code of a refusal.
         """
         now = self._now()
         kinds = self._kinds_of(sender, now)

@@ -17,7 +17,7 @@ class Tail:
         path: need not exist yet; if it becomes shorter it is read from its start.
         catch_up_bytes: maximum size read of the content before the first call, from the start of
             a line; None: everything.
-        shape: of each line that :meth:`objects` returns.
+        shape: shape of each line that :meth:`objects` returns.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ def optimality_gap(scores: npt.ArrayLike, goal: float = 1.0) -> Any:
 
     Args:
         scores: ``[..., runs, tasks]``.
-        goal: of each task, in units of scores.
+        goal: goal of each task, in units of scores.
 
     Returns:
         ``[...]``.
@@ -101,7 +101,7 @@ def stratified_interval(
             others; returns ``[draws]`` or ``[draws, ...]``.
         others: scores of other methods, ``[other runs, tasks]``, drawn in the same way.
         draws: number of draws.
-        seed: of the draws; equal seeds give equal intervals.
+        seed: seed of the draws; equal seeds give equal intervals.
 
     Returns:
         Percentiles 2.5 and 97.5.

@@ -33,7 +33,7 @@ def mermaid(topology: Topology) -> str:
     Components of one kind are one box. Arrows show the direction of the data.
 
     Args:
-        topology: of the run.
+        topology: topology of the run.
     """
     groups = [list(members) for _, members in groupby(topology, key=lambda each: each.kind)]
     drawn = [group for group in groups if group[0].kind not in _TELEMETRY]

@@ -79,7 +79,7 @@ def next_steps(run: str, on: str) -> list[str]:
 
     Args:
         run: the run as a user would write it.
-        on: its launcher.
+        on: the launcher.
     """
     ours = program("surreal-like")
     rows = [

@@ -92,7 +92,7 @@ def in_columns(texts: Sequence[str], width: int) -> str:
 
     Args:
         texts: one per cell.
-        width: of the terminal, in characters; 0: one text per line.
+        width: width of the terminal, in characters; 0: one text per line.
     """
     room = max(map(len, texts)) + len(GAP)
     number = max(1, (width + len(GAP)) // room)

@@ -35,7 +35,7 @@ class Lines(RunObserver):
 
     Args:
         stream: output.
-        clock: in seconds, for tests.
+        clock: clock in seconds, for tests.
     """
 
     def __init__(self, stream: IO[str], clock: Callable[[], float] = time.monotonic) -> None:

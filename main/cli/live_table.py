@@ -78,7 +78,7 @@ def render(view: RunView, seconds: float) -> Group:
 
     Args:
         view: the state of the run.
-        seconds: its duration so far.
+        seconds: the duration so far.
     """
     gap = Text()
     rest = heading(view, duration(seconds)).removeprefix(view.title)

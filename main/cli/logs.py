@@ -67,7 +67,7 @@ def select(lines: Iterable[str], level: str, since: float = 0.0) -> Iterator[str
     """Yields the lines at or above a level, with their continuation lines, which are indented.
 
     Args:
-        lines: of a log.
+        lines: lines of a log.
         level: the lowest one.
         since: seconds since 1970; older lines are left out.
     """

@@ -14,8 +14,8 @@ class Parser(argparse.ArgumentParser):
     """The options of one command.
 
     Args:
-        command: its name.
-        description: its purpose.
+        command: the name.
+        description: the purpose.
         epilog: examples, shown as written.
     """
 

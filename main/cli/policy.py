@@ -17,7 +17,7 @@ def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
     """Adds the arguments that select a policy and its mode of play.
 
     Args:
-        parser: of the command.
+        parser: parser of the command.
         episodes: default number of episodes.
     """
     add_run(parser)

@@ -42,7 +42,7 @@ def summary(ended: Run, width: int = 0) -> list[str]:
 
     Args:
         ended: the run.
-        width: of the terminal, in characters; 0: lines may have any length.
+        width: width of the terminal, in characters; 0: lines may have any length.
     """
     result = ended.result
     counted = _is_counted(result)

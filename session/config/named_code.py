@@ -268,7 +268,7 @@ def find_function(name: str, key: str, argument: str) -> Callable[[Any], Any]:
 
     Args:
         name: `file.py:function` or `package.module:function`.
-        key: of the setting, for messages.
+        key: key of the setting, for messages.
         argument: name of the argument, for messages.
 
     Raises ConfigError if there is none, if its module cannot be imported, or if it does not take

@@ -24,7 +24,7 @@ class Deadlines:
 
     Args:
         starting_seconds: time from its start until its service runs.
-        silent_seconds: between two heartbeats of a running component.
+        silent_seconds: silent seconds between two heartbeats of a running component.
         grace_seconds: time from a request to end until the process has ended.
         back_off_seconds: pause before its second restart; it doubles with each further one.
         back_off_limit_seconds: maximum of that pause.

@@ -170,7 +170,7 @@ class Topology:
     """All components of a run; the wiring is checked on construction.
 
     Args:
-        components: in start order.
+        components: components in start order.
         outside: endpoints that components of another machine bind.
 
     Raises:

@@ -102,7 +102,7 @@ class Context:
     """Argument of ``build(context)``, which makes a Service; the service uses it until it closes.
 
     Attributes:
-        name, component, config, topology, folder: from the Launch.
+        name, component, config, topology, folder: the same as in the Launch.
         clock: the only source of time; components never use ``time``.
         wire: makes sockets.
         log, tensorplex: this component's log and metrics.

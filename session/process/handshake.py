@@ -59,7 +59,7 @@ class Handshake:
         socket: the dealer of ``ps.requests`` for :data:`ANSWERS`.
         clock: times the repetition of an unanswered hello.
         name: component name.
-        incarnation: of this process.
+        incarnation: incarnation of this process.
         fingerprint: full fingerprint of the experiment.
         spec_hash: hash of the observation and action specs.
     """

@@ -20,15 +20,15 @@ class State(StringEnum):
     A service reports the first five of its own process. The others are seen from outside.
 
     Attributes:
-        starting: its service is being built.
+        starting: the service is being built.
         running: it works.
         draining: it was asked to end and completes its work.
         done: it has ended as planned.
         failed: it has ended with an error.
-        waiting: its process will be started, or started again.
-        gone: its process has ended as planned, or was never wanted.
-        dead: its process has ended unexpectedly, and nothing starts it again.
-        silent: its process may live, but its heartbeat is late.
+        waiting: the process will be started, or started again.
+        gone: the process has ended as planned, or was never wanted.
+        dead: the process has ended unexpectedly, and nothing starts it again.
+        silent: the process may live, but its heartbeat is late.
     """
 
     starting = ()

@@ -17,7 +17,7 @@ class QuietPeriod:
     once the run is over and no message has come for 2 s.
 
     Args:
-        context: of the process.
+        context: context of the process.
 
     Attributes:
         draining: True from :meth:`drain` on.

@@ -42,7 +42,7 @@ class Part:
     """An agent, a learner or a replay with early records.
 
     Args:
-        session_config: its ``folder`` is that of the run.
+        session_config: the ``folder`` is that of the run.
         kind: kind of component.
         index: number of the component.
         log: log from ``early_log``.
@@ -145,7 +145,7 @@ class _Script:
 
     Args:
         index: number of the agent.
-        frame: of the component that the script itself is.
+        frame: frame of the component that the script itself is.
         background: services in threads.
         closing: callbacks that run before the services end.
         watched: True once exit and signal handlers are installed.
@@ -222,7 +222,7 @@ def script_context(session_config: Config, kind: str) -> Context:
     SIGTERM ends a script like ``sys.exit()``.
 
     Args:
-        session_config: its ``folder`` is a planned run folder.
+        session_config: the ``folder`` is a planned run folder.
         kind: ``agent``, ``learner``, ``evaluator`` or ``replay``.
 
     Raises:

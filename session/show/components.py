@@ -45,11 +45,11 @@ class ComponentRow(ComponentStatus):
     """State of one component; ``state`` is ``silent`` if its heartbeat is late.
 
     Args:
-        work: its rates in words.
+        work: the rates in words.
         lag_versions: versions by which its parameters are behind, None if unknown.
         rss_bytes: memory of its process, None if unknown.
         momentary: ``doing`` may be over before a user reads it.
-        sessions: of clients, of a gateway; None of other components.
+        sessions: sessions of clients, of a gateway; None of other components.
         answer_seconds: median time to the answer of a request of a client, None if unknown.
     """
 
@@ -81,8 +81,8 @@ def component_row(
 
     Args:
         status: state of its process.
-        beat: its last heartbeat, if that is on this machine.
-        reported: its row of Tensorplex, if that has one.
+        beat: the last heartbeat, if that is on this machine.
+        reported: the row of Tensorplex, if that has one.
         timeout_seconds: age from which a heartbeat is late.
     """
     known = reported or {}
@@ -152,7 +152,7 @@ def component_cells(
     Empty columns are left out, for example most columns of a finished run.
 
     Args:
-        rows: of the components.
+        rows: rows of the components.
         without: titles of further columns to leave out.
     """
     table = [cells(row) for row in rows]

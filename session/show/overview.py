@@ -138,7 +138,7 @@ def overview(view: RunView, width: int = 0) -> str:
 
     Args:
         view: the state of the run.
-        width: of the terminal, in characters; 0: lines may have any length.
+        width: width of the terminal, in characters; 0: lines may have any length.
     """
     going = view.state == "running"
     standstill = view.line.get("standstill") if going else ""

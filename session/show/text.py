@@ -96,7 +96,7 @@ def columns(
         head: titles; empty for a table without them.
         rows: lists of texts, one text per column.
         right: indices of the right-aligned columns.
-        gap: between two columns.
+        gap: gap between two columns.
     """
     every = [list(head), *map(list, rows)] if head else [list(row) for row in rows]
     widths = [max(len(row[i]) for row in every) for i in range(len(every[0]))] if every else []

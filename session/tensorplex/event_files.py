@@ -114,8 +114,8 @@ def summary_values(record: Record, arrays: Arrays, tag_of: Callable[[str], str])
     """Converts one record to summary values.
 
     Args:
-        record: from a client.
-        arrays: its arrays.
+        record: record from a client.
+        arrays: the arrays.
         tag_of: tag of the client -> tag in the event file.
 
     Raises:

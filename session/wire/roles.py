@@ -85,7 +85,7 @@ class Grant:
         Args:
             endpoint: endpoint that received it.
             kind: kind of the message.
-            name: its sender name.
+            name: the sender name.
         """
         if self.role == RUN:
             return None

@@ -91,7 +91,7 @@ def allow(folder: Path, public_key: str, grant: Grant) -> None:
     Args:
         folder: folder of the run's keys.
         public_key: public key in Z85.
-        grant: its rights.
+        grant: the rights.
     """
     (folder / ALLOWED).mkdir(mode=0o700, exist_ok=True)
     name = hashlib.sha256(public_key.encode()).hexdigest()[:16]

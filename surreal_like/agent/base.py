@@ -56,8 +56,8 @@ class Agent(Reporting):
 
     Args:
         learner_config: the experiment's ``learner_config``.
-        env_config: its ``env_config``, with the specs.
-        session_config: its ``session_config``.
+        env_config: the ``env_config``, with the specs.
+        session_config: the ``session_config``.
         agent_id: number of this agent, or of this evaluator.
         agent_mode: an :class:`AgentMode` or its name.
 
@@ -70,10 +70,10 @@ class Agent(Reporting):
         num_agents: number of agents that the run was planned with, gateways included.
         rng: source of this agent's randomness, a numpy Generator.
         generator: the same for torch.
-        synchronous: after each sent chunk, or the part of a training iteration, wait for parameters
+        synchronous: wait after each sent chunk, or part of a training iteration, for parameters
             newer than those that acted in it, and load no others meanwhile; at first
             ``learner_config.algo.synchronous``.
-        version: of the parameters in use, 0 before the first.
+        version: version of the parameters in use, 0 before the first.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Agent(Reporting):
         environment gave. Everything else must stay, or sending raises a DataError.
 
         Args:
-            chunk: its ``columns`` have shape ``[T, N, ...]``. Make another one of it with
+            chunk: the ``columns`` have shape ``[T, N, ...]``. Make another one of it with
                 ``dataclasses.replace(chunk, columns={**chunk.columns, "extras/mine": ...})``.
         """
         return chunk

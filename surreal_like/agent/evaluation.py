@@ -110,7 +110,7 @@ def score_of(
         parameters: the version that played them.
         env_steps: environment steps of the run.
         confirm: True if the version was evaluated again.
-        mode: of the agent.
+        mode: mode of the agent.
         seconds: duration of the evaluation.
     """
     return {

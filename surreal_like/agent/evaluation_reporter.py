@@ -24,7 +24,7 @@ class EvaluationReporter:
 
     Args:
         socket: a dealer of ``learner.control`` for :data:`ANSWERS`.
-        clock: for resending and for giving up.
+        clock: clock for resending and for giving up.
 
     Attributes:
         best: mean return of the best evaluation known to the learner; None if it reported none.

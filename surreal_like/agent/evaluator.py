@@ -41,8 +41,8 @@ class EvaluatorService(Service):
     repeated; a restarted evaluator and every other evaluator have other seeds.
 
     Args:
-        context: of this process.
-        agent: in an evaluation mode; not yet attached.
+        context: context of this process.
+        agent: agent in an evaluation mode; not yet attached.
     """
 
     def __init__(self, context: Context, agent: Agent) -> None:

@@ -39,7 +39,7 @@ class Fetcher:
 
     Args:
         client: sends the requests.
-        clock: for the schedule.
+        clock: clock for the schedule.
         mode: ``episode``, ``episode:<n>``, ``step`` or ``step:<n>``: event since the last fetch
             that triggers the next one.
         interval_seconds: shortest time between two fetches.

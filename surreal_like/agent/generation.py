@@ -18,7 +18,7 @@ def agent_for(context: Context, agent: Agent, parameters: Parameters) -> Agent:
     The new one has the settings that came with the parameters; random numbers go on.
 
     Args:
-        context: of the process.
+        context: context of the process.
         agent: the present one, attached.
         parameters: that arrived.
 

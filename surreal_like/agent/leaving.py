@@ -18,9 +18,9 @@ class Leaving:
     """Waits for the last acks, then for the parameter server's reply to the leave message.
 
     Args:
-        context: of the process.
-        sender: of its experience.
-        client: of the parameter server.
+        context: context of the process.
+        sender: sender of its experience.
+        client: client of the parameter server.
         account: returns the account for the leave message; None: that of the sender.
 
     Attributes:

@@ -33,7 +33,7 @@ class AgentService(SendingService):
     is unacked.
 
     Args:
-        context: of this process.
+        context: context of this process.
         agent: not yet attached.
     """
 
@@ -228,10 +228,10 @@ def make_agent(
     """Builds the agent of a component.
 
     Args:
-        context: of the process.
-        agent: its class.
+        context: context of the process.
+        agent: the class.
         mode: an :class:`AgentMode` or its name.
-        agent_id: its number; None: that of the component.
+        agent_id: the number; None: that of the component.
     """
     config = context.config
     return agent(

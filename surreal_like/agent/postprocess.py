@@ -30,8 +30,8 @@ def compute_advantages(
 
     Args:
         chunk: T rows of N streams.
-        values: of the rows, `[T, N]`; None: 0.
-        last_values: of the last row, `[N]`, where `values` does not have them.
+        values: values of the rows, `[T, N]`; None: 0.
+        last_values: last values of the last row, `[N]`, where `values` does not have them.
         gamma: discount of one step.
         lambda_: 0 relies on the values, 1 on the rewards.
         use_gae: False: both columns are the discounted returns.

@@ -23,7 +23,7 @@ class Stepping:
     """Called between the environments of a vector step; see `surreal_like.env.vector`.
 
     Args:
-        context: of the process; its heartbeat continues, and its `stopping` ends a long step.
+        context: context of the process; its heartbeat goes on, its `stopping` ends a long step.
         num_envs: N, for the advice about slow steps.
 
     Attributes:

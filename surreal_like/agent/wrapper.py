@@ -37,9 +37,9 @@ class ExpSenderWrapper(VectorWrapper):
 
     Args:
         env: an Env (N = 1) or a VectorEnv.
-        learner_config: its replay defines whether chunks are whole unrolls; left out: they are not.
-        session_config: its section ``sender`` has the settings for cutting and keeping chunks.
-        context: of this process. In a script it is left out: then the first ``reset`` connects,
+        learner_config: the replay defines whether chunks are whole unrolls; left out: they are not.
+        session_config: the section ``sender`` has the settings for cutting and keeping chunks.
+        context: context of this process. A script leaves it out: then the first ``reset`` connects,
             and ``step`` waits while too many rows are unacked.
 
     Raises:

@@ -106,7 +106,7 @@ class Algorithm:
         """Returns a new algorithm that is this one but for some parts; see `build_algorithm`.
 
         Args:
-            name: of the new class; None: that of this one.
+            name: name of the new class; None: that of this one.
             changes: as of `build_algorithm`.
 
         Raises:

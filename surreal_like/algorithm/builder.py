@@ -19,7 +19,7 @@ def build_algorithm(
     """Returns a new algorithm: `base` with some parts replaced. All have a default.
 
     Args:
-        name: of the class, an identifier.
+        name: name of the class, an identifier.
         loss_fn: `(learner, batch)` -> a scalar tensor, or a `Loss`.
         base: the algorithm whose other parts stay, such as `PPO`.
         changes: `execution_plan`: `(learner)` -> Flow. `default_config`: a mapping merged over the

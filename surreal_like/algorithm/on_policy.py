@@ -192,7 +192,7 @@ def check_synchronous(
     must be published.
 
     Args:
-        learner_config, env_config, session_config: of the experiment.
+        learner_config, env_config, session_config: the sections of the experiment.
         gives: what replay gives. ``batch_size`` counts rows, streams of unrolls, or gradients, of
             which each agent makes one.
     """

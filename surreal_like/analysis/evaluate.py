@@ -33,7 +33,7 @@ def evaluate(
         folder: the run folder.
         episodes: number of episodes; divided evenly among at most 100 streams.
         checkpoint: ``best``, ``latest``, or the iteration of a checkpoint.
-        seed: of the environments; None: derived from the run's, with episodes not seen by its
+        seed: seed of the environments; None: derived from the run's, with episodes not seen by its
             evaluators.
         deterministic: the best actions, or actions drawn from the policy.
         import_path: further folders with modules that the run needs.

@@ -104,7 +104,7 @@ def write_policy(
     """Writes the greedy policy of a policy in memory, and compares it; as :func:`export`.
 
     Args:
-        policy: its parameters are written.
+        policy: the parameters are written.
         path: the file, in a folder that exists.
         format: ``onnx`` or ``pt2``.
         metadata: texts that are kept in the file.

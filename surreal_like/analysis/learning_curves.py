@@ -26,7 +26,7 @@ class Kind:
 
     Args:
         metric: name of the drawn metric.
-        name: for the legend.
+        name: name for the legend.
         dashes: lengths of dash and gap in line widths; empty: solid.
         width: points.
         dots: mark the data points, because the line between them is interpolated.
@@ -96,8 +96,8 @@ class Picture:
 
         Args:
             experiment: owner of the runs.
-            curves: of each run.
-            colour: of all its lines; None: each kind has its own.
+            curves: curves of each run.
+            colour: colour of all its lines; None: each kind has its own.
         """
         most, middle = 0, _MIDDLE[self._interval]
         for index, kind in enumerate(self._kinds):
@@ -165,7 +165,7 @@ class Picture:
 
         Args:
             experiments: the drawn experiments.
-            names: of the axes, x and y.
+            names: names of the axes, x and y.
         """
         shown = [kind.metric for kind in self._kinds]
         goals = {goal for each in experiments if (goal := _goal(each)) and goal[0] in shown}

@@ -66,7 +66,7 @@ def plot_tuning(
     """Draws a tuning into a file: the score of each trial over time.
 
     Args:
-        folder: of the tuning.
+        folder: folder of the tuning.
         metric: name of a number of ``progress.jsonl``, with dots, or a TensorBoard tag; None: the
             metric of the tuning.
         x: ``env_steps``, ``seconds`` or ``iterations``; None: the unit of the tuning.

@@ -47,7 +47,7 @@ class Experiment:
         label: name that distinguishes it from the other experiments.
         runs: the folders, sorted by seed.
         seeds: their seeds, in the same order.
-        config: of the first run.
+        config: config of the first run.
     """
 
     label: str
@@ -62,7 +62,7 @@ class Band:
 
     Args:
         x: the grid.
-        middle, low, high: of the curves at each of its points.
+        middle, low, high: bounds of the curves at each of their points.
     """
 
     x: Array
@@ -160,7 +160,7 @@ def identity(config: Config, without: Sequence[str] = ()) -> str:
     A setting that a run of an older release lacks counts as its default.
 
     Args:
-        config: of a run.
+        config: config of a run.
         without: dotted keys and sections that may differ, too.
     """
     flat = {**_DEFAULTS, **leaves(_settings(config))}

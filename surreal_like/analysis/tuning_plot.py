@@ -51,7 +51,7 @@ class TuningData:
     Args:
         path: the folder.
         file: the tune file.
-        trials: with state, settings and score, in the order of their numbers.
+        trials: trials with state, settings and score, in the order of their numbers.
         best: the trial with the best newest score; None without a score.
     """
 

@@ -58,7 +58,7 @@ def show_frames(frames: Iterable[npt.NDArray[np.uint8]], fps: float, title: str)
     Args:
         frames: uint8 ``[height, width, 3]``.
         fps: frames per second.
-        title: of the window.
+        title: title of the window.
 
     Returns:
         Number of frames shown.

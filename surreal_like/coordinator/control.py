@@ -24,7 +24,7 @@ def requests(flat_bytes: int, modes: Sequence[str]) -> Kinds:
 
     Args:
         flat_bytes: size of this learner's parameters, which an evaluation may contain, in bytes.
-        modes: of the run's evaluators.
+        modes: modes of the run's evaluators.
     """
     return {
         "evaluated": Schema(

@@ -53,7 +53,7 @@ class RunCoordinator:
     the worker's business.
 
     Args:
-        context: of its process.
+        context: context of its process.
         folder: the run folder.
         worker: the side that learns.
         restored: the state of the checkpoint that the worker has restored, None without one.
@@ -126,8 +126,8 @@ class RunCoordinator:
         """Goes on from the checkpoint of a donor: its time, but the run's own counts.
 
         Args:
-            state: of that checkpoint.
-            generation: of this run from now on.
+            state: state of that checkpoint.
+            generation: generation of this run from now on.
             version: that is published next.
         """
         self.record.load(state["record"]["times"], generation, version)
@@ -370,7 +370,7 @@ class RunCoordinator:
         """Writes a line of progress.
 
         Args:
-            number: of the report to a tuning, None for a line of the run's own.
+            number: number of the report to a tuning, None for a line of the run's own.
         """
         worker, record = self._worker, self.record
         self._count()

@@ -23,9 +23,9 @@ class ProgressLog:
     """Appends lines to ``progress.jsonl``, and reports the same numbers as curves.
 
     Args:
-        context: of the learner's process.
+        context: context of the learner's process.
         record: statistics of the run.
-        path: of the file.
+        path: path of the file.
 
     Attributes:
         due: True when called if the next line is due.
@@ -85,7 +85,7 @@ class ProgressLog:
         Args:
             iteration: number of updates of the current weights.
             version: newest publication.
-            counts: of all replay shards.
+            counts: counts of all replay shards.
             standstill: the component that waits, and for what, if the run stands still.
             report: number of the report to the tuning of which this run is a trial.
         """

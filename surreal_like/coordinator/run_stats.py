@@ -39,7 +39,7 @@ class RunStats:
 
     Args:
         config: the resolved experiment.
-        clock: for durations; ``config.run`` has the start time of the command.
+        clock: clock for durations; ``config.run`` has the start time of the command.
     """
 
     def __init__(self, config: Config, clock: Clock) -> None:
@@ -93,8 +93,8 @@ class RunStats:
         """Adds time in which a trial waited for its tuning [s].
 
         Args:
-            seconds: of the run's clock.
-            real_seconds: of the wall clock.
+            seconds: seconds of the run's clock.
+            real_seconds: real seconds of the wall clock.
         """
         self._held += seconds
         self.held_seconds += real_seconds
@@ -144,8 +144,8 @@ class RunStats:
         """Begins a generation: sets the time to that of a checkpoint; own counts go on.
 
         Args:
-            times: of the checkpoint, as :meth:`times`.
-            generation: of the run from now on.
+            times: times of the checkpoint, as :meth:`times`.
+            generation: generation of the run from now on.
             version: evaluations of older ones are no scores from now on.
         """
         self.generation, self._offsets = generation, {}
@@ -302,8 +302,8 @@ class RunStats:
         """Returns the state that a restarted learner needs, as plain data.
 
         Args:
-            iteration: of the current weights.
-            version: of the newest published parameters.
+            iteration: iteration of the current weights.
+            version: version of the newest published parameters.
         """
         return {
             "run_id": self.run_id,
@@ -336,7 +336,7 @@ class RunStats:
 
         Args:
             path: the file; a damaged one is set aside.
-            iteration: of the restored weights; None: they are those of another run.
+            iteration: iteration of the restored weights; None: they are those of another run.
             saved: the state in the checkpoint, used if the file is damaged or missing.
 
         Returns:
@@ -364,8 +364,8 @@ class RunStats:
         full disk had no room for a new one.
 
         Args:
-            line: of ``progress.jsonl``; empty: there is none.
-            iteration: of the restored weights; None: they are those of another run.
+            line: line of ``progress.jsonl``; empty: there is none.
+            iteration: iteration of the restored weights; None: they are those of another run.
         """
         if not line:
             return

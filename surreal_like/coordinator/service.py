@@ -17,7 +17,7 @@ class LearnerService(Service):
     """Runs the two parts of the learner's process in turn.
 
     Args:
-        context: of this process.
+        context: context of this process.
         learner: not yet connected.
         folder: the run folder.
 

@@ -221,7 +221,7 @@ def ended_before(
     that still act must get the end announced again. A run that was only interrupted continues.
 
     Args:
-        config: of the run.
+        config: config of the run.
         result: the content of ``result.json``.
         written_in_part: part of the run in which the learner's statistics were written.
     """

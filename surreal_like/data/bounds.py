@@ -28,7 +28,7 @@ def reward_bounds(env_config: Mapping[str, Any]) -> Bounds:
     """Returns the lowest and the highest reward that others may send.
 
     Args:
-        env_config: its ``reward_range`` is that pair; None: -1e6 and 1e6.
+        env_config: the ``reward_range`` is that pair; None: -1e6 and 1e6.
 
     Raises:
         ConfigError: it is no pair of finite numbers, the lower one first.

@@ -38,7 +38,7 @@ def concurrently(
         flows: two or more.
         mode: `round_robin`: each flow in its turn gives as many items as its weight says, and the
             others wait for it while it is not ready. `async`: the items as they come.
-        output_indexes: of the flows whose items come out; None: of all.
+        output_indexes: output indexes of the flows whose items come out; None: of all.
         round_robin_weights: items of each flow in its turn, fractions are carried over; None: 1
             each. `"*"`: all that are there, up to 100.
 
@@ -140,7 +140,7 @@ class Queue:
 
     Args:
         size: largest number of items.
-        name: for messages.
+        name: name for messages.
 
     Raises:
         ValueError: the size is below 1.

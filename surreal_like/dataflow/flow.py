@@ -47,12 +47,12 @@ class Operator:
     """A function of items, with the name that `Flow.describe` shows.
 
     Args:
-        name: with its settings, such as `concat(32)`.
+        name: name with its settings, such as `concat(32)`.
         function: gets an item; returns an item or a signal.
         waits_for: returns what it waits for while it returns STALLED.
         learner: the learner that it works on.
         trains: True if it makes updates.
-        generators: its random generators, whose states checkpoints have.
+        generators: the random generators, whose states checkpoints have.
     """
 
     name: str

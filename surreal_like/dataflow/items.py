@@ -25,7 +25,7 @@ class Loss:
         total: scalar; with several optimizers name of the optimizer -> scalar, in the order of
             the steps.
         metrics: name -> number or scalar tensor.
-        priorities: of the rows of the batch, `[B]`; None without.
+        priorities: priorities of the rows of the batch, `[B]`; None without.
     """
 
     total: torch.Tensor | Mapping[str, torch.Tensor]
@@ -39,8 +39,8 @@ class Trained:
 
     Args:
         batch: as it came.
-        metrics: of the update, by name; later operators add to them.
-        priorities: of the rows of the batch, `[B]`; None if the loss gave none.
+        metrics: metrics of the update, by name; later operators add to them.
+        priorities: priorities of the rows of the batch, `[B]`; None if the loss gave none.
         last_pass: means of the metrics of the last pass over the batch; None after a single step.
         size: number of rows that replay counts for it; 0: those of the batch.
     """
@@ -77,13 +77,13 @@ class Gradients:
     Args:
         flat: `[P]`, the gradients of the named optimizers one after the other, not clipped.
         rows: number of rows with an action that they were computed from.
-        version: of the oldest parameters that acted in these rows; -1 if unknown.
-        metrics: of the loss.
+        version: version of the oldest parameters that acted in these rows; -1 if unknown.
+        metrics: metrics of the loss.
         names: the optimizers.
         batch: the batch; None for a mean.
         size: number of rows that replay counts for them.
         clipped: True if an agent has made them, which clips them.
-        priorities: of the rows that they were computed from, `[B]`; None if the loss gave none.
+        priorities: new priorities of the rows of the loss, `[B]`; None if it gave none.
     """
 
     flat: torch.Tensor

@@ -20,7 +20,7 @@ class LocalReplay:
     Args:
         capacity: rows or streams that it keeps.
         min_size: a source of it is stalled until it holds so many.
-        seed: of the draws; in a run give `learner.seed`.
+        seed: seed of the draws; in a run give `learner.seed`.
 
     Attributes:
         generator: source of the draws. Checkpoints have its state, but not the rows.
@@ -141,7 +141,7 @@ def mix_in(slots: int, proportion: float, seed: int = 0) -> Operator:
     Args:
         slots: items in the ring; the newest is stored first.
         proportion: replayed items for each new one; the fraction is a probability.
-        seed: of the draws; in a run give `learner.seed`. Checkpoints have the state of their
+        seed: seed of the draws; in a run give `learner.seed`. Checkpoints have the state of their
             generator, but not the items.
 
     Raises:

@@ -115,11 +115,11 @@ class AtariSettings:
         noop_max: a game begins with a random number of screens without an action, below this.
         use_fire_reset: a game begins with the fire button, where there is one.
         grayscale: frames are ``[height, width]``, else ``[height, width, 3]``; uint8.
-        img_height, img_width: of a frame [pixels].
-        repeat_action_probability: of a screen that repeats the previous action instead.
+        img_height, img_width: img height and img width of a frame [pixels].
+        repeat_action_probability: probability that a screen repeats the previous action.
         full_action_space: all 18 actions, also those that do nothing in this game.
         max_num_frames_per_episode: screens after which a game is truncated.
-        num_threads: of the vector code.
+        num_threads: number threads of the vector code.
     """
 
     episodic_life: bool = True

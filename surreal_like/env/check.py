@@ -106,7 +106,7 @@ def check_env(
             compared, and it is not closed.
         steps: number of random steps, followed by a comparison of copies.
         seconds: no step is begun after this time; one step is taken in any case.
-        seed: of the environment and of the random actions.
+        seed: seed of the environment and of the random actions.
     """
     given: Any = env
     single = not isinstance(given, type) and hasattr(given, "reset")

@@ -34,7 +34,7 @@ class LeadIn:
         """Returns the frames before the first row of a chunk, and keeps its last ones.
 
         Args:
-            chunk: its columns must not change later.
+            chunk: the columns must not change later.
 
         Returns:
             Column of observations -> ``[frames, N, ...]``, the oldest first; where an episode

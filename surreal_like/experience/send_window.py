@@ -34,7 +34,7 @@ class Kept:
     """A chunk, or the goodbye, kept until it is acked.
 
     Args:
-        sequence: its number.
+        sequence: the number.
         message: message for the wire.
         rows: rows in it, 0 in the goodbye.
         size_bytes: bytes of its columns.

@@ -204,7 +204,7 @@ class ChunkWriter:
         There it is :meth:`observe` and :meth:`act` in a third of their time.
 
         Args:
-            row: its columns, which must not change afterwards.
+            row: the columns, which must not change afterwards.
             version: version of the parameters that chose the action.
         """
         buffer = self._buffer

@@ -18,7 +18,7 @@ def whole_checkpoint(run: RunFolder, checkpoint: str | int) -> Path:
     """Returns the folder of a checkpoint of a run, after verification of every file.
 
     Args:
-        run: its folder.
+        run: the folder.
         checkpoint: ``best``, ``best-2`` and so on, ``latest`` (the newest complete one), or the
             iteration of a checkpoint.
 
@@ -115,7 +115,7 @@ def go_back_to(folder: RunFolder, path: Path, note: Note, *, keep_history: int) 
     anew.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         path: a checkpoint of it, numbered or best.
         note: called with a line for each checkpoint that is set aside.
         keep_history: ``session_config.checkpoint.keep_history``.
@@ -133,9 +133,9 @@ def start_with(folder: RunFolder, source: Path, *, iteration: int = 0) -> None:
     """Writes a first checkpoint of a run, with the networks of another checkpoint.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         source: folder of the other checkpoint; recorded as ``start_from`` in the new state.
-        iteration: of the new checkpoint.
+        iteration: iteration of the new checkpoint.
 
     Raises:
         CheckpointError: the disk reported an error.

@@ -370,7 +370,7 @@ def _copy_all(files: Iterable[tuple[str, Path]], folder: RunFolder) -> None:
 
     Args:
         files: path of each copy below ``code/``, and the file.
-        folder: of the run.
+        folder: folder of the run.
 
     Raises:
         ConfigError: two different files would have one copy.

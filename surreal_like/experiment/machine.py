@@ -32,7 +32,7 @@ class Need(NamedTuple):
     """Memory of a full replay.
 
     Attributes:
-        rows: over all shards.
+        rows: rows over all shards.
         parts: name -> bytes of one row. Extras that an algorithm adds to rows of the environment
             are known only to its agents, so they are not counted.
         max_bytes: bound on the memory, 0 for none.

@@ -16,7 +16,7 @@ def pipeline(settings: Mapping[str, Any]) -> list[list[str]]:
     """Returns for each stage its name, its value or ``off``, and where it runs.
 
     Args:
-        settings: of an experiment, by their dotted keys.
+        settings: settings of an experiment, by their dotted keys.
     """
     algo, model = "learner_config.algo", "learner_config.model"
     replay = {"type": settings["learner_config.replay.type"]}

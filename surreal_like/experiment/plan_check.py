@@ -33,7 +33,7 @@ def check_plan(
     Errors of other kinds in an author's code are left to the run, which shows their traceback.
 
     Args:
-        learner: to be thrown away; it is changed.
+        learner: learner to be thrown away; it is changed.
         agent: gives the actions and extras of the zeros; None if it cannot be built.
         replay: the kind of replay.
         config: the resolved experiment.

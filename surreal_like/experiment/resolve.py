@@ -150,7 +150,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     Builds one environment in this process; :func:`resolve_elsewhere` does it in a child process.
 
     Args:
-        user: from :func:`read_experiment`.
+        user: user from :func:`read_experiment`.
         must_be_installed: False: if the environment is not installed here, use the specs of the
             config.
         known: a complete config; if its environment is the same, its specs are used.
@@ -362,7 +362,7 @@ def try_all(
     """Returns for each experiment its complete config, or the error.
 
     Args:
-        users: from :func:`read_experiment`.
+        users: users from :func:`read_experiment`.
         known: as in :func:`resolve`; None: the first one that can be resolved.
         must_be_installed: as in :func:`resolve`.
         seconds: time after which the remaining ones are left out.

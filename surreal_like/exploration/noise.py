@@ -78,7 +78,7 @@ class Noise:
 
         Args:
             first: True where an episode begins, `[N]`.
-            size: of one action.
+            size: size of one action.
             rng: source of randomness.
             streams: numbers of the streams, whose noise is remembered, `[N]`; None: 0 to N - 1.
         """

@@ -36,7 +36,7 @@ def async_gradients(learner: Learner, before: Sequence[Operator] = ()) -> AgentG
     unrolls, as a script may give to `learn`, becomes a gradient here.
 
     Args:
-        learner: of the run, or of the agent.
+        learner: learner of the run, or of the agent.
         before: operators on the unroll, such as `compute_advantages`; none of them changes state
             that is learned, which the learner of the run would not get.
 
@@ -136,7 +136,7 @@ def row_of_gradient(columns: Mapping[str, Array], version: Array) -> dict[str, A
     """Returns the columns of a chunk of one row, `[1, 1, ...]`.
 
     Args:
-        columns: of `columns_of_gradient`.
+        columns: columns of `columns_of_gradient`.
         version: oldest of the unroll, int64.
     """
     return {

@@ -101,7 +101,7 @@ class RunWatch:
     """Polls the run once a second for its end.
 
     Args:
-        admission: to the run.
+        admission: admission to the run.
     """
 
     def __init__(self, admission: Admission) -> None:
@@ -152,8 +152,8 @@ class _Stay:
 
     Args:
         launched: the agents.
-        watch: of the run.
-        interrupts: of this process.
+        watch: watch of the run.
+        interrupts: interrupts of this process.
         report: called with each line of progress.
     """
 

@@ -39,7 +39,7 @@ class Invitation:
         agents: number of agents to run here.
         algorithm: the run's own algorithm file, on this machine.
         clients: names for the metrics and logs of scripts, such as ``simulator/0``.
-        folder: for the files of this machine; None: a folder below that of temporary files, the
+        folder: place for the files of this machine; None: below that of temporary files, the
             same for the same token, so that a machine that joins again has the same key.
     """
 
@@ -56,8 +56,8 @@ class Admission:
     """The answer of a run, and the folder that it was written to.
 
     Args:
-        config: of the run, adapted to this machine.
-        names: of the agents.
+        config: config of the run, adapted to this machine.
+        names: names of the agents.
         addresses: endpoints of the run.
         folder: run folder of this machine.
     """

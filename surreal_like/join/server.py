@@ -80,7 +80,7 @@ class JoinServer(Service):
     """Replies to ``join`` and nothing else; any machine with the run's public key may send it.
 
     Args:
-        context: of the parameter server.
+        context: context of the parameter server.
 
     Raises:
         UsageError: the run has no keys, or its folder is not on this machine.

@@ -104,7 +104,7 @@ class JoinedMachine:
 
     Args:
         key: public key of the machine, in Z85.
-        names: of its agents.
+        names: names of its agents.
         clients: names of its scripts.
     """
 
@@ -162,7 +162,7 @@ class TokenFolder:
         """Records that a machine has used a token.
 
         Args:
-            token: from :meth:`find`.
+            token: token from :meth:`find`.
             machine: the machine.
         """
         write_atomically(token, json.dumps(asdict(machine)) + "\n")

@@ -58,13 +58,13 @@ class Learner(Reporting):
 
     Args:
         learner_config: the experiment's ``learner_config``.
-        env_config: its ``env_config``, with the specs.
-        session_config: its ``session_config``.
+        env_config: the ``env_config``, with the specs.
+        session_config: the ``session_config``.
 
     Attributes:
         device: device of the tensors of batches.
         optimizers: those of :meth:`add_optimizer`, by name.
-        seed: of the learner's own randomness.
+        seed: seed of the learner's own randomness.
         generator: source of that randomness, on the device.
         updates: updates since the last :meth:`pop_updates`.
         updates_made: number of updates of the newest :meth:`learn` by the plan.
@@ -248,8 +248,8 @@ class Learner(Reporting):
         """Adds the state of an operator to checkpoints; called where a plan is built.
 
         Args:
-            name: in checkpoints.
-            state: to save and to restore.
+            name: name in checkpoints.
+            state: state to save and to restore.
 
         Returns:
             The same.
@@ -300,10 +300,10 @@ class Learner(Reporting):
 
         Args:
             name: `optimizer` if it is the only one; a checkpoint has it as `<name>_optimizer`.
-            module: on the device; its parameters become views of one flat tensor.
+            module: module on the device; its parameters become views of one flat tensor.
             learning_rate: a schedule, or a number.
             where: key of the schedule, for messages.
-            options: of `Optimizer`.
+            options: options of `Optimizer`.
 
         Raises:
             ConfigError: the schedule or an option is wrong.

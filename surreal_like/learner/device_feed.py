@@ -21,7 +21,7 @@ class DeviceFeed:
     arrays may be reused as soon as the call returns.
 
     Args:
-        device: of the tensors.
+        device: device of the tensors.
     """
 
     def __init__(self, device: torch.device) -> None:

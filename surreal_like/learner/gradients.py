@@ -181,7 +181,7 @@ def compensate_delay(
     metric `uncompensated`.
 
     Args:
-        learner: its parameters are those of now.
+        learner: the parameters are those of now.
         weight: 0: no correction.
         adaptive: divides the weight by the root of a running mean of squared gradients.
         history: number of published versions whose parameters are kept.

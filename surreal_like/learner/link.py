@@ -138,7 +138,7 @@ class LearnerLink:
         :meth:`tick_publisher` makes it, with the weights of that time.
 
         Args:
-            progress: its environment steps are sent with the parameters.
+            progress: the environment steps are sent with the parameters.
             iteration: number of updates of the parameters.
             message: text for ``fetch_parameter_info``.
             final: the run is over; publishes at once.

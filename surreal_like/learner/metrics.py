@@ -104,7 +104,7 @@ def summaries_of(attributes: Mapping[str, Any], update: Trained) -> dict[str, to
     """Returns tensors by tag, such as ``parameters/policy/torso.0.weight`` and ``batch/rewards``.
 
     Args:
-        attributes: of a learner; those that are modules count, under their names.
+        attributes: attributes of a learner; those that are modules count, under their names.
         update: the newest one, to which the gradients belong.
     """
     found: dict[str, torch.Tensor] = {}

@@ -67,7 +67,7 @@ def train_one_step(
     On a `Trained` it goes on with the same batch and the same metrics.
 
     Args:
-        learner: its optimizers make the steps.
+        learner: the optimizers make the steps.
         loss: called with the batch, or with each part; returns a scalar or a `Loss`. None:
             `learner.loss`.
         num_sgd_iter: passes over the batch.
@@ -193,7 +193,7 @@ def compute_advantages(
     under the policy that acted, where its columns are in the batch.
 
     Args:
-        learner: its network computes the values.
+        learner: the network computes the values.
         lambda_: 0 relies on the values, 1 on the rewards.
         use_gae: False: both targets and advantages are the discounted returns.
     """

@@ -80,7 +80,7 @@ class RMSPropTF:
     Args:
         parameter: updated in place, of any shape.
         learning_rate: step size; may be changed between two steps.
-        decay: of the mean of squares.
+        decay: decay of the mean of squares.
         epsilon: added to the mean of squares.
     """
 
@@ -131,10 +131,10 @@ class Optimizer:
     """Updates a module by the gradient of a loss.
 
     Args:
-        module: on its device; its parameters become views of one flat tensor.
+        module: module on its device; its parameters become views of one flat tensor.
         learning_rate: step size; a schedule: `begin` sets that of now.
         max_grad_norm: gradients with a larger norm are scaled to this norm; 0: never.
-        epsilon: of the rule.
+        epsilon: epsilon of the rule.
         rule: adam or rmsprop_tf.
         metrics: names of the metrics of the norm and of the step size; empty: not reported.
 

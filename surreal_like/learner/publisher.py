@@ -58,8 +58,8 @@ class Publisher:
 
     Args:
         socket: publisher of ``learner.parameters``.
-        clock: for timestamps and repetitions.
-        incarnation: of the learner.
+        clock: clock for timestamps and repetitions.
+        incarnation: incarnation of the learner.
         version: the largest version published so far; the next one is larger by 1.
 
     Attributes:

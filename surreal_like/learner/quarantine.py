@@ -67,9 +67,9 @@ class Quarantine:
 
         Args:
             sampled: the batch; None: there is none.
-            error: of the update.
-            iteration: of the learner.
-            counts: of each replay shard, as :meth:`ReplayClient.counts` returns them.
+            error: error of the update.
+            iteration: iteration of the learner.
+            counts: counts of each replay shard, as :meth:`ReplayClient.counts` returns them.
         """
         repeated = bool(self._bad) and isinstance(error, NotFinite)
         self._first = self._first or error

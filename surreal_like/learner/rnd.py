@@ -34,7 +34,7 @@ class Novelty(nn.Module):
     """Predicts the features that a fixed random network makes of observations.
 
     Args:
-        obs_spec: from the environment config.
+        obs_spec: observations spec from the environment config.
         features: number of features.
         hidden_sizes: widths of the layers of both networks.
     """
@@ -64,7 +64,7 @@ class RandomNetworkDistillation:
     """Networks of a bonus, with the optimizer of the predictor; see :func:`add_rnd_bonus`.
 
     Args:
-        novelty: on the device.
+        novelty: novelty on the device.
         learning_rate: step size of the predictor.
     """
 
@@ -105,7 +105,7 @@ def add_rnd_bonus(
     Its networks are in checkpoints; they are not published. Works behind a source of a plan.
 
     Args:
-        learner: of the plan.
+        learner: learner of the plan.
         weight: factor of the bonus, in units of the reward: a number or a schedule.
         features: number of features to predict.
         hidden_sizes: widths of the layers.

@@ -168,12 +168,12 @@ class Saver:
         learner: learner to save.
         folder: the run folder.
         config: ``session_config.checkpoint``.
-        clock: for the time between two checkpoints, and the duration of saving.
+        clock: clock for the time between two checkpoints, and the duration of saving.
         note: called with a line for each checkpoint that is set aside.
         run: section ``run`` of the config.
 
     Attributes:
-        best_return: of the best stored parameters, None if there are none.
+        best_return: best return of the best stored parameters, None if there are none.
     """
 
     def __init__(
@@ -221,9 +221,9 @@ class Saver:
         """Writes a checkpoint of the current weights, optimizer and random state.
 
         Args:
-            version: of the newest published parameters.
-            env_steps: of the whole run.
-            run_id: of the run.
+            version: version of the newest published parameters.
+            env_steps: environment steps of the whole run.
+            run_id: run id of the run.
             record: statistics of the run, in case their own file is damaged.
 
         Raises:
@@ -254,7 +254,7 @@ class Saver:
         """Restores the checkpoint of the donor into another learner, which is saved from now on.
 
         Args:
-            learner: with the new settings.
+            learner: learner with the new settings.
             run: section ``run`` of the new config.
 
         Raises:
@@ -356,7 +356,7 @@ class Saver:
 
         Args:
             flat: parameters returned by the evaluator, uint8 ``[bytes]``.
-            manifest: of this learner's parameters.
+            manifest: manifest of this learner's parameters.
             score: content of ``state.json``.
 
         Raises:

@@ -133,7 +133,7 @@ def rollouts(learner: Learner, mode: str | None = None) -> Flow:
     """Returns the flow of batches of whole unrolls, each of which comes once, the oldest first.
 
     Args:
-        learner: of the run.
+        learner: learner of the run.
         mode: `async`: as they come; `bulk_sync`: one unroll of every agent, which then waits for
             the next version. None: as `learner_config.algo.synchronous` says.
 
@@ -156,7 +156,7 @@ def replay(source: Learner | LocalReplay, *, batch_size: int | None = None) -> F
 
     Args:
         source: a learner, whose replay servers draw; or a LocalReplay.
-        batch_size: of a LocalReplay.
+        batch_size: batch size of a LocalReplay.
 
     Raises:
         ConfigError: replay gives whole unrolls or gradients.
@@ -174,8 +174,8 @@ def check_kind(learner: Learner, name: str, *wanted: str) -> None:
     """Raises ConfigError, with the remedy, unless a learner's replay gives what a source needs.
 
     Args:
-        learner: of the plan.
-        name: of the source.
+        learner: learner of the plan.
+        name: name of the source.
         wanted: rows, sequences, unrolls or gradients.
     """
     config = learner.learner_config

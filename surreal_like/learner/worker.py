@@ -82,7 +82,7 @@ class LearnerWorker:
     """Learns from batches, publishes parameters, and saves checkpoints; counts nothing of a run.
 
     Args:
-        context: of this process.
+        context: context of this process.
         learner: not yet connected.
         folder: the run folder.
     """
@@ -116,7 +116,7 @@ class LearnerWorker:
         A new object keeps nothing that the old one made of its settings. Connections stay.
 
         Args:
-            config: with the settings and the generation that the tuning has written.
+            config: config with the settings and the generation that the tuning has written.
 
         Returns:
             State of the donor's checkpoint.
@@ -286,8 +286,8 @@ class LearnerWorker:
         """Writes a checkpoint; returns its path, None if the disk failed.
 
         Args:
-            run_id: of the run.
-            state: of the coordinator.
+            run_id: run id of the run.
+            state: state of the coordinator.
         """
         learner, context = self._learner, self._context
         context.busy(60.0, "saving a checkpoint")

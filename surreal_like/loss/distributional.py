@@ -25,7 +25,7 @@ def categorical_projection(
     mass beyond an end goes to that end.
 
     Args:
-        probs_t: of the atoms at the next step, `[B, K]`.
+        probs_t: probs t of the atoms at the next step, `[B, K]`.
         atoms: rising, equally spaced, `[K]`.
         r_t, discount_t: `[B]`.
 

@@ -117,7 +117,7 @@ class ActorCriticSums(NamedTuple):
 
     Args:
         policy: minus log-probability times advantage.
-        entropy: of the policy.
+        entropy: entropy of the policy.
         value: squared distance of the values from the returns.
     """
 
@@ -143,8 +143,8 @@ def actor_critic_sums(
     """Computes the loss of unrolls, on returns up to their end: Mnih et al. 2016, algorithm S3.
 
     Args:
-        log_prob, entropy: of the actions and of the policy, `[T, B]`, with gradient.
-        values: of the rows, `[T, B]`, with gradient.
+        log_prob, entropy: those of the actions and of the policy, `[T, B]`, with gradient.
+        values: values of the rows, `[T, B]`, with gradient.
         bootstrap: values of the row after the last, `[B]`.
         rewards, discounts, mask: `[T, B]`; see :mod:`surreal_like.loss.returns`.
 

@@ -157,7 +157,7 @@ def rescaled_targets(
         rewards, discounts, mask: `[L, B]`, as of `n_step_returns`.
         values: rescaled values of all rows, `[L + 1, B]`.
         n: steps, fewer at the end of an episode or of the sequence.
-        epsilon: of `rescale`; 0: values are not rescaled.
+        epsilon: epsilon of `rescale`; 0: values are not rescaled.
     """
     plain = unscale(values, epsilon) if epsilon else values
     targets = n_step_returns(rewards, discounts, plain[:-1], plain[-1], n=n, mask=mask)

@@ -16,8 +16,8 @@ class VTrace(NamedTuple):
     """Result of `vtrace`.
 
     Args:
-        targets: of the values, `[T, B]`; at rows of mask 0 the value itself.
-        advantages: of the policy gradient, `[T, B]`; 0 at rows of mask 0.
+        targets: targets of the values, `[T, B]`; at rows of mask 0 the value itself.
+        advantages: advantages of the policy gradient, `[T, B]`; 0 at rows of mask 0.
     """
 
     targets: torch.Tensor
@@ -43,9 +43,9 @@ def vtrace(  # noqa: PLR0913 - the quantities of the paper
     Args:
         log_rhos: log pi(a|x) - log mu(a|x), of the learning policy and the policy that acted, `[T,
             B]`.
-        rewards: of the actions, `[T, B]`.
+        rewards: rewards of the actions, `[T, B]`.
         discounts: gamma times the environment's discount of the next row, `[T, B]`.
-        values: of the rows, by the learning network, `[T, B]`.
+        values: values of the rows, by the learning network, `[T, B]`.
         bootstrap: value of the row after the last, `[B]`.
         mask: `[T, B]`, 0 at the last rows of episodes; None: 1 everywhere.
         lambda_: mixes n-step returns as in TD(lambda).

@@ -52,8 +52,8 @@ class ActorCritic(ObsModule):
     Reinforcement Learning, section 3.2.
 
     Args:
-        obs_spec: from the environment config.
-        action_spec: from the environment config.
+        obs_spec: observations spec from the environment config.
+        action_spec: action spec from the environment config.
         model: the keys of `ACTOR_CRITIC_CONFIG`.
 
     Attributes:
@@ -107,7 +107,7 @@ class ActorCritic(ObsModule):
 
         Args:
             obs: nest of tensors `[T, B, ...]`.
-            state: before the first row, `[B, state_size]`; None without a memory.
+            state: state before the first row, `[B, state_size]`; None without a memory.
             first: bool `[T, B]`, True where an episode begins.
         """
         with self.parameter_lock:

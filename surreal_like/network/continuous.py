@@ -55,8 +55,8 @@ class Critics(ObsModule):
     """Computes the values of actions by several separate networks at once.
 
     Args:
-        obs_spec: from the environment config.
-        size: of actions.
+        obs_spec: observations spec from the environment config.
+        size: size of actions.
         model: `hidden_sizes` and `activation` of each network; a user's torso, one per network,
             comes before its layers.
         count: number of networks.

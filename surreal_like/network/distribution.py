@@ -24,8 +24,8 @@ class ActionScale(nn.Module):
     Positions are from -1 to 1, or from 0 to 1. It has no parameters and nothing to save.
 
     Args:
-        action_spec: from the environment config, continuous and bounded on all sides.
-        device: of the tensors.
+        action_spec: action spec from the environment config, continuous and bounded on all sides.
+        device: device of the tensors.
         from_zero: positions are from 0 to 1.
 
     Attributes:

@@ -76,7 +76,7 @@ class CNN(nn.Module):
         either; `[B, height, width]` has one channel. Output: float32 `[B, out_features]`.
 
     Args:
-        shape: of one image.
+        shape: shape of one image.
         convolutions: channels, side of the kernel [pixels] and stride [pixels] of each.
         out_features: width of the fully connected layer.
 
@@ -165,9 +165,9 @@ def make_encoder(
     out_features]`.
 
     Args:
-        obs_spec: from the environment config.
+        obs_spec: observations spec from the environment config.
         image_features: number of features of each image.
-        convolutions: of each image, as for `CNN`.
+        convolutions: convolutions of each image, as for `CNN`.
 
     Raises:
         SpecError: the spec is malformed, or an image too small for the convolutions.

@@ -41,7 +41,7 @@ class DuelingHead(nn.Module):
         in_features: width of the features.
         num_actions: A below.
         outputs: K numbers for each action; the mean is over the actions, output by output.
-        hidden_sizes, activation, linear: of the hidden layers that each of the two streams has.
+        hidden_sizes, activation, linear: hidden layers that each of the two streams has.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ScaledValueHead(ValueHead):
     are published and saved with the weights, without which those mean nothing.
 
     Attributes:
-        moments: of all targets so far; before the first update mean 0 and deviation 1.
+        moments: moments of all targets so far; before the first update mean 0 and deviation 1.
     """
 
     def __init__(self, in_features: int) -> None:
@@ -251,10 +251,10 @@ def make_policy_head(
 
     Args:
         in_features: width of the features.
-        action_spec: from the environment config.
+        action_spec: action spec from the environment config.
         log_std: initial log standard deviation of Gaussian actions.
-        policy: of continuous actions: gaussian (not bounded), beta or squashed_gaussian.
-        variance: of gaussian actions: state, computed from the features; empty: one for all.
+        policy: policy of continuous actions: gaussian (not bounded), beta or squashed_gaussian.
+        variance: state: computed from the features, for gaussian actions; empty: one for all.
 
     Raises:
         ConfigError: the policy is none of these, or needs continuous actions with bounds; or

@@ -131,11 +131,11 @@ class ObsModule(Module):
     """A `Module` that normalises observations if its model has `normalize_obs`.
 
     Args:
-        obs_spec: from the environment config.
-        model: from `learner_config`; without the key nothing is normalised.
+        obs_spec: observations spec from the environment config.
+        model: model from `learner_config`; without the key nothing is normalised.
 
     Attributes:
-        normalizer: of observations, updated only by the learner; None without one.
+        normalizer: normalizer of observations, updated only by the learner; None without one.
     """
 
     def __init__(self, obs_spec: Mapping[str, Any], model: Mapping[str, Any]) -> None:

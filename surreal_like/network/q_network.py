@@ -70,7 +70,7 @@ class QNetwork(ObsModule):
     """Computes the values of all actions, `[B, num_actions]`, from observations `[B, ...]`.
 
     Args:
-        obs_spec: from the environment config.
+        obs_spec: observations spec from the environment config.
         num_actions: A below.
         model: the keys of `Q_NETWORK_CONFIG`.
         dueling: values are those of the state plus advantages of the actions.
@@ -78,8 +78,8 @@ class QNetwork(ObsModule):
 
     Attributes:
         kind: none, categorical or quantile.
-        atoms: of categorical, float32 `[K]`; otherwise one zero.
-        noise: of its noisy layers; None without them.
+        atoms: atoms of categorical, float32 `[K]`; otherwise one zero.
+        noise: noise of its noisy layers; None without them.
 
     Raises:
         ConfigError: `v_min` is not below `v_max`.
@@ -206,7 +206,7 @@ class RecurrentQNetwork(QNetwork):
 
         Args:
             obs: nest of tensors `[T, B, ...]`.
-            state: before the first row, `[B, state_size]`.
+            state: state before the first row, `[B, state_size]`.
             first: bool `[T, B]`, True where an episode begins.
         """
         with self.parameter_lock:

@@ -35,7 +35,7 @@ class Core(nn.Module):
 
         Args:
             features: float32 `[T, B, in_features]`.
-            state: before the first row, `[B, state_size]`.
+            state: state before the first row, `[B, state_size]`.
             first: bool `[T, B]`, True where an episode begins: the state is reset there.
 
         Returns:

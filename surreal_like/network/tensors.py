@@ -29,7 +29,7 @@ def to_tensor(arrays: Any, device: torch.device | str = "cpu") -> Any:
 
     Args:
         arrays: nest of numpy arrays; read-only ones must not be written through the tensors.
-        device: of the tensors.
+        device: device of the tensors.
     """
     return nest.map(lambda array: torch.from_numpy(array).to(device, non_blocking=True), arrays)
 

@@ -165,7 +165,7 @@ def make_torso(
     """Builds the network before the heads, as described by `learner_config.model`.
 
     Args:
-        obs_spec: from the environment config.
+        obs_spec: observations spec from the environment config.
         model: has the keys of `TORSO_CONFIG`; other keys are ignored here.
         linear: builds the layers behind the encoder; a user's own torso has its own.
 

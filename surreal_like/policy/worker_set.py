@@ -34,7 +34,7 @@ class WorkerSet:
     weights after each unroll: :meth:`set_weights` sends them, else the next :meth:`sample`.
 
     Args:
-        policy: of an algorithm that learns from unrolls; it learns, and its weights are published.
+        policy: policy that learns from unrolls; its weights are published.
         num_workers: agents; 0: this process steps the environments, without any other.
 
     Raises:

@@ -41,7 +41,7 @@ class ParameterClient:
 
     Args:
         socket: the dealer of ``ps.requests`` for :data:`surreal_like.ps.schemas.ANSWERS`.
-        clock: for the timeout of a reply.
+        clock: clock for the timeout of a reply.
         policy: name of the policy to fetch.
     """
 
@@ -63,7 +63,7 @@ class ParameterClient:
         """Requests newer parameters without waiting; returns False if a request is impossible now.
 
         Args:
-            account: of the sender of experience.
+            account: account of the sender of experience.
             patient: the server replies once there are newer parameters; otherwise at once, in any
                 case.
         """

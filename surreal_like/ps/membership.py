@@ -27,7 +27,7 @@ class Refused:
     """A refused hello.
 
     Args:
-        reason: in one line, with the values of both sides.
+        reason: reason in one line, with the values of both sides.
         stranger: True if a later hello would be refused, too: it belongs to another run or
             protocol.
     """
@@ -50,8 +50,8 @@ class Membership:
 
     Args:
         protocol: version of the wire's protocol.
-        fingerprint: of the experiment.
-        spec_hash: of its observation and action specs.
+        fingerprint: fingerprint of the experiment.
+        spec_hash: spec hash of its observation and action specs.
     """
 
     def __init__(self, *, protocol: int, fingerprint: str, spec_hash: str) -> None:

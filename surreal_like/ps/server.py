@@ -55,7 +55,7 @@ class ParameterServer(Service):
     components repeat their hello.
 
     Args:
-        context: of this process.
+        context: context of this process.
         join: service that admits other machines and gets turns of this one; None: none may join.
     """
 

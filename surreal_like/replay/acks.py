@@ -27,7 +27,7 @@ class Ack(NamedTuple):
     """Ack for one sender incarnation.
 
     Attributes:
-        sender: its name.
+        sender: the name.
         incarnation: incarnation of the sender.
         handled: highest chunk number up to which each was inserted or dropped.
         inserted: rows inserted up to there.
@@ -178,7 +178,7 @@ class AckTracker:
         counted already.
 
         Args:
-            chunk: its header is read.
+            chunk: the header is read.
             acked: the highest number for which the sender has an ack, from any replay; chunks up
                 to it never count as missing here. Without it, the first chunk that arrives from a
                 sender incarnation counts as its first.

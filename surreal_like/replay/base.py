@@ -51,8 +51,8 @@ class Replay(Reporting):
 
     Args:
         learner_config: the experiment's ``learner_config``.
-        env_config: its ``env_config``.
-        session_config: its ``session_config``.
+        env_config: the ``env_config``.
+        session_config: the ``session_config``.
 
     Attributes:
         overlap: 1 if agents cut whole unrolls that end with the row after them, else 0.
@@ -234,7 +234,7 @@ class Replay(Reporting):
             version: the newest parameter version that it has published.
             least_mass: the smallest mass of any row in the other shards, infinity if none has any.
             env_steps: environment steps of the whole run, as far as it knows.
-            iteration: its updates; fewer than before if it went back to a checkpoint.
+            iteration: the updates; fewer than before if it went back to a checkpoint.
             since: version before which a replay that gives rows once has none to give.
         """
         self.newest_version = max(self.newest_version, version)

@@ -100,7 +100,7 @@ class StreamTable:
         """Stores the last row of each of a chunk's streams; returns the rows before their first.
 
         Args:
-            chunk: its header is read; a chunk that comes late, after its successor, is not linked.
+            chunk: the header is read; a chunk that comes late, after its successor, is not linked.
             newest: ``[N]``, number of the last row of each stream.
 
         Returns:

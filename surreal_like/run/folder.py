@@ -81,7 +81,7 @@ def newest_path(name: str | None, file: str = "config.yaml") -> Path:
     """Returns the folder of the newest run, of that name if one is given.
 
     Args:
-        name: of the experiment, None: any.
+        name: name of the experiment, None: any.
         file: that each run has; :data:`TUNING`: of tunings.
 
     Raises:
@@ -124,8 +124,8 @@ def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Itera
     """Locks the folder of a run; afterwards removes a new one in which no run was begun.
 
     Args:
-        path: of the folder; None: a new one, different from those of commands that begin now, too.
-        name: of the experiment, for a new folder.
+        path: path of the folder; None: a new one, unlike those of commands that begin now.
+        name: name of the experiment, for a new folder.
         resume: True if the run exists already.
 
     Raises:

@@ -26,7 +26,7 @@ def kubernetes_setting(config: Config, name: str) -> Setting:
 
     Args:
         config: resolved.
-        name: of the experiment; follows the prefix ``session_config.kubernetes.name``.
+        name: name of the experiment; follows the prefix ``session_config.kubernetes.name``.
 
     Raises:
         ConfigError: names of objects cannot begin with the name.
@@ -61,7 +61,7 @@ def write_overlay(setting: Setting, folder: Path) -> list[Path]:
 
     Args:
         setting: the run.
-        folder: of the overlay, such as ``k8s/overlays/mine``.
+        folder: folder of the overlay, such as ``k8s/overlays/mine``.
 
     Returns:
         Paths for ``kubectl apply``: the overlay's folder and the single file.

@@ -17,7 +17,7 @@ class Plan:
 
     Args:
         config: the resolved experiment.
-        topology: its components, in start order.
+        topology: the components, in start order.
     """
 
     config: Config

@@ -235,7 +235,7 @@ class RunRequest:
         """Locks the run folder; afterwards removes a new one in which no run was begun.
 
         Args:
-            user: from :meth:`read_start`.
+            user: user from :meth:`read_start`.
             watch: receives the path.
 
         Raises:
@@ -269,7 +269,7 @@ class RunRequest:
         If the block raises an error, the files in the folder are as before.
 
         Args:
-            user: from :meth:`read_start`.
+            user: user from :meth:`read_start`.
             resolve: completes a config.
             folder: the run folder, locked.
             watch: receives reports about what a resumed run takes over or sets aside.

@@ -153,7 +153,7 @@ def check_unused(config: Config, folder: RunFolder) -> None:
     """Rejects a run that has used a budget: it would end at once.
 
     Args:
-        config: of the resumed run.
+        config: config of the resumed run.
         folder: the run.
 
     Raises:

@@ -41,7 +41,7 @@ def make_starter(launcher: str, algorithm: str) -> Starter:
 
     Args:
         launcher: ``local`` or ``serial``.
-        algorithm: of the experiment.
+        algorithm: algorithm of the experiment.
 
     Raises:
         UsageError: the launcher does not exist.
@@ -54,7 +54,7 @@ def fork_servers(algorithm: str, *modules: str) -> ForkServers:
     """Starts fork servers, which import modules at once.
 
     Args:
-        algorithm: of the experiment; a registered one is imported only once for all processes.
+        algorithm: its name; a registered one is imported only once for all processes.
         modules: further ones of the heavy server.
     """
     from session.launchers.fork_client import ForkServers
@@ -82,7 +82,7 @@ def try_forked(
     """Resolves experiments in one process of the heavy fork server; returns as ``try_all``.
 
     Args:
-        servers: of this process.
+        servers: servers of this process.
         users: the experiments.
         known: a complete config, whose specs hold for those with the same environment.
         seconds: time after which the remaining ones are left out.
@@ -106,7 +106,7 @@ class LocalStarter:
     """Starts processes of this machine; resolving and the components share one import of torch.
 
     Args:
-        algorithm: of the experiment; a registered one is imported only once for all, too.
+        algorithm: algorithm of the experiment; a registered one is imported only once for all, too.
     """
 
     def __init__(self, algorithm: str) -> None:

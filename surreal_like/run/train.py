@@ -100,7 +100,7 @@ def train(  # noqa: PLR0913 - one call has all settings of a user
         env: environment, such as ``gym:CartPole-v1``; replaces the experiment's.
         resume: continue the run in the folder, or the newest run of this experiment.
         allow_change: keys outside ``session_config`` in which a resumed run may differ.
-        checkpoint: from which a resumed run continues: ``best``, ``latest`` (None) or an iteration;
+        checkpoint: where a resumed run continues: ``best``, ``latest`` (None) or an iteration;
             newer ones are set aside.
         start_from: initialize the networks from another run's checkpoint: its folder, or
             ``FOLDER:best``, ``FOLDER:latest``, ``FOLDER:12000``.
@@ -192,9 +192,9 @@ def run_here(
     """Runs in this process until the run is over; raises as :func:`train`.
 
     Args:
-        request: of the user.
+        request: request of the user.
         watch: receives reports.
-        starter: of the components; None: that of the launcher.
+        starter: starter of the components; None: that of the launcher.
     """
     watch = watch or RunObserver()
     with ExitStack() as stack:
@@ -214,11 +214,11 @@ def start_here(
     """Starts the run in this process, where it goes on while it is polled; raises as :func:`train`.
 
     Args:
-        request: of the user.
+        request: request of the user.
         stack: gets what ends the run and releases its folder.
         watch: receives reports.
         before_launch: called when the experiment is resolved, before a component starts.
-        starter: of the components; None: that of the launcher.
+        starter: starter of the components; None: that of the launcher.
     """
     user = request.read_start()
     starter = starter or make_starter(request.launcher, user.algorithm)

@@ -140,7 +140,7 @@ class TensorplexClient(_Connected, component_client.TensorplexClient):
         name: ``<group>/<id>`` in lower case letters, digits and '-', such as ``simulator/0``; no
             component of the run may have that group. Each numeric id has a folder, so that equal
             tags share a chart; other ids share the folder of the group.
-        token: for a run of another machine; a token that no other machine has used.
+        token: token for a run of another machine; a token that no other machine has used.
 
     Raises:
         UsageError: the name is invalid, no other process can reach the run, or the token is wrong.

@@ -79,7 +79,7 @@ class Normalizer(nn.Module):
     """Normalises the float32 parts of observations; images, bytes and counts are not changed.
 
     Args:
-        obs_spec: from the environment config.
+        obs_spec: observations spec from the environment config.
     """
 
     def __init__(self, obs_spec: Mapping[str, Any]) -> None:

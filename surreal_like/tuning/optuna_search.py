@@ -38,7 +38,7 @@ class OptunaSearch:
 
     Args:
         folder: folder of the tuning; its study is in the file ``optuna.journal``.
-        space: without a grid.
+        space: space without a grid.
         trials: the trials, which change later; a study without its file is built from them.
         seed: seed of all proposals.
         mode: ``max`` or ``min`` of the score is best.

@@ -53,7 +53,7 @@ class Pane:
         component: name of its component.
         pid: process id, kept after the end.
         dead: True if its process has ended.
-        exit_code: of that process, below 0 the signal that ended it; None while it lives, and for
+        exit_code: code of that process, below 0 its signal; None while it lives, and for
             a moment after. Before tmux 3.3 it stays None after a signal.
         starts: number of processes that a launcher has started in it.
     """

@@ -509,7 +509,7 @@ class Session:
             observation: what followed.
             action: what was done, if not what was advised.
             metrics: name -> number, reported with the episode.
-            terminated, truncated: for sessions of several environments, lists of bool.
+            terminated, truncated: ends of the episode; lists of bool for several environments.
         """
         fields = {"kind": "step", "reward": _plain(reward), "observation": observation}
         if terminated is not None:
