@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from main.cli.commands import all_commands, overview
-from main.cli.output import OutputError, prepared_output
+from main.cli.output import OutputError, prepare_output
 from session.addons import Command
 from session.did_you_mean import did_you_mean
 from session.errors import SurrealError, UsageError
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        with prepared_output():
+        with prepare_output():
             return _end(words)
     except OutputError as error:
         if error.unwanted:

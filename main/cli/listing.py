@@ -114,7 +114,9 @@ def _specs(name: str) -> None:
 
 def _runs(*, as_json: bool) -> None:
     """Prints all runs; the one started or resumed last is at the end."""
-    found = [of_tunings("facts")(each) if is_tuning(each) else _known(each) for each in all_runs()]
+    found = [
+        of_tunings("facts")(each) if is_tuning(each) else _find_known(each) for each in all_runs()
+    ]
     if as_json:
         print(json.dumps(found))
         return
@@ -126,7 +128,7 @@ def _runs(*, as_json: bool) -> None:
     print(columns([*head, "env steps", "took"], rows, right=(5, 6, 7, 8)))
 
 
-def _known(folder: RunFolder) -> dict[str, Any]:
+def _find_known(folder: RunFolder) -> dict[str, Any]:
     """Reads the facts of a run from its files; None for unknown facts."""
     # A run that goes on has no result yet, but progress.
     result = folder.read_result() or folder.last_progress()

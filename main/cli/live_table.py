@@ -59,7 +59,7 @@ class Canvas:
     def draw_lines(self, head: Sequence[str], table: Sequence[str]) -> None:
         """Draws lines: the first one of each part stands out, and states have their colours."""
         lines = [Text(), Text(head[0], "bold"), *(Text(line, "dim") for line in head[1:])]
-        lines += [Text(), Text(table[0], "dim"), *map(_coloured, table[1:])]
+        lines += [Text(), Text(table[0], "dim"), *map(_colour, table[1:])]
         # One text, which rich lays out in two thirds of the time that a group of lines takes.
         whole = Text("\n", no_wrap=True, overflow="crop").join(lines)
         self._live.update(whole, refresh=True)
@@ -109,7 +109,7 @@ def _conditions(view: RunView, seconds: float) -> Table:
     return table
 
 
-def _coloured(line: str) -> Text:
+def _colour(line: str) -> Text:
     text = Text(line)
     for pattern, style in _COLOURS.items():
         text.highlight_regex(pattern, style)

@@ -51,7 +51,7 @@ class _Output:
 
 
 @contextmanager
-def prepared_output() -> Iterator[None]:
+def prepare_output() -> Iterator[None]:
     """Runs a command with streams that write everything, or raise OutputError.
 
     What an encoding lacks (ASCII in cron) is written plainly; letters of names become escapes, such

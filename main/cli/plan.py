@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
     if given.explain and given.format:
         raise UsageError(f"--explain is a table of its own: leave --format {given.format} out")
     if given.explain:
-        print(_explained(request))
+        print(_explain(request))
         return 0
     cluster = launcher_of(given.on).remote
     shape = given.format or ("yaml" if cluster else "table")
@@ -123,7 +123,7 @@ def requests(topology: Topology) -> str:
     )
 
 
-def _explained(request: RunRequest) -> str:
+def _explain(request: RunRequest) -> str:
     found = request.explain()
     rows = [[path, json.dumps(value), origin] for path, (value, origin) in found.items()]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
@@ -131,13 +131,13 @@ def _explained(request: RunRequest) -> str:
     stages = pipeline({path: value for path, (value, _) in found.items()})
     return "\n\n".join(
         (
-            columns(["setting", "value", "from"], _wrapped(rows, width - beside)),
+            columns(["setting", "value", "from"], _wrap(rows, width - beside)),
             columns(["pipeline", "value", "where"], stages),
         )
     )
 
 
-def _wrapped(rows: Sequence[Sequence[str]], room: int) -> list[list[str]]:
+def _wrap(rows: Sequence[Sequence[str]], room: int) -> list[list[str]]:
     """Wraps values that are too long into further rows below."""
     wrapped = []
     for path, value, origin in rows:

@@ -61,7 +61,7 @@ def summary(ended: Run, width: int = 0) -> list[str]:
     indent, lines = _laid_out([row for row in rows if row[1]], width)
     # Commands are not wrapped, so that a user can copy them in one piece.
     commands = [f"{' ' * indent}{command}" for command in _next(ended)]
-    first = _wrapped(outcome(result), width)
+    first = _wrap(outcome(result), width)
     return [*first, *lines, "next".ljust(indent) + commands[0].lstrip(), *commands[1:]]
 
 
@@ -73,12 +73,12 @@ def _laid_out(rows: list[list[str]], width: int) -> tuple[int, list[str]]:
     indent = max(len(label) for label, _ in rows) + 3
     lines = []
     for label, text in rows:
-        parts = _wrapped(text, max(width - indent, _LEAST_WIDTH) if width else 0)
+        parts = _wrap(text, max(width - indent, _LEAST_WIDTH) if width else 0)
         lines += [f"{'' if i else label:<{indent}}{part}" for i, part in enumerate(parts)]
     return indent, lines
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width or len(text), break_long_words=False, break_on_hyphens=False)
 
 

@@ -20,17 +20,17 @@ from session.config.merge import (
     missing_error,
     nearest,
     paths,
+    quote,
     scalar,
-    shown,
     spell_out,
 )
 from session.config.placeholder import (
     Verbatim,
     check_default,
-    escaped,
+    escape,
     expectation,
     is_unresolved,
-    unescaped,
+    unescape,
 )
 from session.errors import ConfigError
 
@@ -125,7 +125,7 @@ class Config(dict[str, Any]):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _RESERVED:
-            raise _reserved(name, self._path)
+            raise _is_reserved(name, self._path)
         self[name] = value
 
     def __delattr__(self, name: str) -> None:
@@ -138,7 +138,7 @@ class Config(dict[str, Any]):
             where = self._path or "the config"
             raise ConfigError(f"{where} has the key {key!r}, expected a text (write it in quotes)")
         if key in _RESERVED and _FOREIGN.isdisjoint(self._path.split(".")):
-            raise _reserved(key, self._path)
+            raise _is_reserved(key, self._path)
         if isinstance(value, Key):
             self._keys[key] = value
             value = value.default
@@ -208,7 +208,7 @@ def apply_overrides(config: Config, overrides: Sequence[str]) -> Config:
             section = section.setdefault(name, {})
             if not isinstance(section, Config):
                 path = ".".join(names[: index + 1])
-                raise ConfigError(f"override {override!r}: {path} is {shown(section)}, no mapping")
+                raise ConfigError(f"override {override!r}: {path} is {quote(section)}, no mapping")
         section[names[-1]] = parse_yaml(text, f"override {override!r}")
     return config
 
@@ -278,7 +278,7 @@ def _present(config: Config) -> list[tuple[str, Key]]:
     return [(name, key) for name, key in config._keys.items() if name in config]
 
 
-def _reserved(key: str, path: str) -> ConfigError:
+def _is_reserved(key: str, path: str) -> ConfigError:
     return ConfigError(f"{join(path, key)}: {key} is a method of Config, choose another key")
 
 
@@ -297,11 +297,11 @@ def _admit(value: Any, path: str) -> Any:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if type(value) is str:
-        return unescaped(value)
+        return unescape(value)
     if not isinstance(value, Mapping | list | tuple):
         return scalar(value)
     if path.count(".") + path.count("[") >= _DEPTH_LIMIT:
-        raise ConfigError(f"{shown(path)}: nested in more than {_DEPTH_LIMIT} levels")
+        raise ConfigError(f"{quote(path)}: nested in more than {_DEPTH_LIMIT} levels")
     if isinstance(value, Mapping):
         return _config_at(path, value)
     return [_admit(each, f"{path}[{index}]") for index, each in enumerate(value)]
@@ -311,7 +311,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Config):
         return value.to_dict()
     if isinstance(value, str):
-        return escaped(value)
+        return escape(value)
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
@@ -333,7 +333,7 @@ def _refuse_objects(config: Config) -> None:
     for path, leaf in leaves(config, config._path).items():
         if not _is_data(leaf):
             kind = type(leaf).__name__
-            raise ConfigError(f"{path} is {shown(leaf)} of type {kind}, which no file can hold")
+            raise ConfigError(f"{path} is {quote(leaf)} of type {kind}, which no file can hold")
 
 
 def _is_data(value: Any) -> bool:

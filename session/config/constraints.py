@@ -12,7 +12,7 @@ from typing import Any
 
 from session.config.config import Config
 from session.config.key import Key, Range, range_of
-from session.config.merge import leaves, shown
+from session.config.merge import leaves, quote
 from session.config.placeholder import expectation
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
@@ -49,7 +49,7 @@ def _check_kind(path: str, value: Any, key: Key) -> None:
         return
     wanted = expectation(key.optional, path)
     if not wanted.accepts(value):
-        raise ConfigError(f"{path} is {shown(value)}, expected {wanted.expected}, or null")
+        raise ConfigError(f"{path} is {quote(value)}, expected {wanted.expected}, or null")
 
 
 def _check_texts(path: str, value: Any, key: Key) -> None:
@@ -64,15 +64,15 @@ def _check_texts(path: str, value: Any, key: Key) -> None:
 
 def _check_size(path: str, value: Any, number: float, limits: Range) -> None:
     if not -_TOO_LARGE < number < _TOO_LARGE and not isinstance(number, float):
-        raise ConfigError(f"{path} is {shown(value)}, expected less than 2**63")
+        raise ConfigError(f"{path} is {quote(value)}, expected less than 2**63")
     if isinstance(number, float) and not isfinite(number):
         words = f"{limits}, a finite number" if f"{limits}" else "a finite number"
-        raise ConfigError(f"{path} is {shown(value)}, expected {words}")
+        raise ConfigError(f"{path} is {quote(value)}, expected {words}")
 
 
 def _check_range(path: str, value: Any, limits: Range) -> None:
     if _is_number(value) and value not in limits:
-        raise ConfigError(f"{path} is {shown(value)}, expected {limits}")
+        raise ConfigError(f"{path} is {quote(value)}, expected {limits}")
 
 
 def _numbers(value: object) -> Iterator[int | float]:

@@ -60,25 +60,25 @@ class Extension:
         if is_section and isinstance(user.get(key, {}), dict):
             return self.merge(user.get(key, {}), default, path)
         if key in user:
-            return self._given(user[key], default, path)
+            return self._find_given(user[key], default, path)
         if is_unresolved(default):
             self.missing[path] = expectation(default, path).expected
         return default
 
-    def _given(self, value: Any, default: Any, path: str) -> Any:
+    def _find_given(self, value: Any, default: Any, path: str) -> Any:
         """Converts a value to the kind of `default`; fills and checks mappings in lists."""
         if isinstance(value, dict) and isinstance(default, dict) and default:
             return self.merge(value, default, path)
         if isinstance(value, list) and _demands_mappings(default):
             item = default[0]
-            return [self._given(each, item, f"{path}[{i}]") for i, each in enumerate(value)]
+            return [self._find_given(each, item, f"{path}[{i}]") for i, each in enumerate(value)]
         return _checked(value, default, path)
 
     def _refuse_unknown(self, path: str, value: Any, beside: Sequence[str]) -> None:
         if self._strict:
             known = [*dict.fromkeys((*self._known, *beside))]
             hint = f"; {_REMOVED[path]}" if path in _REMOVED else nearest(path, known)
-            raise ConfigError(f"unknown key {path} = {shown(value)}{hint}")
+            raise ConfigError(f"unknown key {path} = {quote(value)}{hint}")
 
 
 def _demands_mappings(default: Any) -> bool:
@@ -94,7 +94,7 @@ def spell_out(user: Section, base: Section) -> dict[str, Any]:
     A number in place of a schedule is a constant schedule; a text in place of a model is its torso;
     a text in place of a list of texts is a list with one item.
     """
-    return {key: _spelled(value, base.get(key)) for key, value in user.items()}
+    return {key: _spell(value, base.get(key)) for key, value in user.items()}
 
 
 def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
@@ -110,13 +110,13 @@ def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
         section = changed
         for name in sections:
             section = section[name]
-        spelled, was = _spelled(value, section[last]), section[last]
+        spelled, was = _spell(value, section[last]), section[last]
         both = isinstance(spelled, dict) and isinstance(was, dict)
         section[last] = {**was, **spelled} if both else spelled
     return changed
 
 
-def _spelled(value: Any, default: Any) -> Any:
+def _spell(value: Any, default: Any) -> Any:
     if isinstance(value, str) and _holds_texts(default) and not is_unresolved(value):
         return [value]
     if not isinstance(default, dict):
@@ -150,7 +150,7 @@ def _checked(value: Any, default: Any, path: str) -> Any:
     hint = " (it is a text: leave its quotes out)" if in_quotes else ""
     schedule = isinstance(default, dict) and {*default} >= _SCHEDULE
     expected = f"a number or {wanted.expected}" if schedule else wanted.expected
-    raise ConfigError(f"{path} is {shown(value)}{hint}, expected {expected}")
+    raise ConfigError(f"{path} is {quote(value)}{hint}, expected {expected}")
 
 
 def missing_error(missing: Mapping[str, str]) -> ConfigError:
@@ -204,7 +204,7 @@ def join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """Formats a value for an error message: one line, at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

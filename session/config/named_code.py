@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from session.config.config import Config
-from session.config.merge import shown
+from session.config.merge import quote
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError, SurrealError
 
@@ -162,7 +162,7 @@ def load_module(place: str, what: str) -> ModuleType:
         raise
     except Exception as error:
         missing = isinstance(error, ModuleNotFoundError) and place.startswith(str(error.name))
-        reason = f"{error}{_remedy(place)}" if missing else _shown(error)
+        reason = f"{error}{_remedy(place)}" if missing else _show(error)
         raise ConfigError(f"{what} cannot be imported: {reason}") from error
 
 
@@ -197,7 +197,7 @@ def hides(module: ModuleType | None) -> str:
 
 def _load_file(path: Path, what: str) -> ModuleType:
     """Imports a file under a unique module name, once per process."""
-    resolved = _found(path)
+    resolved = _find(path)
     if resolved is None:
         raise ConfigError(f"{what}: there is no such file ({path.expanduser().absolute()})")
     digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
@@ -220,7 +220,7 @@ def _load_file(path: Path, what: str) -> ModuleType:
         if isinstance(error, SurrealError) or not isinstance(error, Exception):
             raise
         raise ConfigError(
-            f"{what} cannot be loaded: {_shown(error)}{_beside(resolved, error)}"
+            f"{what} cannot be loaded: {_show(error)}{_beside(resolved, error)}"
         ) from error
     return module
 
@@ -233,7 +233,7 @@ def _beside(file: Path, error: Exception) -> str:
     return f"; write 'from .{name} import ...', or 'session_config.import_path=[{file.parent}]'"
 
 
-def _found(path: Path) -> Path | None:
+def _find(path: Path) -> Path | None:
     """Returns the file at its path; if it is gone, its copy in the run's ``code/``.
 
     The folders that were added to Python's search path last, such as ``code/``, come first.
@@ -247,7 +247,7 @@ def _found(path: Path) -> Path | None:
     return None
 
 
-def _shown(error: Exception) -> str:
+def _show(error: Exception) -> str:
     """Formats the error's type and message, and the line of the user's code that raised it."""
     place = ""
     # The message of a syntax error already has the position.
@@ -283,7 +283,7 @@ def check_arguments(what: str, function: Any, names: tuple[str, ...]) -> None:
     """Raises ConfigError unless a function can be called with so many arguments."""
     wanted = f"expected a function of ({', '.join(names)})"
     if not callable(function):
-        raise ConfigError(f"{what} is {shown(function)}, {wanted}")
+        raise ConfigError(f"{what} is {quote(function)}, {wanted}")
     try:
         inspect.signature(function).bind(*names)
     except TypeError as error:

@@ -125,7 +125,7 @@ class Verbatim(str):
     __slots__ = ()
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     """Decodes a text of a file: a placeholder after a backslash becomes Verbatim."""
     shape = _SHAPE.fullmatch(text.lstrip("\\"))
     if text.startswith("\\") and shape and _looks_alike(shape):
@@ -133,7 +133,7 @@ def unescaped(text: str) -> str:
     return text
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Encodes a text for a file; the inverse of `unescaped`."""
     return f"\\{text}" if isinstance(text, Verbatim) else text
 
@@ -169,7 +169,7 @@ def parse(text: str, path: str) -> Placeholder | None:
         )
     raise ConfigError(
         f"{path} is {text!r}, no placeholder; {_hint(word.lower())} "
-        f"For the text itself write {escaped(Verbatim(text))}"
+        f"For the text itself write {escape(Verbatim(text))}"
     )
 
 

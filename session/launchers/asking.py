@@ -70,7 +70,7 @@ def reported_status(folder: RunFolder) -> dict[str, dict[str, Any]]:
 _STATES = {State.done: State.gone, State.failed: State.dead, State.silent: State.dead}
 
 
-def joined_rows(folder: RunFolder, known: Container[str]) -> list[ComponentStatus]:
+def count_joined_rows(folder: RunFolder, known: Container[str]) -> list[ComponentStatus]:
     """Returns the components that send heartbeats to Tensorplex and are not supervised here.
 
     Args:

@@ -12,7 +12,7 @@ from session.addons import load
 from session.config import Config
 from session.errors import DeadlineError, RefusedError, UsageError, WireError
 from session.folder import RunFolder
-from session.launchers.asking import ask, joined_rows, reachable
+from session.launchers.asking import ask, count_joined_rows, reachable
 from session.launchers.launcher import (
     SUPERVISOR_CONTROL,
     ComponentStatus,
@@ -70,7 +70,7 @@ class RunHandle:
         rows: list[dict[str, Any]] = self._ask("status", {})["components"]
         return [
             *(ComponentStatus(**row) for row in rows),
-            *joined_rows(self._folder, {row["name"] for row in rows}),
+            *count_joined_rows(self._folder, {row["name"] for row in rows}),
         ]
 
     def progress(self) -> Mapping[str, Any]:
@@ -149,7 +149,7 @@ class RunHandle:
         try:
             ask(self._folder, "learner.control", "stop", fields, timeout_seconds=_LEARNER_SECONDS)
         except (WireError, UsageError):
-            raise self._unsupervised() from None
+            raise self._is_unsupervised() from None
         self._stopped_learner = True
 
     def wait(self, timeout_seconds: float | None = None) -> Outcome:
@@ -169,12 +169,12 @@ class RunHandle:
     def _goes_on(self) -> bool:
         return self._folder.in_use or (self._stopped_learner and not self._folder.over)
 
-    def _unsupervised(self) -> UsageError:
+    def _is_unsupervised(self) -> UsageError:
         return UsageError(f"run {self._folder} is not running: it has no supervisor")
 
     def _ask(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         if not self._folder.in_use:
-            raise self._unsupervised()
+            raise self._is_unsupervised()
         if not reachable(self._folder, SUPERVISOR_CONTROL):
             raise UsageError(
                 f"run {self._folder} runs in one thread: it takes no commands; "

@@ -16,7 +16,7 @@ from session.process.quiet_period import QuietPeriod
 from session.process.service import IDLE_SECONDS, Service
 from session.wire import Identity, Message
 from session.wire.connection_limits import Bucket
-from session.wire.schema import Count, Kinds, ListOf, Schema, Type, shown
+from session.wire.schema import Count, Kinds, ListOf, Schema, Type, quote
 from session.wire.sockets import Socket
 
 _RECORDS_PER_TICK = 1000
@@ -160,7 +160,7 @@ class Collector(Service):
             kind = record.get("kind", self._kind)
             schema = self._schemas.get(kind) if type(kind) is str else None
             if schema is None:
-                self._reject(sender, "", f"kind {shown(kind)} is not known")
+                self._reject(sender, "", f"kind {quote(kind)} is not known")
                 continue
             wrong = schema.complaint(Message(kind, record, arrays))
             if wrong is not None:

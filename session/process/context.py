@@ -143,7 +143,7 @@ class Context:
             max_message_bytes=session.max_message_bytes,
             stopping=lambda: self.stopping,
             pause=pause,
-            on_reject=self._rejected,
+            on_reject=self._reject,
             security=launch.security,
         )
         # Checked for each message; bounded, because the names come from the network.
@@ -282,5 +282,5 @@ class Context:
         # Few: ZeroMQ cannot drop the oldest of its queue, the channel can.
         return self.wire.push(endpoint, high_water_mark=100)
 
-    def _rejected(self, endpoint: str, sender: str, reason: str) -> None:
+    def _reject(self, endpoint: str, sender: str, reason: str) -> None:
         self.event("refused", f"{endpoint}: message of '{sender}' dropped: {reason}")

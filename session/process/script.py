@@ -361,7 +361,7 @@ def _make_frame(
 
 
 def _make_launch(session_config: Config, kind: str, index: int) -> Launch:
-    folder = _planned(session_config)
+    folder = _plan(session_config)
     config = folder.read_config()
     topology = Topology.load(folder.topology)
     first = topology.of_kind(kind)[0].name
@@ -371,7 +371,7 @@ def _make_launch(session_config: Config, kind: str, index: int) -> Launch:
     )
 
 
-def _planned(session_config: Config) -> RunFolder:
+def _plan(session_config: Config) -> RunFolder:
     if not is_planned(session_config.folder):
         raise UsageError(
             "a script needs a planned run: write one with "

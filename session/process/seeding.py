@@ -56,7 +56,7 @@ def build_seeded(seed: int, build: Callable[[], Built]) -> Built:
 
 
 @contextmanager
-def seeded_globals(seed: int) -> Iterator[None]:
+def seed_all(seed: int) -> Iterator[None]:
     """Seeds the global generators for a while; afterwards they continue where they were."""
     torch = sys.modules.get("torch")
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002

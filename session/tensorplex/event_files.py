@@ -32,7 +32,7 @@ def png(pixels: Pixels) -> bytes:
     return _encode(pixels[None])
 
 
-def animated_png(frames: Pixels, fps: float) -> bytes:
+def make_animated_png(frames: Pixels, fps: float) -> bytes:
     """Encodes a video as animated PNG, uint8 ``[T, H, W, C]``, repeated without end.
 
     A frame that equals the one before it lengthens that one.
@@ -88,7 +88,7 @@ class EventFiles:
         event = Event(wall_time=time, step=step, summary=Summary(value=values))
         if folder not in self._files:
             self._files[folder] = self._open(folder, time)
-        self._files[folder].add(_framed(event))
+        self._files[folder].add(_frame(event))
 
     def _open(self, folder: str, time: float) -> AppendFile:
         place = self._root / folder
@@ -100,11 +100,11 @@ class EventFiles:
         path = place / f"{_PREFIX}{seconds:010d}.tensorplex.{os.getpid()}"
         file = AppendFile(path)
         # Without a version readers discard points when steps decrease, as after a restart.
-        file.add(_framed(Event(wall_time=time, file_version="brain.Event:2")))
+        file.add(_frame(Event(wall_time=time, file_version="brain.Event:2")))
         return file
 
 
-def _framed(event: Any) -> bytes:
+def _frame(event: Any) -> bytes:
     buffer = io.BytesIO()
     RecordWriter(buffer).write(event.SerializeToString())
     return buffer.getvalue()
@@ -136,7 +136,7 @@ def summary_values(record: Record, arrays: Arrays, tag_of: Callable[[str], str])
         return [_image(tag, pixels.shape, png(pixels))]
     if kind == "video":
         frames = _pixels(arrays["frames"], 4)
-        return [_image(tag, frames.shape[1:], animated_png(frames, _fps(record["fps"])))]
+        return [_image(tag, frames.shape[1:], make_animated_png(frames, _fps(record["fps"])))]
     raise ValueError(f"metrics of kind {str(kind)[:80]!r} are not known")
 
 

@@ -14,7 +14,7 @@ from session.config import Config
 from session.errors import UsageError
 from session.launchers.registry import launcher_of
 from session.process.heartbeat import State
-from session.wire.endpoint import LOOPBACK, expanded
+from session.wire.endpoint import LOOPBACK, expand
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _POLL_SECONDS = 0.1
@@ -65,11 +65,11 @@ def _of(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    words = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    words = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
     return f"{name}{{{words}}} {_number(value)}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -87,7 +87,7 @@ def metrics_host(config: Config) -> str:
     """
     in_pod = launcher_of((config.get("run") or {}).get("launcher", "")).remote
     admitted = config.session_config.kubernetes.get("metrics_from")
-    return expanded("$(POD_IP)") if in_pod and admitted else LOOPBACK
+    return expand("$(POD_IP)") if in_pod and admitted else LOOPBACK
 
 
 class Page:

@@ -71,7 +71,7 @@ class AddressBook(Mapping[str, Address]):
         """
         try:
             entries = read_object(path, MapOf({"bind": TEXT, "connect": TEXT}))
-            return cls({n: Address(expanded(e["bind"]), e["connect"]) for n, e in entries.items()})
+            return cls({n: Address(expand(e["bind"]), e["connect"]) for n, e in entries.items()})
         except ConfigError as error:
             raise ConfigError(f"{path}: not an address book ({error})") from None
 
@@ -96,7 +96,7 @@ class AddressBook(Mapping[str, Address]):
         return endpoint in self._addresses
 
 
-def expanded(text: str) -> str:
+def expand(text: str) -> str:
     """Replaces ``$(NAME)`` by environment variables; an unset one stays.
 
     The address book of a pod has the addresses of other pods too, which only their owners bind.

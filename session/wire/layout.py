@@ -62,7 +62,7 @@ class Layout(NamedTuple):
             DecodeError: the buffers do not match this layout.
         """
         if len(buffers) == 1 < len(self.places):
-            return self._shared(_read_only(buffers[0]))
+            return self._share(_read_only(buffers[0]))
         if len(self.places) != len(buffers):
             raise DecodeError(f"{len(self.places)} arrays, {len(buffers)} buffers came")
         arrays: dict[str, Array] = {}
@@ -74,7 +74,7 @@ class Layout(NamedTuple):
             arrays[place.name] = np.ndarray(place.shape, place.dtype, view)
         return arrays
 
-    def _shared(self, buffer: memoryview) -> dict[str, Array]:
+    def _share(self, buffer: memoryview) -> dict[str, Array]:
         if self.size != len(buffer):
             raise DecodeError(f"arrays of {self.size} bytes, {len(buffer)} came")
         return {
@@ -118,13 +118,13 @@ def _unpack(packed: bytes) -> Layout:
         raise DecodeError(f"layout does not decode: {error}") from None
     if type(entries) is not list:
         raise DecodeError("layout is not a list of arrays")
-    return _lay_out([_described(entry) for entry in entries])
+    return _lay_out([_describe(entry) for entry in entries])
 
 
 _unpack_kept = lru_cache(maxsize=_LAYOUTS_KEPT)(_unpack)
 
 
-def _described(entry: Any) -> tuple[str, str, tuple[int, ...]]:
+def _describe(entry: Any) -> tuple[str, str, tuple[int, ...]]:
     """Checks the types and values of a received entry."""
     # The message omits the entry until its types are known: a hostile one may be very long.
     if type(entry) is not list or len(entry) != _ENTRY_LENGTH:

@@ -17,8 +17,8 @@ from session.nest import Array
 from session.wire.codec import Message, ProtocolError, size_bytes
 from session.wire.connection_limits import Turns
 from session.wire.layout import Buffer
-from session.wire.schema import COUNT_LIMIT, REFUSED, Kinds, cut, shown
-from session.wire.socket import Complaint, Socket, descriptor_of, proved_key
+from session.wire.schema import COUNT_LIMIT, REFUSED, Kinds, cut, quote
+from session.wire.socket import Complaint, Socket, descriptor_of, prove_key
 
 if TYPE_CHECKING:
     from session.wire.wire import Wire
@@ -95,7 +95,7 @@ class RouterSocket(Socket):
             self._asking = frames[0].bytes
             message = self._decode(frames[1:])
             if message is not None:
-                key = proved_key(frames[-1]) if self.guarded else ""
+                key = prove_key(frames[-1]) if self.guarded else ""
                 return Request(self._asking, message, key)
         return None
 
@@ -119,7 +119,7 @@ class RouterSocket(Socket):
 
     def _connection(self, frames: list[zmq.Frame]) -> tuple[str, list[zmq.Frame], float]:
         """Returns rate-limit key, frames and rate: by key for a guest, else by connection."""
-        key = proved_key(frames[-1])
+        key = prove_key(frames[-1])
         grant = self._wire.zap.grant(key)
         if grant.guest or self.any_key:
             return key, frames, grant.rate
@@ -435,4 +435,4 @@ def _complaint_of_id(message: Message) -> Complaint | None:
     number = message.fields.get("id")
     if type(number) is int and 0 <= number < COUNT_LIMIT:
         return None
-    return Complaint(f"'id' is {shown(number)}, expected the number of a request")
+    return Complaint(f"'id' is {quote(number)}, expected the number of a request")

@@ -93,7 +93,7 @@ class Grant:
             return f"a key of the role '{self.role}' may not send '{kind[:63]}' to {endpoint}"
         if self.owns(name) or (kind == "info" and name == WATCH):
             return None
-        return f"its key of the role '{self.role}' is for {_shown(self.names)} only"
+        return f"its key of the role '{self.role}' is for {_show(self.names)} only"
 
     def _kinds(self, endpoint: str) -> tuple[str, ...] | None:
         rights = _RIGHTS.get(self.role, {})
@@ -125,5 +125,5 @@ def _fits(name: str, pattern: str) -> bool:
     return name == pattern or (stem != pattern and name.startswith(stem))
 
 
-def _shown(names: tuple[str, ...]) -> str:
+def _show(names: tuple[str, ...]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -219,13 +219,13 @@ def MapOf(key: Type, value: Type, most: int) -> Type:
     return Type(f"a mapping of at most {most}: {key.expected} to {value.expected}", fits)
 
 
-def _needed(types: Mapping[str, Type]) -> tuple[tuple[str, Fits], ...]:
+def _find_needed(types: Mapping[str, Type]) -> tuple[tuple[str, Fits], ...]:
     return tuple((name, each.fits) for name, each in types.items() if not each.optional)
 
 
 def Fields(types: Mapping[str, Type]) -> Type:
     """A mapping with these keys and no others."""
-    needed = _needed(types)
+    needed = _find_needed(types)
     others = {name: each.fits for name, each in types.items() if each.optional}
 
     def fits(value: Any) -> bool:
@@ -334,7 +334,7 @@ class Schema:
         self._types = {_ID: Optional(Count()), **fields}
         self._arrays = arrays
         self._others = others
-        self._needed = _needed(fields)
+        self._needed = _find_needed(fields)
         self._needed_names = frozenset(name for name, _ in self._needed)
 
     def complaint(self, message: Message) -> str | None:
@@ -361,7 +361,7 @@ class Schema:
                 continue
             known = self._types.get(name, self._others) if type(name) is str else None
             if known is None:
-                return f"field {shown(name)} is unknown"
+                return f"field {quote(name)} is unknown"
             if not known.fits(value):
                 return self._wrong(name, value, known)
         return None
@@ -376,12 +376,12 @@ class Schema:
             if not each.fits(array):
                 return self._wrong(name, array, each)
         unknown = next((name for name in arrays if name not in types), None)
-        return None if unknown is None else f"array {shown(unknown)} is unknown"
+        return None if unknown is None else f"array {quote(unknown)} is unknown"
 
     def _wrong(self, name: str, value: Any, expected: Type) -> str:
         if value is _MISSING:
             return f"'{name}' is missing, expected {expected.expected}"
-        return f"'{name}' is {shown(value)}, expected {expected.expected}"
+        return f"'{name}' is {quote(value)}, expected {expected.expected}"
 
 
 Kinds = Mapping[str, Schema]
@@ -394,7 +394,7 @@ def cut(text: str) -> str:
     return text if len(text) <= _TEXT_LIMIT else f"{text[: _TEXT_LIMIT - 3]}..."
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """Describes a received value in a few words; its size may be unlimited."""
     if isinstance(value, str | bytes):
         whole = len(value) <= _SHOWN_CHARACTERS

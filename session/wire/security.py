@@ -171,9 +171,9 @@ class Security:
         """
         if key and key == self.client_public:
             return EVERYTHING
-        return self._granted().get(key)
+        return self._grant().get(key)
 
-    def _granted(self) -> dict[bytes, Grant]:
+    def _grant(self) -> dict[bytes, Grant]:
         folder = self.folder
         if folder is None:
             return {}

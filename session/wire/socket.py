@@ -32,7 +32,7 @@ from session.wire.connection_monitor import (
 )
 from session.wire.endpoint import IPC
 from session.wire.layout import Buffer
-from session.wire.schema import Kinds, shown
+from session.wire.schema import Kinds, quote
 from session.wire.security import TCP
 
 if TYPE_CHECKING:
@@ -396,7 +396,7 @@ class Socket:
 
         Does nothing without keys, because the peer could connect again.
         """
-        key, descriptor = proved_key(frame), descriptor_of(frame)
+        key, descriptor = prove_key(frame), descriptor_of(frame)
         if not self.guarded or not descriptor.isdecimal():
             return
         grant = self._wire.zap.grant(key)
@@ -411,7 +411,7 @@ class Socket:
         """Returns the reason if the sender's key does not permit a message, else None."""
         if not self.guarded or self.any_key:
             return None
-        message.grant = self._wire.zap.grant(proved_key(frame))
+        message.grant = self._wire.zap.grant(prove_key(frame))
         refusal = message.grant.refusal(self.endpoint, message.kind, message.sender.name)
         return None if refusal is None else Complaint(refusal)
 
@@ -420,14 +420,14 @@ class Socket:
         wire, sender = self._wire, message.sender
         schema = None if self.kinds is None else self.kinds.get(message.kind)
         if schema is None and self.kinds is not None:
-            return Complaint(f"{self.endpoint} knows no {shown(message.kind)}")
+            return Complaint(f"{self.endpoint} knows no {quote(message.kind)}")
         if schema is None or not schema.any_run:
             ours, theirs = wire.identity.fingerprint, sender.fingerprint
             if theirs != ours and self.one_run:
-                reason = f"{shown(sender.name)} has fingerprint {theirs.hex()}, this run has "
+                reason = f"{quote(sender.name)} has fingerprint {theirs.hex()}, this run has "
                 return Complaint(reason + ours.hex(), stranger=True)
             if self.binds and not self.any_key and not wire.knows(sender.name):
-                return Complaint(f"no component of this run is called {shown(sender.name)}")
+                return Complaint(f"no component of this run is called {quote(sender.name)}")
         if schema is None:
             return None
         if header_bytes > schema.header_bytes:
@@ -458,7 +458,7 @@ def descriptor_of(frame: zmq.Frame) -> str:
         return ""
 
 
-def proved_key(frame: zmq.Frame) -> str:
+def prove_key(frame: zmq.Frame) -> str:
     """Returns the proved public key (Z85) of a frame's sender, empty without keys."""
     try:
         return str(frame.get("User-Id"))

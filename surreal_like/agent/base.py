@@ -226,7 +226,7 @@ class Agent(Reporting):
             DeadlineError: the parameter server did not answer in time.
             SpecError: the parameters do not fit this agent's modules; the message shows both sides.
         """
-        link = self._connected()
+        link = self._connect()
         parameters = link.fetch()
         if parameters is not None:
             self.load(parameters)
@@ -245,14 +245,14 @@ class Agent(Reporting):
         Raises:
             DeadlineError: the parameter server did not answer in time.
         """
-        return self._connected().fetch_info()
+        return self._connect().fetch_info()
 
     @property
     def run_steps(self) -> int:
         """Environment steps of the whole run, as far as known."""
         return self.progress.env_steps
 
-    def _connected(self) -> AgentLink:
+    def _connect(self) -> AgentLink:
         if self._link is None:
             from surreal_like.agent.link import link_script
 

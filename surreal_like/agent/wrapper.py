@@ -77,12 +77,12 @@ class ExpSenderWrapper(VectorWrapper):
     @property
     def sender(self) -> ExpSender:
         """The sender of the chunks."""
-        return self._connected().sender
+        return self._connect().sender
 
     @property
     def ready(self) -> bool:
         """True while another step may be taken; otherwise too many chunks are unacked."""
-        return self._connected().sender.window.ready
+        return self._connect().sender.window.ready
 
     @property
     def between_chunks(self) -> bool:
@@ -110,7 +110,7 @@ class ExpSenderWrapper(VectorWrapper):
 
     def reset(self) -> tuple[Nest, Info]:
         """Resets all streams; those in the middle of an episode are cut and get new numbers."""
-        self._writer.end(self._connected().acting.metrics)
+        self._writer.end(self._connect().acting.metrics)
         obs, info = self.env.reset()
         self._writer.begin(obs, info)
         return obs, info
@@ -150,7 +150,7 @@ class ExpSenderWrapper(VectorWrapper):
 
     def finish(self) -> None:
         """Ends all streams: sends all rows, the last observations included, then the goodbye."""
-        self._writer.end(self._connected().acting.metrics, final=True)
+        self._writer.end(self._connect().acting.metrics, final=True)
         self.sender.send_goodbye()
 
     def pump(self) -> None:
@@ -158,7 +158,7 @@ class ExpSenderWrapper(VectorWrapper):
 
         May be called while the environments step.
         """
-        link = self._connected()
+        link = self._connect()
         if self._writer.flush_due(link.now()):
             self.flush()
         link.sender.pump()
@@ -168,7 +168,7 @@ class ExpSenderWrapper(VectorWrapper):
     def flush(self) -> None:
         """Cuts a short chunk of the rows whose actions have been taken, if there are any."""
         if not self._writer.between_chunks:
-            self._writer.flush(self._connected().acting.metrics)
+            self._writer.flush(self._connect().acting.metrics)
 
     def close(self) -> None:
         """Closes the environment; in a script first sends all rows, with a deadline for acks."""
@@ -181,7 +181,7 @@ class ExpSenderWrapper(VectorWrapper):
     def _send(self, chunk: Chunk) -> None:
         self.sender.send(chunk)
 
-    def _connected(self) -> SenderLink:
+    def _connect(self) -> SenderLink:
         if self._link is None:
             from session.process.script import at_leave, script_context
 
@@ -194,7 +194,7 @@ class ExpSenderWrapper(VectorWrapper):
         return SenderLink(context, self._session.sender)
 
     def _wait_until_ready(self) -> None:
-        link = self._connected()
+        link = self._connect()
         deadline = link.now() + _FULL_SECONDS
         while not self.ready and not link.context.stopping:
             if link.now() >= deadline:

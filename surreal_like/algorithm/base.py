@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from session.config import Config
 from session.config.config import adopt_keys
 from session.config.defaults import BASE_SESSION_CONFIG
-from session.config.merge import join, shown, spell_out
+from session.config.merge import join, quote, spell_out
 from session.config.placeholder import is_unresolved
 from session.errors import ConfigError
 from surreal_like.algorithm.catalog import describe_algorithms
@@ -62,7 +62,7 @@ class Algorithm:
         Raises ConfigError if agent and learner contradict each other. If only one of them is
         defined in the algorithm's module, the other is a base class, and its values give way.
         """
-        config = _combined(cls)
+        config = _combine(cls)
         replay = {} if cls.other_replay else config.get("replay", {})
         config["replay"] = {"type": cls.replay, **replay}
         return Config(cls.learner_config).extend(config, abstract=True)
@@ -168,7 +168,7 @@ def defaults_of(owner: type[Any]) -> Config:
         raise ConfigError(f"{name} is an instance method: make it a classmethod")
     given = owner.default_config()
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{name} gives {shown(given)}, expected a Config or a dict")
+        raise ConfigError(f"{name} gives {quote(given)}, expected a Config or a dict")
     return Config(given)
 
 
@@ -179,7 +179,7 @@ def session_defaults_of(algorithm: type[Algorithm]) -> Config:
     """
     name = f"{algorithm.__name__}.session_config"
     if not isinstance(algorithm.session_config, Mapping):
-        raise ConfigError(f"{name} is {shown(algorithm.session_config)}, expected a dict")
+        raise ConfigError(f"{name} is {quote(algorithm.session_config)}, expected a dict")
     given = Config(algorithm.session_config)
     try:
         Config({"session_config": given}).extend(_SESSION, strict=True)
@@ -188,7 +188,7 @@ def session_defaults_of(algorithm: type[Algorithm]) -> Config:
     return given
 
 
-def _combined(algorithm: type[Algorithm]) -> Config:
+def _combine(algorithm: type[Algorithm]) -> Config:
     """Returns the defaults of the learner, extended by those of the agent."""
     first, second = algorithm.learner, getattr(algorithm, "agent", None)
     if second is None:
@@ -200,13 +200,13 @@ def _combined(algorithm: type[Algorithm]) -> Config:
     given = tuple(map(defaults_of, owners))
     one, other = Config(spell_out(*given)), Config(spell_out(*reversed(given)))
     names = (owners[0].__name__, owners[1].__name__) if here[0] == here[1] else None
-    combined = Config(_merged(one, other, names, ""))
+    combined = Config(_merge(one, other, names, ""))
     for each in given:
         adopt_keys(combined, each)
     return combined
 
 
-def _merged(
+def _merge(
     one: Mapping[str, Any], other: Mapping[str, Any], names: tuple[str, str] | None, path: str
 ) -> dict[str, Any]:
     """Merges the entries of both; `names`: of the classes that must not contradict each other."""
@@ -214,12 +214,12 @@ def _merged(
     for key, value in other.items():
         mine, inner = merged.setdefault(key, value), join(path, key)
         if isinstance(mine, dict) and isinstance(value, dict):
-            merged[key] = _merged(mine, value, names, inner)
+            merged[key] = _merge(mine, value, names, inner)
         elif is_unresolved(mine) and not is_unresolved(value):
             merged[key] = value
         elif names and mine != value and not is_unresolved(value):
             raise ConfigError(
-                f"learner_config.{inner} is {shown(mine)} in {names[0]}.default_config() and "
-                f"{shown(value)} in {names[1]}.default_config(): write it in one of them"
+                f"learner_config.{inner} is {quote(mine)} in {names[0]}.default_config() and "
+                f"{quote(value)} in {names[1]}.default_config(): write it in one of them"
             )
     return merged

@@ -168,13 +168,13 @@ class DQNAgent(Agent):
         if values is None or not values.usable:
             return self.act(torch.from_numpy(obs))
         with self.q_network.parameter_lock:
-            return self._explored(values(obs).argmax(1))
+            return self._explore(values(obs).argmax(1))
 
     def explore(self, q_values: torch.Tensor) -> npt.NDArray[np.int64]:
         """Returns actions `[N]` from values `[N, A]`, a share of epsilon of them random."""
-        return self._explored(q_values.argmax(1).cpu().numpy())
+        return self._explore(q_values.argmax(1).cpu().numpy())
 
-    def _explored(self, greedy: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _explore(self, greedy: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         epsilon = self.epsilon
         return epsilon_greedy(greedy, self.num_actions, epsilon, self.rng) if epsilon else greedy
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from session.config import Config
-from session.config.merge import shown
+from session.config.merge import quote
 from session.config.named_code import check_arguments
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
@@ -103,9 +103,9 @@ def _check(name: str, changes: Mapping[str, Any]) -> None:
             hint = did_you_mean(key, known, otherwise=others)
             raise ConfigError(f"{name} has an unknown part '{key}': {hint}")
         elif key.endswith("_mixins") and not all(isinstance(each, type) for each in value):
-            raise ConfigError(f"{key} of {name} is {shown(value)}, expected classes")
+            raise ConfigError(f"{key} of {name} is {quote(value)}, expected classes")
     if not isinstance(changes.get("default_config", {}), Mapping):
-        given = shown(changes["default_config"])
+        given = quote(changes["default_config"])
         raise ConfigError(f"default_config of {name} is {given}, expected a mapping")
 
 

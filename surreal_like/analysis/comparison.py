@@ -84,7 +84,7 @@ def compare(
     scales = None if normalize is None else _scales(normalize)
     found = _methods(group(run_folders(runs)), name)
     if scales is not None:
-        found = [_normalized(method, scales, normalize) for method in found]
+        found = [_normalize(method, scales, normalize) for method in found]
     thresholds = _thresholds(found, normalized=scales is not None)
     return {
         "metric": name,
@@ -166,7 +166,7 @@ def _scales(path: str | Path) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _normalized(
+def _normalize(
     method: Method, scales: Mapping[str, tuple[float, float]], path: str | Path | None
 ) -> Method:
     for task in method.tasks:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from session.errors import UsageError
-from session.process.seeding import component_seed, seeded_globals
+from session.process.seeding import component_seed, seed_all
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
@@ -58,7 +58,7 @@ def evaluate(
         seed = component_seed(config.session_config.seed, "evaluate", 1)
     streams = min(config.session_config.evaluator.num_envs or _STREAMS, episodes)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(seeded_globals(seed))
+        stack.enter_context(seed_all(seed))
         single = make_vector_env(config.env_config, num_envs=streams, seed=seed, evaluation=True)
         env = stack.enter_context(contextlib.closing(stack_frames(single, config.env_config)))
         played = Evaluation(episodes, streams)

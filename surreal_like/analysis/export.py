@@ -117,7 +117,7 @@ def write_policy(
     graph = _Graph(policy, tuple(probe))
     beside = path.with_name(f".{path.name}.part")
     try:
-        program = _traced(graph, probe)
+        program = _trace(graph, probe)
         write, read = (_write_onnx, _read_onnx) if format == "onnx" else (_write_pt2, _read_pt2)
         write(program, graph, metadata, beside)
         difference = _compare(policy, read(beside), probe)
@@ -190,7 +190,7 @@ def _random(spec: ArraySpec, rng: np.random.Generator) -> Array:
     return np.floor(values).astype(spec.dtype)
 
 
-def _traced(graph: _Graph, probe: Mapping[str, Array]) -> torch.export.ExportedProgram:
+def _trace(graph: _Graph, probe: Mapping[str, Array]) -> torch.export.ExportedProgram:
     """Returns the graph with a free batch axis.
 
     Raises:

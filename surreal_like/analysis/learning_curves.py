@@ -107,7 +107,7 @@ class Picture:
                 check_seeds(experiment.label, number)
             most = max(most, number)
             if number:
-                held = [kind.lasting and _reached(run) for run in experiment.runs]
+                held = [kind.lasting and _find_reached(run) for run in experiment.runs]
                 self._draw(kind, found, held, colour or COLOURS[index])
                 if colour is None:
                     words = f"{kind.name}: {middle} of {number} runs" if number > 1 else kind.name
@@ -222,7 +222,7 @@ def _line(words: str, kind: Kind, colour: str) -> Any:
     )
 
 
-def _reached(run: RunFolder) -> bool:
+def _find_reached(run: RunFolder) -> bool:
     return bool((run.read_result() or {}).get("goal_met"))
 
 

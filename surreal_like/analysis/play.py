@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import ConfigError, MissingExtra, UsageError
-from session.process.seeding import component_seed, seeded_globals
+from session.process.seeding import component_seed, seed_all
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.analysis.video import check_video, write_video
 from surreal_like.analysis.window import check_screen, drawing_settings, show_frames
@@ -72,7 +72,7 @@ def play(
     if seed is None:
         seed = component_seed(policy.config.session_config.seed, "play", 1)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(seeded_globals(seed))
+        stack.enter_context(seed_all(seed))
         stack.enter_context(drawing_settings(window=path is None))
         single = _make_env(policy.config.env_config, seed)
         env = stack_frames(

@@ -106,7 +106,7 @@ def draw_scores(tuning: TuningData, metric: str | None = None, x: str | None = N
             linewidth=2.6 if best else 1.2,
             alpha=1.0 if best or several else 0.55,
             zorder=3 if best else 2,
-            label=_named(trial, best=best) if several or best else None,
+            label=_name(trial, best=best) if several or best else None,
         )
         # Where the trial has ended: a stopped one is told apart from one that is covered.
         axes.plot(curve.x[-1], curve.y[-1], "o", color=colour, markersize=4, zorder=3)
@@ -262,7 +262,7 @@ def _colours(names: Sequence[str]) -> dict[str, Any]:
     return {name: every(place / (len(names) - 1)) for place, name in enumerate(names)}
 
 
-def _named(trial: Trial, *, best: bool) -> str:
+def _name(trial: Trial, *, best: bool) -> str:
     words = f"{trial.name}@{settings_text(trial.settings)}" if trial.settings else trial.name
     return f"{words}, best: {decimal(trial.score)}" if best else words
 

@@ -33,7 +33,7 @@ from surreal_like.coordinator.standstill import (
     shortest,
     waits_for,
 )
-from surreal_like.coordinator.stop_rule import LEFT, WAITS, Shutdown, Verdict, ended_before
+from surreal_like.coordinator.stop_rule import LEFT, WAITS, Shutdown, Verdict, end_before
 from surreal_like.learner.worker import Learned, LearnerWorker, Update
 from surreal_like.ps.schemas import ANSWERS
 
@@ -142,7 +142,7 @@ class RunCoordinator:
         schemas = requests(worker.flat_bytes, self._session.evaluator.mode)
         self._control = Control(
             wire.router("learner.control", schemas),
-            evaluated=self._evaluated,
+            evaluated=self._add_evaluation,
             stop=self._stop,
             save=self.save,
             status=lambda: self._report.line,
@@ -153,7 +153,7 @@ class RunCoordinator:
         self.report()
         worker.publish("start")
         self.on_publication()
-        ended = ended_before(
+        ended = end_before(
             self._context.config, self._folder.read_result(), self.record.restored_part
         )
         if ended is not None:
@@ -416,7 +416,7 @@ class RunCoordinator:
         goal_met = False if self.record.judge.has_goal else None
         self.end(Verdict(status, goal_met, reason))
 
-    def _evaluated(self, evaluation: Mapping[str, Any], flat: Flat | None) -> dict[str, Any]:
+    def _add_evaluation(self, evaluation: Mapping[str, Any], flat: Flat | None) -> dict[str, Any]:
         judge, worker = self.record.judge, self._worker
         best, mode = worker.best_return, evaluation["mode"]
         judges = judge.judges(mode)

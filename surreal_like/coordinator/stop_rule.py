@@ -211,7 +211,7 @@ def _public(evaluation: Evaluation | None) -> dict[str, Any] | None:
     return {name: evaluation[name] for name in _PUBLIC}
 
 
-def ended_before(
+def end_before(
     config: Config, result: Mapping[str, Any] | None, written_in_part: int
 ) -> Verdict | None:
     """Returns the verdict if this part of the run ended before this start of the learner, else

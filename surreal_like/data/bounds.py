@@ -45,7 +45,7 @@ def reward_bounds(env_config: Mapping[str, Any]) -> Bounds:
     return float(given[0]), float(given[1])
 
 
-def bounded(spec: ArraySpec) -> ArraySpec:
+def bound(spec: ArraySpec) -> ArraySpec:
     """Returns the spec with finite bounds everywhere: its own, else those of :data:`LARGEST`.
 
     Specs whose values have few bits, or a count, stay as they are.
@@ -53,16 +53,18 @@ def bounded(spec: ArraySpec) -> ArraySpec:
     if spec.num is not None or spec.dtype.itemsize <= 2 or spec.dtype == np.bool_:
         return spec
     return replace(
-        spec, low=_bound(spec, spec.low, lowest=True), high=_bound(spec, spec.high, lowest=False)
+        spec,
+        low=_bound_of(spec, spec.low, lowest=True),
+        high=_bound_of(spec, spec.high, lowest=False),
     )
 
 
 def within(dtype: np.dtype[Any]) -> ArraySpec:
     """Returns the spec, bounded, of numbers of which nothing else is known."""
-    return bounded(ArraySpec(dtype.name, ()))
+    return bound(ArraySpec(dtype.name, ()))
 
 
-def _bound(spec: ArraySpec, own: npt.NDArray[Any] | None, *, lowest: bool) -> npt.NDArray[Any]:
+def _bound_of(spec: ArraySpec, own: npt.NDArray[Any] | None, *, lowest: bool) -> npt.NDArray[Any]:
     limits: Any = np.finfo(spec.dtype) if spec.dtype.kind == "f" else np.iinfo(spec.dtype)
     usual = max(-LARGEST, float(limits.min)) if lowest else LARGEST
     wanted = np.array(usual, spec.dtype)

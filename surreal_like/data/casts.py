@@ -37,7 +37,7 @@ def cast(name: str, value: Any, dtype: npt.DTypeLike, *, copy: bool = False) -> 
         raise DataError(f"{name}: {given.dtype} given, expected numbers of {wanted}")
     with np.errstate(over="ignore", invalid="ignore"):
         converted = given.astype(wanted, order="C")
-        wrong = _changed(given, converted)
+        wrong = _change(given, converted)
     if np.count_nonzero(wrong):
         raise _misfit(name, given, wrong, wanted)
     return converted
@@ -55,7 +55,7 @@ def _as_array(name: str, value: Any, wanted: np.dtype[Any]) -> npt.NDArray[Any]:
         raise DataError(f"{name}: a {kind} given, expected numbers of {wanted}: {error}") from error
 
 
-def _changed(given: npt.NDArray[Any], converted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _change(given: npt.NDArray[Any], converted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Returns where the conversion changed a number."""
     was_float, is_float = given.dtype.kind == "f", converted.dtype.kind == "f"
     if was_float and is_float:

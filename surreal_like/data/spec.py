@@ -133,7 +133,7 @@ class ActionSpec:
 
 def inner_bounds(low: npt.NDArray[Any] | None, high: npt.NDArray[Any] | None) -> Bounds:
     """Returns the outermost float32 numbers that do not lie outside of bounds of any float type."""
-    return _rounded(low, np.less, np.inf), _rounded(high, np.greater, -np.inf)
+    return _round(low, np.less, np.inf), _round(high, np.greater, -np.inf)
 
 
 def _single(bound: npt.NDArray[Any] | None) -> npt.NDArray[np.float32] | None:
@@ -141,7 +141,7 @@ def _single(bound: npt.NDArray[Any] | None) -> npt.NDArray[np.float32] | None:
         return None if bound is None else bound.astype(np.float32)
 
 
-def _rounded(
+def _round(
     bound: npt.NDArray[Any] | None, outside: np.ufunc, inwards: float
 ) -> npt.NDArray[np.float32] | None:
     nearest = _single(bound)
@@ -157,7 +157,7 @@ def is_leaf(spec: Mapping[str, Any]) -> bool:
     return isinstance(spec.get("type"), str) or isinstance(spec.get("dim"), list | tuple)
 
 
-def kept_parts(parts: Sequence[str], keep: Sequence[str]) -> list[str]:
+def keep_parts(parts: Sequence[str], keep: Sequence[str]) -> list[str]:
     """Returns the parts of observations that stay, in their order.
 
     Raises ConfigError for parts to keep that are not there.
@@ -201,7 +201,9 @@ def parse_action_spec(spec: Mapping[str, Any], where: str = "env_config.action_s
     _refuse_unknown(spec, known, where)
     dim = _dim(spec, where)
     if kind == "continuous":
-        low, high = (_bound(spec, key, dim, np.dtype(np.float64), where) for key in ("low", "high"))
+        low, high = (
+            _bound_of(spec, key, dim, np.dtype(np.float64), where) for key in ("low", "high")
+        )
         array = ArraySpec("float32", dim, _single(low), _single(high))
         return ActionSpec(kind, dim, array, low, high)
     if not dim or min(dim) < 1 or (kind == "discrete" and len(dim) != 1):
@@ -246,7 +248,7 @@ def _obs_leaf(spec: Mapping[str, Any], where: str) -> ArraySpec:
     if num is not None and (dtype.kind not in "iu" or np.min(num) < 1):
         raise SpecError(f"{where}.num is {num}: expected a count of 1 or more and a whole type")
     counts = None if num is None else _shaped(num, dim, np.dtype(np.int64), f"{where}.num")
-    low, high = (_bound(spec, key, dim, dtype, where) for key in ("low", "high"))
+    low, high = (_bound_of(spec, key, dim, dtype, where) for key in ("low", "high"))
     return ArraySpec(kind, dim, low, high, counts)
 
 
@@ -273,7 +275,7 @@ def _dim(spec: Mapping[str, Any], where: str) -> tuple[int, ...]:
     return tuple(dim)
 
 
-def _bound(
+def _bound_of(
     spec: Mapping[str, Any], key: str, dim: tuple[int, ...], dtype: np.dtype[Any], where: str
 ) -> npt.NDArray[Any] | None:
     value = spec.get(key)

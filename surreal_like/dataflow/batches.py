@@ -10,9 +10,9 @@ import torch
 from session import nest
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.dataflow.flow import Operator
-from surreal_like.dataflow.items import Joined, axis_in, axis_of, batch_of, columns_of, copied
+from surreal_like.dataflow.items import Joined, axis_in, axis_of, batch_of, columns_of, copy_item
 from surreal_like.errors import DataError
-from surreal_like.loss.policy import normalized
+from surreal_like.loss.policy import normalize_advantages
 
 # Columns of the policy that acted.
 _OF_POLICY = ("logits", "mean", "log_std", "alpha", "beta")
@@ -123,7 +123,9 @@ def standardize(*fields: str) -> Operator:
                 raise DataError(f"standardize: the batch has no column '{name}'; it has {known}")
             column = place[name]
             mask = batch.get("mask")
-            place[name] = normalized(column, torch.ones_like(column) if mask is None else mask)
+            place[name] = normalize_advantages(
+                column, torch.ones_like(column) if mask is None else mask
+            )
         return item
 
     return Operator(f"standardize({', '.join(fields)})", apply)
@@ -144,17 +146,17 @@ def concat(min_rows: int) -> Operator:
             return []
         if not collected and rows >= min_rows:
             return [batch]
-        collected.append(copied(batch))
+        collected.append(copy_item(batch))
         if sum(each.rows for each in collected) < min_rows:
             return []
-        joined = _joined(collected)
+        joined = _join(collected)
         collected.clear()
         return [joined]
 
     return Operator(f"concat({min_rows})", collect)
 
 
-def _joined(batches: list[Batch]) -> Batch:
+def _join(batches: list[Batch]) -> Batch:
     """Returns one batch of several; raises DataError if columns or lengths of unrolls differ."""
     columns = [columns_of(batch) for batch in batches]
     axis = axis_of(batches[0])

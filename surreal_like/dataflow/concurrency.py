@@ -16,7 +16,7 @@ from surreal_like.dataflow.flow import (
     Union,
     check_several,
 )
-from surreal_like.dataflow.items import copied
+from surreal_like.dataflow.items import copy_item
 from surreal_like.errors import DataError
 
 # In its turn, a flow of weight "*" gives at most so many items.
@@ -160,7 +160,7 @@ def enqueue(queue: Queue) -> Operator:
     def put(item: Any) -> Any:
         if len(queue.items) >= queue.size:
             return STALLED
-        queue.items.append(copied(item))
+        queue.items.append(copy_item(item))
         return item
 
     return Operator(f"enqueue({queue.name})", put, lambda: f"room in {queue.name}")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from session.errors import RunError
 from surreal_like.data.batch import Batch
-from surreal_like.dataflow.items import Trained, copied, size_of
+from surreal_like.dataflow.items import Trained, copy_item, size_of
 
 # A clone of a flow is at most so many items ahead of the others.
 _AHEAD = 100
@@ -434,7 +434,7 @@ class _Lists(Flow):
             # The newest needs no copy: it is given at once.
             self._collected.append(item)
             return self._pop()
-        self._collected.append(copied(item))
+        self._collected.append(copy_item(item))
         return PASSED
 
     def _pop(self) -> list[Any]:
@@ -476,7 +476,7 @@ class _Clone(Flow):
         item = self.inputs[0].pull()
         if type(item) is not Signal:
             for queue in self._others:
-                queue.append(copied(item))
+                queue.append(copy_item(item))
         return item
 
     def waits_for(self) -> str:

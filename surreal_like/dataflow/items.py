@@ -175,36 +175,36 @@ def columns_of(batch: Batch) -> dict[str, torch.Tensor]:
     return columns
 
 
-def copied(item: Any) -> Any:
+def copy_item(item: Any) -> Any:
     """Returns an item with memory of its own; plain data is returned as it is."""
     if isinstance(item, torch.Tensor):
         return item.clone()
     if isinstance(item, np.ndarray):
         return item.copy()
     if isinstance(item, Batch):
-        return _copied_batch(item)
+        return _copy_batch(item)
     if isinstance(item, Trained):
-        return replace(item, batch=copied(item.batch), metrics=dict(item.metrics))
+        return replace(item, batch=copy_item(item.batch), metrics=dict(item.metrics))
     if isinstance(item, Gradients):
         return replace(
-            item, flat=item.flat.clone(), metrics=dict(item.metrics), batch=copied(item.batch)
+            item, flat=item.flat.clone(), metrics=dict(item.metrics), batch=copy_item(item.batch)
         )
     if isinstance(item, list | tuple):
-        return type(item)(map(copied, item))
+        return type(item)(map(copy_item, item))
     return item
 
 
-def _copied_batch(batch: Batch) -> Batch:
+def _copy_batch(batch: Batch) -> Batch:
     copy = make_batch({name: column.clone() for name, column in columns_of(batch).items()})
-    copy.origin = _copied_origin(batch.origin)
+    copy.origin = _copy_origin(batch.origin)
     return copy
 
 
-def _copied_origin(origin: Any) -> Any:
+def _copy_origin(origin: Any) -> Any:
     if origin is None:
         return None
     if isinstance(origin, Joined):
-        return Joined(tuple((_copied_origin(each), size) for each, size in origin.parts))
+        return Joined(tuple((_copy_origin(each), size) for each, size in origin.parts))
     columns = origin.columns
     kept = {name: columns[name].copy() for name in _OF_ORIGIN if name in columns}
     return replace(origin, columns=kept)

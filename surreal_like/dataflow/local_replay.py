@@ -10,7 +10,7 @@ import torch
 
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.dataflow.flow import STALLED, Flow, Operator
-from surreal_like.dataflow.items import axis_in, axis_of, batch_of, columns_of, copied
+from surreal_like.dataflow.items import axis_in, axis_of, batch_of, columns_of, copy_item
 from surreal_like.errors import DataError
 
 
@@ -154,10 +154,10 @@ def mix_in(slots: int, proportion: float, seed: int = 0) -> Operator:
 
     def mix(item: Any) -> list[Any]:
         if slots:
-            ring.append(copied(item))
+            ring.append(copy_item(item))
         whole, fraction = divmod(proportion, 1.0)
         count = int(whole) + (rng.random() < fraction)
         # Copies, because later operators add columns.
-        return [item, *(copied(ring[rng.randrange(len(ring))]) for _ in range(count))]
+        return [item, *(copy_item(ring[rng.randrange(len(ring))]) for _ in range(count))]
 
     return Operator(f"mix_in({slots}, {proportion:g})", mix, generators=(rng,))

@@ -76,7 +76,7 @@ def _mean(
 def _taps(source: int, target: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Returns the old pixels that each new one covers, and shares, both ``[taps, target]``."""
     scale = 1.0 / (target / source)
-    covered = [_covered(new * scale, scale, source) for new in range(target)]
+    covered = [_cover(new * scale, scale, source) for new in range(target)]
     taps = max(map(len, covered))
     padded = [each + [(each[-1][0], 0.0)] * (taps - len(each)) for each in covered]
     places = np.array([[place for place, _ in each] for each in padded], np.int64)
@@ -84,7 +84,7 @@ def _taps(source: int, target: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[
     return places.T.copy(), weights.T.copy()
 
 
-def _covered(begin: float, scale: float, source: int) -> list[tuple[int, float]]:
+def _cover(begin: float, scale: float, source: int) -> list[tuple[int, float]]:
     """Returns the old pixels from ``begin`` on that one new pixel covers, and their shares."""
     end = begin + scale
     width = min(scale, source - begin)

@@ -102,14 +102,14 @@ class AtariVector(VectorEnv):
         self._seeds = None
         self._lives = info["lives"]
         self._ended = self._terminates = self._truncates = self._nothing
-        return obs[:, 0].copy(), self._named(info)
+        return obs[:, 0].copy(), self._name(info)
 
     def step(self, actions: npt.NDArray[Any]) -> VectorStep:
         """Steps every game."""
         first = self._ended
         obs, reward, terminated, truncated, info = self._games.step(self._door(actions, first))
         raw = step_rewards(reward)
-        given = self._named(info)
+        given = self._name(info)
         lives = info["lives"]
         lost = terminated & (lives > 0) & (lives < self._lives) & self._episodic
         self._lives = lives
@@ -141,5 +141,5 @@ class AtariVector(VectorEnv):
             self._terminates, self._truncates = terminated & first, truncated & first
         return (terminated & ~first) | late[0], (truncated & ~first) | late[1]
 
-    def _named(self, info: dict[str, Any]) -> Info:
+    def _name(self, info: dict[str, Any]) -> Info:
         return {key: np.array(info[key], np.int64) for key in self._info_keys if key in INFO_KEYS}

@@ -51,9 +51,9 @@ class ObservationBatch:
                 f"its spec has {sorted(self._specs)}"
             )
         for path, spec, rows in self._rows:
-            rows[stream] = self._converted(path, flat[path], spec, stream)
+            rows[stream] = self._convert(path, flat[path], spec, stream)
 
-    def _converted(self, path: str, value: Any, spec: ArraySpec, stream: int) -> npt.NDArray[Any]:
+    def _convert(self, path: str, value: Any, spec: ArraySpec, stream: int) -> npt.NDArray[Any]:
         """Returns the part of one stream as its spec says; warns once of another dtype."""
         given = cast(f"{path} in stream {stream}", value, spec.dtype)
         if given.shape != spec.dim:

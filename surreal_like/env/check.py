@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from session import nest
 from session.errors import ConfigError, describe
-from session.process.seeding import seeded_globals
+from session.process.seeding import seed_all
 from surreal_like.data.casts import cast
 from surreal_like.data.frames import stack_size, stack_spec
 from surreal_like.data.spec import ArraySpec, is_bounded, parse_action_spec, parse_obs_spec
@@ -132,7 +132,7 @@ def tried_specs(env_config: Mapping[str, Any]) -> Specs:
     """
     name = env_config.get("env_name")
     # Environments may draw from the global generators: a run with the same seed is the same.
-    with seeded_globals(0), contextlib.closing(make_env(env_config)) as env:
+    with seed_all(0), contextlib.closing(make_env(env_config)) as env:
         obs_spec, action_spec = specs_of(env, env_config)
         try:
             _try(env, obs_spec, action_spec, tuple(env_config.get("info_keys") or ()))
@@ -196,7 +196,7 @@ class _Check:
     def run(self, steps: int) -> None:
         """Runs all checks, in the order in which an author would look for mistakes."""
         with contextlib.ExitStack() as stack:
-            env = self._built(stack)
+            env = self._build(stack)
             self._specs(env)
             env.seed(self.seed)
             played = self._play(env, steps)
@@ -204,8 +204,8 @@ class _Check:
             if self.report.ok:
                 self._compare(stack)
 
-    def _built(self, stack: contextlib.ExitStack) -> Env:
-        with self._guarded("constructor"):
+    def _build(self, stack: contextlib.ExitStack) -> Env:
+        with self._guard("constructor"):
             built = self.build()
             if not isinstance(built, Env):
                 from surreal_like.env.gym_adapter import GymAdapter
@@ -218,7 +218,7 @@ class _Check:
         raise _StopChecking
 
     @contextlib.contextmanager
-    def _guarded(self, what: str) -> Iterator[None]:
+    def _guard(self, what: str) -> Iterator[None]:
         """Turns an error of the author's code into a finding, and ends the checks."""
         try:
             yield
@@ -229,7 +229,7 @@ class _Check:
             raise _StopChecking from error
 
     def _specs(self, env: Env) -> None:
-        with self._guarded("specs"):
+        with self._guard("specs"):
             obs_spec, self.action_spec = specs_of(env, self.config)
             self.obs = nest.flatten(parse_obs_spec(obs_spec), "obs")
             array = parse_action_spec(self.action_spec).array
@@ -251,7 +251,7 @@ class _Check:
         for _ in range(steps):
             action = random_action(self.action_spec, rng)
             began = time.monotonic()
-            with self._guarded("step()"):
+            with self._guard("step()"):
                 result = env.step(action if action.ndim else action.item())
             seconds.append(time.monotonic() - began)
             if self._step_ended(result):
@@ -263,14 +263,14 @@ class _Check:
         return {"steps": len(seconds), "wanted": steps, "ends": ends, "seconds": median}
 
     def _reset(self, env: Env) -> None:
-        with self._guarded("reset()"):
+        with self._guard("reset()"):
             result: Any = env.reset()
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
             self.report.add(
                 "error", "reset()", f"gave {kinds(result)}, expected (observation, info)"
             )
             raise _StopChecking
-        self._observed(result[0])
+        self._observe(result[0])
 
     def _step_ended(self, result: Any) -> bool:
         if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
@@ -278,8 +278,8 @@ class _Check:
             self.report.add("error", "step()", f"gave {kinds(result)}, expected {wanted}")
             raise _StopChecking
         obs, reward, terminated, truncated, info = result
-        self._observed(obs)
-        self._rewarded(reward)
+        self._observe(obs)
+        self._reward(reward)
         ended = [self._flag("terminated", terminated), self._flag("truncated", truncated)]
         for key, value in (info.get("metrics") or {}).items():
             if not isinstance(value, int | float | np.number | np.bool_):
@@ -288,7 +288,7 @@ class _Check:
                 )
         return any(ended)
 
-    def _rewarded(self, reward: Any) -> None:
+    def _reward(self, reward: Any) -> None:
         try:
             number = float(reward)
         except (TypeError, ValueError):
@@ -312,7 +312,7 @@ class _Check:
             self.report.add("advice", name, f"is {value!r}, taken as {taken}")
         return taken
 
-    def _observed(self, obs: Any) -> None:
+    def _observe(self, obs: Any) -> None:
         leaves = nest.flatten(obs, "obs")
         for path in sorted(set(leaves) ^ set(self.obs)):
             where = "not given" if path in self.obs else "given, but not in the spec"
@@ -342,13 +342,13 @@ class _Check:
             text = f"none ended in {steps} steps: env_config.limit_episode_length cuts them off"
             self.report.add("advice", "episodes", text)
         if seconds < _SLOW_SECONDS:
-            self.report.add("ok", "step time", f"{_shown(seconds)} (median)")
+            self.report.add("ok", "step time", f"{_show(seconds)} (median)")
             return
         streams = self.config.get("num_envs") or 8
         self.report.add(
             "advice",
             "step time",
-            f"{_shown(seconds)} (median): {streams} environments one after the other take "
+            f"{_show(seconds)} (median): {streams} environments one after the other take "
             f"{streams * seconds:.1f} s for a step; see 'My simulator is slow' in "
             "docs/your_own_environment.md (env_config.vector=process, env_config.workers, "
             "session_config.stop.eval_episodes)",
@@ -361,9 +361,9 @@ class _Check:
             self.report.add("advice", "copies", text)
             return
         self.until = max(self.until, time.monotonic() + 1.0)
-        env = self._built(stack)
+        env = self._build(stack)
         alone = self._trace(env, None)
-        again = self._trace(self._built(stack), None)
+        again = self._trace(self._build(stack), None)
         count = min(len(alone), len(again))
         if not _equal(alone[:count], again[:count]):
             source = "self.np_random" if hasattr(env, "gym_env") else "self.rng"
@@ -371,7 +371,7 @@ class _Check:
             self.report.add("advice", "seed", text)
             return
         self.report.add("ok", "seed", f"two copies with one seed gave the same {count} steps")
-        beside = self._trace(self._built(stack), self._built(stack))
+        beside = self._trace(self._build(stack), self._build(stack))
         count = min(count, len(beside))
         if _equal(alone[:count], beside[:count]):
             self.report.add("ok", "copies", "two copies in one process leave each other alone")
@@ -388,7 +388,7 @@ class _Check:
         env.seed(self.seed)
         obs: Any = env.reset()[0]
         seen.append((_copy(obs), 0.0))
-        with self._guarded("step()"):
+        with self._guard("step()"):
             for _ in range(_COMPARED_STEPS):
                 action = random_action(self.action_spec, rng)
                 single = action if action.ndim else action.item()
@@ -414,7 +414,7 @@ def _equal(one: list[Any], other: list[Any]) -> bool:
     )
 
 
-def _shown(seconds: float) -> str:
+def _show(seconds: float) -> str:
     milliseconds = 1e3 * seconds
     if milliseconds < 10:
         return f"{milliseconds:.2g} ms"

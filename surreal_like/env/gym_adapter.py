@@ -27,7 +27,7 @@ from surreal_like.env.batching import kinds
 from surreal_like.env.spaces import (
     action_bounds,
     action_writer,
-    chosen_parts,
+    choose_parts,
     observation_reader,
     specs_from_spaces,
 )
@@ -63,7 +63,7 @@ class GymAdapter(Env):
         config = env_config or {}
         self.gym_env = make_gym(env, config.get("env_args")) if isinstance(env, str) else env
         space, actions = self.gym_env.observation_space, self.gym_env.action_space
-        space = chosen_parts(space, config.get("obs_keys") or ())
+        space = choose_parts(space, config.get("obs_keys") or ())
         self.obs_spec, self.action_spec = specs_from_spaces(space, actions)
         if config.get("obs_spec"):
             given = frame_spec(config["obs_spec"], stack_size(config))
@@ -136,7 +136,7 @@ def find_gym_spec(name: str, env_args: Mapping[str, Any] | None = None) -> EnvSp
         _log.warning("this gymnasium has no %s: using %s, the same", name_in_module, newer)
         name_in_module = newer
     if name_in_module not in known:
-        hint = _nearest(name_in_module) if module else _registered_by(name_in_module)
+        hint = _nearest(name_in_module) if module else _registrar_of(name_in_module)
         raise ConfigError(f"env_config.env_name: no {PREFIX}{wanted}; {hint}")
     return known[name_in_module]
 
@@ -218,7 +218,7 @@ def _nearest(name: str) -> str:
     return did_you_mean(name, known, most=3, shown=PREFIX.__add__, otherwise=otherwise)
 
 
-def _registered_by(name: str) -> str:
+def _registrar_of(name: str) -> str:
     """Returns a hint for a name that Gymnasium has only after the import of a package."""
     packages = _packages_with_environments()
     plain = {package: package.replace("_", "").lower() for package in packages}

@@ -27,7 +27,7 @@ class ImageWrapper(ObservationWrapper):
         super().__init__(env)
         self._shapes: dict[str, tuple[int, ...]] = {}
         spec = plain(env.obs_spec)
-        self.obs_spec = self._changed(spec, "", keys)
+        self.obs_spec = self._change(spec, "", keys)
         if not self._shapes or set(keys) - set(self._shapes):
             raise ConfigError(
                 f"{type(self).__name__}: {', '.join(keys) or 'no part'} of the observations is an "
@@ -46,10 +46,10 @@ class ImageWrapper(ObservationWrapper):
         """Returns the changed image, of the same dtype."""
         raise NotImplementedError
 
-    def _changed(self, spec: Any, path: str, keys: Sequence[str]) -> dict[str, Any]:
+    def _change(self, spec: Any, path: str, keys: Sequence[str]) -> dict[str, Any]:
         if not is_leaf(spec):
             below = f"{path}/" if path else ""
-            return {key: self._changed(one, f"{below}{key}", keys) for key, one in spec.items()}
+            return {key: self._change(one, f"{below}{key}", keys) for key, one in spec.items()}
         shape = tuple(spec["dim"])
         if (keys and path not in keys) or not self.is_image(shape):
             return dict(spec)

@@ -209,12 +209,12 @@ def _build(env_config: Config, evaluation: bool) -> Env:
 
         return AtariEnv(rest, atari_settings(env_config, evaluation))
     if kind == "toy":
-        return _bounded(_build_toy(rest, arguments), env_config)
+        return _bound(_build_toy(rest, arguments), env_config)
     built = _call(
         load_callable(name, "env_config.env_name"), name, arguments, "env_config.env_args"
     )
     if isinstance(built, Env):
-        return _bounded(built, env_config)
+        return _bound(built, env_config)
     return _adapt(built, name, env_config, evaluation)
 
 
@@ -276,7 +276,7 @@ def _wrappers(env_config: Config, evaluation: bool) -> list[tuple[str, Callable[
     return found
 
 
-def _bounded(env: Env, env_config: Config) -> Env:
+def _bound(env: Env, env_config: Config) -> Env:
     spec = getattr(env, "action_spec", None) or {}
     bounded = "low" in spec or "high" in spec
     return ClipAction(env, clip=bool(env_config.get("clip_action", True))) if bounded else env

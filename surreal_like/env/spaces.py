@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from session.nest import Nest
 from surreal_like.data.casts import cast
-from surreal_like.data.spec import Bounds, kept_parts
+from surreal_like.data.spec import Bounds, keep_parts
 from surreal_like.errors import DataError, SpecError
 
 
@@ -25,12 +25,12 @@ def specs_from_spaces(
     return _obs_spec(obs_space), _action_spec(action_space)
 
 
-def chosen_parts(space: spaces.Space[Any], keep: Sequence[str]) -> spaces.Space[Any]:
+def choose_parts(space: spaces.Space[Any], keep: Sequence[str]) -> spaces.Space[Any]:
     """Returns a Dict of the parts to keep; without any, the space itself."""
     if not keep:
         return space
     parts = dict(space.items()) if isinstance(space, spaces.Dict) else {}
-    return spaces.Dict({key: parts[key] for key in kept_parts(list(parts), keep)})
+    return spaces.Dict({key: parts[key] for key in keep_parts(list(parts), keep)})
 
 
 def observation_reader(space: spaces.Space[Any], path: str = "obs") -> Callable[[Any], Nest]:

@@ -93,7 +93,7 @@ class SharedBlock:
         }
         specs = nest.flatten(parse_obs_spec(obs_spec), "obs")
         layout.update({path: spec.zeros() for path, spec in specs.items()})
-        sizes = {name: _aligned(num_envs * one.nbytes) for name, one in layout.items()}
+        sizes = {name: _align(num_envs * one.nbytes) for name, one in layout.items()}
         size_bytes = max(sum(sizes.values()), mmap.PAGESIZE)
         if os.fstat(descriptor).st_size < size_bytes:
             os.ftruncate(descriptor, size_bytes)
@@ -142,7 +142,7 @@ def decode_info(data: bytes) -> Info:
     return info
 
 
-def _aligned(size_bytes: int) -> int:
+def _align(size_bytes: int) -> int:
     return -(-size_bytes // 64) * 64
 
 

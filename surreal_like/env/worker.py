@@ -66,7 +66,7 @@ class Worker:
                 try:
                     self._link.send(OK, commands[kind](payload))
                 except (Exception, SystemExit) as error:  # noqa: BLE001  (the parent raises it)
-                    self._link.send(ERROR, _described(error))
+                    self._link.send(ERROR, _describe(error))
         except (EOFError, BrokenPipeError):
             if self._vector is not None:
                 self._vector.close()
@@ -114,7 +114,7 @@ class Worker:
         return encode_info(info)
 
 
-def _described(error: BaseException) -> bytes:
+def _describe(error: BaseException) -> bytes:
     """Encodes an error for the parent: class, message with its place, whether it may pass."""
     import traceback
 

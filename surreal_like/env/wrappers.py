@@ -13,7 +13,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.data.casts import cast
-from surreal_like.data.spec import is_leaf, kept_parts
+from surreal_like.data.spec import is_leaf, keep_parts
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, ObservationWrapper, Step, Wrapper
 from surreal_like.errors import DataError
@@ -107,7 +107,7 @@ class FilterObservation(ObservationWrapper):
     def __init__(self, env: Env, keep: Sequence[str]) -> None:
         super().__init__(env)
         spec = env.obs_spec
-        self._keys = kept_parts([] if is_leaf(spec) else list(spec), keep)
+        self._keys = keep_parts([] if is_leaf(spec) else list(spec), keep)
         self.obs_spec = {key: spec[key] for key in self._keys}
 
     def change_obs(self, obs: Any) -> Nest:

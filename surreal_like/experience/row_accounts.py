@@ -67,9 +67,9 @@ class SenderRows:
         """
         settled = self.inserted + self.dropped
         if self.joined and not (self.final and settled + self.unacked == self.pushed):
-            return self._received_rows()
+            return self._receive_rows()
         if self.joined and settled > self.bound:
-            return self._received_rows()
+            return self._receive_rows()
         if self.final:
             return RowFates(self.pushed, self.inserted, self.dropped, self.unacked)
         dropped = max(self.dropped, self.refused)
@@ -77,7 +77,7 @@ class SenderRows:
         pushed = max(self.seen, handled)
         return RowFates(pushed, handled - dropped, dropped, 0, pushed - handled)
 
-    def _received_rows(self) -> RowFates:
+    def _receive_rows(self) -> RowFates:
         dropped = min(self.refused, self.bound)
         return RowFates(self.bound, self.bound - dropped, dropped)
 

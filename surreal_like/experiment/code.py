@@ -67,7 +67,7 @@ def archive_code(config: Config, folder: RunFolder) -> str:
         else:
             files[name] = content
             size += len(content)
-    packed = _packed(files)
+    packed = _pack(files)
     folder.code.mkdir(parents=True, exist_ok=True)
     archive.write_bytes(packed)
     git.unlink(missing_ok=True)
@@ -115,7 +115,7 @@ def _walk(top: Path) -> Iterator[Path]:
         yield from (here / name for name in sorted(names) if not name.endswith(".pyc"))
 
 
-def _packed(files: dict[str, bytes]) -> bytes:
+def _pack(files: dict[str, bytes]) -> bytes:
     """Returns the archive; it has no times and owners, so that equal files give equal bytes."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as tar:

@@ -111,20 +111,20 @@ def check_ports(config: Config) -> None:
         free_ports(["any"], resolve_host(host))
     session = config.session_config
     port: int = session.tensorplex.prometheus_port
-    if port > 0 and (reason := _taken(LOOPBACK, port)):
+    if port > 0 and (reason := _why_taken(LOOPBACK, port)):
         raise UsageError(
             f"session_config.tensorplex.prometheus_port is {port}: {reason}; choose another, or 0 "
             "for none"
         )
     for served in (each for ports in hooks("ports") for each in ports(config)):
-        if reason := _taken(served.host, served.port):
+        if reason := _why_taken(served.host, served.port):
             raise UsageError(
                 f"{served.key}: {served.component} needs port {served.port} of {served.host}: "
                 f"{reason}; choose another"
             )
 
 
-def _taken(host: str, port: int) -> str:
+def _why_taken(host: str, port: int) -> str:
     """Returns why a port cannot be bound; empty if it can."""
     if port > _LAST_PORT:
         return "there is no such port"

@@ -169,7 +169,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     folders = user.session_config.get("import_path", [])
     sys.path.extend(path for path in folders if path not in sys.path)
     default = defaults(user.algorithm).extend(BASE_CONFIG, abstract=True)
-    config = extended(user, default)
+    config = extend_user(user, default)
     check_values(config, keys_of(default))
     check_resolved(config)
     env = config.env_config
@@ -193,7 +193,7 @@ def _without_specs(env_config: Config) -> dict[str, Any]:
     return {k: v for k, v in env_config.items() if k not in ("obs_spec", "action_spec")}
 
 
-def extended(user: Config, default: Config) -> Config:
+def extend_user(user: Config, default: Config) -> Config:
     """Returns the user's settings, completed by the defaults.
 
     Raises:
@@ -421,10 +421,10 @@ def read_answer(answer: Path, stderr: str) -> list[Resolved]:
     if not answer.exists():
         words = stderr.strip().splitlines() or ["it left no word"]
         raise SurrealError(f"the experiment could not be resolved: {words[-1]}")
-    return [_resolved(each) for each in read_object(answer)["answers"]]
+    return [_resolve(each) for each in read_object(answer)["answers"]]
 
 
-def _resolved(data: Mapping[str, Any]) -> Resolved:
+def _resolve(data: Mapping[str, Any]) -> Resolved:
     if "error" not in data:
         return Config(data)
     kind = UsageError if data["exit_code"] == UsageError.exit_code else SurrealError

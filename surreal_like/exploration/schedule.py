@@ -110,7 +110,7 @@ def make_schedule(
     rise, an exponential that touches or crosses zero, or a value that is not finite or beyond these
     bounds.
     """
-    schedule = _made(config, where)
+    schedule = _make(config, where)
     for _, value in schedule.points:
         if not (math.isfinite(value) and least <= value <= most):
             bounds = "a finite number" + (f" from {least:g} on" if least > -math.inf else "")
@@ -119,7 +119,7 @@ def make_schedule(
     return schedule
 
 
-def _made(config: Mapping[str, Any] | float, where: str) -> Schedule:
+def _make(config: Mapping[str, Any] | float, where: str) -> Schedule:
     if isinstance(config, (int, float)):
         return Schedule(((0.0, float(config)),))
     wanted = {**SCHEDULE_CONFIG, **config}
@@ -130,7 +130,7 @@ def _made(config: Mapping[str, Any] | float, where: str) -> Schedule:
                 f"{where}.{key} is {wanted[key]!r}, expected one of {', '.join(allowed)}"
             )
     if kind == "piecewise":
-        return Schedule(_checked_points(wanted["points"], where), by=clock)
+        return Schedule(_check_points(wanted["points"], where), by=clock)
     start, end, steps = (float(wanted[key]) for key in ("start", "end", "steps"))
     if kind == "constant":
         return Schedule(((0.0, start),), by=clock)
@@ -141,7 +141,7 @@ def _made(config: Mapping[str, Any] | float, where: str) -> Schedule:
     return Schedule(((0.0, start), (steps, end)), exponential=kind == "exponential", by=clock)
 
 
-def _checked_points(points: Sequence[Any], where: str) -> tuple[tuple[float, float], ...]:
+def _check_points(points: Sequence[Any], where: str) -> tuple[tuple[float, float], ...]:
     try:
         pairs = tuple((float(step), float(value)) for step, value in points)
     except (TypeError, ValueError):

@@ -7,7 +7,7 @@ from session.stream.connection import Connection, Event
 from session.stream.listener import Listener
 from session.stream.protocols import ProtocolSettings
 from session.stream.tls import make_server_context
-from session.wire.endpoint import expanded
+from session.wire.endpoint import expand
 from surreal_like.data.bounds import reward_bounds
 from surreal_like.gateway.admission import Admission
 from surreal_like.gateway.gateway import Gateway
@@ -142,7 +142,7 @@ def make_listener(gateway: Gateway, port: int, limit_bytes: int) -> Listener:
     """
     session = gateway.config.session_config
     settings = session.gateway
-    host, tls = expanded(settings.host), settings.tls
+    host, tls = expand(settings.host), settings.tls
     return Listener(
         host,
         port,

@@ -20,7 +20,7 @@ import numpy as np
 
 from session.nest import Array, Nest
 from session.stream.protocols import Encoding
-from surreal_like.data.bounds import LARGEST, bounded
+from surreal_like.data.bounds import LARGEST, bound
 from surreal_like.data.spec import ArraySpec
 from surreal_like.errors import DataError
 
@@ -279,7 +279,7 @@ class ClientArray:
     def __init__(
         self, spec: ArraySpec, name: str, num_envs: int = 1, *, limited: bool = False
     ) -> None:
-        self._spec = bounded(spec) if limited else spec
+        self._spec = bound(spec) if limited else spec
         self._name, self._dtype = name, spec.dtype
         # Compared at once where there are no other bounds.
         self._limit = LARGEST if limited and self._spec is not spec else math.inf

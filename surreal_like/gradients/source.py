@@ -73,7 +73,7 @@ class AgentGradients(Flow):
             if isinstance(batch, Signal):
                 return batch
             if GRADIENT in batch.extras:
-                self._left.extend(_unpacked(self._learner, batch))
+                self._left.extend(_unpack(self._learner, batch))
             else:
                 self._left.append(self.compute(batch))
         return self._count(self._left.popleft())
@@ -148,7 +148,7 @@ def row_of_gradient(columns: Mapping[str, Array], version: Array) -> dict[str, A
     }
 
 
-def _unpacked(learner: Learner, batch: Batch) -> Iterator[Gradients]:
+def _unpack(learner: Learner, batch: Batch) -> Iterator[Gradients]:
     """Yields the gradients of a batch of rows; raises DataError for another length."""
     expected = sum(optimizer.size for optimizer in learner.optimizers.values())
     flats, names = batch.extras[GRADIENT], tuple(learner.optimizers)

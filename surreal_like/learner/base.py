@@ -18,7 +18,7 @@ from surreal_like.data.batch import Batch
 from surreal_like.dataflow.flow import NOT_READY, STALLED, Flow, Signal
 from surreal_like.dataflow.items import Loss, Trained
 from surreal_like.errors import unwritten
-from surreal_like.learner.metrics import summaries_of, thinned
+from surreal_like.learner.metrics import summaries_of, thin
 from surreal_like.learner.operators import learn_from, train_one_step
 from surreal_like.learner.optimizer import Optimizer, Optimizers
 from surreal_like.learner.sources import experience
@@ -453,7 +453,7 @@ class Learner(Reporting):
             UsageError: a tag or a tensor is invalid.
         """
         for tag, tensor in self.summaries(update).items():
-            self.tensorplex.add_histogram(tag, thinned(tensor), self.env_steps)
+            self.tensorplex.add_histogram(tag, thin(tensor), self.env_steps)
 
 
 def choose_device(name: str) -> torch.device:

@@ -70,7 +70,7 @@ def average_gradients() -> Operator:
             version,
             metrics,
             items[0].names,
-            batch=_joined(items),
+            batch=_join(items),
             size=size_of(items),
             clipped=items[0].clipped,
             priorities=_priorities(items),
@@ -99,7 +99,7 @@ class GradientCounts:
         self.applied, self.stale = int(state["applied"]), int(state["stale"])
 
 
-def _joined(items: list[Gradients]) -> Batch | None:
+def _join(items: list[Gradients]) -> Batch | None:
     """Returns a batch without rows, with their origin and moments; None if there is no batch."""
     batches = [each.batch for each in items if each.batch is not None]
     if not batches:
@@ -158,7 +158,7 @@ def apply_gradients(learner: Learner) -> Operator:
     return Operator("apply_gradients", apply, learner=learner, trains=True)
 
 
-def compensated(
+def compensate(
     gradient: torch.Tensor,
     now: torch.Tensor,
     then: torch.Tensor,
@@ -224,7 +224,7 @@ class DelayCompensation:
         if then is None:
             self.uncompensated += 1
         else:
-            item.flat = compensated(item.flat, now, then, self._weight_of(item.flat))
+            item.flat = compensate(item.flat, now, then, self._weight_of(item.flat))
         item.metrics["uncompensated"] = self.uncompensated
         return item
 

@@ -18,7 +18,7 @@ from surreal_like.errors import DataError
 Metrics = dict[str, Any]
 
 
-def checked_metrics(returned: object, learn: Callable[..., object]) -> Metrics:
+def check_metrics(returned: object, learn: Callable[..., object]) -> Metrics:
     """Returns the metrics of one update; empty if nothing was returned.
 
     Args:
@@ -35,7 +35,7 @@ def checked_metrics(returned: object, learn: Callable[..., object]) -> Metrics:
         metrics = dict(returned)
         for name, value in metrics.items():
             if type(name) is not str or not _is_number(value):
-                wrong = f"{name!r}: {_shown(value)}"
+                wrong = f"{name!r}: {_show(value)}"
                 break
         else:
             return metrics
@@ -51,7 +51,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.numel() == 1 and not value.is_complex()
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     shape = getattr(value, "shape", None)
     kind = f"a {type(value).__name__}"
     return f"{value!r}" if isinstance(value, str) else kind if shape is None else f"{kind} {shape}"
@@ -73,10 +73,10 @@ def recent_means(updates: Iterable[Mapping[str, Any]]) -> dict[str, float | None
     for metrics in updates:
         for name, value in metrics.items():
             values.setdefault(name, []).append(value)
-    return {name: _combined(each) for name, each in values.items()}
+    return {name: _combine(each) for name, each in values.items()}
 
 
-def _combined(values: list[Any]) -> float | None:
+def _combine(values: list[Any]) -> float | None:
     if isinstance(values[-1], int):
         return values[-1]
     finite = [number for number in _numbers(values) if math.isfinite(number)]
@@ -122,7 +122,7 @@ def summaries_of(attributes: Mapping[str, Any], update: Trained) -> dict[str, to
     return found
 
 
-def thinned(tensor: torch.Tensor) -> npt.NDArray[Any]:
+def thin(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """Returns at most 65,536 evenly spaced numbers of a tensor, ``[M]``, in memory of the CPU."""
     flat = tensor.detach().reshape(-1)
     return flat[:: -(-len(flat) // _MOST) or 1].cpu().numpy()

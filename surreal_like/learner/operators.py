@@ -24,7 +24,7 @@ from surreal_like.dataflow.batches import (
 from surreal_like.dataflow.flow import PASSED, Operator, generators_in, name_of
 from surreal_like.dataflow.items import Loss, Trained, axis_of, batch_of, parts_of_origin
 from surreal_like.errors import DataError
-from surreal_like.learner.metrics import checked_metrics, place_of, recent_means
+from surreal_like.learner.metrics import check_metrics, place_of, recent_means
 from surreal_like.learner.target import AdaptiveStep, KLPenalty, TargetNetwork, ValueScale
 from surreal_like.loss.returns import gae, lambda_returns
 
@@ -104,7 +104,7 @@ def learn_from(learner: Learner) -> Operator:
     """Returns an operator that gives each batch to `learner.learn`, and gives a `Trained`."""
 
     def learn(batch: Batch) -> Trained:
-        trained = Trained(batch, checked_metrics(learner.learn(batch), learner.learn))
+        trained = Trained(batch, check_metrics(learner.learn(batch), learner.learn))
         learner.updates.append(trained)
         return trained
 

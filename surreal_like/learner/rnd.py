@@ -50,7 +50,7 @@ class Novelty(nn.Module):
 
     def errors(self, obs: Any) -> torch.Tensor:
         """Returns the mean squared error of the features of each observation, `[M]`."""
-        seen = nest.map(_clipped, self.normalizer(obs))
+        seen = nest.map(_clip, self.normalizer(obs))
         errors: torch.Tensor = (self.predictor(seen) - self.target(seen)).square().mean(-1)
         return errors
 
@@ -156,5 +156,5 @@ def _network(obs_spec: Mapping[str, Any], features: int, hidden_sizes: Sequence[
     return nn.Sequential(encoder, hidden, nn.Linear(hidden.out_features, features))
 
 
-def _clipped(x: torch.Tensor) -> torch.Tensor:
+def _clip(x: torch.Tensor) -> torch.Tensor:
     return x.clamp(-_CLIP, _CLIP) if x.is_floating_point() else x

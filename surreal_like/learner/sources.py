@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from session.config.merge import shown
+from session.config.merge import quote
 from session.config.named_code import load_callable
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
@@ -36,7 +36,7 @@ def with_parts(learner: Learner, source: Flow) -> Flow:
         if name in names:
             raise ConfigError(f"{_KEY} has {name} twice: leave one of them out")
         names.add(name)
-        source = source.for_each(_made(learner, name, args))
+        source = source.for_each(_make(learner, name, args))
     return source
 
 
@@ -47,12 +47,12 @@ def _checked(given: Any) -> tuple[str, dict[str, Any]]:
         or not isinstance(given["part"], str)
         or not isinstance(given.get("args", {}), Mapping)
     ):
-        raise ConfigError(f"{_KEY} has {shown(given)}, expected {{part: NAME, args: {{...}}}}")
+        raise ConfigError(f"{_KEY} has {quote(given)}, expected {{part: NAME, args: {{...}}}}")
     return given["part"], dict(given.get("args", {}))
 
 
-def _made(learner: Learner, name: str, args: dict[str, Any]) -> Operator:
-    function = _found(name)
+def _make(learner: Learner, name: str, args: dict[str, Any]) -> Operator:
+    function = _find(name)
     try:
         inspect.signature(function).bind(learner, **args)
     except TypeError as error:
@@ -66,7 +66,7 @@ def _made(learner: Learner, name: str, args: dict[str, Any]) -> Operator:
     return operator
 
 
-def _found(name: str) -> Callable[..., Any]:
+def _find(name: str) -> Callable[..., Any]:
     place = PARTS.get(name, name)
     if ":" not in place:
         hint = did_you_mean(name, PARTS, otherwise=f"there is {', '.join(PARTS)}")

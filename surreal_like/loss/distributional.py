@@ -41,7 +41,7 @@ def categorical_projection(
         raise ValueError(f"expected two atoms or more, rising, not {atoms.tolist()}")
     spacing = (atoms[-1] - atoms[0]) / top
     # Place of each moved atom, in units of the spacing: its mass goes to the atoms on both sides.
-    place = ((_moved(atoms, r_t, discount_t) - atoms[0]) / spacing).clamp_(0.0, top)
+    place = ((_move(atoms, r_t, discount_t) - atoms[0]) / spacing).clamp_(0.0, top)
     below = place.floor()
     above_mass = (place - below) * probs_t
     # An index made of a NaN would lie outside; its mass is NaN, so the update is set aside.
@@ -54,12 +54,12 @@ def clipped_mass(
     probs_t: torch.Tensor, atoms: torch.Tensor, r_t: torch.Tensor, discount_t: torch.Tensor
 ) -> torch.Tensor:
     """Returns the probability `[B]` that :func:`categorical_projection` moves to the two ends."""
-    moved = _moved(atoms, r_t, discount_t)
+    moved = _move(atoms, r_t, discount_t)
     beyond = (moved < atoms[0]) | (moved > atoms[-1])
     return (probs_t.detach() * beyond).sum(1)
 
 
-def _moved(atoms: torch.Tensor, r_t: torch.Tensor, discount_t: torch.Tensor) -> torch.Tensor:
+def _move(atoms: torch.Tensor, r_t: torch.Tensor, discount_t: torch.Tensor) -> torch.Tensor:
     return r_t.unsqueeze(1) + discount_t.unsqueeze(1) * atoms
 
 

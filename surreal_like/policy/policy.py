@@ -28,7 +28,7 @@ from surreal_like.data.batch import Batch
 from surreal_like.data.casts import cast
 from surreal_like.data.spec import parse_obs_spec
 from surreal_like.dataflow import Gradients, apply_gradients, compute_gradients
-from surreal_like.dataflow.items import copied
+from surreal_like.dataflow.items import copy_item
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk, postprocess_chunk
 from surreal_like.experiment.checkpoints import whole_checkpoint
@@ -204,7 +204,7 @@ class Policy:
         # A class with a learn() of its own makes one update.
         learner.updates_made = 1
         metrics = learner.learn(batch) or {}
-        self._moved(learner.updates_made)
+        self._move(learner.updates_made)
         return {name: float(value) for name, value in metrics.items()}
 
     def compute_gradients(self, batch: Batch) -> tuple[Array, dict[str, float]]:
@@ -217,7 +217,7 @@ class Policy:
         before = learner.flow.before_update()
         # Some of these operators learn, such as that of a bonus.
         content = Content.of(learner) if before else None
-        item: Any = copied(batch)
+        item: Any = copy_item(batch)
         try:
             for function in before:
                 item = function(item)
@@ -243,9 +243,9 @@ class Policy:
         tensor = torch.as_tensor(flat, dtype=torch.float32, device=learner.device)
         names = tuple(learner.optimizers)
         apply_gradients(learner)(Gradients(tensor, rows=0, names=names))
-        self._moved(len(learner.pop_updates()))
+        self._move(len(learner.pop_updates()))
 
-    def _moved(self, updates: int) -> None:
+    def _move(self, updates: int) -> None:
         self.learner.iteration += updates
         self._behind = self._behind or updates > 0
 

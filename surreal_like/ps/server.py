@@ -121,7 +121,7 @@ class ParameterServer(Service):
         if kind == "hello":
             self._welcome(request)
             return
-        unwanted = self._unwanted(request)
+        unwanted = self._why_unwanted(request)
         if unwanted is not None:
             self._refuse(request, unwanted)
         elif kind == "fetch":
@@ -137,7 +137,7 @@ class ParameterServer(Service):
         else:
             self._requests.reply(request, "accounts", {"accounts": self._accounts})
 
-    def _unwanted(self, request: Request) -> Refused | None:
+    def _why_unwanted(self, request: Request) -> Refused | None:
         """Returns a refusal for components with an outdated incarnation, else None."""
         sender = request.message.sender
         superseded = self._membership.superseded(sender.name, sender.incarnation)

@@ -16,7 +16,7 @@ from session.process.context import Context
 from session.process.periodic import Every, Rate, Stopwatch
 from session.wire import Message
 from session.wire.sockets import Socket
-from surreal_like.data.bounds import bounded, reward_bounds, within
+from surreal_like.data.bounds import bound, reward_bounds, within
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType
@@ -107,9 +107,7 @@ class ChunkValidator:
             name: int(each.num.min()) for name, each in self._specs.items() if each.num is not None
         }
         # Actions beyond their bounds are stored as agents chose them, and clipped when done.
-        self._limits = {
-            name: bounded(each) for name, each in self._specs.items() if name != "action"
-        }
+        self._limits = {name: bound(each) for name, each in self._specs.items() if name != "action"}
         low, high = (np.array(each, np.float32) for each in reward_bounds(env_config))
         self._limits["reward"] = ArraySpec("float32", (), low, high)
         self._floats = ["reward", *(n for n, s in self._specs.items() if s.dtype.kind == "f")]

@@ -327,7 +327,7 @@ class ReplayService(Service):
     def _waits_for(self, statistics: Mapping[str, float]) -> dict[str, float]:
         return {
             "requests_waiting": float(len(self._parked)),
-            "needs_rows": float(self._needed_rows()),
+            "needs_rows": float(self._count_needed_rows()),
             "has_rows": float(statistics.get("sampleable", 0.0)),
             "takes_no_rows": float(self._intake.waiting.held),
         }
@@ -340,7 +340,7 @@ class ReplayService(Service):
             "waiting_sample_seconds": self._waiting.seconds,
         }
 
-    def _needed_rows(self) -> int:
+    def _count_needed_rows(self) -> int:
         """Rows that the oldest waiting request needs; 0 if none waits, or unknown."""
         if not self._parked or not self._waiting.held:
             return 0

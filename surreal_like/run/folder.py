@@ -64,7 +64,7 @@ def new_path(name: str) -> Path:
     return path
 
 
-def _reserved(name: str) -> Path:
+def _is_reserved(name: str) -> Path:
     """Creates a new folder of that name; commands that begin together get different ones."""
     while True:
         path = new_path(name)
@@ -134,7 +134,7 @@ def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Itera
     parent = path.parent if path is not None else RUNS
     made = [each for each in (parent, *parent.parents) if not os.path.exists(each)]
     if path is None or not os.path.exists(path):
-        path = path or _reserved(name)
+        path = path or _is_reserved(name)
         made.insert(0, path)
     folder = RunFolder(path)
     if resume:

@@ -26,7 +26,7 @@ from surreal_like.experiment.code import from_snapshot, keep_code
 from surreal_like.experiment.resolve import (
     check_import_path,
     defaults,
-    extended,
+    extend_user,
     read_experiment,
     resolve_elsewhere,
 )
@@ -40,7 +40,7 @@ from surreal_like.run.resume import (
     check_home,
     check_same,
     check_unused,
-    edited,
+    find_edited,
     reached,
     recorded_config,
     reopen,
@@ -220,7 +220,7 @@ class RunRequest:
         if self.env is not None:
             chosen.env_config = {"env_name": self.env}
         default = defaults(user.algorithm)
-        extended(user, default.copy().extend(BASE_CONFIG, abstract=True))
+        extend_user(user, default.copy().extend(BASE_CONFIG, abstract=True))
         return explain(
             [
                 ("default", BASE_CONFIG),
@@ -279,7 +279,7 @@ class RunRequest:
         # parallel.
         from surreal_like.experiment.machine import check_memory, check_ports
 
-        config = self._resolved(user, resolve, folder, watch, clock)
+        config = self._resolve(user, resolve, folder, watch, clock)
         if not launcher_of(self.launcher).remote:
             check_memory(config)
             check_ports(config)
@@ -288,7 +288,7 @@ class RunRequest:
             keep_code(config, folder)
             yield config
 
-    def _resolved(
+    def _resolve(
         self,
         user: Config,
         resolve: Callable[[Config], Config],
@@ -322,7 +322,7 @@ class RunRequest:
         self, before: Config, config: Config, folder: RunFolder, watch: RunObserver
     ) -> None:
         check_home(before, self.launcher, folder)
-        if note := edited(before, folder):
+        if note := find_edited(before, folder):
             watch.on_message(note)
         taken = check_same(before, config, folder, self.allow_change)
         config.session_config.checkpoint.start_from = began_with(before)

@@ -9,7 +9,7 @@ from typing import Any
 
 from session.checkpoint import Checkpoints, begins_anew, read_state
 from session.config import Config
-from session.config.merge import leaves, nearest, paths, shown
+from session.config.merge import leaves, nearest, paths, quote
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.registry import LOCAL, launcher_of
@@ -45,14 +45,14 @@ def changes(before: Config, now: Config, sections: Iterable[str]) -> dict[str, C
     old = leaves(Config({name: before.get(name, {}) for name in names}).to_dict())
     new = leaves(Config({name: now.get(name, {}) for name in names}).to_dict())
     return {
-        path: (_shown(old, path), _shown(new, path))
+        path: (_show(old, path), _show(new, path))
         for path in sorted(old.keys() | new.keys())
         if old.get(path, _ABSENT) != new.get(path, _ABSENT)
     }
 
 
-def _shown(values: Mapping[str, Any], path: str) -> str:
-    return shown(values[path]) if path in values else _ABSENT
+def _show(values: Mapping[str, Any], path: str) -> str:
+    return quote(values[path]) if path in values else _ABSENT
 
 
 def check_home(before: Config, launcher: str, folder: RunFolder) -> None:
@@ -75,7 +75,7 @@ def check_home(before: Config, launcher: str, folder: RunFolder) -> None:
     )
 
 
-def edited(before: Config, folder: RunFolder) -> str:
+def find_edited(before: Config, folder: RunFolder) -> str:
     """Returns a note if settings of what is learned were edited in the config; else empty."""
     recorded = (before.get("recorded") or {}).get("fingerprint")
     # A trial that has loaded another one has settings of its tuning.

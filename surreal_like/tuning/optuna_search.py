@@ -110,7 +110,7 @@ class OptunaSearch:
             self._add_missing(study)
         return study
 
-    def _written(self, change: Callable[[], _Found]) -> _Found:
+    def _write(self, change: Callable[[], _Found]) -> _Found:
         """Changes the study; if the file cannot be written, the one in memory."""
         try:
             with _quiet():
@@ -126,7 +126,7 @@ class OptunaSearch:
         Args:
             number: number of the trial; all before it have been asked.
         """
-        return self._written(lambda: self._ask(number))
+        return self._write(lambda: self._ask(number))
 
     def _ask(self, number: int) -> Settings:
         import optuna
@@ -143,7 +143,7 @@ class OptunaSearch:
     def report(self, number: int, time: float, score: float | None) -> None:
         """Records an intermediate score; None, and values that are not finite, are left out."""
         if score is not None and valid_score(score):
-            self._written(lambda: self._report(number, time, score))
+            self._write(lambda: self._report(number, time, score))
 
     def _report(self, number: int, time: float, score: float) -> None:
         import optuna
@@ -154,7 +154,7 @@ class OptunaSearch:
 
     def finish(self, number: int, trial: Trial) -> None:
         """Records the end of a trial; without a score, or given up, it counts as failed."""
-        self._written(lambda: self._finish(self._study, number, trial))
+        self._write(lambda: self._finish(self._study, number, trial))
 
     def _finish(self, study: Any, number: int, trial: Trial) -> None:
         import optuna

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from session.config.merge import shown
+from session.config.merge import quote
 
 CONTINUE, PAUSE, STOP = "continue", "pause", "stop"
 
@@ -279,4 +279,4 @@ def _pair(change: Any) -> tuple[float, Settings]:
         and isinstance(change["settings"], Mapping)
     ):
         return float(change["time"]), dict(change["settings"])
-    raise ValueError(f"a change is {shown(change)}, expected time and settings")
+    raise ValueError(f"a change is {quote(change)}, expected time and settings")

@@ -17,7 +17,7 @@ from session.config import Config
 from session.config.config import keys_of
 from session.config.defaults import BASE_CONFIG
 from session.config.key import range_of
-from session.config.merge import join, nearest, paths, shown
+from session.config.merge import join, nearest, paths, quote
 from session.config.placeholder import expectation
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
@@ -153,7 +153,7 @@ def parse(key: str, entry: Any) -> Dimension:
     """
     kinds = (*LISTS, *NUMBERS)
     if not isinstance(entry, Mapping):
-        raise ConfigError(f"space.{key} is {shown(entry)}, expected one of {', '.join(kinds)}")
+        raise ConfigError(f"space.{key} is {quote(entry)}, expected one of {', '.join(kinds)}")
     given = [name for name in entry if name not in _MODIFIERS]
     for name in given:
         if name not in kinds:
@@ -163,16 +163,16 @@ def parse(key: str, entry: Any) -> Dimension:
         raise ConfigError(f"space.{key} has {has}, expected exactly one of {', '.join(kinds)}")
     mutable = entry.get("mutate", True)
     if not isinstance(mutable, bool):
-        raise ConfigError(f"space.{key}.mutate is {shown(mutable)}, expected true or false")
+        raise ConfigError(f"space.{key}.mutate is {quote(mutable)}, expected true or false")
     kind, values = given[0], entry[given[0]]
     step = entry.get("step", 0)
     if "step" in entry and kind not in _STEPPED:
         raise ConfigError(f"space.{key}: step belongs to {' and '.join(_STEPPED)}, not to {kind}")
     if "step" in entry and not (_is_number(step) and step > 0):
-        raise ConfigError(f"space.{key}.step is {shown(step)}, expected a number above 0")
+        raise ConfigError(f"space.{key}.step is {quote(step)}, expected a number above 0")
     if kind in LISTS:
         if not isinstance(values, list | tuple) or not values:
-            raise ConfigError(f"space.{key}.{kind} is {shown(values)}, expected a list of values")
+            raise ConfigError(f"space.{key}.{kind} is {quote(values)}, expected a list of values")
         return Options(kind, list(values), mutable and kind != "grid")
     return _interval(key, kind, values, step, mutable)
 
@@ -192,15 +192,15 @@ def _interval(key: str, kind: str, values: Any, step: float, mutable: bool) -> I
         or len(values) != 2
         or not all(_is_number(each) and math.isfinite(each) for each in values)
     ):
-        raise ConfigError(f"{place} is {shown(values)}, expected two numbers, [low, high]")
+        raise ConfigError(f"{place} is {quote(values)}, expected two numbers, [low, high]")
     low, high = values
     if low >= high:
-        raise ConfigError(f"{place} is {shown(values)}: low must be less than high")
+        raise ConfigError(f"{place} is {quote(values)}: low must be less than high")
     if kind in ("loguniform", "lograndint") and low <= 0:
-        raise ConfigError(f"{place} is {shown(values)}: a logarithm needs low above 0")
+        raise ConfigError(f"{place} is {quote(values)}: a logarithm needs low above 0")
     if kind in WHOLE:
         if not all(float(each).is_integer() for each in (low, high, step)):
-            raise ConfigError(f"{place} is {shown(values)}: bounds and step are whole numbers")
+            raise ConfigError(f"{place} is {quote(values)}: bounds and step are whole numbers")
         return Interval(kind, int(low), int(high), int(step or kind == "randint"), mutable)
     return Interval(kind, float(low), float(high), float(step), mutable)
 
@@ -209,11 +209,11 @@ def _check_value(key: str, value: Any, default: Any) -> None:
     """Checks a value for a key of an experiment that has another value there."""
     wanted = expectation(default, key)
     if not wanted.accepts(value):
-        raise ConfigError(f"space.{key} has {shown(value)}, expected {wanted.expected}")
+        raise ConfigError(f"space.{key} has {quote(value)}, expected {wanted.expected}")
     # The ranges of an algorithm's own keys are checked where trials are resolved.
     limits = range_of(key, keys_of(BASE_CONFIG))
     if _is_number(value) and value not in limits:
-        raise ConfigError(f"space.{key} has {shown(value)}, expected {limits}")
+        raise ConfigError(f"space.{key} has {quote(value)}, expected {limits}")
 
 
 def _is_number(value: Any) -> bool:
@@ -350,7 +350,7 @@ class Space:
         explored = dict(settings)
         for key in self.mutable:
             if key not in settings:
-                raise ConfigError(f"the settings {shown(dict(settings))} lack {key}")
+                raise ConfigError(f"the settings {quote(dict(settings))} lack {key}")
             one, two = next(draws), next(draws)
             resamples = one < resample_probability
             explored[key] = self.dimensions[key].mutate(

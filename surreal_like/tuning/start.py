@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from session.config import Config
-from session.config.merge import paths, shown
+from session.config.merge import paths, quote
 from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
 from surreal_like.experiment.code import keep_file
@@ -388,7 +388,7 @@ def _values(file: TuneFile) -> Iterator[tuple[str, Settings]]:
         else:
             values = (dimension.low, dimension.highest) if reaches_ends else ()
         for value in values:
-            yield f"space.{key} has {shown(value)}", {key: value}
+            yield f"space.{key} has {quote(value)}", {key: value}
 
 
 def _trials(file: TuneFile, folder: Path | None) -> Iterator[tuple[str, Settings]]:

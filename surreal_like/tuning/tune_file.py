@@ -13,7 +13,7 @@ from session.config.config import Config, apply_overrides, keys_of, override
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
 from session.config.file import parse_yaml
-from session.config.merge import leaves, shown
+from session.config.merge import leaves, quote
 from session.config.named_code import folders_of, in_snapshot, split_place
 from session.config.sections import SECTIONS
 from session.did_you_mean import did_you_mean
@@ -212,7 +212,7 @@ def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     entries, tune = (given.pop(key, Config()) for key in ("space", "tune"))
     for name, section in (("space", entries), ("tune", tune)):
         if not isinstance(section, Config):
-            raise ConfigError(f"{path}: {name} is {shown(section)}, expected a mapping")
+            raise ConfigError(f"{path}: {name} is {quote(section)}, expected a mapping")
     source, changes = given.pop("experiment", None), given.to_dict()
     if source is not None:
         given = Config(_over(_experiment(Path(path), source), given))
@@ -238,7 +238,7 @@ def _with_words(given: Config, words: Sequence[str]) -> Config:
         if parent and kind in ENTRY_KEYS and isinstance(entries, Config):
             entries, where, key = entries.setdefault(parent, {}), f"{_SPACE}{parent}", kind
         if not isinstance(entries, Config):
-            raise ConfigError(f"override {word!r}: {where} is {shown(entries)}, no mapping")
+            raise ConfigError(f"override {word!r}: {where} is {quote(entries)}, no mapping")
         entries[key] = parse_yaml(value, f"override {word!r}")
     return given
 
@@ -246,7 +246,7 @@ def _with_words(given: Config, words: Sequence[str]) -> Config:
 def _experiment(path: Path, source: Any) -> Config:
     """Reads the experiment file, whose path is relative to the tune file."""
     if not isinstance(source, str):
-        raise ConfigError(f"{path}: experiment is {shown(source)}, expected a path")
+        raise ConfigError(f"{path}: experiment is {quote(source)}, expected a path")
     experiment = Config.load_file(str(path.parent / source))
     if wrong := [key for key in ("space", "tune") if key in experiment]:
         raise ConfigError(f"{path}: experiment {source} has {wrong[0]}, so it is a tuning itself")
@@ -258,7 +258,7 @@ def _explore(place: Any, folder: Path) -> Explore | None:
     if place is None:
         return None
     if not isinstance(place, str):
-        raise ConfigError(f"tune.pbt.explore is {shown(place)}, expected file.py:function")
+        raise ConfigError(f"tune.pbt.explore is {quote(place)}, expected file.py:function")
     # Not at the top: it imports torch, which tunings without such a function do not need.
     from session.config.named_code import find_function
 

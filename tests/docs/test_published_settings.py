@@ -13,7 +13,7 @@ import pytest
 
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
-from surreal_like.experiment.resolve import defaults, extended, read_experiment
+from surreal_like.experiment.resolve import defaults, extend_user, read_experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = json.loads((ROOT / "tests" / "golden" / "published_settings.json").read_text())
@@ -35,7 +35,7 @@ def comments(name: str) -> str:
 
 def complete(name: str) -> Config:
     user = read_experiment(ROOT / "configs" / f"{name}.yaml")
-    return extended(user, defaults(user.algorithm).extend(BASE_CONFIG, abstract=True))
+    return extend_user(user, defaults(user.algorithm).extend(BASE_CONFIG, abstract=True))
 
 
 def ours(config: Config, key: str) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from main.cli import main
-from main.cli.output import OutputError, prepared_output
+from main.cli.output import OutputError, prepare_output
 from tests.main.conftest import CONFIG
 
 RUN = "größer"
@@ -108,7 +108,7 @@ def test_ascii_is_enough(
 def test_what_an_encoding_lacks(text: str, plain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
-    with prepared_output():
+    with prepare_output():
         sys.stdout.write(f"{text}\n")
     assert written.getvalue().decode("ascii") == f"{plain}\n"
 
@@ -120,6 +120,6 @@ def test_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_errors_of_other_files_are_not_those_of_the_output() -> None:
-    with pytest.raises(OSError, match="elsewhere") as error, prepared_output():
+    with pytest.raises(OSError, match="elsewhere") as error, prepare_output():
         raise OSError(28, "elsewhere")
     assert not isinstance(error.value, OutputError)

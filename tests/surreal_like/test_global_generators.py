@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from session.process.seeding import seed_globals, seeded_globals
+from session.process.seeding import seed_all, seed_globals
 from surreal_like import load_policy, make_vector_env, train
 from surreal_like.analysis import play as playing
 from surreal_like.analysis.evaluate import evaluate
@@ -33,7 +33,7 @@ SMALL = {
 @pytest.fixture(autouse=True)
 def kept() -> Iterator[None]:
     """Give the generators back to the other tests as they were."""
-    with seeded_globals(0):
+    with seed_all(0):
         yield
 
 

@@ -289,7 +289,7 @@ def _volumes(setting: Setting, first: Component, claim: str | None) -> list[Data
     scratch_bytes: int = setting.session.kubernetes.scratch_bytes
     # A snapshot of a replay shard is at most as large as its memory.
     saved_bytes = first.resources.memory_bytes if first.kind == "replay" else 0
-    run: Data = {"name": "run", "emptyDir": _bound(scratch_bytes, saved_bytes)}
+    run: Data = {"name": "run", "emptyDir": _bound_of(scratch_bytes, saved_bytes)}
     if claim is not None:
         run = {"name": "run", "persistentVolumeClaim": {"claimName": setting.named(claim)}}
     # The files belong to root and our group, so the group must be able to read them.
@@ -303,7 +303,7 @@ def _volumes(setting: Setting, first: Component, claim: str | None) -> list[Data
         run,
         {"name": "config", "configMap": {"name": setting.named("config")}},
         *keys,
-        {"name": "tmp", "emptyDir": _bound(scratch_bytes)},
+        {"name": "tmp", "emptyDir": _bound_of(scratch_bytes)},
     ]
 
 
@@ -311,6 +311,6 @@ def _has_tokens(setting: Setting, first: Component) -> bool:
     return first.kind == GATEWAY and bool(setting.session.gateway.tokens)
 
 
-def _bound(scratch_bytes: int, saved_bytes: int = 0) -> Data:
+def _bound_of(scratch_bytes: int, saved_bytes: int = 0) -> Data:
     """Folder on the node's disk with a size limit; a pod that exceeds it is evicted."""
     return {"sizeLimit": size(scratch_bytes + saved_bytes)} if scratch_bytes else {}

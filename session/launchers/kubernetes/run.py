@@ -196,7 +196,7 @@ class KubernetesRun(RunHandle):
         """
         found, goes_on = self._containers(), self._goes_on()
         if not found and not goes_on:
-            raise self._unsupervised()
+            raise self._is_unsupervised()
         self._stopping = True
         learner = found.get("learner")
         if goes_on and learner is not None and learner.running:

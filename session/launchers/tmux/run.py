@@ -185,7 +185,7 @@ class TmuxRun(RunHandle):
             self._session.respawn(pane, script, Path.cwd(), starts)
         else:
             self._session.open(SUPERVISOR, script, Path.cwd(), starts)
-        await_supervisor(self._folder, lambda: not self._supervised())
+        await_supervisor(self._folder, lambda: not self._supervise())
 
     def _line(self) -> ShellCommand:
         config = self._folder.read_config()
@@ -193,13 +193,13 @@ class TmuxRun(RunHandle):
         preamble_cmd = config.session_config.launcher.preamble_cmd
         return ShellCommand.of_supervisor(module, str(self._folder), preamble_cmd)
 
-    def _supervised(self) -> bool:
+    def _supervise(self) -> bool:
         pane = self._session.panes().get(SUPERVISOR)
         return pane is not None and not pane.dead
 
     def _await_end(self) -> None:
         deadline = time.monotonic() + _LOOK_SECONDS * 100
-        while self._supervised() and time.monotonic() < deadline:
+        while self._supervise() and time.monotonic() < deadline:
             poll([], _LOOK_SECONDS)
 
 
@@ -251,7 +251,7 @@ class TmuxCluster(TmuxRun, Cluster):
         stderr = self._folder.logs / f"{SUPERVISOR}.err"
         self._session.create(SUPERVISOR, self._line().script(stderr), Path.cwd())
         try:
-            await_supervisor(self._folder, lambda: not self._supervised())
+            await_supervisor(self._folder, lambda: not self._supervise())
         except BaseException:
             # A run whose launch failed must leave no process; its output is in the folder.
             for pane in self._session.panes().values():

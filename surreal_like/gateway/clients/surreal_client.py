@@ -772,11 +772,11 @@ class EpisodicClient:
 
     def send(self, reward: float | None, state: Any) -> Any:
         """Reports a step and returns the next action; a reward of None begins an episode."""
-        return self.init(state) if reward is None else self._connected().step(reward, state)
+        return self.init(state) if reward is None else self._connect().step(reward, state)
 
     def reset(self, reward: float) -> float:
         """Ends the game, without a last state; returns its score."""
-        return self._connected().end(reward).total
+        return self._connect().end(reward).total
 
     def metrics(self) -> EpisodicClient:
         """Returns an object with :meth:`scalar`."""
@@ -784,7 +784,7 @@ class EpisodicClient:
 
     def scalar(self, name: str, y: float) -> None:
         """Reports a number as a curve of its own."""
-        self._connected().metrics(**{name: y})
+        self._connect().metrics(**{name: y})
 
     def disconnect(self) -> None:
         """Says goodbye."""
@@ -792,7 +792,7 @@ class EpisodicClient:
         if session is not None:
             session.close()
 
-    def _connected(self) -> Session:
+    def _connect(self) -> Session:
         if self._session is None:
             raise Failure("not connected: call init(state), or send(None, state)")
         return self._session

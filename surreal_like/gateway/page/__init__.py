@@ -7,7 +7,7 @@ from pathlib import Path
 
 from session.config import Config
 from session.stream.protocols import Page
-from session.wire.endpoint import expanded
+from session.wire.endpoint import expand
 from surreal_like.gateway import clients
 
 _HERE, _CLIENTS = Path(__file__).parent, Path(clients.__file__).parent
@@ -28,6 +28,6 @@ def read_pages() -> Mapping[str, Page]:
 def page_address(config: Config, port: int) -> str:
     """Returns the address of the page of a gateway, for a browser on this machine."""
     gateway = config.session_config.gateway
-    host = expanded(gateway.host)
+    host = expand(gateway.host)
     host = f"[{host}]" if ":" in host else host
     return f"http{'' if gateway.tls.cert is None else 's'}://{host}:{port}/"

@@ -82,7 +82,7 @@ class FIFOSelector(Selector):
 
     def needed(self) -> set[int]:
         """Returns the first rows of all groups that stay when another one comes."""
-        return {group.first for group in self._kept() + self._groups[self._given + self._excess :]}
+        return {group.first for group in self._keep() + self._groups[self._given + self._excess :]}
 
     @property
     def _excess(self) -> int:
@@ -132,12 +132,12 @@ class FIFOSelector(Selector):
         wanted = batch_size // self._group * self._plan.again // self._plan.batch
         if not wanted:
             return 0
-        kept, oldest = self._kept(), self._newest_version() - self._rule.max_versions
+        kept, oldest = self._keep(), self._newest_version() - self._rule.max_versions
         if self._rule.max_versions:
             kept = [group for group in kept if group.version >= oldest]
         return wanted if len(kept) >= wanted else 0
 
-    def _kept(self) -> list[_Group]:
+    def _keep(self) -> list[_Group]:
         return self._groups[max(self._given - self._plan.ring, 0) : self._given]
 
     def sample(self, batch_size: int) -> Sample:
@@ -167,7 +167,7 @@ class FIFOSelector(Selector):
         """Draws distinct groups, one after the other, each by its weight among those left."""
         if not count:
             return []
-        kept = self._kept()
+        kept = self._keep()
         versions = np.array([group.version for group in kept], np.int64)
         weights = self._rule.log_weights(versions, self._newest_version())
         # The largest log weights with Gumbel noise are such a draw (Kool and others 2019,

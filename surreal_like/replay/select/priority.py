@@ -46,7 +46,7 @@ class SumTree:
     @property
     def total(self) -> float:
         """Sum of all masses."""
-        return float(self._added_up()[-1])
+        return float(self._add_up()[-1])
 
     @property
     def least(self) -> float:
@@ -91,7 +91,7 @@ class SumTree:
 
         A slot of mass 0 is never found, not even where a sum was rounded.
         """
-        line = self._added_up()
+        line = self._add_up()
         nodes = np.minimum(np.searchsorted(line, points, side="right"), self._last)
         rest = points - (line[nodes] - self._sums[nodes])
         for level in reversed(self._levels):
@@ -105,7 +105,7 @@ class SumTree:
             nodes = nodes * _FANOUT + places
         return nodes
 
-    def _added_up(self) -> Masses:
+    def _add_up(self) -> Masses:
         if self._line is None:
             self._line = np.add.accumulate(self._sums)
             positive = self._sums.nonzero()[0]

@@ -13,7 +13,7 @@ import zmq
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.folder import RunFolder
-from session.launchers.asking import joined_rows
+from session.launchers.asking import count_joined_rows
 from session.wire import AddressBook, Identity, Wire
 from session.wire.requests import RouterSocket
 from session.wire.security import Security, write_keys
@@ -66,7 +66,7 @@ def answer(router: RouterSocket, ending: threading.Event) -> None:
 
 @pytest.mark.usefixtures("tensorplex")
 def test_unsupervised_components_are_those_of_joined_machines(folder: RunFolder) -> None:
-    rows = joined_rows(folder, {"agent-0"})
+    rows = count_joined_rows(folder, {"agent-0"})
     assert [(row.name, row.state, row.age_seconds) for row in rows] == [
         ("agent-1000", "running", 0.5),
         ("agent-1001", "gone", 7.0),
@@ -76,10 +76,10 @@ def test_unsupervised_components_are_those_of_joined_machines(folder: RunFolder)
 
 
 def test_a_dead_tensorplex_hides_them(folder: RunFolder) -> None:
-    assert joined_rows(folder, set()) == []
+    assert count_joined_rows(folder, set()) == []
 
 
 def test_without_an_invitation_tensorplex_is_not_asked(folder: RunFolder) -> None:
     (folder.keys / "tokens").rmdir()
     folder.addresses.unlink()
-    assert joined_rows(folder, set()) == []
+    assert count_joined_rows(folder, set()) == []

@@ -12,7 +12,7 @@ import torch
 from session import ConfigError
 from session.config import Config
 from session.process.context import run_generation, run_part
-from session.process.seeding import build_seeded, component_seed, seed_globals, seeded_globals
+from session.process.seeding import build_seeded, component_seed, seed_all, seed_globals
 from tests.drawing import draw
 
 
@@ -62,7 +62,7 @@ def draw_all() -> list[float]:
 @pytest.fixture
 def kept() -> Iterator[None]:
     """Give the generators back to the other tests as they were."""
-    with seeded_globals(0):
+    with seed_all(0):
         yield
 
 
@@ -82,7 +82,7 @@ def test_after_a_while_with_a_seed_the_numbers_go_on() -> None:
     expected = [draw_all(), draw_all()]
     seed_globals(3)
     first = draw_all()
-    with seeded_globals(4):
+    with seed_all(4):
         assert draw_all() not in expected
     assert [first, draw_all()] == expected
 

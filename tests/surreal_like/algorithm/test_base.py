@@ -12,7 +12,7 @@ from surreal_like.algorithm.base import Algorithm, defaults_of, session_defaults
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.errors import SpecError
-from surreal_like.experiment.resolve import defaults, extended
+from surreal_like.experiment.resolve import defaults, extend_user
 from surreal_like.learner.base import Learner
 
 VECTOR = {"type": "float32", "dim": [4]}
@@ -127,7 +127,7 @@ def test_an_algorithm_sets_defaults_of_the_session_and_the_user_has_the_last_wor
     default = defaults("sac").extend(BASE_CONFIG, abstract=True)
     user = Config({"algorithm": "sac", "env_config": {"env_name": "toy:any"}})
     user.session_config = {"sender": {"flush_iteration": 7}}
-    sender = extended(user, default).session_config.sender
+    sender = extend_user(user, default).session_config.sender
     assert (sender.flush_iteration, sender.max_unacked_chunks) == (7, 2)
     assert sender.resend_seconds == BASE_CONFIG.session_config.sender.resend_seconds
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from session.config import Config
-from surreal_like.coordinator.stop_rule import Shutdown, ended_before, still_here
+from surreal_like.coordinator.stop_rule import Shutdown, end_before, still_here
 
 
 def shard(draining: bool = True, **goodbyes: bool) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def test_a_learner_that_is_started_again_knows_if_the_run_is_over(
     at_end: str, part: int, result: dict[str, Any] | None, ended: bool
 ) -> None:
     config = Config({"session_config": {"at_end": at_end}, "run": {"part": part}})
-    verdict = ended_before(config, result, 1)
+    verdict = end_before(config, result, 1)
     assert (verdict is not None) is ended
     if verdict is not None and result is not None:
         assert (verdict.status, verdict.reason) == (result["status"], result["reason"])

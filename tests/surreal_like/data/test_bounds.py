@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from session.errors import ConfigError
-from surreal_like.data.bounds import bounded, reward_bounds
+from surreal_like.data.bounds import bound, reward_bounds
 from surreal_like.data.spec import OBS_TYPES, ArraySpec, parse_obs_spec
 
 
@@ -31,7 +31,7 @@ WIDE = {"float32": [-1e6, 1e6], "int32": [-1e6, 1e6], "int64": [-1e6, 1e6], "uin
 
 @pytest.mark.parametrize("kind", OBS_TYPES)
 def test_a_spec_without_bounds_gets_those_that_its_dtype_can_hold(kind: str) -> None:
-    made = bounded(ArraySpec(kind, (2,)))
+    made = bound(ArraySpec(kind, (2,)))
     found = [float(bound) for bound in (made.low, made.high) if bound is not None]
     # Of the others each value is within them.
     assert found == WIDE.get(kind, [])
@@ -40,4 +40,4 @@ def test_a_spec_without_bounds_gets_those_that_its_dtype_can_hold(kind: str) -> 
 def test_a_count_is_its_own_bound() -> None:
     spec = parse_obs_spec({"type": "int64", "dim": [], "num": 5_000_000})
     assert isinstance(spec, ArraySpec)
-    assert bounded(spec) is spec
+    assert bound(spec) is spec

@@ -23,7 +23,7 @@ from surreal_like.dataflow import (
     standardize,
     store,
 )
-from surreal_like.dataflow.items import columns_of, copied
+from surreal_like.dataflow.items import columns_of, copy_item
 from surreal_like.errors import DataError
 from surreal_like.replay.client import Sampled
 
@@ -215,7 +215,7 @@ def kept_by_clones(flow: Flow) -> list[Any]:
 
 def kept_by_mix_in(flow: Flow) -> list[Any]:
     """What is replayed behind the last item."""
-    return [copied(item) for item in flow.combine(mix_in(3, 30.0))][-30:]
+    return [copy_item(item) for item in flow.combine(mix_in(3, 30.0))][-30:]
 
 
 KEEPERS = {
@@ -238,7 +238,7 @@ def test_a_copy_keeps_what_is_needed_of_its_origin() -> None:
     columns = {"version": np.arange(3), "indices": np.arange(3), "rewards": np.ones(3)}
     batch = make_batch({name: torch.from_numpy(each) for name, each in columns.items()})
     batch.origin = Sampled(columns, shard=1, incarnation=7, stamps={})
-    copy = copied(batch)
+    copy = copy_item(batch)
     columns["version"][:] = 99
     assert copy.origin.columns["version"].tolist() == [0, 1, 2]
     assert (copy.origin.shard, copy.origin.incarnation) == (1, 7)

@@ -38,7 +38,7 @@ from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
 from surreal_like.gradients.a3c import A3C, A3CLearner
 from surreal_like.gradients.agents import GradientMaker
-from surreal_like.learner.gradients import compensated
+from surreal_like.learner.gradients import compensate
 from surreal_like.network.flat import load_flat, read_flat
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import Sampled
@@ -362,7 +362,7 @@ def test_golden_compensation() -> None:
         torch.tensor(each, dtype=torch.float64)
         for each in ([1.0, -2.0, 0.5], [0.5, 0.1, 0.0], [0.3, 0.4, 0.0])
     )
-    found = compensated(gradient, now, then, 0.05)
+    found = compensate(gradient, now, then, 0.05)
     assert found.tolist() == pytest.approx([1.01, -2.06, 0.5], rel=1e-12)
 
 

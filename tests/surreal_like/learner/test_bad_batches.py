@@ -18,7 +18,7 @@ from surreal_like import ExpTuple, TupleReplay
 from surreal_like.algorithm.dqn import DQNLearner
 from surreal_like.coordinator.service import LearnerService
 from surreal_like.errors import DataError
-from surreal_like.learner.metrics import checked_metrics
+from surreal_like.learner.metrics import check_metrics
 from surreal_like.learner.quarantine import NotFinite, Quarantine
 from surreal_like.replay.client import Refusals, Sampled
 from surreal_like.replay.server import ReplayService
@@ -203,13 +203,13 @@ def test_learn_may_return_nothing(stage: Stage) -> None:
 def test_anything_else_is_refused_in_one_line(returned: Any, said: str) -> None:
     line = Choosy.learn.__code__.co_firstlineno
     with pytest.raises(DataError, match=f"learn.. returned {said}, expected nothing") as error:
-        checked_metrics(returned, Choosy.learn)
+        check_metrics(returned, Choosy.learn)
     assert str(error.value).endswith(f"in Choosy.learn ({HERE}:{line})")
 
 
 def test_numbers_of_every_kind_are_metrics() -> None:
     metrics = {"a": 1, "b": 2.0, "c": np.float32(3), "d": torch.tensor(4.0), "e": True}
-    assert checked_metrics(metrics, Choosy.learn) == metrics
+    assert check_metrics(metrics, Choosy.learn) == metrics
 
 
 # -- replay refuses ------------------------------------------------------------------------------

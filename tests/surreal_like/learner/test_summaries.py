@@ -10,7 +10,7 @@ import torch
 from surreal_like import train
 from surreal_like.algorithm.dqn import DQNLearner
 from surreal_like.dataflow.items import Trained
-from surreal_like.learner.metrics import summaries_of, thinned
+from surreal_like.learner.metrics import summaries_of, thin
 from tests.session.tensorplex.reading import read
 from tests.surreal_like.algorithm.test_dqn import make_batch, make_learner
 
@@ -110,7 +110,7 @@ def test_only_modules_that_are_trained_count() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 1_000_000])
 def test_large_tensors_are_thinned_evenly(size: int) -> None:
-    numbers = thinned(torch.arange(size, dtype=torch.float32))
+    numbers = thin(torch.arange(size, dtype=torch.float32))
     assert len(numbers) <= 65_536
     assert len(numbers) >= min(size, 32_768)
     gaps = set(np.diff(numbers))

@@ -15,7 +15,7 @@ from surreal_like.loss.policy import (
     deterministic_policy_loss,
     kl_estimate,
     masked_mean,
-    normalized,
+    normalize_advantages,
     policy_gradient_loss,
     soft_policy_loss,
     soft_value,
@@ -53,7 +53,7 @@ def test_a_masked_mean_leaves_rows_out(rows: list[tuple[float, float]]) -> None:
 @given(ROWS)
 def test_normalized_looks_at_rows_of_mask_1_only(rows: list[tuple[float, float]]) -> None:
     x, mask = torch.tensor(rows, dtype=torch.float64).unbind(1)
-    found = normalized(x, mask)
+    found = normalize_advantages(x, mask)
     kept = np.array([number for number, keep in rows if keep])
     expected = iter((kept - kept.mean()) / (kept.std() + 1e-8) if kept.size else [])
     for (_, keep), value in zip(rows, found.tolist(), strict=True):

@@ -30,7 +30,7 @@ from surreal_like.dataflow import (
     store,
     train_one_step,
 )
-from surreal_like.dataflow.items import copied
+from surreal_like.dataflow.items import copy_item
 from surreal_like.learner.saver import OPTIMIZER, Content, write_content
 from surreal_like.network.generators import Generator, generators_of, restore_states, states_of
 from surreal_like.policy import Policy, make_policy
@@ -141,13 +141,13 @@ def test_a_restored_learner_learns_the_same_bit_for_bit(
         batch = worker.sample()
     state = one.get_state()
     write_content(one.learner, tmp_path)
-    first = str([one.learn_on_batch(copied(batch)) for _ in range(2)])
+    first = str([one.learn_on_batch(copy_item(batch)) for _ in range(2)])
     if way == "state":
         two.set_state(state)
     else:
         Content.read(two.learner, tmp_path).give(two.learner)
         two.learner.iteration, two.learner.env_steps = state["iteration"], state["env_steps"]
-    assert str([two.learn_on_batch(copied(batch)) for _ in range(2)]) == first
+    assert str([two.learn_on_batch(copy_item(batch)) for _ in range(2)]) == first
     others = two.get_weights()
     assert all(np.array_equal(each, others[key]) for key, each in one.get_weights().items())
 
