@@ -161,7 +161,7 @@ def test_a_client_that_stays_after_the_last_words_is_dropped(port: Port) -> None
     assert client.recv(10) == b""
 
 
-def test_A4_a_client_that_says_nothing_is_closed_in_time(port: Port) -> None:
+def test_a_client_that_says_nothing_is_closed_in_time(port: Port) -> None:
     client = port.connect()
     port.until(lambda: len(port.listener) == 1)
     port.pass_time(4.9)
@@ -172,7 +172,7 @@ def test_A4_a_client_that_says_nothing_is_closed_in_time(port: Port) -> None:
     assert "127.0.0.1: no valid greeting in time" in port.refused[-1]
 
 
-def test_A4_a_slow_request_does_not_extend_its_time(port: Port) -> None:
+def test_a_slow_request_does_not_extend_its_time(port: Port) -> None:
     client = port.connect()
     for byte in b"GET / HT":
         client.sendall(bytes([byte]))
@@ -180,7 +180,7 @@ def test_A4_a_slow_request_does_not_extend_its_time(port: Port) -> None:
     assert client.recv(10) == b""
 
 
-def test_A4_there_are_few_connections_from_one_address_before_the_welcome(port: Port) -> None:
+def test_there_are_few_connections_from_one_address_before_the_welcome(port: Port) -> None:
     clients = [port.connect() for _ in range(4)]
     port.until(lambda: len(port.listener) == 4)
     port.connect()
@@ -197,7 +197,7 @@ def test_A4_there_are_few_connections_from_one_address_before_the_welcome(port: 
     assert port.listener.refused == 1
 
 
-def test_A4_there_are_few_connections_before_the_welcome() -> None:
+def test_there_are_few_connections_before_the_welcome() -> None:
     port = Port(limits=StreamLimits(greeting=2, greeting_per_host=100))
     try:
         for _ in range(3):
@@ -208,7 +208,7 @@ def test_A4_there_are_few_connections_before_the_welcome() -> None:
         port.close()
 
 
-def test_A4_a_client_may_send_little_before_the_welcome(port: Port) -> None:
+def test_a_client_may_send_little_before_the_welcome(port: Port) -> None:
     port.connect(pack_frame(b"a" * 4000), pack_frame(b"a" * 4200))
     port.until(lambda: port.faults)
     (fault,) = port.faults
@@ -216,7 +216,7 @@ def test_A4_a_client_may_send_little_before_the_welcome(port: Port) -> None:
     assert "8192 bytes before the welcome" in str(fault)
 
 
-def test_A4_nothing_is_read_from_a_client_that_does_not_read(port: Port) -> None:
+def test_nothing_is_read_from_a_client_that_does_not_read(port: Port) -> None:
     client, connection = port.admitted()
     big = b"a" * (1 << 20)
     while not connection.out:
@@ -291,7 +291,7 @@ def tls_port(certificate: Path) -> Iterator[Port]:
     made.close()
 
 
-def test_A3_messages_travel_in_tls(tls_port: Port, certificate: Path) -> None:
+def test_messages_travel_in_tls(tls_port: Port, certificate: Path) -> None:
     context = ssl.create_default_context(cafile=str(certificate))
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     inner = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
@@ -330,7 +330,7 @@ def test_A3_messages_travel_in_tls(tls_port: Port, certificate: Path) -> None:
     assert inner.version() in ("TLSv1.2", "TLSv1.3")
 
 
-def test_P1_a_client_without_tls_is_closed(tls_port: Port) -> None:
+def test_a_client_without_tls_is_closed(tls_port: Port) -> None:
     client = tls_port.connect(pack_frame(b"{}"))
     tls_port.until(lambda: tls_port.lost)
     assert client.recv(10) == b""
@@ -338,7 +338,7 @@ def test_P1_a_client_without_tls_is_closed(tls_port: Port) -> None:
     assert tls_port.listener.refused == 1
 
 
-def test_P1_a_client_with_tls_is_closed_where_it_is_off(port: Port) -> None:
+def test_a_client_with_tls_is_closed_where_it_is_off(port: Port) -> None:
     client = port.connect(b"\x16", b"\x03", b"\x01\x02\0")
     port.until(lambda: port.lost)
     assert client.recv(10) == b""
@@ -359,7 +359,7 @@ def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
         make_server_context(tmp_path / "a.pem", tmp_path / "a.pem")
 
 
-def test_P9_a_defect_ends_one_connection(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_ends_one_connection(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Connection, data: bytes, events: list[Event]) -> bool:
         raise ZeroDivisionError("here")
 

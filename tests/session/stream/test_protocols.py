@@ -71,7 +71,7 @@ def exchange(client: ClientProtocol, protocol: StreamProtocol) -> list[bytes]:
     return payloads
 
 
-def test_P1_the_first_bytes_choose_the_protocol() -> None:
+def test_the_first_bytes_choose_the_protocol() -> None:
     frame = pack_frame(b"{}")
     assert choose_protocol(frame[:3], SETTINGS) is None
     protocol = begin(frame)
@@ -83,12 +83,12 @@ def test_P1_the_first_bytes_choose_the_protocol() -> None:
 @pytest.mark.parametrize(
     ("path", "status"), [("/", 404), ("/v2", 404), ("/healthz", 200), ("/healthz?a=1", 200)]
 )
-def test_P1_other_paths_are_not_found(path: str, status: int) -> None:
+def test_other_paths_are_not_found(path: str, status: int) -> None:
     assert http(path).startswith(f"HTTP/1.1 {status} ")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "TRACE"])
-def test_P1_other_methods_are_refused(method: str) -> None:
+def test_other_methods_are_refused(method: str) -> None:
     assert asked(f"{method} /v1 HTTP/1.1\r\nHost: x\r\n\r\n".encode()).startswith("HTTP/1.1 405 ")
 
 
@@ -146,14 +146,14 @@ def test_a_request_may_come_in_pieces() -> None:
         ("localhost:7100", "", False),
     ],
 )
-def test_A5_pages_of_other_sites_are_refused(host: str, origin: str | None, allowed: bool) -> None:
+def test_pages_of_other_sites_are_refused(host: str, origin: str | None, allowed: bool) -> None:
     given = "" if origin is None else f"Origin: {origin}\r\n"
     answer = asked(f"GET /healthz HTTP/1.1\r\nHost: {host}\r\n{given}\r\n".encode())
     assert answer[9:12] == ("200" if allowed else "403")
 
 
 @pytest.mark.parametrize("name", ["surreal.v1.msgpack", "surreal.v1.json"])
-def test_P3_messages_travel_in_a_websocket(name: str) -> None:
+def test_messages_travel_in_a_websocket(name: str) -> None:
     client, protocol = websocket(name)
     assert client.subprotocol == name
     assert protocol.encoding == name.rpartition(".")[2]
@@ -173,7 +173,7 @@ def test_P3_messages_travel_in_a_websocket(name: str) -> None:
     assert answer.opcode is (Opcode.TEXT if name.endswith("json") else Opcode.BINARY)
 
 
-def test_P3_nothing_is_compressed() -> None:
+def test_nothing_is_compressed() -> None:
     head = (
         "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -188,7 +188,7 @@ def test_P3_nothing_is_compressed() -> None:
 
 
 @pytest.mark.parametrize("offered", ["", "Sec-WebSocket-Protocol: surreal.v2.json\r\n"])
-def test_P3_another_subprotocol_is_refused_with_both_names(offered: str) -> None:
+def test_another_subprotocol_is_refused_with_both_names(offered: str) -> None:
     head = (
         "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{offered}"
@@ -214,7 +214,7 @@ CLOSING = b"\x88\x82" + bytes(4) + b"\x03\xe8"
 
 
 @pytest.mark.parametrize("frames", [MESSAGE, UNMASKED, CLOSING])
-def test_P3_frames_beside_a_refused_request_are_ignored(frames: bytes) -> None:
+def test_frames_beside_a_refused_request_are_ignored(frames: bytes) -> None:
     protocol = upgraded("other", frames)
     assert protocol.next() is None
     assert b" 400 " in protocol.pop_answers()
@@ -228,7 +228,7 @@ def test_P3_frames_beside_a_refused_request_are_ignored(frames: bytes) -> None:
     ("frames", "payload", "code"),
     [(MESSAGE, b"{}", None), (UNMASKED, None, 1002), (CLOSING, None, 1000)],
 )
-def test_P3_frames_beside_the_request_follow_the_handshake(
+def test_frames_beside_the_request_follow_the_handshake(
     frames: bytes, payload: bytes | None, code: int | None
 ) -> None:
     protocol = upgraded("surreal.v1.msgpack", frames)
@@ -241,7 +241,7 @@ def test_P3_frames_beside_the_request_follow_the_handshake(
 
 
 @pytest.mark.parametrize("name", ["surreal.v1.msgpack", "surreal.v1.json"])
-def test_P3_the_other_kind_of_message_is_refused(name: str) -> None:
+def test_the_other_kind_of_message_is_refused(name: str) -> None:
     client, protocol = websocket(name)
     send = client.send_binary if name.endswith("json") else client.send_text
     send(b"one")

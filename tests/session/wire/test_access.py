@@ -27,7 +27,7 @@ def find(
     return gate.find(token, mode, now=now, wall=wall)
 
 
-def test_A2_a_run_keeps_only_the_digest_of_a_token(tmp_path: Path) -> None:
+def test_a_run_keeps_only_the_digest_of_a_token(tmp_path: Path) -> None:
     folder = tmp_path / "keys" / "clients"
     token = write_token(folder, "robot")
     assert token.startswith("sg1-")
@@ -47,7 +47,7 @@ def test_a_token_has_the_name_of_a_file(name: str, tmp_path: Path) -> None:
             act(tmp_path, name)
 
 
-def test_A2_modes_and_ends(tmp_path: Path) -> None:
+def test_a_token_is_for_its_modes_and_until_its_end(tmp_path: Path) -> None:
     acts = write_token(tmp_path, "acts", modes=["act"])
     ends = write_token(tmp_path, "ends", until=add_days(1000.0, 2.0))
     gate = TokenGate(tmp_path)
@@ -59,12 +59,12 @@ def test_A2_modes_and_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "sg1-", "robot", "sg1-" + "0" * 48])
-def test_A2_wrong_tokens(token: str, tmp_path: Path) -> None:
+def test_wrong_tokens_let_nobody_in(token: str, tmp_path: Path) -> None:
     write_token(tmp_path, "robot")
     assert find(TokenGate(tmp_path), token) is None
 
 
-def test_A2_new_and_revoked_tokens_are_noticed(tmp_path: Path) -> None:
+def test_new_and_revoked_tokens_are_noticed(tmp_path: Path) -> None:
     gate = TokenGate(tmp_path / "later")
     assert find(gate, "sg1-") is None
     token = write_token(tmp_path / "later", "robot")
@@ -102,7 +102,7 @@ def test_a_damaged_file_is_no_token(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "trainer.example.org"])
-def test_A3_a_server_can_use_the_pair(tmp_path: Path, host: str) -> None:
+def test_a_server_can_use_a_written_certificate(tmp_path: Path, host: str) -> None:
     certificate, key, fingerprint = write_certificate(tmp_path / "keys", host)
     make_server_context(certificate, key)
     der = ssl.PEM_cert_to_DER_cert(certificate.read_text())
@@ -121,12 +121,12 @@ def test_A3_a_server_can_use_the_pair(tmp_path: Path, host: str) -> None:
     assert mine.version() in ("TLSv1.2", "TLSv1.3")
 
 
-def test_A3_each_pair_is_new(tmp_path: Path) -> None:
+def test_each_certificate_is_new(tmp_path: Path) -> None:
     assert write_certificate(tmp_path, "a")[2] != write_certificate(tmp_path, "a")[2]
 
 
 @pytest.mark.parametrize("host", ["", "ö" * 3, "a" * 65])
-def test_A3_a_host_that_is_none_is_refused(tmp_path: Path, host: str) -> None:
+def test_a_certificate_for_no_host_is_refused(tmp_path: Path, host: str) -> None:
     with pytest.raises(UsageError, match="is no host for a certificate"):
         write_certificate(tmp_path, host)
     assert not list(tmp_path.iterdir())

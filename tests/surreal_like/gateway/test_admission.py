@@ -18,7 +18,7 @@ from tests.surreal_like.gateway.rig import Client, Stage, make_stage
 from tests.surreal_like.gateway.test_surreal_client import Playing
 
 
-def test_P7_welcome(stage: Stage) -> None:
+def test_a_welcome_has_all_that_a_client_needs(stage: Stage) -> None:
     welcome = Client(stage).hello(name="robot", client="mine 1")
     assert welcome.pop("resume").startswith("1.")
     assert 0 <= welcome.pop("seed") < 1 << 31
@@ -40,7 +40,7 @@ def test_P7_welcome(stage: Stage) -> None:
     }
 
 
-def test_S2_a_session_goes_on_over_another_connection(stage: Stage) -> None:
+def test_a_session_goes_on_over_another_connection(stage: Stage) -> None:
     first = Client(stage)
     welcome = first.hello()
     first.request("reset")
@@ -59,7 +59,7 @@ def test_S2_a_session_goes_on_over_another_connection(stage: Stage) -> None:
     assert (account["pushed"], account["env_steps"], account["episodes"]) == (3, 2, 1)
 
 
-def test_S2_a_session_is_taken_over_from_a_connection_that_stands(stage: Stage) -> None:
+def test_a_session_is_taken_over_from_a_connection_that_stands(stage: Stage) -> None:
     first = Client(stage)
     resume = first.hello()["resume"]
     first.request("reset")
@@ -70,7 +70,7 @@ def test_S2_a_session_is_taken_over_from_a_connection_that_stands(stage: Stage) 
     assert second.request("step")["kind"] == "action"
 
 
-def test_S2_an_answer_that_is_owed_goes_to_the_newest_connection() -> None:
+def test_an_answer_that_is_owed_goes_to_the_newest_connection() -> None:
     with make_stage(publish=False) as stage:
         first = Client(stage)
         resume = first.hello()["resume"]
@@ -83,13 +83,13 @@ def test_S2_an_answer_that_is_owed_goes_to_the_newest_connection() -> None:
         assert second.next()["seq"] == 1
 
 
-def test_S2_an_unknown_secret_begins_a_new_session(stage: Stage) -> None:
+def test_an_unknown_secret_begins_a_new_session(stage: Stage) -> None:
     welcome = Client(stage).hello(resume="1.0123")
     assert not welcome["resumed"]
     assert welcome["seq"] == 0
 
 
-def test_S6_a_newcomer_needs_memory(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newcomer_needs_memory(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     slot_bytes = stage.service._recorder.slot_bytes
     # Four rows of a chunk, one that repeats, one frame.
     assert slot_bytes == 6 * replay_need(stage.rig.config).row_bytes
@@ -105,7 +105,7 @@ def test_S6_a_newcomer_needs_memory(stage: Stage, monkeypatch: pytest.MonkeyPatc
     assert Client(stage).hello()["kind"] == "welcome"
 
 
-def test_S6_a_full_gateway_is_busy_and_a_newcomer_gets_the_place_of_an_absent_client(
+def test_a_full_gateway_is_busy_and_a_newcomer_gets_the_place_of_an_absent_client(
     stage: Stage,
 ) -> None:
     clients = [stage.client() for _ in range(3)]
@@ -122,7 +122,7 @@ def test_S6_a_full_gateway_is_busy_and_a_newcomer_gets_the_place_of_an_absent_cl
     assert Client(stage).hello()["session"] == 5
 
 
-def test_K4_the_host_may_be_a_variable_of_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_may_be_a_variable_of_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POD_IP", "127.0.0.1")
     with make_stage(gateway={"host": "$(POD_IP)"}) as stage:
         assert stage.client().request("reset")["kind"] == "action"
@@ -141,7 +141,7 @@ def folder_of(stage: Stage) -> Path:
     return stage.rig.run.client_tokens
 
 
-def test_A2_a_client_needs_its_token(guarded: Stage) -> None:
+def test_a_client_needs_its_token(guarded: Stage) -> None:
     token = write_token(folder_of(guarded), "robot", modes=["act"])
     guarded.rig.pass_time(2.1)
     for wrong in ({}, {"token": "sg1-0"}, {"token": token}, {"token": token, "mode": "train"}):
@@ -157,7 +157,7 @@ def test_A2_a_client_needs_its_token(guarded: Stage) -> None:
     assert Client(guarded).hello(resume=welcome["resume"], mode="act")["code"] == "bad_token"
 
 
-def test_S6_the_token_is_checked_before_the_mode_and_the_number_of_environments(
+def test_the_token_is_checked_before_the_mode_and_the_number_of_environments(
     guarded: Stage,
 ) -> None:
     token = write_token(folder_of(guarded), "robot")
@@ -175,7 +175,7 @@ def test_S6_the_token_is_checked_before_the_mode_and_the_number_of_environments(
     assert (answers[3]["kind"], answers[3]["reason"]) == ("busy", "this gateway is ending")
 
 
-def test_A2_a_revoked_client_is_sent_away(guarded: Stage) -> None:
+def test_a_revoked_client_is_sent_away(guarded: Stage) -> None:
     token = write_token(folder_of(guarded), "robot")
     guarded.rig.pass_time(2.1)
     client = Client(guarded)
@@ -188,7 +188,7 @@ def test_A2_a_revoked_client_is_sent_away(guarded: Stage) -> None:
     assert client.gone()
 
 
-def test_A2_wrong_tokens_keep_no_right_one_of_their_address_out(guarded: Stage) -> None:
+def test_wrong_tokens_keep_no_right_one_of_their_address_out(guarded: Stage) -> None:
     token = write_token(folder_of(guarded), "robot")
     guarded.rig.pass_time(2.1)
     for _ in range(25):
@@ -203,7 +203,7 @@ def test_A2_wrong_tokens_keep_no_right_one_of_their_address_out(guarded: Stage) 
     ]
 
 
-def test_K1_the_table_of_clients(
+def test_the_command_lists_sessions_and_tokens(
     guarded: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = guarded.rig.run
@@ -237,7 +237,7 @@ def test_K1_the_table_of_clients(
     assert capsys.readouterr().out == "no sessions\n"
 
 
-def test_A3_the_command_makes_a_certificate(
+def test_the_command_makes_a_certificate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("cryptography")

@@ -108,7 +108,7 @@ class Lines:
         self.warnings.append(str(msg))
 
 
-def test_A6_an_address_is_named_once_a_minute_for_each_reason() -> None:
+def test_an_address_is_named_once_a_minute_for_each_reason() -> None:
     lines, clock = Lines(), [0.0]
     log = ClientLog(lines, lambda: clock[0])
     for number in range(5):

@@ -33,7 +33,7 @@ COMMAND = [sys.executable, "-m", "main.cli", "client"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
 
 
-def test_C2_an_environment_is_played_as_an_agent_plays_it(stage: Stage) -> None:
+def test_an_environment_is_played_as_an_agent_plays_it(stage: Stage) -> None:
     said: list[str] = []
     played = Playing(stage, lambda a: drive(a, ENV, episodes=3, say=said.append)).result()
     assert played == 3
@@ -46,7 +46,7 @@ def test_C2_an_environment_is_played_as_an_agent_plays_it(stage: Stage) -> None:
     assert all(each.keys() == {"my/action"} for each in metrics)
 
 
-def test_C2_the_end_of_the_run_is_the_end_of_the_client(stage: Stage) -> None:
+def test_the_end_of_the_run_is_the_end_of_the_client(stage: Stage) -> None:
     playing = Playing(stage, lambda address: drive(address, ENV))
     stage.rig.until(lambda: stage.service._recorder.sender.episodes > 3)
     stage.learner.publish(final=True)
@@ -131,7 +131,7 @@ def assert_gave_up(said: str, clock: Clock, address: str) -> None:
     assert 50.0 <= clock.now <= 60.0
 
 
-def test_C2_a_client_that_comes_too_late_gives_up(
+def test_a_client_that_comes_too_late_gives_up(
     clock: Clock, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert play("127.0.0.1:1") == 1
@@ -143,7 +143,7 @@ def test_C2_a_client_that_comes_too_late_gives_up(
     )
 
 
-def test_C2_a_gateway_that_is_gone_without_goodbye_is_given_up(
+def test_a_gateway_that_is_gone_without_goodbye_is_given_up(
     stage: Stage, held: Held, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = f"127.0.0.1:{stage.port}"
@@ -158,7 +158,7 @@ def test_C2_a_gateway_that_is_gone_without_goodbye_is_given_up(
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("closed", [False, True])
-def test_C2_a_goodbye_that_crosses_a_step_is_a_good_end(
+def test_a_goodbye_that_crosses_a_step_is_a_good_end(
     stage: Stage, held: Held, capsys: pytest.CaptureFixture[str], *, closed: bool
 ) -> None:
     playing = Playing(stage, play)
@@ -174,7 +174,7 @@ def test_C2_a_goodbye_that_crosses_a_step_is_a_good_end(
     assert (said.out, said.err) == ("0 episodes played\n", "")
 
 
-def test_C2_errors_are_those_of_a_command(stage: Stage) -> None:
+def test_errors_of_driving_are_those_of_a_command(stage: Stage) -> None:
     for address, wanted, words in (
         ("nowhere", UsageError, "expected host:port"),
         ("127.0.0.1:1", SurrealError, "cannot be reached"),
@@ -196,14 +196,14 @@ def test_a_tuple_has_the_keys_of_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("words", [["--num", "0"], ["--episodes", "-1"], []])
-def test_C2_wrong_numbers_are_refused(words: list[str]) -> None:
+def test_wrong_numbers_of_processes_and_episodes_are_refused(words: list[str]) -> None:
     env = ["--env", ENV] if words else []
     with pytest.raises(UsageError):
         client.run(["127.0.0.1:1", *env, *words])
 
 
 @pytest.mark.slow
-def test_C2_several_processes(stage: Stage) -> None:
+def test_several_processes_play_their_episodes(stage: Stage) -> None:
     words = [f"127.0.0.1:{stage.port}", "--env", ENV, "--num", "2", "--episodes", "2"]
     child = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     stage.rig.until(lambda: child.poll() is not None, seconds=60.0)
@@ -214,7 +214,7 @@ def test_C2_several_processes(stage: Stage) -> None:
 
 
 @pytest.mark.slow
-def test_C2_ctrl_c_says_goodbye(stage: Stage) -> None:
+def test_ctrl_c_says_goodbye(stage: Stage) -> None:
     words = [f"127.0.0.1:{stage.port}", "--env", ENV, "--num", "2"]
     child = subprocess.Popen(
         [*COMMAND, *words], stderr=subprocess.PIPE, start_new_session=True, env=ENVIRONMENT
@@ -308,7 +308,7 @@ def test_a_client_is_copied_to_no_file(tmp_path: Path) -> None:
         client.run(["--copy", "python", str(tmp_path / "file")])
 
 
-def test_C2_an_environment_has_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_has_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
     def connect(address: str, **options: Any) -> Any:

@@ -54,7 +54,7 @@ def waits(stage: Stage, client: Client) -> bool:
     return client.next() == {"kind": "wait", "seq": client.seq, "reason": "evaluation"}
 
 
-def test_V1_a_score_has_all_episodes_of_one_version(scene: tuple[Stage, ControlPeer]) -> None:
+def test_a_score_has_all_episodes_of_one_version(scene: tuple[Stage, ControlPeer]) -> None:
     stage, control = scene
     client = player(stage)
     versions = []
@@ -85,7 +85,7 @@ def test_V1_a_score_has_all_episodes_of_one_version(scene: tuple[Stage, ControlP
     assert play(client)["version"] == 4
 
 
-def test_V1_the_agent_is_greedy_and_no_row_is_recorded(scene: tuple[Stage, ControlPeer]) -> None:
+def test_the_agent_is_greedy_and_no_row_is_recorded(scene: tuple[Stage, ControlPeer]) -> None:
     stage, control = scene
     client = player(stage)
     for _ in range(EPISODES):
@@ -95,7 +95,7 @@ def test_V1_the_agent_is_greedy_and_no_row_is_recorded(scene: tuple[Stage, Contr
     assert account["pushed"] == account["env_steps"] == account["episodes"] == 0
 
 
-def test_V1_an_episode_waits_until_there_is_something_to_evaluate(
+def test_an_episode_waits_until_there_is_something_to_evaluate(
     scene: tuple[Stage, ControlPeer],
 ) -> None:
     stage, control = scene
@@ -116,7 +116,7 @@ def test_V1_an_episode_waits_until_there_is_something_to_evaluate(
     assert answers[-1]["version"] == 2
 
 
-def test_V1_every_ticket_is_waited_for(scene: tuple[Stage, ControlPeer]) -> None:
+def test_every_ticket_is_waited_for(scene: tuple[Stage, ControlPeer]) -> None:
     stage, control = scene
     slow, fast = player(stage), player(stage)
     slow.request("reset")
@@ -133,7 +133,7 @@ def test_V1_every_ticket_is_waited_for(scene: tuple[Stage, ControlPeer]) -> None
 
 
 @pytest.mark.parametrize("how", ["bye", "reset", "lost"])
-def test_V1_the_ticket_of_a_session_that_ends_is_taken_by_another(
+def test_the_ticket_of_a_session_that_ends_is_taken_by_another(
     scene: tuple[Stage, ControlPeer], how: str
 ) -> None:
     stage, control = scene
@@ -155,7 +155,7 @@ def test_V1_the_ticket_of_a_session_that_ends_is_taken_by_another(
     assert control.reports[0][0]["episodes"] == EPISODES
 
 
-def test_V1_a_good_score_is_confirmed_with_the_same_version_on_new_seeds(
+def test_a_good_score_is_confirmed_with_the_same_version_on_new_seeds(
     scene: tuple[Stage, ControlPeer],
 ) -> None:
     stage, control = scene
@@ -173,7 +173,7 @@ def test_V1_a_good_score_is_confirmed_with_the_same_version_on_new_seeds(
     assert len(set(seeds)) == len(seeds)
 
 
-def test_E8_seeds_of_evaluations_never_equal_those_of_training(
+def test_seeds_of_evaluations_never_equal_those_of_training(
     scene: tuple[Stage, ControlPeer],
 ) -> None:
     stage, _ = scene
@@ -187,7 +187,7 @@ def test_E8_seeds_of_evaluations_never_equal_those_of_training(
     assert {seed % 2 for seed in seeds["train"] + seeds["act"]} == {0}
 
 
-def test_V1_an_evaluation_without_sessions_is_given_up(scene: tuple[Stage, ControlPeer]) -> None:
+def test_an_evaluation_without_sessions_is_given_up(scene: tuple[Stage, ControlPeer]) -> None:
     stage, control = scene
     client = player(stage)
     play(client)
@@ -200,7 +200,7 @@ def test_V1_an_evaluation_without_sessions_is_given_up(scene: tuple[Stage, Contr
     assert control.reports[0][0]["version"] == 2
 
 
-def test_V1_sessions_of_several_environments_take_a_ticket_for_each_episode() -> None:
+def test_sessions_of_several_environments_take_a_ticket_for_each_episode() -> None:
     with evaluating(num_envs=2) as (stage, control):
         client = stage.client(mode="evaluate", num_envs=2)
         assert client.request("reset", observation=[[0, 0], [1, 0]])["version"] == 1
@@ -227,7 +227,7 @@ def test_V1_sessions_of_several_environments_take_a_ticket_for_each_episode() ->
         assert (score["mean_return"], score["max_return"]) == (5.0, 10.0)
 
 
-def test_V1_a_score_that_the_learner_refuses_ends_no_session(
+def test_a_score_that_the_learner_refuses_ends_no_session(
     scene: tuple[Stage, ControlPeer],
 ) -> None:
     stage, control = scene
@@ -245,7 +245,7 @@ def test_V1_a_score_that_the_learner_refuses_ends_no_session(
     stage.rig.until(logged)
 
 
-def test_S7_a_session_that_waits_for_an_evaluation_does_not_delay_the_end(
+def test_a_session_that_waits_for_an_evaluation_does_not_delay_the_end(
     scene: tuple[Stage, ControlPeer],
 ) -> None:
     stage, control = scene

@@ -38,16 +38,14 @@ def before_welcome(stage: Stage, payload: bytes) -> dict[str, Any]:
         (b"{}", "malformed"),
     ],
 )
-def test_P9_before_the_welcome_every_error_is_fatal(
-    stage: Stage, payload: bytes, code: str
-) -> None:
+def test_before_the_welcome_every_error_is_fatal(stage: Stage, payload: bytes, code: str) -> None:
     answer = before_welcome(stage, payload)
     assert answer["kind"] == "error"
     assert answer["code"] == code
     assert answer["fatal"]
 
 
-def test_P9_errors_that_are_not_fatal_change_nothing(stage: Stage) -> None:
+def test_errors_that_are_not_fatal_change_nothing(stage: Stage) -> None:
     client = stage.client()
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("wrong_state", {"kind": "step", "seq": 1, "reward": 1, "observation": [0, 0]}),
@@ -70,7 +68,7 @@ def test_P9_errors_that_are_not_fatal_change_nothing(stage: Stage) -> None:
     assert stage.finish()["pushed"] == 2
 
 
-def test_P9_overlap(stage: Stage) -> None:
+def test_a_request_before_the_answer_is_refused_as_overlap(stage: Stage) -> None:
     client = stage.client()
     request = {"reward": 1.0, "observation": [0.0, 0.0]}
     first, second = (
@@ -82,7 +80,7 @@ def test_P9_overlap(stage: Stage) -> None:
     assert sorted(each.get("code", "") for each in answers) == ["", "overlap"]
 
 
-def test_P9_twenty_errors_in_a_row_are_too_many(stage: Stage) -> None:
+def test_twenty_errors_in_a_row_are_too_many(stage: Stage) -> None:
     client = stage.client()
     for _ in range(19):
         assert not client.ask(kind="?")["fatal"]
@@ -112,7 +110,7 @@ def test_before_the_welcome_a_message_that_is_announced_too_large_is_refused_at_
     assert other.request("step", unknown=["x" * 3000] * 4)["kind"] == "action"
 
 
-def test_P9_a_message_that_is_too_large_ends_the_connection_and_not_the_session(
+def test_a_message_that_is_too_large_ends_the_connection_and_not_the_session(
     stage: Stage,
 ) -> None:
     client = Client(stage)
@@ -125,7 +123,7 @@ def test_P9_a_message_that_is_too_large_ends_the_connection_and_not_the_session(
     assert Client(stage).hello(resume=resume)["resumed"]
 
 
-def test_P9_a_defect_ends_one_connection_and_no_other_session(
+def test_a_defect_ends_one_connection_and_no_other_session(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     healthy, other = stage.client(), stage.client()
@@ -147,7 +145,7 @@ def test_P9_a_defect_ends_one_connection_and_no_other_session(
     stage.rig.until(logged)
 
 
-def test_P2_the_other_encoding_is_malformed(stage: Stage) -> None:
+def test_the_other_encoding_is_malformed(stage: Stage) -> None:
     client = stage.client(encoding=Encoding.json)
     client.encoding = Encoding.msgpack
     assert client.ask(kind="ping")["code"] == "malformed"
@@ -172,7 +170,7 @@ def corrupted(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(changed)
 
 
-def test_A4_garbage_at_all_doors_hurts_no_other_session(stage: Stage) -> None:
+def test_garbage_at_all_doors_hurts_no_other_session(stage: Stage) -> None:
     """A short hunt; longer ones change the seed and the number of rounds."""
     rng = np.random.default_rng(7)
     healthy = stage.client()

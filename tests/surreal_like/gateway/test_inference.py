@@ -81,7 +81,7 @@ def played(make: Any, order: list[list[int]]) -> list[list[Any]]:
         ("impala", "eval_deterministic", DISCRETE, {"memory": "gru", "memory_size": 8}),
     ],
 )
-def test_B2_greedy_answers_do_not_depend_on_the_batch(
+def test_greedy_answers_do_not_depend_on_the_batch(
     algorithm: str, mode: str, action: Any, changes: dict[str, Any]
 ) -> None:
     def make() -> Agent:
@@ -95,7 +95,7 @@ def test_B2_greedy_answers_do_not_depend_on_the_batch(
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_B2_memory_columns_do_not_depend_on_the_batch(kind: str) -> None:
+def test_memory_columns_do_not_depend_on_the_batch(kind: str) -> None:
     def make() -> Agent:
         return agent_of("ppo", "training", DISCRETE, memory=kind, memory_size=8)
 
@@ -107,7 +107,7 @@ def test_B2_memory_columns_do_not_depend_on_the_batch(kind: str) -> None:
             assert (number % 7 == 1) == (number % 7 == 1 and bool(np.any(mine["extras/memory"])))
 
 
-def test_B6_frames_are_stacked_by_stream() -> None:
+def test_frames_are_stacked_by_stream() -> None:
     agent = agent_of("dqn", "eval_deterministic", DISCRETE)
     agent.env_config.frame_stack = 3
     seen: list[Any] = []
@@ -137,7 +137,7 @@ def test_B6_frames_are_stacked_by_stream() -> None:
 
 
 @pytest.mark.parametrize("clips", [True, False])
-def test_B5_answers_are_within_bounds_and_the_policy_is_recorded(clips: bool) -> None:
+def test_answers_are_within_bounds_and_the_policy_is_recorded(clips: bool) -> None:
     agent = agent_of("ppo", "training", CONTINUOUS)
     agent.env_config.clip_action = clips
     given = np.array([[3.0, -0.5], [0.5, -7.0]], np.float32)
@@ -149,7 +149,7 @@ def test_B5_answers_are_within_bounds_and_the_policy_is_recorded(clips: bool) ->
     assert shown.tolist() == ([[1.0, -0.5], [0.5, -1.0]] if clips else given.tolist())
 
 
-def test_B7_a_gateway_explores_as_the_agent_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gateway_explores_as_the_agent_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     monkeypatch.setattr(main.gateway, "make_agent", lambda *given: made.append(given[-1]))
     monkeypatch.setattr(main.gateway, "prepare_agent", lambda context, agent, learner: agent)

@@ -50,7 +50,7 @@ def refused(protocol: Protocol, fields: dict[str, Any]) -> Refusal:
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=[each["name"] for each in GOLDEN])
-def test_P10_golden_frames(golden: dict[str, Any]) -> None:
+def test_golden_frames_are_read_and_written(golden: dict[str, Any]) -> None:
     fields, encoding = decode(payload(golden), None)
     assert plain(fields) == golden["json"]
     assert encoding is (Encoding.json if "JSON" in golden["name"] else Encoding.msgpack)
@@ -61,7 +61,7 @@ def test_P10_golden_frames(golden: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=[each["name"] for each in GOLDEN])
-def test_P2_the_same_message_in_json(golden: dict[str, Any]) -> None:
+def test_the_same_message_in_json(golden: dict[str, Any]) -> None:
     fields, encoding = decode(json.dumps(golden["json"]).encode(), None)
     assert encoding is Encoding.json
     if golden["from"] == "client":
@@ -69,7 +69,7 @@ def test_P2_the_same_message_in_json(golden: dict[str, Any]) -> None:
         assert repr(first) == repr(second)
 
 
-def test_P6_hello() -> None:
+def test_hello_is_parsed() -> None:
     fields = {
         "token": "t",
         "mode": "act",
@@ -84,7 +84,7 @@ def test_P6_hello() -> None:
 
 
 @pytest.mark.parametrize("version", [None, 0, -1, 1.0, True, "1", [1]])
-def test_P9_bad_version(version: Any) -> None:
+def test_a_bad_version_is_refused(version: Any) -> None:
     refusal = refused(ONE, {"kind": "hello", "v": version})
     assert refusal.code == "bad_version"
     assert "here it is 1" in refusal.text
@@ -112,14 +112,14 @@ def test_P9_bad_version(version: Any) -> None:
         ("resume", "a" * 257),
     ],
 )
-def test_P9_bad_hello(key: str, value: Any) -> None:
+def test_a_bad_hello_is_refused(key: str, value: Any) -> None:
     refusal = refused(ONE, {**HELLO, key: value})
     assert refusal.code == "bad_hello"
     assert refusal.fatal
     assert key in refusal.text
 
 
-def test_P6_reset_and_step() -> None:
+def test_reset_and_step_are_parsed() -> None:
     reset = ONE.parse({"kind": "reset", "seq": 1, "observation": [1, 2, 3, 4]})
     assert isinstance(reset, Request)
     assert reset.obs.tolist() == [[1, 2, 3, 4]]
@@ -134,7 +134,7 @@ def test_P6_reset_and_step() -> None:
     assert step.info == {"metrics": [{"my/x": 2.0}]}
 
 
-def test_P6_the_three_ends() -> None:
+def test_an_end_is_lost_terminated_or_truncated() -> None:
     lost, last, limit = (
         ONE.parse({**END, **more})
         for more in ({}, {"observation": [0] * 4}, {"observation": [0] * 4, "truncated": True})
@@ -147,7 +147,7 @@ def test_P6_the_three_ends() -> None:
     assert [each.truncated.tolist() for each in (lost, last, limit)] == [[False], [False], [True]]
 
 
-def test_P6_the_other_kinds() -> None:
+def test_metrics_ping_and_bye_are_parsed() -> None:
     assert ONE.parse({"kind": "metrics", "values": {"a": 1}}) == Metrics({"a": 1.0})
     assert ONE.parse({"kind": "ping", "t": [1, "a"]}) == Ping([1, "a"])
     assert ONE.parse({"kind": "ping"}) == Ping(None)
@@ -162,7 +162,7 @@ def test_a_message_without_a_kind_is_none(fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "goodbye", "action", "__class__"])
-def test_P9_unknown_kind(kind: Any) -> None:
+def test_an_unknown_kind_is_refused(kind: Any) -> None:
     refusal = refused(ONE, {"kind": kind})
     assert refusal.code == "unknown_kind"
     assert not refusal.fatal
@@ -171,7 +171,7 @@ def test_P9_unknown_kind(kind: Any) -> None:
 
 @pytest.mark.parametrize("seq", [None, 0, -1, 1.0, True, "1", 2**53, 10**400])
 @pytest.mark.parametrize("kind", ["reset", "step", "end"])
-def test_P9_bad_seq(kind: str, seq: Any) -> None:
+def test_a_bad_seq_is_refused(kind: str, seq: Any) -> None:
     assert refused(ONE, {**STEP, "kind": kind, "seq": seq}).code == "bad_seq"
 
 
@@ -179,7 +179,7 @@ def test_P9_bad_seq(kind: str, seq: Any) -> None:
     "reward", [None, True, "1", [1.0], math.nan, math.inf, -math.inf, 1e39, 10**400, {}]
 )
 @pytest.mark.parametrize("kind", ["step", "end"])
-def test_P9_bad_reward(kind: str, reward: Any) -> None:
+def test_a_bad_reward_is_refused(kind: str, reward: Any) -> None:
     refusal = refused(ONE, {**STEP, "kind": kind, "reward": reward})
     assert refusal.code == "bad_reward"
     assert refusal.seq == 2
@@ -187,7 +187,7 @@ def test_P9_bad_reward(kind: str, reward: Any) -> None:
 
 @pytest.mark.parametrize("value", [None, [1, 2, 3], "x", [1, 2, 3, math.nan], {"a": 1}])
 @pytest.mark.parametrize("kind", ["reset", "step", "end"])
-def test_P9_bad_observation(kind: str, value: Any) -> None:
+def test_a_bad_observation_is_refused(kind: str, value: Any) -> None:
     fields = {**STEP, "kind": kind, "observation": value, "truncated": True}
     refusal = refused(ONE, fields)
     assert refusal.code == "bad_observation"
@@ -196,17 +196,17 @@ def test_P9_bad_observation(kind: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 1, "true", 0.0])
-def test_P9_truncated_is_true_or_false(value: Any) -> None:
+def test_truncated_is_true_or_false(value: Any) -> None:
     assert "truncated is" in refused(ONE, {**END, "truncated": value}).text
 
 
 @pytest.mark.parametrize("value", [2, -1, 0.5, True, [1], "1", np.array(1.0)])
 @pytest.mark.parametrize("kind", ["step", "end"])
-def test_P9_bad_action(kind: str, value: Any) -> None:
+def test_a_bad_action_is_refused(kind: str, value: Any) -> None:
     assert refused(ONE, {**STEP, "kind": kind, "action": value}).code == "bad_action"
 
 
-def test_P9_an_action_outside_of_its_bounds() -> None:
+def test_an_action_outside_of_its_bounds_is_refused() -> None:
     fields = {**END, "truncated": False, "action": [0.0, 1.5]}
     assert "expected at most" in refused(NESTED, fields).text
 
@@ -232,7 +232,7 @@ def test_P9_an_action_outside_of_its_bounds() -> None:
         {"a": [1]},
     ],
 )
-def test_P9_bad_metric(values: Any) -> None:
+def test_a_bad_metric_is_refused(values: Any) -> None:
     assert refused(ONE, {"kind": "metrics", "values": values}).code == "bad_metric"
     if values is not None:
         assert refused(ONE, {**STEP, "metrics": values}).code == "bad_metric"
@@ -246,7 +246,7 @@ def test_a_ping_is_short(token: Any) -> None:
     assert refused(ONE, {"kind": "ping", "t": token}).code == "malformed"
 
 
-def test_P5_a_nested_observation_has_all_keys_and_no_others() -> None:
+def test_a_nested_observation_has_all_keys_and_no_others() -> None:
     obs = {"image": [[1, 2], [3, 4]], "goal": [0, 0, 0, 0]}
     request = NESTED.parse({"kind": "reset", "seq": 1, "observation": obs})
     assert isinstance(request, Request)
@@ -260,7 +260,7 @@ def test_P5_a_nested_observation_has_all_keys_and_no_others() -> None:
     assert refusal.text == "observation/image: a number that uint8 cannot hold"
 
 
-def test_P5_a_tuple_has_the_keys_0_and_1() -> None:
+def test_a_tuple_has_the_keys_0_and_1() -> None:
     request = PAIR.parse(
         {"kind": "reset", "seq": 1, "observation": {"1": 4, "0": np.zeros(4, np.float32)}}
     )
@@ -269,7 +269,7 @@ def test_P5_a_tuple_has_the_keys_0_and_1() -> None:
     assert request.obs[1].tolist() == [4]
 
 
-def test_P8_several_environments_in_one_message() -> None:
+def test_several_environments_share_one_message() -> None:
     fields = {
         "kind": "step",
         "seq": 2,
@@ -298,7 +298,7 @@ def test_the_limit_of_a_message_covers_an_observation_in_any_form() -> None:
         assert len(data) <= protocol.max_message_bytes
 
 
-def test_P7_infinite_bounds_are_null() -> None:
+def test_infinite_bounds_are_null() -> None:
     spec = {"a": {"type": "float32", "dim": [2], "low": [-math.inf, 0.0], "high": math.inf}}
     assert encode_spec(spec) == {
         "a": {"type": "float32", "dim": [2], "low": [None, 0.0], "high": None}
@@ -320,7 +320,7 @@ def test_P7_infinite_bounds_are_null() -> None:
     ),
     st.sampled_from(["hello", "reset", "step", "end", "metrics", "ping", "bye"]),
 )
-def test_A4_any_message_is_parsed_or_refused(fields: dict[str, Any], kind: str) -> None:
+def test_any_message_is_parsed_or_refused(fields: dict[str, Any], kind: str) -> None:
     for protocol in (ONE, FOUR, NESTED, PAIR):
         with suppress(Refusal):
             protocol.parse(decode(encode({**fields, "kind": kind}, Encoding.msgpack), None)[0])
@@ -371,6 +371,6 @@ def test_where_nothing_is_learned_numbers_need_only_be_finite() -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from([b"", b"{", b"\x81\xa1a", b"\x82\xa4kind\xa4step"]))
-def test_A4_any_bytes_are_decoded_or_malformed(data: bytes, start: bytes) -> None:
+def test_any_bytes_are_decoded_or_malformed(data: bytes, start: bytes) -> None:
     with suppress(Refusal):
         ONE.parse(decode(start + data, None)[0])

@@ -167,7 +167,7 @@ def decoded(play: Play, payloads: list[bytes]) -> list[tuple[str, str]]:
     return [(found[0], found[1]) for line in player.result() if (found := line.split(" ", 1))]
 
 
-def test_P10_golden_frames(play: Play) -> None:
+def test_golden_frames_are_read_and_written(play: Play) -> None:
     golden = [each for each in GOLDEN if "JSON" not in each["name"]]
     found = decoded(play, [payload(each) for each in golden])
     for each, (packed, shown) in zip(golden, found, strict=True):
@@ -225,7 +225,7 @@ def test_any_bytes_are_a_value_or_an_error(play: Play) -> None:
 # -- CartPole
 
 
-def test_C5_cartpole_is_that_of_gymnasium(play: Play) -> None:
+def test_cartpole_is_that_of_gymnasium(play: Play) -> None:
     env: Any = gymnasium.make("CartPole-v1").unwrapped
     env.reset(seed=3)
     rng = np.random.default_rng(0)
@@ -243,7 +243,7 @@ def test_C5_cartpole_is_that_of_gymnasium(play: Play) -> None:
     env.close()
 
 
-def test_C5_cartpole_ends_after_500_steps(play: Play) -> None:
+def test_cartpole_ends_after_500_steps(play: Play) -> None:
     # From one side of the cart's track: alternating pushes let the pole stand for a while.
     lines = play(None, "cartpole", "0,0,0,0", "01" * 250).result()
     assert [line.split()[-1] for line in lines] == ["0"] * 499 + ["1"]
@@ -252,7 +252,7 @@ def test_C5_cartpole_ends_after_500_steps(play: Play) -> None:
 # -- a real gateway
 
 
-def test_C5_episodes_with_both_ends(play: Play, stage: Stage) -> None:
+def test_episodes_end_by_termination_and_by_truncation(play: Play, stage: Stage) -> None:
     lines = play(stage, *on(stage, "ends")).result()
     assert lines == ["float32 2 discrete", "episode 3 3", "episode 2 2", "episode 1 1"]
     stage.rig.until(lambda: stage.rig.scalars("gateway/0").get("client/robot/speed") == 2.5)
@@ -266,7 +266,7 @@ def test_C5_episodes_with_both_ends(play: Play, stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("after", [1, 2, 5, 13])
-def test_C5_a_cut_connection_is_resumed(play: Play, stage: Stage, after: int) -> None:
+def test_a_cut_connection_is_resumed(play: Play, stage: Stage, after: int) -> None:
     cut_connections(stage, after=after)
     assert play(stage, *on(stage, "many", "3", "4")).result() == ["episode 4 4"] * 3
     account = stage.finish()
@@ -285,7 +285,7 @@ def interrupted(play: Play, stage: Stage, program: str) -> Player:
     return player
 
 
-def test_C5_a_session_that_is_gone_goes_on(play: Play, stage: Stage) -> None:
+def test_a_session_that_is_gone_goes_on(play: Play, stage: Stage) -> None:
     assert interrupted(play, stage, "halfway").result() == ["waiting", "episode 3 3"]
     account = stage.finish()
     types = stage.replay.column("step_type")[:, 0].tolist()
@@ -293,13 +293,13 @@ def test_C5_a_session_that_is_gone_goes_on(play: Play, stage: Stage) -> None:
     assert (account["env_steps"], account["episodes"]) == (4, 1)
 
 
-def test_C5_an_end_that_was_lost_is_counted_by_the_client(play: Play, stage: Stage) -> None:
+def test_an_end_that_was_lost_is_counted_by_the_client(play: Play, stage: Stage) -> None:
     lines = interrupted(play, stage, "interrupted").result()
     assert lines == ["waiting", "episode 5 2", "episode 2 2"]
     assert stage.finish()["episodes"] == 1
 
 
-def test_C5_a_restarted_gateway(play: Play) -> None:
+def test_an_episode_goes_on_over_a_restart_of_the_gateway(play: Play) -> None:
     port = free_ports(["gateway"], "127.0.0.1")["gateway"]
     with make_stage(gateway={"port": port}) as stage:
         player = play(stage, *on(stage, "halfway"))
@@ -311,7 +311,7 @@ def test_C5_a_restarted_gateway(play: Play) -> None:
         assert stage.finish()["episodes"] == 1
 
 
-def test_S8_the_end_of_the_run_ends_the_loop(play: Play, stage: Stage) -> None:
+def test_the_end_of_the_run_ends_the_loop(play: Play, stage: Stage) -> None:
     player = play(stage, *on(stage, "loop"))
     stage.rig.until(lambda: len(player.lines) > 3)
     stage.learner.publish(final=True)
@@ -335,7 +335,7 @@ def test_a_refusal_has_its_code(
     assert line.startswith(f"Refused {code} {code}: ")
 
 
-def test_C5_a_wrong_token(play: Play, tmp_path: Path) -> None:
+def test_a_wrong_token_is_refused_with_its_code(play: Play, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     run.create()
     with make_stage(run=run, gateway={"tokens": True}) as stage:

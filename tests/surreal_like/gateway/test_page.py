@@ -30,7 +30,7 @@ def addresses(stage: Stage) -> list[str]:
     return list(stage.rig.events("page"))
 
 
-def test_C7_the_gateway_serves_the_page() -> None:
+def test_the_gateway_serves_the_page() -> None:
     with make_stage(gateway={"page": True}) as stage:
         assert addresses(stage) == [f"http://127.0.0.1:{stage.port}/"]
         for path, page in read_pages().items():
@@ -38,7 +38,7 @@ def test_C7_the_gateway_serves_the_page() -> None:
             assert found == (page.content_type, page.body)
 
 
-def test_C7_without_the_setting_there_is_none() -> None:
+def test_without_the_setting_there_is_no_page() -> None:
     with make_stage() as stage:
         assert addresses(stage) == []
         with pytest.raises(urllib.error.HTTPError, match="404") as caught:
@@ -46,7 +46,7 @@ def test_C7_without_the_setting_there_is_none() -> None:
         caught.value.close()
 
 
-def test_C7_every_file_that_is_named_is_served() -> None:
+def test_every_file_that_is_named_is_served() -> None:
     pages = read_pages()
     for page in pages.values():
         named = re.findall(rb'(?:from "\./|src=")([\w.]+)"', page.body)

@@ -53,7 +53,7 @@ def malformed(data: bytes, encoding: Encoding | None = None) -> str:
 
 
 @pytest.mark.parametrize("first", range(256))
-def test_P2_the_first_byte_tells_the_encoding(first: int) -> None:
+def test_the_first_byte_tells_the_encoding(first: int) -> None:
     is_map = 0x80 <= first <= 0x8F or first in (0xDE, 0xDF, 0x7B)
     if first == 0x80:
         assert decode(b"\x80", None) == ({}, Encoding.msgpack)
@@ -68,7 +68,7 @@ def test_a_message_that_cannot_be_encoded_leaves_nothing_for_the_next(value: Any
     assert decode(encode({"kind": "pong"}, Encoding.msgpack), None)[0] == {"kind": "pong"}
 
 
-def test_P2_a_session_keeps_its_encoding() -> None:
+def test_a_session_keeps_its_encoding() -> None:
     assert "began in json" in malformed(b"\x80", Encoding.json)
     assert "began in msgpack" in malformed(b"{}", Encoding.msgpack)
     assert malformed(b"")
@@ -110,11 +110,11 @@ def test_P2_a_session_keeps_its_encoding() -> None:
         json.dumps({"a": [{"x" * 4097: 1}]}).encode(),
     ],
 )
-def test_P2_what_does_not_decode_is_malformed(data: bytes) -> None:
+def test_what_does_not_decode_is_malformed(data: bytes) -> None:
     assert malformed(data)
 
 
-def test_A4_the_data_of_an_array_may_be_longer_than_a_text() -> None:
+def test_the_data_of_an_array_may_be_longer_than_a_text() -> None:
     data = base64.b64encode(bytes(8192)).decode()
     fields = {"a": {"dtype": "uint8", "shape": [8192], "data": data}, "b": "x" * 4096}
     assert decode(json.dumps(fields).encode(), None) == (fields, Encoding.json)
@@ -140,13 +140,13 @@ def ext(code: int, shape: tuple[int, ...], data: bytes) -> bytes:
         msgpack.packb({"a": msgpack.ExtType(1, b"\2\2\0\0\0\0")}),
     ],
 )
-def test_P4_a_malformed_array(data: bytes) -> None:
+def test_a_malformed_array_is_refused(data: bytes) -> None:
     assert malformed(data)
 
 
 @pytest.mark.parametrize("name", [*OBS_TYPES, "float64"])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 0), (1, 2, 3, 1, 1, 1, 1, 2)])
-def test_P4_arrays_keep_dtype_and_shape(name: str, shape: tuple[int, ...]) -> None:
+def test_arrays_keep_dtype_and_shape(name: str, shape: tuple[int, ...]) -> None:
     array = np.arange(math.prod(shape)).reshape(shape).astype(name)
     found = decode(encode({"a": array}, Encoding.msgpack), None)[0]["a"]
     assert found.dtype == array.dtype
@@ -155,7 +155,7 @@ def test_P4_arrays_keep_dtype_and_shape(name: str, shape: tuple[int, ...]) -> No
     assert not found.flags.writeable
 
 
-def test_P4_a_big_endian_array_is_sent_as_a_little_endian_one() -> None:
+def test_a_big_endian_array_is_sent_as_a_little_endian_one() -> None:
     array = np.array([1, 2], ">i4")
     assert decode(encode({"a": array}, Encoding.msgpack), None)[0]["a"].tolist() == [1, 2]
 
@@ -217,7 +217,7 @@ VALUES = st.one_of(
 
 
 @given(st.sampled_from(OBS_TYPES), st.sampled_from([(), (2,), (2, 1), (0,)]), VALUES)
-def test_P5_numbers_stand_for_an_array(name: str, dim: tuple[int, ...], value: Any) -> None:
+def test_numbers_stand_for_an_array(name: str, dim: tuple[int, ...], value: Any) -> None:
     spec, expected = ArraySpec(name, dim), naive(ArraySpec(name, dim), value)
     if expected is None:
         with pytest.raises(DataError, match="x: "):
@@ -230,14 +230,14 @@ def test_P5_numbers_stand_for_an_array(name: str, dim: tuple[int, ...], value: A
 
 
 @pytest.mark.parametrize("given_", ["1", None, ["1"], {"a": 1}, [None], [[1], 2], [[1], [1, 2]]])
-def test_P5_what_is_no_number_is_refused(given_: Any) -> None:
+def test_what_is_no_number_is_refused(given_: Any) -> None:
     for dim in ((), (1,), (2, 1)):
         with pytest.raises(DataError, match="x: "):
             to_array(ArraySpec("float32", dim), given_, "x")
 
 
 @pytest.mark.parametrize("name", [*OBS_TYPES, "float64"])
-def test_P5_an_array_has_the_dtype_of_the_spec(name: str) -> None:
+def test_an_array_has_the_dtype_of_the_spec(name: str) -> None:
     array = np.zeros(2, name)
     for wanted in OBS_TYPES:
         if name == wanted or (name, wanted) == ("float64", "float32"):
@@ -248,7 +248,7 @@ def test_P5_an_array_has_the_dtype_of_the_spec(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e39])
-def test_P5_no_number_becomes_infinite(value: float) -> None:
+def test_no_number_becomes_infinite(value: float) -> None:
     for given_ in (np.array([value, 0.0]), [value, 0.0]):
         with pytest.raises(DataError, match="too large for float32"):
             to_array(ArraySpec("float32", (2,)), given_, "x")
@@ -257,7 +257,7 @@ def test_P5_no_number_becomes_infinite(value: float) -> None:
             to_array(ArraySpec("float32", (2,)), np.array([value, 0.0], np.float32), "x")
 
 
-def test_P5_another_shape_is_refused() -> None:
+def test_another_shape_is_refused() -> None:
     for given_ in (np.zeros((1, 2), np.float32), [[0, 0]], 0, np.float32(0)):
         with pytest.raises(DataError, match="x: "):
             to_array(ArraySpec("float32", (2,)), given_, "x")
@@ -288,7 +288,7 @@ def test_bounds_and_counts_are_those_of_the_spec() -> None:
         {"more": 1},
     ],
 )
-def test_P4_an_object_of_json_that_is_no_array(changes: dict[str, Any]) -> None:
+def test_an_object_of_json_that_is_no_array_is_refused(changes: dict[str, Any]) -> None:
     data = base64.b64encode(np.zeros(2, np.float32).tobytes()).decode()
     value = {"dtype": "float32", "shape": [2], "data": data}
     assert to_array(ArraySpec("float32", (2,)), value, "x").tolist() == [0, 0]
@@ -297,13 +297,13 @@ def test_P4_an_object_of_json_that_is_no_array(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("value", [[1.0, 0], [0.0, 1], [2, 0], ["1", 0], [None, 0]])
-def test_P5_bool_is_true_false_0_or_1(value: Any) -> None:
+def test_bool_is_true_false_0_or_1(value: Any) -> None:
     assert to_array(ArraySpec("bool", (2,)), [True, 0], "x").tolist() == [True, False]
     with pytest.raises(DataError, match="expected true, false, 0 or 1"):
         to_array(ArraySpec("bool", (2,)), value, "x")
 
 
-def test_P4_bool_data_are_0_and_1() -> None:
+def test_bool_data_are_0_and_1() -> None:
     value = {"dtype": "bool", "shape": [1], "data": base64.b64encode(b"\2").decode()}
     with pytest.raises(DataError, match="0 and 1"):
         to_array(ArraySpec("bool", (1,)), value, "x")

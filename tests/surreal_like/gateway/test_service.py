@@ -41,7 +41,7 @@ def test_the_policy_answers_and_the_rows_arrive(stage: Stage, encoding: Encoding
     assert [goodbye["rows"] for goodbye in replay.goodbyes] == [10]
 
 
-def test_B1_all_requests_that_wait_are_answered_together(stage: Stage) -> None:
+def test_all_requests_that_wait_are_answered_together(stage: Stage) -> None:
     clients = [stage.client() for _ in range(4)]
     seen = stage.seen_first
     seen.clear()
@@ -62,7 +62,7 @@ def test_max_batch_bounds_a_batch() -> None:
         assert [len(each) for each in stage.seen_first] == [2, 1]
 
 
-def test_B4_requests_wait_for_the_first_parameters() -> None:
+def test_requests_wait_for_the_first_parameters() -> None:
     with make_stage(publish=False) as stage:
         client = stage.client()
         client.send(kind="reset", seq=1, observation=[0, 1])
@@ -72,7 +72,7 @@ def test_B4_requests_wait_for_the_first_parameters() -> None:
         assert client.next()["version"] == 1
 
 
-def test_P9_a_late_answer_is_announced_and_comes_in_the_end() -> None:
+def test_a_late_answer_is_announced_and_comes_in_the_end() -> None:
     with make_stage(publish=False, gateway={"answer_seconds": 3.0}) as stage:
         client = stage.client()
         client.send(kind="reset", seq=1, observation=[0, 1])
@@ -85,7 +85,7 @@ def test_P9_a_late_answer_is_announced_and_comes_in_the_end() -> None:
         assert client.ask(kind="ping", t=1) == {"kind": "pong", "t": 1}
 
 
-def test_E5_a_full_window_holds_requests_back(stage: Stage) -> None:
+def test_a_full_window_holds_requests_back(stage: Stage) -> None:
     client = stage.client()
     stage.replay.open = False
     answered = 0
@@ -105,7 +105,7 @@ def test_E5_a_full_window_holds_requests_back(stage: Stage) -> None:
     assert client.next()["kind"] == "action"
 
 
-def test_E5_acks_wake_a_gateway_only_while_the_window_is_full(stage: Stage) -> None:
+def test_acks_wake_a_gateway_only_while_the_window_is_full(stage: Stage) -> None:
     service, client = stage.service, stage.client()
     acks = service._recorder.sender.socket
     client.request("reset")
@@ -128,7 +128,7 @@ def test_E5_acks_wake_a_gateway_only_while_the_window_is_full(stage: Stage) -> N
     assert acks in service.wait_on()
 
 
-def test_E5_the_window_grows_with_the_sessions(stage: Stage) -> None:
+def test_the_window_grows_with_the_sessions(stage: Stage) -> None:
     window = stage.service._recorder.sender.window
     for _ in range(3):
         stage.client()
@@ -136,7 +136,7 @@ def test_E5_the_window_grows_with_the_sessions(stage: Stage) -> None:
     assert window.max_chunks == 24
 
 
-def test_E2_with_unrolls_the_client_may_not_correct_an_action() -> None:
+def test_with_unrolls_the_client_may_not_correct_an_action() -> None:
     with make_stage(learner=UNROLLS) as stage:
         client = stage.client()
         client.request("reset")
@@ -145,7 +145,7 @@ def test_E2_with_unrolls_the_client_may_not_correct_an_action() -> None:
         assert "leave action out" in answer["message"]
 
 
-def test_S1_a_repeated_request_counts_once(stage: Stage) -> None:
+def test_a_repeated_request_counts_once(stage: Stage) -> None:
     client = stage.client()
     for kind in ("reset", "step", "step", "end"):
         answer = client.request(kind)
@@ -156,7 +156,7 @@ def test_S1_a_repeated_request_counts_once(stage: Stage) -> None:
     assert account["env_steps"] == 3
 
 
-def test_S3_episodes_without_an_end_are_cut(stage: Stage) -> None:
+def test_episodes_without_an_end_are_cut(stage: Stage) -> None:
     client = stage.client()
     client.request("reset")
     client.request("step")
@@ -172,7 +172,7 @@ def test_S3_episodes_without_an_end_are_cut(stage: Stage) -> None:
     assert account["pushed"] == account["inserted"] == 5
 
 
-def test_S4_a_silent_client_is_sent_away() -> None:
+def test_a_silent_client_is_sent_away() -> None:
     with make_stage(gateway={"idle_seconds": 10.0}) as stage:
         client = stage.client()
         stage.rig.pass_time(10.2)
@@ -181,7 +181,7 @@ def test_S4_a_silent_client_is_sent_away() -> None:
         assert client.gone()
 
 
-def test_S5_a_dead_client_frees_its_place_after_the_grace_time() -> None:
+def test_a_dead_client_frees_its_place_after_the_grace_time() -> None:
     with make_stage(gateway={"grace_seconds": 5.0, "max_clients": 1}) as stage:
         client = stage.client()
         client.request("reset")
@@ -204,7 +204,7 @@ def is_sent_away(client: Client, reason: str) -> None:
     assert client.gone()
 
 
-def test_S7_a_stopped_gateway_lets_episodes_end_and_sends_its_rows(stage: Stage) -> None:
+def test_a_stopped_gateway_lets_episodes_end_and_sends_its_rows(stage: Stage) -> None:
     playing, idle = stage.client(), stage.client()
     playing.request("reset")
     stage.frame.context.stopping = True
@@ -221,7 +221,7 @@ def test_S7_a_stopped_gateway_lets_episodes_end_and_sends_its_rows(stage: Stage)
     assert stage.replay.column("discount")[:, 0].tolist() == [1, 1, 0]
 
 
-def test_S7_an_episode_that_does_not_end_is_cut_at_the_deadline() -> None:
+def test_an_episode_that_does_not_end_is_cut_at_the_deadline() -> None:
     with make_stage(launcher={"grace_seconds": 5.0}) as stage:
         client = stage.client()
         client.request("reset")
@@ -236,7 +236,7 @@ def test_S7_an_episode_that_does_not_end_is_cut_at_the_deadline() -> None:
         assert set(stage.replay.column("discount").reshape(-1).tolist()) == {1.0}
 
 
-def test_S9_a_session_is_sent_to_connect_again_after_an_episode() -> None:
+def test_a_session_is_sent_to_connect_again_after_an_episode() -> None:
     with make_stage(gateway={"session_seconds": 10.0}) as stage:
         client = stage.client()
         for _ in range(2):
@@ -249,7 +249,7 @@ def test_S9_a_session_is_sent_to_connect_again_after_an_episode() -> None:
         is_sent_away(client, "rebalance")
 
 
-def test_S9_with_several_environments_the_episodes_that_were_open_are_waited_for() -> None:
+def test_with_several_environments_the_episodes_that_were_open_are_waited_for() -> None:
     with make_stage(gateway={"session_seconds": 10.0, "num_envs": 2}) as stage:
         client = stage.client(num_envs=2)
         client.request("reset", observation=[[0, 0], [1, 0]])
@@ -266,7 +266,7 @@ def test_S9_with_several_environments_the_episodes_that_were_open_are_waited_for
         is_sent_away(client, "rebalance")
 
 
-def test_B3_sessions_that_act_are_greedy_and_not_recorded(stage: Stage) -> None:
+def test_sessions_that_act_are_greedy_and_not_recorded(stage: Stage) -> None:
     client = Client(stage)
     assert client.hello(mode="act")["mode"] == "act"
     observations = [[0.0, float(step)] for step in range(6)]
@@ -286,7 +286,7 @@ def test_B3_sessions_that_act_are_greedy_and_not_recorded(stage: Stage) -> None:
     assert stage.finish()["pushed"] == 0
 
 
-def test_B3_both_modes_side_by_side(stage: Stage) -> None:
+def test_both_modes_are_served_side_by_side(stage: Stage) -> None:
     clients = [stage.client(mode=mode) for mode in ("train", "act", "train", "act")]
     for kind in ("reset", "step", "step", "end"):
         for client in clients:
@@ -295,7 +295,7 @@ def test_B3_both_modes_side_by_side(stage: Stage) -> None:
     assert (account["pushed"], account["env_steps"], account["episodes"]) == (8, 6, 2)
 
 
-def test_E5_robots_act_on_while_replay_takes_no_rows() -> None:
+def test_robots_act_on_while_replay_takes_no_rows() -> None:
     with make_stage(gateway={"when_full": "act"}) as stage:
         client = stage.client()
         stage.replay.open = False
@@ -317,7 +317,7 @@ def test_E5_robots_act_on_while_replay_takes_no_rows() -> None:
         assert account["episodes"] == 1
 
 
-def test_E7_metrics_of_a_client_are_curves(stage: Stage) -> None:
+def test_metrics_of_a_client_are_curves(stage: Stage) -> None:
     client = stage.client(name="robot")
     for value in range(5):
         client.send(kind="metrics", values={"speed": value})
@@ -335,7 +335,7 @@ def test_E7_metrics_of_a_client_are_curves(stage: Stage) -> None:
     stage.rig.until(lambda: stage.rig.scalars("gateway/0").get(name) == 7.0)
 
 
-def test_B1_a_request_waits_for_company() -> None:
+def test_a_request_waits_for_company() -> None:
     with make_stage(gateway={"batch_wait_seconds": 1.0}) as stage:
         first, second = stage.client(), stage.client()
         for client in (first, second):
@@ -350,7 +350,7 @@ def test_B1_a_request_waits_for_company() -> None:
         assert [len(each) for each in seen] == [2]
 
 
-def test_S8_when_the_run_is_over_clients_get_a_message(stage: Stage) -> None:
+def test_when_the_run_is_over_clients_get_a_message(stage: Stage) -> None:
     client, silent = stage.client(), stage.client()
     client.request("reset")
     stage.finish()
@@ -360,7 +360,7 @@ def test_S8_when_the_run_is_over_clients_get_a_message(stage: Stage) -> None:
     assert silent.next()["reason"] == "finished"
 
 
-def test_E8_no_seed_is_given_twice(stage: Stage) -> None:
+def test_no_seed_is_given_twice(stage: Stage) -> None:
     used = []
     for _ in range(3):
         clients = [Client(stage) for _ in range(3)]
@@ -376,7 +376,7 @@ def test_E8_no_seed_is_given_twice(stage: Stage) -> None:
     assert all(0 <= seed < 1 << 31 for seed in used)
 
 
-def test_P8_several_environments_in_one_message() -> None:
+def test_several_environments_share_one_message() -> None:
     with make_stage(gateway={"num_envs": 2}) as stage:
         client = Client(stage)
         assert client.hello(num_envs=2)["num_envs"] == 2
@@ -424,7 +424,7 @@ def last_account(stage: Stage) -> dict[str, Any]:
     return account
 
 
-def test_K2_the_last_account_has_the_totals_of_clients(stage: Stage) -> None:
+def test_the_last_account_has_the_totals_of_clients(stage: Stage) -> None:
     before = stage.client()
     before.request("reset")
     before.request("step")
@@ -456,7 +456,7 @@ def test_the_last_account_is_that_of_after_the_last_acks(stage: Stage) -> None:
     assert (account["pushed"], account["inserted"], account["unacked"]) == (2, 2, 0)
 
 
-def test_K2_the_curves_of_a_gateway_are_in_the_glossary(stage: Stage) -> None:
+def test_the_curves_of_a_gateway_are_in_the_glossary(stage: Stage) -> None:
     text = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
     section = text.partition("### What a gateway counts")[2].partition("\n### ")[0]
     documented = set(re.findall(r"^\| `gateway/(\w+)`", section, re.MULTILINE))

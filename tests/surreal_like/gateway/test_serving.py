@@ -93,7 +93,7 @@ def place(run: RunFolder, number: int) -> Any:
     return np.eye(8, dtype=np.float32)[number, :size] + np.float32(0.1 * number)
 
 
-def test_V3_an_answer_is_that_of_the_loaded_policy(run: RunFolder) -> None:
+def test_an_answer_is_that_of_the_loaded_policy(run: RunFolder) -> None:
     policy = load_policy(run.path, "latest")
     with serving(run, "latest") as served:
         one, other = served.client(), served.client()
@@ -115,7 +115,7 @@ def test_V3_an_answer_is_that_of_the_loaded_policy(run: RunFolder) -> None:
             assert (episode["return"], episode["length"]) == (2.0, 6)
 
 
-def test_V2_only_the_mode_act_is_there(run: RunFolder) -> None:
+def test_only_the_mode_act_is_there(run: RunFolder) -> None:
     with serving(run, "latest") as served:
         assert served.client().request("reset", observation=place(run, 0))["version"] > 0
         for mode in ("train", "evaluate"):
@@ -136,7 +136,7 @@ def add_best(run: RunFolder, version: int) -> Path:
     return best
 
 
-def test_V2_a_newer_checkpoint_is_followed_and_a_broken_one_is_skipped(run: RunFolder) -> None:
+def test_a_newer_checkpoint_is_followed_and_a_broken_one_is_skipped(run: RunFolder) -> None:
     add_best(run, 1000)
     clock = HandClock()
     with serving(run, follow=True, clock=clock) as served:
@@ -167,7 +167,7 @@ def test_V2_a_newer_checkpoint_is_followed_and_a_broken_one_is_skipped(run: RunF
         assert version() == 1003
 
 
-def test_V2_without_follow_the_checkpoint_stays(run: RunFolder) -> None:
+def test_without_follow_the_checkpoint_stays(run: RunFolder) -> None:
     add_best(run, 1000)
     clock = HandClock()
     with serving(run, clock=clock) as served:
@@ -178,7 +178,7 @@ def test_V2_without_follow_the_checkpoint_stays(run: RunFolder) -> None:
         assert client.request("reset", observation=place(run, 0))["version"] == 1000
 
 
-def test_V2_at_the_end_the_clients_are_sent_away(run: RunFolder) -> None:
+def test_at_the_end_the_clients_are_sent_away(run: RunFolder) -> None:
     served = Served(run, "latest")
     client = served.client()
     client.request("reset", observation=place(run, 0))
@@ -193,7 +193,7 @@ def test_V2_at_the_end_the_clients_are_sent_away(run: RunFolder) -> None:
     }
 
 
-def test_V2_settings_of_the_port_are_checked(run: RunFolder) -> None:
+def test_settings_of_the_port_are_checked(run: RunFolder) -> None:
     for words, error in (
         (["session_config.gateway.host=0.0.0.0"], "which other machines can reach"),
         (["session_config.gateway.prt=1"], "did you mean"),
@@ -206,7 +206,7 @@ def test_V2_settings_of_the_port_are_checked(run: RunFolder) -> None:
         Server(run, "7", say=str)
 
 
-def test_V2_a_full_server_is_busy(run: RunFolder) -> None:
+def test_a_full_server_is_busy(run: RunFolder) -> None:
     settings = ["session_config.gateway.max_clients=1"]
     with serving(run, "latest", settings=settings) as served:
         served.client()

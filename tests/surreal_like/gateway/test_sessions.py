@@ -67,7 +67,7 @@ def test_the_table(state: State, kind: str, result: Any) -> None:
     assert session.answer is None
 
 
-def test_S1_the_newest_request_again_gets_the_same_answer() -> None:
+def test_the_newest_request_again_gets_the_same_answer() -> None:
     session = in_state(State.answered)
     for kind in ("reset", "step", "end"):
         assert session.receive(kind, 1) is Effect.repeat
@@ -77,7 +77,7 @@ def test_S1_the_newest_request_again_gets_the_same_answer() -> None:
 
 
 @pytest.mark.parametrize("seq", [0, 1, 3, 4, 99])
-def test_S1_another_number_is_refused_and_the_expected_one_is_named(seq: int) -> None:
+def test_another_number_is_refused_and_the_expected_one_is_named(seq: int) -> None:
     session = in_state(State.answered)
     session.receive("step", 2)
     session.reply(ACTION)
@@ -88,7 +88,7 @@ def test_S1_another_number_is_refused_and_the_expected_one_is_named(seq: int) ->
         session.receive("step", seq)
 
 
-def test_S1_the_first_number_is_1() -> None:
+def test_the_first_number_is_1() -> None:
     with pytest.raises(Refusal, match=r"seq is 0, expected 1$"):
         make_session().receive("reset", 0)
 
@@ -172,7 +172,7 @@ def test_places_are_given_from_the_lowest_and_given_again() -> None:
     assert len(sessions) == 2
 
 
-def test_S6_a_newcomer_gets_the_place_of_the_session_longest_away() -> None:
+def test_a_newcomer_gets_the_place_of_the_session_longest_away() -> None:
     sessions = make_sessions(3)
     joined = [join(sessions) for _ in range(3)]
     joined[2].lose(5.0)
@@ -184,7 +184,7 @@ def test_S6_a_newcomer_gets_the_place_of_the_session_longest_away() -> None:
     assert join(sessions).place == 2
 
 
-def test_S2_a_session_is_found_by_its_secret() -> None:
+def test_a_session_is_found_by_its_secret() -> None:
     sessions = make_sessions()
     first, second = join(sessions), join(sessions)
     assert sessions.find(first.resumes[-1]) is first
@@ -196,7 +196,7 @@ def test_S2_a_session_is_found_by_its_secret() -> None:
     assert sessions.find("1.geheimnis-ä") is None
 
 
-def test_S2_each_welcome_has_a_new_secret_and_the_old_one_holds_until_it_is_used() -> None:
+def test_each_welcome_has_a_new_secret_and_the_old_one_holds_until_it_is_used() -> None:
     sessions = make_sessions()
     session = join(sessions)
     old, second = session.resumes[-1], make_line()
@@ -220,7 +220,7 @@ def test_a_session_is_gone_after_its_grace_time() -> None:
     assert dues(sessions, 100.0) == []
 
 
-def test_S4_a_silent_session_is_idle_only_while_it_is_its_turn() -> None:
+def test_a_silent_session_is_idle_only_while_it_is_its_turn() -> None:
     sessions = make_sessions(idle_seconds=300.0)
     session = join(sessions)
     assert dues(sessions, 299.0) == []
@@ -234,7 +234,7 @@ def test_S4_a_silent_session_is_idle_only_while_it_is_its_turn() -> None:
     assert dues(sessions, 10_300.0) == [Due.idle]
 
 
-def test_S4_0_means_never() -> None:
+def test_an_idle_time_of_0_is_never() -> None:
     sessions = make_sessions(idle_seconds=0.0)
     join(sessions)
     assert dues(sessions, 1e9) == []

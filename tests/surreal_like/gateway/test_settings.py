@@ -49,7 +49,7 @@ def test_a_gateway_is_a_component_with_torch() -> None:
     assert first.metric_id == "gateway/0"
 
 
-def test_E1_the_specs_of_a_remote_environment_stand_in_the_file() -> None:
+def test_the_specs_of_a_remote_environment_stand_in_the_file() -> None:
     config = remote()
     assert config.env_config.obs_spec == REMOTE["env_config.obs_spec"]
     assert [each.name for each in make_topology(config).of_kind("gateway")] == ["gateway-0"]
@@ -86,13 +86,15 @@ def test_another_width_than_that_of_sessions_is_refused() -> None:
         ("session_config.evaluator.num", 1, "session_config.evaluator.num is 1"),
     ],
 )
-def test_E1_each_violation_is_one_line(key: str, value: Any, words: str) -> None:
+def test_each_wrong_setting_of_a_remote_environment_is_one_line(
+    key: str, value: Any, words: str
+) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         remote(**{key: value})
     assert "\n" not in str(caught.value)
 
 
-def test_E1_a_remote_environment_needs_a_gateway() -> None:
+def test_a_remote_environment_needs_a_gateway() -> None:
     config = remote()
     config.session_config.gateway.num = 0
     with pytest.raises(ConfigError, match=r"session_config\.gateway\.num is 0"):
@@ -104,7 +106,7 @@ def test_without_agents_and_gateways_nothing_steps_the_environment() -> None:
         experiment({"session_config.agent.num": 0})
 
 
-def test_B7_synchronous_agents_are_refused() -> None:
+def test_synchronous_agents_are_refused() -> None:
     changes = {
         "learner_config.algo.synchronous": True,
         "session_config.gateway.num": 1,
@@ -113,7 +115,7 @@ def test_B7_synchronous_agents_are_refused() -> None:
         experiment(changes, "ppo")
 
 
-def test_P8_unrolls_have_one_width() -> None:
+def test_unrolls_have_one_width() -> None:
     with pytest.raises(ConfigError, match=r"gateway\.num_envs is 1, but env_config\.num_envs is 8"):
         experiment({"session_config.gateway.num": 1}, "impala")
 
@@ -136,7 +138,7 @@ def test_a_page_needs_its_extra_where_it_starts(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::", "example.org", ""])
-def test_A1_only_this_machine_is_served(host: str) -> None:
+def test_only_this_machine_is_served(host: str) -> None:
     with pytest.raises(ConfigError, match=r"session_config\.gateway\.host is"):
         remote(**{"session_config.gateway.host": host})
 
@@ -144,7 +146,7 @@ def test_A1_only_this_machine_is_served(host: str) -> None:
 OUTSIDE = "session_config.gateway.host"
 
 
-def test_A1_strangers_need_tokens_and_something_encrypts() -> None:
+def test_strangers_need_tokens_and_something_encrypts() -> None:
     tokens = {OUTSIDE: "10.0.0.1", "session_config.gateway.tokens": True}
     with pytest.raises(ConfigError, match=r"or gateway\.plaintext to true"):
         remote(**tokens)
@@ -159,7 +161,7 @@ def test_A1_strangers_need_tokens_and_something_encrypts() -> None:
     assert remote(**{OUTSIDE: "10.0.0.1", "session_config.security.insecure": True})
 
 
-def test_A3_half_a_certificate_is_refused() -> None:
+def test_half_a_certificate_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"tls\.key is null"):
         remote(**{"session_config.gateway.tls.cert": str(CERTIFICATE)})
     missing = {"session_config.gateway.tls.cert": "/no/a", "session_config.gateway.tls.key": "/b"}
@@ -168,7 +170,7 @@ def test_A3_half_a_certificate_is_refused() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-def test_A1_names_of_this_machine(host: str) -> None:
+def test_names_of_this_machine_need_no_protection(host: str) -> None:
     assert remote(**{"session_config.gateway.host": host})
 
 
@@ -187,12 +189,12 @@ def test_A1_names_of_this_machine(host: str) -> None:
         ("threads", 0),
     ],
 )
-def test_K6_a_number_out_of_its_range_is_refused(key: str, value: float) -> None:
+def test_a_number_out_of_its_range_is_refused(key: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"session_config\.gateway\.{key} is"):
         remote(**{f"session_config.gateway.{key}": value})
 
 
-def test_K3_a_port_in_use_is_named() -> None:
+def test_a_port_in_use_is_named() -> None:
     config = remote(**{"session_config.gateway.num": 2})
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -209,7 +211,7 @@ def test_K3_a_port_in_use_is_named() -> None:
     check_ports(config)
 
 
-def test_K3_serial_runs_have_no_clients(tmp_path: Path) -> None:
+def test_serial_runs_have_no_clients(tmp_path: Path) -> None:
     from session.folder import RunFolder
 
     config = remote()

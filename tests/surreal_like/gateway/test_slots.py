@@ -178,7 +178,7 @@ class Wrapped:
 @pytest.mark.parametrize("stack", [1, 3])
 @pytest.mark.parametrize(("steps", "ends"), [(3, "TU"), (1, "TU"), (7, "UT")])
 @pytest.mark.parametrize(("env", "metrics"), [(Count, {}), (Count, {"epsilon": 0.5}), (Quiet, {})])
-def test_E3_chunks_are_those_of_an_agent(
+def test_chunks_are_those_of_an_agent(
     overlap: int,
     length: int,
     stack: int,
@@ -214,7 +214,7 @@ def test_E3_chunks_are_those_of_an_agent(
         assert lead == {name: each.tobytes() for name, each in other.get("lead_in", {}).items()}
 
 
-def test_E2_a_row_is_written_when_the_next_request_comes() -> None:
+def test_a_row_is_written_when_the_next_request_comes() -> None:
     sent = Sent()
     player = Player(slot(sent, 1), Count(5))
     player.reset()
@@ -223,7 +223,7 @@ def test_E2_a_row_is_written_when_the_next_request_comes() -> None:
     assert sent.column("obs") == [[[0.0, 0.0]]]
 
 
-def test_E2_the_client_may_say_what_was_done() -> None:
+def test_the_client_may_say_what_was_done() -> None:
     sent = Sent()
     player = Player(slot(sent, 1), Count(5))
     player.reset()
@@ -233,7 +233,7 @@ def test_E2_the_client_may_say_what_was_done() -> None:
     assert sent.column("extras/values") == [[[1.0, 1.0, 1.0]]]
 
 
-def test_S3_a_cut_is_a_truncation_that_is_no_episode() -> None:
+def test_a_cut_is_a_truncation_that_is_no_episode() -> None:
     sent = Sent()
     player = Player(slot(sent, 100), Count(5, "T"))
     player.reset()
@@ -251,7 +251,7 @@ def test_S3_a_cut_is_a_truncation_that_is_no_episode() -> None:
     assert [(each["return"], each["length"]) for each in sent.finished] == [(15.0, 5)]
 
 
-def test_S3_a_cut_after_the_first_observation_records_nothing() -> None:
+def test_a_cut_after_the_first_observation_records_nothing() -> None:
     sent = Sent()
     player = Player(slot(sent, 100), Count(2, "T"))
     for _ in range(3):
@@ -264,7 +264,7 @@ def test_S3_a_cut_after_the_first_observation_records_nothing() -> None:
     assert sent.column("step_type") == [[0], [1], [2]]
 
 
-def test_S3_a_cut_before_the_answer_keeps_the_outcome_of_the_last_action() -> None:
+def test_a_cut_before_the_answer_keeps_the_outcome_of_the_last_action() -> None:
     sent = Sent()
     player = Player(slot(sent, 100), Count(5, "T"))
     player.reset()
@@ -278,7 +278,7 @@ def test_S3_a_cut_before_the_answer_keeps_the_outcome_of_the_last_action() -> No
 
 @pytest.mark.parametrize("life", [1, 2, 7])
 @pytest.mark.parametrize("length", [1, 4, 20])
-def test_E4_unrolls_are_not_torn_by_sessions_that_die(length: int, life: int) -> None:
+def test_unrolls_are_not_torn_by_sessions_that_die(length: int, life: int) -> None:
     sent = Sent()
     player = Player(slot(sent, length, overlap=1), Count(1000, "T"))
     for _ in range(30):
@@ -300,7 +300,7 @@ def test_E4_unrolls_are_not_torn_by_sessions_that_die(length: int, life: int) ->
     assert last["tail"]
 
 
-def test_E7_metrics_of_steps_belong_to_the_episode() -> None:
+def test_metrics_of_steps_belong_to_the_episode() -> None:
     sent = Sent()
     player = Player(slot(sent, 100), Count(2, "T"))
     player.reset()
@@ -328,7 +328,7 @@ def test_metrics_of_a_cut_episode_are_not_those_of_the_next() -> None:
     assert sent.finished == [{"return": 5.0, "length": 1, "metrics": {}}]
 
 
-def test_S3_a_long_episode_that_is_cut_leaves_no_return() -> None:
+def test_a_long_episode_that_is_cut_leaves_no_return() -> None:
     sent = Sent()
     player = Player(slot(sent, 1000), Count(600, "T"))
     player.reset()
@@ -426,7 +426,7 @@ def test_the_return_of_a_long_episode(steps: int) -> None:
     assert made.end(parsed("end", steps + 1)) == {"return": 0.5 * steps, "length": steps}
 
 
-def test_P8_streams_of_one_session_end_on_their_own() -> None:
+def test_streams_of_one_session_end_on_their_own() -> None:
     sent = Sent()
     made = slot(sent, 100, num_envs=2)
     no = [False, False]

@@ -41,7 +41,7 @@ FILE = Path(surreal_client.__file__)
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=[each["name"] for each in GOLDEN])
-def test_P10_golden_frames(golden: dict[str, Any]) -> None:
+def test_golden_frames_are_read_and_written(golden: dict[str, Any]) -> None:
     if "JSON" in golden["name"]:
         return
     fields = unpack(payload(golden))
@@ -143,7 +143,7 @@ def episode(session: Session, steps: int, **end: Any) -> Any:
     return session.end(1.0, **end)
 
 
-def test_C1_episodes_with_both_ends(stage: Stage) -> None:
+def test_episodes_end_by_termination_and_by_truncation(stage: Stage) -> None:
     def program(address: str) -> Any:
         with connect(address, name="robot") as session:
             assert session.observation_spec == {"type": "float32", "dim": [2]}
@@ -170,7 +170,7 @@ def test_C1_episodes_with_both_ends(stage: Stage) -> None:
     assert "robot" in stage.rig.events("client_joined")[0]
 
 
-def test_C1_actions_are_numbers_or_arrays() -> None:
+def test_actions_are_numbers_or_arrays() -> None:
     spec = {"type": "discrete", "dim": [3]}
     with make_stage(env={"action_spec": spec}) as stage:
         assert type(Playing(stage, lambda a: one_action(a)).result()) is int
@@ -198,7 +198,7 @@ def cut_connections(stage: Stage, *, after: int) -> None:
 
 
 @pytest.mark.parametrize("after", [1, 2, 3, 5, 8, 13])
-def test_C5_a_cut_connection_is_resumed_and_nothing_counts_twice(stage: Stage, after: int) -> None:
+def test_a_cut_connection_is_resumed_and_nothing_counts_twice(stage: Stage, after: int) -> None:
     def program(address: str) -> Any:
         with connect(address) as session:
             return [episode(session, 4) for _ in range(3)]
@@ -213,7 +213,7 @@ def test_C5_a_cut_connection_is_resumed_and_nothing_counts_twice(stage: Stage, a
     assert stage.gateway.counters.resumed == 1
 
 
-def test_C5_a_session_that_is_gone_goes_on_from_the_present_observation(stage: Stage) -> None:
+def test_a_session_that_is_gone_goes_on_from_the_present_observation(stage: Stage) -> None:
     playing: list[int] = []
 
     def program(address: str) -> Any:
@@ -238,7 +238,7 @@ def test_C5_a_session_that_is_gone_goes_on_from_the_present_observation(stage: S
     assert account["episodes"] == 1
 
 
-def test_C5_an_end_that_was_lost_with_its_session_is_counted_by_the_client(stage: Stage) -> None:
+def test_an_end_that_was_lost_with_its_session_is_counted_by_the_client(stage: Stage) -> None:
     at_end = threading.Event()
     goes_on = threading.Event()
 
@@ -260,7 +260,7 @@ def test_C5_an_end_that_was_lost_with_its_session_is_counted_by_the_client(stage
     assert action in (0, 1, 2)
 
 
-def test_S8_the_end_of_the_run_ends_the_loop(stage: Stage) -> None:
+def test_the_end_of_the_run_ends_the_loop(stage: Stage) -> None:
     played = []
 
     def program(address: str) -> Any:
@@ -277,7 +277,7 @@ def test_S8_the_end_of_the_run_ends_the_loop(stage: Stage) -> None:
     assert len(set(played)) == len(played)
 
 
-def test_S8_a_goodbye_is_read_though_nothing_can_be_sent_any_more(stage: Stage) -> None:
+def test_a_goodbye_is_read_though_nothing_can_be_sent_any_more(stage: Stage) -> None:
     reached, allowed = threading.Event(), threading.Event()
 
     def program(address: str) -> Any:
@@ -318,13 +318,13 @@ def test_a_run_that_is_over_is_reported_at_once(
         ({"num_envs": 2}, "bad_hello"),
     ],
 )
-def test_C1_a_refusal_has_its_code(stage: Stage, options: dict[str, Any], code: str) -> None:
+def test_a_refusal_has_its_code(stage: Stage, options: dict[str, Any], code: str) -> None:
     with pytest.raises(Refused) as caught:
         Playing(stage, lambda address: connect(address, **options)).result()
     assert caught.value.code == code
 
 
-def test_C1_a_refused_request_may_be_corrected(stage: Stage) -> None:
+def test_a_refused_request_may_be_corrected(stage: Stage) -> None:
     def program(address: str) -> Any:
         with connect(address) as session:
             codes = []
@@ -340,7 +340,7 @@ def test_C1_a_refused_request_may_be_corrected(stage: Stage) -> None:
     assert action in (0, 1, 2)
 
 
-def test_C1_a_busy_gateway_is_asked_again(stage: Stage) -> None:
+def test_a_busy_gateway_is_asked_again(stage: Stage) -> None:
     others = [stage.client() for _ in range(4)]
     waiting = Playing(stage, one_action)
     stage.rig.until(lambda: len(stage.listener) >= 5)
@@ -348,13 +348,13 @@ def test_C1_a_busy_gateway_is_asked_again(stage: Stage) -> None:
     assert waiting.result() in (0, 1, 2)
 
 
-def test_C1_a_gateway_that_is_not_there(stage: Stage) -> None:
+def test_a_gateway_that_is_not_there_is_given_up(stage: Stage) -> None:
     with pytest.raises(Unavailable, match="refused"):
         connect("127.0.0.1:1", patience_seconds=0.1)
 
 
 @pytest.mark.parametrize("address", ["", "7100", ":7100", "a:b", "tls://7100"])
-def test_C1_an_address_that_is_none(address: str) -> None:
+def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="expected host:port"):
         connect(address)
 
@@ -373,7 +373,7 @@ def test_the_round_trip_is_reported(stage: Stage, monkeypatch: pytest.MonkeyPatc
     stage.rig.until(lambda: curves <= stage.rig.scalars("gateway/0").keys())
 
 
-def test_C1_run_drives_an_environment_of_gymnasium(stage: Stage) -> None:
+def test_run_drives_an_environment_of_gymnasium(stage: Stage) -> None:
     class Short:
         """Ends after three steps."""
 
@@ -392,7 +392,7 @@ def test_C1_run_drives_an_environment_of_gymnasium(stage: Stage) -> None:
     assert stage.replay.column("discount")[:, 0].tolist() == [1, 1, 1, 0] * 4
 
 
-def test_C6_a_client_of_the_older_kind(stage: Stage) -> None:
+def test_the_episodic_client_plays(stage: Stage) -> None:
     def program(address: str) -> Any:
         client = surreal_client.EpisodicClient(address, name="old")
         with pytest.raises(surreal_client.Failure, match="not connected"):
@@ -414,7 +414,7 @@ def test_C6_a_client_of_the_older_kind(stage: Stage) -> None:
     stage.rig.until(lambda: stage.rig.scalars("gateway/0").get("client/old/speed") == 2.5)
 
 
-def test_C1_the_file_needs_nothing_but_python(stage: Stage) -> None:
+def test_the_file_needs_nothing_but_python(stage: Stage) -> None:
     code = (
         "import sys, json; sys.modules['numpy'] = None\n"
         f"sys.path.insert(0, {str(FILE.parent)!r})\n"
@@ -453,7 +453,7 @@ def tls_stage() -> Iterator[Stage]:
 
 
 @pytest.mark.parametrize("write", [str.lower, lambda text: ":".join(chunks(text.upper()))])
-def test_C1_a_pinned_certificate(tls_stage: Stage, write: Callable[[str], str]) -> None:
+def test_a_pinned_certificate_is_accepted(tls_stage: Stage, write: Callable[[str], str]) -> None:
     def program(address: str) -> Any:
         with connect(f"tls://{address}", fingerprint=write(FINGERPRINT)) as session:
             return episode(session, 3)
@@ -465,7 +465,7 @@ def chunks(text: str) -> list[str]:
     return [text[i : i + 2] for i in range(0, len(text), 2)]
 
 
-def test_C1_another_certificate_is_refused(tls_stage: Stage) -> None:
+def test_another_certificate_is_refused(tls_stage: Stage) -> None:
     def program(address: str) -> Any:
         return connect(f"tls://{address}", fingerprint="00" * 32)
 
@@ -473,7 +473,7 @@ def test_C1_another_certificate_is_refused(tls_stage: Stage) -> None:
         Playing(tls_stage, program).result()
 
 
-def test_C1_without_its_fingerprint_a_self_signed_certificate_is_refused_at_once(
+def test_without_its_fingerprint_a_self_signed_certificate_is_refused_at_once(
     tls_stage: Stage,
 ) -> None:
     def program(address: str) -> Any:

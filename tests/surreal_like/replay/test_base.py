@@ -30,7 +30,7 @@ class Kept(Replay):
         return {"obs": {"image": np.zeros(len(sample))}, "rewards": [0.0 for _ in sample]}
 
 
-def test_R1_R15_an_author_overrides_three_methods() -> None:
+def test_an_author_overrides_three_methods() -> None:
     replay = Kept(**configs())
     replay.insert_chunk(chunk_of("FM"))
     assert len(replay.chunks) == 1

@@ -47,7 +47,7 @@ def make_replay(n: int = 1, gamma: float = 0.5) -> ListReplay:
 
 @pytest.mark.parametrize("split", [1, 2, 3, 100])
 @pytest.mark.parametrize("case", EPISODES)
-def test_R3_each_transition_is_inserted_once(case: str, split: int) -> None:
+def test_each_transition_is_inserted_once(case: str, split: int) -> None:
     text = EPISODES[case]
     replay = make_replay()
     for sequence, start in enumerate(range(0, len(text), split), start=1):
@@ -95,7 +95,7 @@ def test_tuples_equal_the_transitions_of_the_twin(
             np.testing.assert_array_equal(one.obs[1][key], row["obs_next"][key])
 
 
-def test_R7_R11_a_batch_as_the_learner_expects_it() -> None:
+def test_a_batch_is_as_the_learner_expects_it() -> None:
     replay = make_replay()
     assert not replay.can_sample(4)
     replay.insert_chunk(chunk_of("FMMMMT", "FMMUFM"))

@@ -135,7 +135,7 @@ def test_an_unroll_is_refused_and_changes_nothing() -> None:
     assert replay.statistics() == before
 
 
-def test_R5_the_oldest_rows_make_room() -> None:
+def test_the_oldest_rows_make_room() -> None:
     replay = filled(5000, capacity=100)
     statistics = replay.statistics()
     assert (statistics["size"], statistics["inserted"], statistics["evicted"]) == (100, 5000, 4900)
@@ -145,7 +145,7 @@ def test_R5_the_oldest_rows_make_room() -> None:
     assert len(replay.state()["ages"]) <= 10
 
 
-def test_R8_evict_by_number() -> None:
+def test_rows_are_evicted_by_number() -> None:
     replay = filled(500, evict_rule={"max_rows": 60})
     assert replay.statistics()["size"] == 500
     assert replay.evict() == 440
@@ -154,7 +154,7 @@ def test_R8_evict_by_number() -> None:
     assert replay.sample(500).numbers.min() >= 440
 
 
-def test_R8_evict_by_age() -> None:
+def test_rows_are_evicted_by_age() -> None:
     replay = make_replay(evict_rule={"max_age_seconds": 0.010})
     clock = replay.clock = CountedClock()
     for sequence in range(1, 31):
@@ -169,7 +169,7 @@ def test_R8_evict_by_age() -> None:
     assert not replay.start_sample_condition()
 
 
-def test_R8_evict_by_version_lag() -> None:
+def test_rows_are_evicted_by_version_lag() -> None:
     replay = make_replay(capacity=64, evict_rule={"max_version_lag": 2})
     for sequence in range(1, 31):  # ten rows, that is one version, per chunk
         replay.insert(chunk_of("FMMMT", "FMMMM", sequence=sequence, first_id=10 * sequence))
