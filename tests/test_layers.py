@@ -8,6 +8,7 @@ import ast
 import functools
 import gc
 import graphlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,15 @@ UNSAFE_LOADERS = {"yaml.Loader", "yaml.FullLoader", "yaml.UnsafeLoader"}
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc"}
 # STYLE of docstrings: they begin with a verb or with the thing itself.
 QUESTION_WORDS = ("What", "How", "Where", "Which", "Who", "Whose", "When", "Why", "Whether")
+# Descriptions of arguments that need their name to be read.
+FRAGMENTS = {"of", "its", "from", "for", "with", "in", "at", "to", "by", "on", "between", "before"}
+FRAGMENTS |= {"after", "over", "under", "without"}
+# Functions are named by verbs; these say what is counted, or are parts of pairs and of interfaces.
+PARTICIPLES = {"checked", "linked", "mapped", "pushed", "added", "checkpointed", "computed"}
+PARTICIPLES |= {"dropped", "ended", "explored", "joined", "limited", "named", "needed", "prepared"}
+PARTICIPLES |= {"reached", "reported", "seeded", "shaped", "started", "superseded", "terminated"}
+PARTICIPLES |= {"tuned", "unused"}
+VERBS_IN_ED = {"embed", "shed", "reseed"}
 # Words for people; parts of the program report, publish, receive, read.
 PEOPLE_WORDS = {"who", "whoever", "nobody", "anybody", "somebody", "everybody", "everyone"}
 PEOPLE_WORDS |= {"told", "hear", "hears", "heard"}
@@ -259,6 +269,31 @@ def docstrings_begin_with_the_thing(source: Source) -> Iterator[str]:
             yield f"line {node.lineno} begins with a question word: {text.splitlines()[0]}"
 
 
+def descriptions_of_arguments_stand_alone(source: Source) -> Iterator[str]:
+    for node in docstrings(source):
+        inside = -1
+        for number, line in enumerate(source.text.splitlines()[node.lineno - 1 : node.end_lineno]):
+            indent = len(line) - len(line.lstrip())
+            if line.strip() in ("Args:", "Attributes:"):
+                inside = indent
+            elif line.strip() and indent <= inside:
+                inside = -1
+            elif inside >= 0 and indent == inside + 4 and ": " in line:
+                first = line.split(": ", 1)[1].split(maxsplit=1)[0].rstrip(",;:")
+                if first in FRAGMENTS:
+                    yield f"line {node.lineno + number} describes an argument by a fragment: {line}"
+
+
+def functions_are_named_by_verbs(source: Source) -> Iterator[str]:
+    for node in source.nodes:
+        if isinstance(node, ast.FunctionDef) and not any(
+            "property" in ast.unparse(each) for each in node.decorator_list
+        ):
+            word = node.name.strip("_")
+            if re.fullmatch(r"[a-z]+[^e]ed", word) and word not in PARTICIPLES | VERBS_IN_ED:
+                yield f"line {node.lineno} names a function by a participle: {node.name}"
+
+
 def names_are_not_those_of_people(source: Source) -> Iterator[str]:
     for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -313,12 +348,15 @@ RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (functions_are_short, EVERYWHERE),
     (entries_are_short, PACKAGES),
     (docstrings_begin_with_the_thing, (*PACKAGES, "benchmarks")),
+    (descriptions_of_arguments_stand_alone, PACKAGES),
+    (functions_are_named_by_verbs, PACKAGES),
     (names_are_not_those_of_people, EVERYWHERE),
     (networks_leave_the_batch_free, ("surreal_like",)),
 )
 
 LONG = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
 LONG_BY_DOCSTRING = 'def f():\n    """Short.\n' + "\n" * 70 + '    """\n' + "    x = 1\n" * 58
+ARGUMENT = 'def f(seed):\n    """Draws.\n\n    Args:\n        seed: {}.\n    """'
 NETWORK = "class Net:\n    def forward(self, x): return"
 OF_TENSOR = "def f(x: torch.Tensor): return len(x)"
 
@@ -377,6 +415,8 @@ BAD: tuple[tuple[Rule, str, str], ...] = (
         "session/a.py",
         'def f():\n    """\n    Whether it lives."""',
     ),
+    (descriptions_of_arguments_stand_alone, "session/a.py", ARGUMENT.format("of all draws")),
+    (functions_are_named_by_verbs, "session/a.py", "def _wrapped(): pass"),
     (names_are_not_those_of_people, "session/a.py", "def _hear(self): pass"),
     (names_are_not_those_of_people, "session/a.py", "class Nobody: pass"),
     (names_are_not_those_of_people, "session/a.py", "def f(who): pass"),
@@ -404,6 +444,12 @@ GOOD: tuple[tuple[Rule, str, str], ...] = (
     (functions_are_short, "session/a.py", LONG_BY_DOCSTRING),
     (entries_are_short, "main/cli.py", "x = 1\n" * 41),
     (docstrings_begin_with_the_thing, "session/a.py", '"""Whatever is due. What else?"""'),
+    (descriptions_of_arguments_stand_alone, "session/a.py", ARGUMENT.format("seed of all draws")),
+    (
+        functions_are_named_by_verbs,
+        "session/a.py",
+        "@property\ndef wrapped(): pass\ndef feed(): pass",
+    ),
     (names_are_not_those_of_people, "session/a.py", "whole = threshold = wholesale = 1"),
     (networks_leave_the_batch_free, "surreal_like/a.py", f"{NETWORK} range(len(self.layers))"),
     (networks_leave_the_batch_free, "surreal_like/a.py", OF_TENSOR),

@@ -39,7 +39,7 @@ class PublishRule:
         Args:
             now: present time of the clock [s].
             iteration: number of updates.
-            last: for synchronous agents, which wait for one version per training iteration: True
+            last: synchronous agents wait for one version per training iteration: True
                 for its last batch, False for the others. None: there are no such iterations.
         """
         if last is not None:

@@ -54,7 +54,7 @@ def fork_servers(algorithm: str, *modules: str) -> ForkServers:
     """Starts fork servers, which import modules at once.
 
     Args:
-        algorithm: its name; a registered one is imported only once for all processes.
+        algorithm: name of it; a registered one is imported only once for all processes.
         modules: further ones of the heavy server.
     """
     from session.launchers.fork_client import ForkServers

@@ -59,7 +59,7 @@ def test_a_token_is_for_its_modes_and_until_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "sg1-", "robot", "sg1-" + "0" * 48])
-def test_wrong_tokens_let_nobody_in(token: str, tmp_path: Path) -> None:
+def test_wrong_tokens_are_refused(token: str, tmp_path: Path) -> None:
     write_token(tmp_path, "robot")
     assert find(TokenGate(tmp_path), token) is None
 
