@@ -126,7 +126,8 @@ class RowPlan:
             return
         starts = f", in which {max(room // period, 0)} sequences start, one each {period} rows"
         raise ConfigError(
-            f"min_size is {self._min_size}, but {rows} rows of capacity"
+            f"min_size is {self._min_size}{' sequences' if period > 1 else ''}, but {rows} rows of "
+            "capacity"
             f"{why and f' ({why})'} - {self._waiting} rows that still wait for others "
             f"({self._waiting_words}) = {room}{starts if period > 1 else ''}: sampling would never "
             "start; lower min_size or one of these, or raise the capacity"
