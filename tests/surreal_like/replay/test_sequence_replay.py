@@ -226,7 +226,7 @@ def test_a_batch_has_weights_and_takes_priorities() -> None:
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ConfigError, match="period is 4, but length is 3"):
         table(sequence={"period": 4})
-    with pytest.raises(ConfigError, match="min_size is 50, but 100 rows of capacity"):
+    with pytest.raises(ConfigError, match="min_size is 50 sequences, but 100 rows of capacity"):
         table(capacity=100, min_size=50)
     with pytest.raises(ConfigError, match="SequenceReplay relabels no goals"):
         table(hindsight={"proportion": 0.5})
