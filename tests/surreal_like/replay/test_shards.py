@@ -11,12 +11,19 @@ import numpy as np
 import pytest
 
 from session.wire.sockets import poll
+from surreal_like.experience import send_window
 from surreal_like.replay import client, shared_memory
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 
 UNIFORM = "UniformReplay"
 PRIORITIZED = "PrioritizedReplay"
 FIFO = "FIFOReplay"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents give up their shard after a second."""
+    monkeypatch.setattr(send_window, "FAILOVER_SECONDS", 1.0)
 
 
 @pytest.fixture
