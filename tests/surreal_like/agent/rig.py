@@ -159,6 +159,8 @@ class Rig:
         self.clock = HandClock()
         self.zmq: zmq.Context[Any] = zmq.Context()
         self.frames: dict[str, Frame] = {}
+        # Frames whose name a later incarnation has.
+        self._replaced: list[Frame] = []
         self.wires: list[Wire] = []
         self.stepping: list[Callable[[], object]] = []
         self.records: list[dict[str, Any]] = []
@@ -179,6 +181,8 @@ class Rig:
             incarnation=incarnation,
             pause=self._pause,
         )
+        if name in self.frames:
+            self._replaced.append(self.frames[name])
         self.frames[name] = frame
         return frame
 
@@ -249,7 +253,7 @@ class Rig:
 
     def close(self) -> None:
         """Ends everybody."""
-        for frame in self.frames.values():
+        for frame in (*self._replaced, *self.frames.values()):
             if not frame.finished:
                 # Without the waits of an orderly end.
                 if frame._service is not None:
