@@ -20,11 +20,11 @@ class Command:
     """One command.
 
     Args:
-        name: Word on the command line.
-        group: Heading in the help page.
-        usage: Main arguments.
-        summary: Purpose, in one line.
-        module: Module with ``run(argv) -> exit code``; imported when the command is used.
+        name: word on the command line.
+        group: heading in the help page.
+        usage: main arguments.
+        summary: purpose, in one line.
+        module: module with ``run(argv) -> exit code``; imported when the command is used.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Launcher:
     """Facts about a launcher.
 
     Args:
-        name: Name on command lines, and in ``run.launcher`` of a config.
+        name: name on command lines, and in ``run.launcher`` of a config.
         cluster: ``module:Class`` that launches detached runs; empty: it has none.
         control: ``module:Class`` that controls its runs from any process; empty:
             :class:`session.launchers.handle.RunHandle`.
@@ -50,8 +50,8 @@ class Launcher:
             launch.
         idle: ``module:function`` of (config, names of components) that describes what a run that
             is over still reserves.
-        attached: Runs can also be a part of the process that starts them.
-        one_thread: All components share one thread, and a clock that counts rounds.
+        attached: runs can also be a part of the process that starts them.
+        one_thread: all components share one thread, and a clock that counts rounds.
         remote: Components, checkpoints and devices are on another machine.
         attach: ``module:function`` of a run's handle that shows it in this terminal; empty: the
             live table does.
@@ -76,13 +76,13 @@ class AddOn:
     """Everything that an add-on adds to the core.
 
     Args:
-        keys: Dotted section of the config -> ``module:SECTION`` with its keys.
-        commands: Commands of ``surreal-like``.
-        launchers: Launchers.
-        algorithms: Name -> :class:`surreal_like.algorithm.catalog.Registration`.
-        acts: Kinds of components that step environments as agents do; ``session_config`` has a
+        keys: dotted section of the config -> ``module:SECTION`` with its keys.
+        commands: commands of ``surreal-like``.
+        launchers: launchers.
+        algorithms: name -> :class:`surreal_like.algorithm.catalog.Registration`.
+        acts: kinds of components that step environments as agents do; ``session_config`` has a
             section of each, with ``num``.
-        hooks: Name of a hook -> ``module:function``; the core calls them by :func:`hooks`:
+        hooks: name of a hook -> ``module:function``; the core calls them by :func:`hooks`:
             ``check`` (config, replay class, synchronous, starts here) refuses a config;
             ``specs`` (user's config, config) returns specs of an environment, or None;
             ``ports`` (config) yields :class:`ServedPort`; ``components`` (config, ends of replay
@@ -92,8 +92,9 @@ class AddOn:
             learner class) prepares an agent that trains; ``pods`` (session config) changes
             the settings of a run in a cluster; ``tokens`` (folder) returns tokens of clients;
             ``reporter`` (context, folder, times) returns what reports a run that is one of many,
-            or None; ``plan`` (words) prints a plan of its own and returns the exit code, or None;
-            ``open``, ``facts`` and ``page`` (folder) are for commands on folders of tunings.
+            or None; ``plan`` (arguments of ``plan``) prints a plan of its own and returns the exit
+            code, or None; ``open`` and ``facts`` (folder) and ``page`` (handle, as_json) are for
+            commands on folders of tunings.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -108,10 +109,10 @@ class ServedPort(NamedTuple):
     """A port of this machine on which a component will listen for programs from outside.
 
     Args:
-        key: Setting that names the first such port.
-        component: Name of the component.
-        host: Address.
-        port: Number.
+        key: setting that names the first such port.
+        component: name of the component.
+        host: address.
+        port: number.
     """
 
     key: str

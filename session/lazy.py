@@ -60,7 +60,7 @@ def import_own(name: str) -> ModuleType:
     It is then loaded from its path, and that of the user is not executed.
 
     Args:
-        name: Dotted name, such as ``main.agent``.
+        name: dotted name, such as ``main.agent``.
     """
     top = name.partition(".")[0]
     path = _LIBRARY.joinpath(*name.split(".")).with_suffix(".py")

@@ -110,7 +110,7 @@ def with_add_ons(name: str, keys: dict[str, Key]) -> dict[str, Key]:
     """Adds the keys that add-ons declare for a part of the config, and returns the dict.
 
     Args:
-        name: Name of the part, such as ``session_config``.
+        name: name of the part, such as ``session_config``.
         keys: Key -> Key of the core; its sections are extended in place.
     """
     for each in add_ons():

@@ -213,9 +213,9 @@ def prepare_agent(context: Context, agent: Agent, learner: type[Any]) -> Agent:
     """Lets add-ons prepare an agent that trains, and returns it.
 
     Args:
-        context: Context of the process.
-        agent: Agent to prepare.
-        learner: Class of the learner of its algorithm.
+        context: context of the process.
+        agent: agent to prepare.
+        learner: class of the learner of its algorithm.
     """
     for prepare in hooks("agent"):
         prepare(context, agent, learner)

@@ -272,7 +272,7 @@ class Flow:
         Empty where they send the unroll itself.
 
         Args:
-            batch: Batch of unrolls with zeros.
+            batch: batch of unrolls with zeros.
         """
         return {}
 

@@ -97,11 +97,11 @@ class FilterObservation(ObservationWrapper):
     """Leaves some parts of a dict of observations.
 
     Args:
-        env: Environment with a dict of observations.
-        keep: Parts that stay.
+        env: environment with a dict of observations.
+        keep: parts that stay.
 
     Raises:
-        ConfigError: The observations lack a part.
+        ConfigError: the observations lack a part.
     """
 
     def __init__(self, env: Env, keep: Sequence[str]) -> None:

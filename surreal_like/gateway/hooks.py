@@ -15,9 +15,9 @@ def make_components(
     """Yields the gateways of an experiment.
 
     Args:
-        config: Resolved experiment.
-        shards: Ends of the replay shards.
-        shared: Ends to which every component connects.
+        config: resolved experiment.
+        shards: ends of the replay shards.
+        shared: ends to which every component connects.
     """
     gateway = config.session_config.gateway
     for index in range(gateway.num):

@@ -20,8 +20,8 @@ def check_gateway(config: Config, replay: Any, *, synchronous: bool, here: bool)
     """Rejects settings that contradict each other where there are gateways.
 
     Args:
-        config: Resolved experiment.
-        replay: Class of the replay; its ``overlap`` is 1 if it takes whole unrolls.
+        config: resolved experiment.
+        replay: class of the replay; its ``overlap`` is 1 if it takes whole unrolls.
         synchronous: True if agents wait for a version after each unroll.
         here: True if gateways start on this machine.
 
@@ -58,8 +58,8 @@ def remote_specs(
     """Returns observation and action spec of an experiment whose environments are all clients.
 
     Args:
-        user: Settings of the user; without ``num_envs`` there are those of a gateway.
-        config: Resolved experiment; with ``env_name: remote`` its ``env_config`` has both specs.
+        user: settings of the user; without ``num_envs`` there are those of a gateway.
+        config: resolved experiment; with ``env_name: remote`` its ``env_config`` has both specs.
 
     Returns:
         The specs; None if something else is the environment.
