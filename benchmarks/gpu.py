@@ -40,7 +40,7 @@ from session import nest  # noqa: E402
 from session.config import Config  # noqa: E402
 from session.folder import RunFolder  # noqa: E402
 from surreal_like.data.batch import Batch  # noqa: E402
-from surreal_like.learner.device_feed import DeviceFeed  # noqa: E402
+from surreal_like.learner.link import DeviceFeed  # noqa: E402
 from surreal_like.run.request import RunRequest  # noqa: E402
 
 ROWS, SMALL_ROWS = (256, 2048), (32,)

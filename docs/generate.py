@@ -29,7 +29,7 @@ from tables import gpu_table, learned_table, measured, samples_table  # noqa: E4
 from targets import targets_table  # noqa: E402
 
 from docs.api_reference import api_page  # noqa: E402
-from main.cli.diagram import mermaid  # noqa: E402
+from main.cli.plan import mermaid  # noqa: E402
 from session.config.config import keys_of  # noqa: E402
 from session.config.defaults import BASE_CONFIG  # noqa: E402
 from session.config.key import Key, range_of  # noqa: E402

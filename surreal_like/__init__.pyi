@@ -25,12 +25,12 @@ from surreal_like.env.monitor import EvalTensorplexMonitor as EvalTensorplexMoni
 from surreal_like.env.monitor import TrainingTensorplexMonitor as TrainingTensorplexMonitor
 from surreal_like.env.vector import make_vector_env as make_vector_env
 from surreal_like.learner.base import Learner as Learner
+from surreal_like.network.flat import to_float_tensor as to_float_tensor
+from surreal_like.network.flat import to_tensor as to_tensor
 from surreal_like.network.module import Module as Module
-from surreal_like.network.tensors import to_float_tensor as to_float_tensor
-from surreal_like.network.tensors import to_tensor as to_tensor
 from surreal_like.policy import load_policy as load_policy
 from surreal_like.policy import make_policy as make_policy
-from surreal_like.policy.rollout_worker import RolloutWorker as RolloutWorker
+from surreal_like.policy.worker_set import RolloutWorker as RolloutWorker
 from surreal_like.policy.worker_set import WorkerSet as WorkerSet
 from surreal_like.replay.base import Replay as Replay
 from surreal_like.replay.kinds import FIFOReplay as FIFOReplay
@@ -42,8 +42,8 @@ from surreal_like.run.train import launch as launch
 from surreal_like.run.train import train as train
 from surreal_like.run.trainer import Trainer as Trainer
 from surreal_like.script.clients import LoggerplexClient as LoggerplexClient
+from surreal_like.script.clients import Telemetry as Telemetry
 from surreal_like.script.clients import TensorplexClient as TensorplexClient
-from surreal_like.script.telemetry import Telemetry as Telemetry
 from surreal_like.tuning.start import tune as tune
 
 __version__: str

@@ -27,7 +27,6 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
         "surreal_like/policy",
         "surreal_like/script",
         "session/show/dashboard.py",
-        "session/show/notebook.py",
         *(f"main/cli/{name}.py" for name in ("evaluate", "play", "plot", "export", "compare")),
         "notebooks",
     ),

@@ -27,7 +27,7 @@ from worker import Answer, serve  # noqa: E402
 from session.process.context import Context  # noqa: E402
 from session.wire.sockets import poll  # noqa: E402
 from surreal_like.data.parameters import Parameters  # noqa: E402
-from surreal_like.learner.publisher import Publisher  # noqa: E402
+from surreal_like.learner.link import Publisher  # noqa: E402
 from surreal_like.network.flat import (  # noqa: E402
     load_flat,
     manifest_of,

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from main.cli.commands import all_commands, overview
 from main.cli.output import OutputError, prepare_output
 from session.addons import Command
-from session.did_you_mean import did_you_mean
-from session.errors import SurrealError, UsageError
+from session.errors import SurrealError, UsageError, did_you_mean
 from session.folder import UNPACKED
 from session.version import VERSION
 

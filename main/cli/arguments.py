@@ -1,15 +1,52 @@
-"""Arguments that several commands share: those that name an experiment, and the token."""
+"""The parser of commands, and arguments that several share: an experiment, and the token."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from session.config.sections import SECTIONS
-from session.errors import UsageError
+from session.errors import UsageError, did_you_mean
 from surreal_like.run.request import RunRequest
+
+
+class Parser(argparse.ArgumentParser):
+    """The options of one command.
+
+    Args:
+        command: the name.
+        description: the purpose.
+        epilog: examples, shown as written.
+    """
+
+    def __init__(self, command: str, description: str, epilog: str = "") -> None:
+        super().__init__(
+            prog=f"surreal-like {command}",
+            description=description,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
+        """Returns the arguments; options may stand before, between and after the words."""
+        return self.parse_intermixed_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UsageError, with the option that was probably meant in place of an unknown one."""
+        unknown = message.removeprefix("unrecognized arguments: ").split()
+        options = [each for action in self._actions for each in action.option_strings]
+        hint = ""
+        if len(unknown) < len(message.split()) and unknown[0].startswith("--"):
+            hint = did_you_mean(unknown[0].partition("=")[0], options, lead="; ")
+        raise UsageError(f"{message}{hint}; see {self.prog} --help")
+
 
 # Variable of the environment that has a token.
 TOKEN = "SURREAL_LIKE_TOKEN"

@@ -6,8 +6,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from main.cli.arguments import Parser
 from main.cli.live_observer import LiveTable
-from main.cli.parser import Parser
 from main.cli.runs import add_run, find_run, refuse_over
 from session.addons import load
 from session.errors import UsageError

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from session.config import Config
 from session.config.defaults import BASE_ENV_CONFIG
 from session.errors import UsageError

@@ -11,8 +11,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from main.cli.arguments import TOKEN, add_token, token_of
-from main.cli.parser import Parser
+from main.cli.arguments import TOKEN, Parser, add_token, token_of
 from session.errors import UsageError
 
 _EXAMPLES = """examples:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from main.cli.runs import add_run, find_run
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder

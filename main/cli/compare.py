@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from main.cli.runs import add_runs, find_runs
 from session.config.file import write_file
 from session.errors import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from main.cli.policy import add_policy, follow_snapshot, policy_options, suggesting_import_path
 from main.cli.runs import find_policy
 from session.show.text import count, decimal, short_time

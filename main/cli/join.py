@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from main.cli.arguments import add_token, token_of
-from main.cli.parser import Parser
+from main.cli.arguments import Parser, add_token, token_of
 from main.cli.runs import find_run
 from session.errors import UsageError
 from surreal_like.join.agents import further_line, join

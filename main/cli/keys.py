@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from session.launchers.kubernetes.kustomize import dump_objects
 from session.launchers.kubernetes.secret import overlay_secrets, write_overlay_keys
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from main.cli.plan import FORMATS, note, requests
 from session.launchers.kubernetes.settings import warnings
 from surreal_like.run.kubernetes import kubernetes_setting, render, write_overlay
-from surreal_like.run.plan import Plan
-from surreal_like.run.request import RunRequest
+from surreal_like.run.request import Plan, RunRequest
 
 
 def show_plan(plan: Plan, shape: str, request: RunRequest) -> str:

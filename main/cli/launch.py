@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from main.cli.arguments import add_experiment, add_folder, request_of
-from main.cli.parser import Parser
+from main.cli.arguments import Parser, add_experiment, add_folder, request_of
 from session.addons import hooks
 from session.launchers.registry import launcher_of
 from session.program import path_from_here, program

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from main.cli.runs import all_runs, is_tuning, of_tunings
 from session.config import Config
 from session.errors import SurrealError, UsageError

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from main.cli.runs import add_run, find_folder, open_found
 from session.errors import UsageError
 

@@ -8,13 +8,12 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from main.cli.arguments import add_experiment, request_of
-from main.cli.diagram import dataflow, mermaid
-from main.cli.parser import Parser
+from main.cli.arguments import Parser, add_experiment, request_of
 from session.addons import hooks, load
 from session.config import Config
 from session.errors import UsageError
@@ -23,13 +22,136 @@ from session.process.component import Component, Topology
 from session.program import interpreter, shell_line
 from session.show.text import GAP, columns, count, size
 from surreal_like.experiment.machine import replay_need
-from surreal_like.experiment.pipeline import pipeline
+from surreal_like.replay.base import load_replay_class
 from surreal_like.run.folder import new_path
-from surreal_like.run.plan import Plan
-from surreal_like.run.request import RunRequest
+from surreal_like.run.request import Plan, RunRequest
 
 if TYPE_CHECKING:
     from surreal_like.dataflow.flow import Flow
+
+# All components connect to these: one separate box, as its arrows would hide the others.
+_TELEMETRY = ("tensorplex", "loggerplex")
+# In the order of the data flow; other kinds follow.
+_ORDER = ("agent", "replay", "learner", "ps", "evaluator")
+# Endpoint -> label of its arrow, and True if the arrow points to the component that binds it.
+_ENDS = {
+    "experience": ("experience: chunks", True),
+    "acks": ("acks", False),
+    "batches": ("batches", False),
+    "priorities": ("priorities", True),
+    "parameters": ("parameters: published", False),
+    "requests": ("requests: parameters, polled", False),
+    "control": ("control: scores", True),
+}
+
+
+def mermaid(topology: Topology) -> str:
+    """Returns the diagram as Mermaid text, which GitHub and many editors draw.
+
+    Components of one kind are one box. Arrows show the direction of the data.
+
+    Args:
+        topology: topology of the run.
+    """
+    groups = [list(members) for _, members in groupby(topology, key=lambda each: each.kind)]
+    drawn = [group for group in groups if group[0].kind not in _TELEMETRY]
+    drawn.sort(key=lambda group: _ORDER.index(group[0].kind) if group[0].kind in _ORDER else 99)
+    lines = ["flowchart LR"]
+    lines += [f'    {group[0].kind}["{_names(group)}"]' for group in drawn]
+    lines += _arrows(drawn)
+    telemetry = [group[0].name for group in groups if group[0].kind in _TELEMETRY]
+    lines.append(f'    all(["all components"]) -. "metrics, logs" .-> {_box(telemetry)}')
+    return "\n".join(lines)
+
+
+def dataflow(flow: Flow) -> Iterator[str]:
+    """Yields the lines of a box with one node per operator of a learner's plan."""
+    numbers = {id(part): number for number, part in enumerate(flow.parts(), 1)}
+    yield '    subgraph dataflow["dataflow of the learner"]'
+    for part in flow.parts():
+        name = part.name.replace('"', "'")
+        yield f'        operator{numbers[id(part)]}["{name}"]'
+    for part in flow.parts():
+        for source in part.inputs:
+            yield f"        operator{numbers[id(source)]} --> operator{numbers[id(part)]}"
+    yield "    end"
+
+
+def _names(group: Sequence[Component]) -> str:
+    first, last = group[0].name, group[-1].name
+    return first if first == last else f"{first} … {last}" if len(group) > 2 else f"{first}, {last}"
+
+
+def _arrows(groups: Sequence[Sequence[Component]]) -> Iterator[str]:
+    """Yields one arrow per pair of boxes and direction; labels of the same arrow are joined."""
+    owners = {end: group[0].kind for group in groups for one in group for end in one.binds}
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        for end in group[0].connects:
+            owner = owners.get(end)
+            if owner is None or _is_hello(group[0].kind, end):
+                continue
+            label, towards_owner = _ENDS[end.rpartition(".")[2]]
+            way = (group[0].kind, owner) if towards_owner else (owner, group[0].kind)
+            texts = arrows.setdefault(way, [])
+            if label not in texts:
+                texts.append(label)
+    for (source, target), texts in arrows.items():
+        yield f'    {source} -- "{", ".join(texts)}" --> {target}'
+
+
+def _is_hello(kind: str, end: str) -> bool:
+    """Returns True for a mere handshake: only agents and evaluators fetch parameters there."""
+    return end == "ps.requests" and kind not in ("agent", "evaluator")
+
+
+def _box(names: Sequence[str]) -> str:
+    return f'telemetry["{", ".join(names)}"]'
+
+
+_OFF = "off"
+# Transformation of rewards -> the value that leaves them as they are.
+_NEUTRAL = {"clip": 0.0, "scale": 1.0}
+
+
+def pipeline(settings: Mapping[str, Any]) -> list[list[str]]:
+    """Returns for each stage its name, its value or ``off``, and where it runs.
+
+    Args:
+        settings: settings of an experiment, by their dotted keys.
+    """
+    algo, model = "learner_config.algo", "learner_config.model"
+    replay = {"type": settings["learner_config.replay.type"]}
+    place = settings.get("learner_config.gradients_at")
+    gives = load_replay_class({"replay": replay, "gradients_at": place}).gives()
+    at = "agent, in its unroll" if gives == "gradients" else "replay, at sampling"
+    proportion = settings["learner_config.replay.hindsight.proportion"]
+    stack, steps = settings["env_config.frame_stack"] or 0, settings[f"{algo}.n_step"]
+    changes = {name: settings[f"{algo}.reward_{name}"] for name in _NEUTRAL}
+    rewards = [
+        f"{name} {changes[name]:g}" for name, kept in _NEUTRAL.items() if changes[name] != kept
+    ]
+    seen = [f"torso {settings[f'{model}.torso']}"] if settings.get(f"{model}.torso") else []
+    seen += ["normalize_obs"] if settings.get(f"{model}.normalize_obs") else []
+    parts = [str(part["part"]) for part in settings["learner_config.parts"]]
+    summed = steps > 1 and gives in ("rows", "sequences")
+    return [
+        ["relabel goals", f"proportion {proportion:g}" if proportion else _OFF, at],
+        ["stack frames", f"{stack} frames" if stack > 1 else _OFF, f"agent; {at}"],
+        ["each reward", ", ".join(rewards) or _OFF, at],
+        [
+            "sum of n steps",
+            f"{steps} steps" if summed else _OFF,
+            "learner, in the loss" if gives == "sequences" else at,
+        ],
+        [
+            "observations",
+            ", ".join(seen) or "bytes and one-hot codes",
+            "network: agent and learner",
+        ],
+        ["bonus of parts", ", ".join(parts) or _OFF, "learner, before the update"],
+    ]
+
 
 _EXAMPLES = """examples:
   surreal-like plan configs/cartpole_dqn.yaml

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from main.cli.policy import add_policy, follow_snapshot, policy_options, suggesting_import_path
 from main.cli.runs import find_policy
 from session.folder import RunFolder

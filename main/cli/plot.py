@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from main.cli.runs import add_runs, find_folder, find_runs, is_tuning
 from session.errors import UsageError
 from session.folder import RunFolder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from main.cli.runs import add_run, find_run, refuse_over
 from session.launchers.handle import open_run
 from session.program import program

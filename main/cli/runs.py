@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from session.addons import hooks
-from session.did_you_mean import did_you_mean
-from session.errors import UsageError
+from session.errors import UsageError, did_you_mean
 from session.folder import RUNS, RunFolder
 from surreal_like.experiment.checkpoints import default_checkpoint
 from surreal_like.run.folder import TUNING

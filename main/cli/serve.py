@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from main.cli.policy import suggesting_import_path
 from main.cli.runs import add_run, find_policy
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, fields
 from functools import partial
 from typing import Any
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from main.cli.runs import add_run, find_folder, is_tuning, of_tunings, open_found
 from session.addons import load
 from session.launchers.handle import RunHandle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from main.cli.parser import Parser
+from main.cli.arguments import Parser
 from main.cli.runs import add_run, find_folder, is_tuning, open_found, refuse_over
 from session.errors import DeadlineError, RunError, UsageError
 from session.launchers.handle import RunHandle

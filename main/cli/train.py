@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from main.cli.arguments import add_experiment, add_folder, request_of
+from main.cli.arguments import Parser, add_experiment, add_folder, request_of
 from main.cli.live_observer import Lines, LiveTable
-from main.cli.parser import Parser
 from main.cli.policy import add_snapshot, follow_snapshot
 from main.cli.summary import seeds_table, summary
 from session.errors import UsageError

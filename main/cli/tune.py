@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from main.cli.arguments import add_allow_change
+from main.cli.arguments import Parser, add_allow_change
 from main.cli.live_observer import Lines, LiveTable
-from main.cli.parser import Parser
 from main.cli.train import process_start
 from main.cli.tune_table import head_lines, summary, trial_table
 from session.config import Config

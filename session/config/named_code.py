@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from session.config.config import Config
 from session.config.merge import quote
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError, SurrealError
+from session.errors import ConfigError, SurrealError, did_you_mean
 
 if TYPE_CHECKING:
     from session.folder import RunFolder

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from session.config.file import plain_value
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError
+from session.errors import ConfigError, did_you_mean
 
 _EXPECTED = {
     "object": "anything",

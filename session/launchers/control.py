@@ -10,7 +10,7 @@ import zmq
 
 from session.config import Config
 from session.errors import SurrealError
-from session.launchers.commands import ANSWERS, COMMANDS
+from session.launchers.asking import ANSWERS, COMMANDS
 from session.launchers.instruction import Event, Stop
 from session.launchers.launcher import SUPERVISOR_CONTROL, Control
 from session.loggerplex.client import make_log

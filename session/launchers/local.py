@@ -14,13 +14,13 @@ from session.folder import RunFolder
 from session.launchers.backend import Backend
 from session.launchers.fork_client import ForkServers, Preload
 from session.launchers.handle import Cluster
-from session.launchers.processes import Processes
-from session.launchers.starting import (
+from session.launchers.launcher import (
     SUPERVISOR_MODULE,
     await_supervisor,
     refuse_running,
     write_launch,
 )
+from session.launchers.processes import Processes
 from session.launchers.supervisor import Supervisor
 from session.process.component import Topology
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.backend import Exit, OutOfMemory, StderrTail
-from session.launchers.fork_client import ForkServer, ForkServers
-from session.launchers.subreaper import group_lives, kill_group, reap
+from session.launchers.fork_client import ForkServer, ForkServers, group_lives, kill_group, reap
 from session.process.component import Component
 
 

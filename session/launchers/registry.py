@@ -6,8 +6,7 @@ Those of add-ons are theirs; no other file compares names of launchers.
 from __future__ import annotations
 
 from session.addons import Launcher, add_ons
-from session.did_you_mean import did_you_mean
-from session.errors import UsageError
+from session.errors import UsageError, did_you_mean
 
 # The default.
 LOCAL = Launcher("local", cluster="session.launchers.local:LocalCluster", attached=True)

@@ -12,8 +12,7 @@ from session.nest import Array
 from session.process.component import is_client
 from session.process.context import Context
 from session.process.periodic import Every, Rate
-from session.process.quiet_period import QuietPeriod
-from session.process.service import IDLE_SECONDS, Service
+from session.process.service import IDLE_SECONDS, QuietPeriod, Service
 from session.wire import Identity, Message
 from session.wire.connection_limits import Bucket
 from session.wire.schema import Count, Kinds, ListOf, Schema, Type, quote

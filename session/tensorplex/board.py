@@ -12,8 +12,7 @@ import sys
 
 from session.errors import UsageError
 from session.process.context import Context
-from session.process.quiet_period import QuietPeriod
-from session.process.service import Service
+from session.process.service import QuietPeriod, Service
 
 _HOST = "127.0.0.1"
 _USUAL_PORT = 6006

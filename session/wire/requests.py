@@ -14,9 +14,8 @@ import zmq
 
 from session.errors import AdmissionError, DeadlineError, RefusedError
 from session.nest import Array
-from session.wire.codec import Message, ProtocolError, size_bytes
+from session.wire.codec import Buffer, Message, ProtocolError, size_bytes
 from session.wire.connection_limits import Turns
-from session.wire.layout import Buffer
 from session.wire.schema import COUNT_LIMIT, REFUSED, Kinds, cut, quote
 from session.wire.socket import Complaint, Socket, descriptor_of, prove_key
 

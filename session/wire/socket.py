@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import zmq
 
 from session.errors import AdmissionError, OversizeError, UsageError, WireError
-from session.wire.codec import Message, ProtocolError, decode, encode, size_bytes
+from session.wire.codec import Buffer, Message, ProtocolError, decode, encode, size_bytes
 from session.wire.connection_limits import end_connection
 from session.wire.connection_monitor import (
     BROKEN_OFF,
@@ -31,7 +31,6 @@ from session.wire.connection_monitor import (
     Monitor,
 )
 from session.wire.endpoint import IPC
-from session.wire.layout import Buffer
 from session.wire.schema import Kinds, quote
 from session.wire.security import TCP
 

@@ -11,12 +11,11 @@ import zmq
 from session.line_limit import LineLimit
 from session.wire.codec import Identity
 from session.wire.endpoint import AddressBook
-from session.wire.poll import poll
 from session.wire.requests import DealerSocket, RouterSocket
 from session.wire.schema import Kinds
 from session.wire.security import Security
 from session.wire.socket import Counters, Socket
-from session.wire.sockets import PublisherSocket, PullSocket, PushSocket, SubscriberSocket
+from session.wire.sockets import PublisherSocket, PullSocket, PushSocket, SubscriberSocket, poll
 from session.wire.zap_handler import ZapHandler
 
 

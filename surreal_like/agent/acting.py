@@ -14,7 +14,7 @@ from session.nest import Array, Nest
 from surreal_like.agent.base import Agent
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.experience.writer import unpack
-from surreal_like.network.tensors import to_tensor
+from surreal_like.network.flat import to_tensor
 
 Flags = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]

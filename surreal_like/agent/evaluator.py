@@ -12,11 +12,9 @@ from session.show.progress import mode_name
 from session.wire.sockets import Socket
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.base import Agent
-from surreal_like.agent.evaluation import Evaluation, score_of
-from surreal_like.agent.evaluation_reporter import ANSWERS as SCORED
-from surreal_like.agent.evaluation_reporter import EvaluationReporter
-from surreal_like.agent.fetcher import Fetcher
-from surreal_like.agent.generation import agent_for
+from surreal_like.agent.evaluation import ANSWERS as SCORED
+from surreal_like.agent.evaluation import Evaluation, EvaluationReporter, score_of
+from surreal_like.agent.fetcher import Fetcher, agent_for
 from surreal_like.agent.link import AgentLink
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from surreal_like.data.episodes import mean_metrics

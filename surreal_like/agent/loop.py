@@ -12,7 +12,7 @@ from session.process.service import IDLE_SECONDS
 from session.wire.sockets import Socket
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.base import Agent, AgentMode
-from surreal_like.agent.generation import agent_for
+from surreal_like.agent.fetcher import agent_for
 from surreal_like.agent.sending import SendingService
 from surreal_like.agent.stepping import StepAbandonedError, Stepping
 from surreal_like.agent.wrapper import ExpSenderWrapper

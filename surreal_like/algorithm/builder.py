@@ -1,12 +1,21 @@
-"""Algorithms built of functions."""
+"""Algorithms built of functions, and the actor-critic that they usually begin with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from surreal_like.algorithm.actor_critic import ActorCritic
+from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.on_policy import ActorCriticLearner
+
+
+class ActorCritic(Algorithm):
+    """An actor-critic without a loss, for any actions; the usual base of `build_algorithm`."""
+
+    agent = ActorAgent
+    learner = ActorCriticLearner
+    replay = "FIFOReplay"
 
 
 def build_algorithm(

@@ -24,8 +24,12 @@ from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.q_learner import Q_LEARNER_CONFIG, QLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
-from surreal_like.exploration.epsilon import agent_epsilon, epsilon_greedy
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
+from surreal_like.exploration.schedule import (
+    SCHEDULE_CONFIG,
+    agent_epsilon,
+    epsilon_greedy,
+    make_schedule,
+)
 from surreal_like.loss.distributional import (
     categorical_divergence,
     categorical_loss,

@@ -12,8 +12,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from session.config.named_code import hides, load_module, split_place
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError
+from session.errors import ConfigError, did_you_mean
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.catalog import known_elsewhere, list_algorithms
 

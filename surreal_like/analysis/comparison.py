@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from session.config.file import read_file
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError, UsageError
+from session.errors import ConfigError, UsageError, did_you_mean
 from surreal_like.analysis.learning_curves import GREEDY
 from surreal_like.analysis.run_curves import RunCurves, check_metric
 from surreal_like.analysis.run_groups import (

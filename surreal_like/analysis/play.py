@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +18,6 @@ import numpy.typing as npt
 from session.errors import ConfigError, MissingExtra, UsageError
 from session.process.seeding import component_seed, seed_all
 from surreal_like.agent.evaluation import Evaluation
-from surreal_like.analysis.video import check_video, write_video
-from surreal_like.analysis.window import check_screen, drawing_settings, show_frames
 from surreal_like.env.base import Env, VectorEnv, Wrapper
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.gym_adapter import GymAdapter
@@ -24,6 +27,191 @@ from surreal_like.errors import DataError
 from surreal_like.policy import Policy, load_policy
 
 Frame = npt.NDArray[np.uint8]
+
+_FORMATS = (".mp4", ".gif")
+# Viewers replace shorter delays of a GIF by their own, much longer one.
+_GIF_LEAST_MILLISECONDS = 20
+
+
+def check_video(path: Path) -> None:
+    """Checks, before anything is played, that a video can be written.
+
+    Raises:
+        UsageError: unknown file type, missing folder, or not writable.
+        MissingExtra: the package that writes it is not installed.
+    """
+    if path.suffix.lower() not in _FORMATS:
+        raise UsageError(f"cannot write {path}: the name of a video ends in .mp4 or .gif")
+    if not os.path.isdir(path.parent):
+        raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}; give a folder that you may write to"
+        ) from None
+    needed = ("PIL",) if path.suffix.lower() == ".gif" else ("imageio", "imageio_ffmpeg")
+    if any(find_spec(name) is None for name in needed):
+        raise MissingExtra.named(f"a video as {path.suffix}", "video")
+
+
+def write_video(path: Path, frames: Iterable[Frame], fps: float) -> int:
+    """Writes a complete video or none.
+
+    Args:
+        path: ``.mp4`` (H.264) or ``.gif``.
+        frames: frames of one size, uint8 ``[height, width, 3]``.
+        fps: frames per second.
+
+    Returns:
+        Number of frames.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    beside = path.with_name(f".{path.stem}.part{path.suffix.lower()}")
+    counted = _Counted(frames)
+    write = _write_gif if beside.suffix == ".gif" else _write_mp4
+    try:
+        write(beside, counted, fps)
+        beside.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        beside.unlink(missing_ok=True)
+    return counted.number
+
+
+class _Counted:
+    """Passes frames on and counts them."""
+
+    def __init__(self, frames: Iterable[Frame]) -> None:
+        self._frames = frames
+        self.number = 0
+
+    def __iter__(self) -> Iterator[Frame]:
+        for frame in self._frames:
+            self.number += 1
+            yield frame
+
+
+def _write_mp4(path: Path, frames: Iterable[Frame], fps: float) -> None:
+    import imageio.v2
+
+    # All players support yuv420p, which needs even sizes; odd ones are enlarged by one pixel.
+    writer = imageio.v2.get_writer(
+        str(path),
+        format="FFMPEG",
+        mode="I",
+        fps=fps,
+        codec="libx264",
+        pixelformat="yuv420p",
+        macro_block_size=2,
+        ffmpeg_log_level="error",
+    )
+    with contextlib.closing(writer):
+        for frame in frames:
+            writer.append_data(frame)
+
+
+def _write_gif(path: Path, frames: Iterable[Frame], fps: float) -> None:
+    from PIL import Image
+
+    # The fastest method to choose 256 colours: five times as many frames per second as the default.
+    pictures = (
+        Image.fromarray(np.ascontiguousarray(frame)).quantize(
+            256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
+        )
+        for frame in frames
+    )
+    next(pictures).save(
+        path,
+        format="GIF",
+        save_all=True,
+        append_images=pictures,
+        duration=max(_GIF_LEAST_MILLISECONDS, round(1000 / fps)),
+        loop=0,
+    )
+
+
+_NO_SCREEN = "no screen to open a window on: write a file with --video out.mp4"
+# Environment variables on Linux that indicate a screen, or the user's choice of a driver.
+_SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+
+
+def check_screen() -> None:
+    """Checks, before anything is played, that a window can be opened.
+
+    Raises:
+        UsageError: there is no screen.
+        MissingExtra: the package that opens windows is not installed.
+    """
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in _SCREENS):
+        raise UsageError(_NO_SCREEN)
+    if find_spec("pygame") is None:
+        raise MissingExtra.named("a window", "video")
+
+
+@contextmanager
+def drawing_settings(*, window: bool) -> Iterator[None]:
+    """Sets environment variables so that rendering needs no sound and, without a window, no screen.
+
+    Variables set by the user are kept. Enter before the rendering libraries are imported.
+    """
+    settings = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_AUDIODRIVER": "dummy"}
+    if not window:
+        settings["SDL_VIDEODRIVER"] = "dummy"
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in _SCREENS[:2]):
+        settings["MUJOCO_GL"] = "egl"
+    added = {name: value for name, value in settings.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def show_frames(frames: Iterable[npt.NDArray[np.uint8]], fps: float, title: str) -> int:
+    """Shows frames until there are no more, or until the window is closed.
+
+    Args:
+        frames: uint8 ``[height, width, 3]``.
+        fps: frames per second.
+        title: title of the window.
+
+    Returns:
+        Number of frames shown.
+
+    Raises:
+        UsageError: there is no screen.
+    """
+    import pygame
+
+    clock, screen, shown = pygame.time.Clock(), None, 0
+    for frame in frames:
+        pixels = np.swapaxes(frame, 0, 1)  # pygame counts columns first
+        if screen is None:
+            screen = _open(pygame, (pixels.shape[0], pixels.shape[1]), title)
+        pygame.surfarray.blit_array(screen, pixels)
+        pygame.display.flip()
+        shown += 1
+        if any(event.type == pygame.QUIT for event in pygame.event.get()):
+            break
+        clock.tick(fps)
+    pygame.display.quit()
+    return shown
+
+
+def _open(pygame: Any, size: tuple[int, int], title: str) -> Any:
+    try:
+        screen = pygame.display.set_mode(size)
+    except pygame.error as error:
+        raise UsageError(f"{_NO_SCREEN} ({error})") from None
+    pygame.display.set_caption(title)
+    return screen
+
 
 _MODE = "rgb_array"
 _USUAL_FPS = 30.0

@@ -12,10 +12,7 @@ from surreal_like.dataflow.flow import Operator as Operator
 from surreal_like.dataflow.items import Gradients as Gradients
 from surreal_like.dataflow.items import Loss as Loss
 from surreal_like.dataflow.items import Trained as Trained
-from surreal_like.dataflow.local_replay import LocalReplay as LocalReplay
-from surreal_like.dataflow.local_replay import mix_in as mix_in
-from surreal_like.dataflow.local_replay import store as store
-from surreal_like.gradients.source import async_gradients as async_gradients
+from surreal_like.gradients.agents import async_gradients as async_gradients
 from surreal_like.learner.gradients import apply_gradients as apply_gradients
 from surreal_like.learner.gradients import average_gradients as average_gradients
 from surreal_like.learner.gradients import compensate_delay as compensate_delay
@@ -31,9 +28,12 @@ from surreal_like.learner.operators import update_priorities as update_prioritie
 from surreal_like.learner.operators import update_target as update_target
 from surreal_like.learner.operators import update_value_scale as update_value_scale
 from surreal_like.learner.rnd import add_rnd_bonus as add_rnd_bonus
+from surreal_like.learner.sources import LocalReplay as LocalReplay
 from surreal_like.learner.sources import experience as experience
 from surreal_like.learner.sources import from_items as from_items
+from surreal_like.learner.sources import mix_in as mix_in
 from surreal_like.learner.sources import replay as replay
 from surreal_like.learner.sources import rollouts as rollouts
+from surreal_like.learner.sources import store as store
 
 __all__: list[str]

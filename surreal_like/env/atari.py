@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError
+from session.errors import ConfigError, did_you_mean
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.atari_emulator import Emulator, Frame
 from surreal_like.env.base import Env, Info, Step

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError, MissingExtra
+from session.errors import ConfigError, MissingExtra, did_you_mean
 from surreal_like.env.base import Info
 
 Frame = npt.NDArray[np.uint8]

@@ -29,8 +29,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from session.config.named_code import load_callable
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError, UsageError
+from session.errors import ConfigError, UsageError, did_you_mean
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.spec import compare
 from surreal_like.env.base import Env, VectorEnv

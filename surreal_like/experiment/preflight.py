@@ -8,30 +8,177 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
+from session import nest
 from session.addons import hooks
 from session.config import Config
 from session.config.sections import sections_of
 from session.errors import ConfigError, SurrealError
 from session.process.script import outside_a_run
 from session.tensorplex.groups import bin_size_of
-from surreal_like.agent.base import AgentMode
+from surreal_like.agent.acting import Acting
+from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.agent.fetcher import parse_mode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.on_policy import check_synchronous
 from surreal_like.algorithm.registry import find_algorithm
+from surreal_like.data.batch import Batch, make_batch
+from surreal_like.data.spec import parse_action_spec, parse_obs_spec
+from surreal_like.data.timestep import StepType
 from surreal_like.dataflow.flow import Flow
+from surreal_like.experience.chunk import Chunk, postprocess_chunk
 from surreal_like.experience.writer import check_sender
 from surreal_like.experiment.checkpoints import checkpoint_of
 from surreal_like.experiment.machine import replay_need
-from surreal_like.experiment.plan_check import check_plan
 from surreal_like.learner.base import Learner
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import read_parameters
-from surreal_like.replay.base import load_replay_class
+from surreal_like.network.flat import to_tensor
+from surreal_like.replay.base import Replay, load_replay_class
+
+# Steps and streams of the unroll, or rows; a sequence has its own number of steps.
+_STEPS, _STREAMS = 3, 2
+
+
+def check_plan(
+    learner: Learner, agent: Agent | None, replay: type[Replay], config: Config
+) -> dict[str, Any]:
+    """Checks that a plan can be built and can work; returns the columns of gradients of agents.
+
+    Errors of other kinds in an author's code are left to the run, which shows their traceback.
+
+    Args:
+        learner: learner to be thrown away; it is changed.
+        agent: gives the actions and extras of the zeros; None if it cannot be built.
+        replay: the kind of replay.
+        config: the resolved experiment.
+
+    Returns:
+        name -> `{type, dim}` of the columns of one row, as agents send it in place of an unroll;
+        empty if they send unrolls.
+
+    Raises:
+        ConfigError: the plan cannot work.
+    """
+    columns: dict[str, Any] = {}
+    try:
+        flow = learner.flow
+    except ValueError as error:
+        raise ConfigError(f"the execution plan cannot be built: {error}") from None
+    except SurrealError:
+        raise
+    except Exception:  # noqa: BLE001 - the run reports a bug better
+        return columns
+    # Only a plan can be checked, and only with the columns of a replay of this library.
+    if agent is not None and replay.__module__.startswith("surreal_like.") and _is_planned(learner):
+        columns = _pull_zeros(learner, flow, _zeros(agent, replay.gives(), config))
+    if not flow.trains and not learner.updates:
+        raise ConfigError(
+            "the execution plan trains nothing: it needs train_one_step or apply_gradients"
+        )
+    return columns
+
+
+def _is_planned(learner: Learner) -> bool:
+    return type(learner).learn is Learner.learn
+
+
+def _pull_zeros(learner: Learner, flow: Flow, batch: Batch | None) -> dict[str, Any]:
+    if batch is None:
+        return {}
+    threads = torch.get_num_threads()
+    # More threads than free cores slow small networks down by an order of magnitude.
+    torch.set_num_threads(1)
+    learner.rehearses = True
+    try:
+        if not learner.feed(batch, flow):
+            raise flow.standstill()
+        columns = (part.sent_columns(batch) for part in flow.parts())
+        return next(filter(None, columns), {})
+    except (SurrealError, NotImplementedError) as error:
+        place = ", ".join(getattr(error, "__notes__", []))
+        raise ConfigError(f"{error}; {place}" if place else str(error)) from None
+    except Exception:  # noqa: BLE001 - the run reports a bug better
+        return {}
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _zeros(agent: Agent, gives: str, config: Config) -> Batch | None:
+    """Returns a batch as replay gives it, all observations and rewards 0; None without actions."""
+    env, unrolls, burn_in, count = config.env_config, gives != "rows", 0, _STEPS
+    if gives == "sequences":
+        sequence = config.learner_config.replay.sequence
+        burn_in, count = sequence.burn_in, sequence.burn_in + sequence.length
+        # The replay refuses longer ones later, with all numbers.
+        if count > config.learner_config.replay.capacity:
+            return None
+    spec = parse_obs_spec(env.obs_spec)
+    zeros = nest.map(lambda leaf: leaf.zeros(_STREAMS), spec)
+    acting = Acting(agent)
+    try:
+        _, extras = acting.act(zeros, np.ones(_STREAMS, np.bool_))
+        acting.end_step()
+    except Exception:  # noqa: BLE001 - the run reports a bug better
+        return None
+    obs = to_tensor(zeros)
+    actions = to_tensor(parse_action_spec(env.action_spec).array.zeros(_STREAMS))
+    chunk = _chunk(agent, obs, actions, extras, count)
+    if chunk is None:
+        return None
+    steps = slice(count) if unrolls else 0
+    lead = (count, _STREAMS) if unrolls else (_STREAMS,)
+    columns = {name: torch.from_numpy(column)[steps] for name, column in chunk.columns.items()}
+    batch = make_batch(
+        {
+            **{name: each for name, each in columns.items() if name.startswith("extras/")},
+            **nest.flatten(actions if not unrolls else _spread(actions, count), "actions"),
+            **nest.flatten(obs if not unrolls else _spread(obs, count + 1), "obs"),
+            "rewards": columns["reward"],
+            "discounts": torch.ones(lead),
+            "dones": torch.zeros(lead),
+            "version": torch.zeros(lead, dtype=torch.int64),
+        }
+    )
+    if unrolls:
+        first = torch.zeros(count + 1, _STREAMS, dtype=torch.bool)
+        mask = (torch.arange(count) >= burn_in).float().unsqueeze(1).expand(lead)
+        batch = Batch(batch, first=first, mask=mask.clone())
+    rows = {"weights": torch.ones(_STREAMS), "indices": torch.arange(_STREAMS)}
+    if unrolls:
+        replayed = {"replayed": torch.zeros(_STREAMS, dtype=torch.bool)}
+        return Batch(batch, **(rows if gives == "sequences" else replayed))
+    return Batch(batch, obs_next=nest.map(torch.clone, obs), **rows)
+
+
+def _spread(tensors: Any, rows: int) -> Any:
+    return nest.map(lambda x: x.expand(rows, *x.shape).clone(), tensors)
+
+
+def _chunk(agent: Agent, obs: Any, actions: Any, extras: Any, steps: int) -> Chunk | None:
+    """Returns rows of zeros as the agent sends them; None if its code raises an error."""
+    rows = steps + 1
+    lead = (rows, _STREAMS)
+    columns: dict[str, nest.Array] = {
+        "step_type": np.full(lead, StepType.MID, np.uint8),
+        "reward": np.zeros(lead, np.float32),
+        "discount": np.ones(lead, np.float32),
+        "version": np.zeros(lead, np.int64),
+    }
+    given = {**nest.flatten(obs, "obs"), **nest.flatten(actions, "action"), **to_tensor(extras)}
+    columns |= {name: _spread(each, rows).numpy() for name, each in given.items()}
+    chunk = Chunk(columns, 1, list(range(_STREAMS)), overlap=1)
+    try:
+        return postprocess_chunk(chunk, agent.postprocess)
+    except SurrealError as error:
+        raise ConfigError(str(error)) from None
+    except Exception:  # noqa: BLE001 - the run reports a bug better
+        return None
+
 
 _Built = TypeVar("_Built")
 

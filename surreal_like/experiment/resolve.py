@@ -29,8 +29,14 @@ from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves, paths
 from session.config.named_code import folders_of, in_snapshot, named_places
 from session.config.sections import SECTIONS, sections_of
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError, MissingExtra, SurrealError, UsageError, describe
+from session.errors import (
+    ConfigError,
+    MissingExtra,
+    SurrealError,
+    UsageError,
+    describe,
+    did_you_mean,
+)
 from session.folder import RunFolder
 from session.json_file import read_object
 from session.version import VERSION

@@ -13,8 +13,7 @@ import numpy as np
 
 from session.config import Config
 from session.errors import RefusedError
-from surreal_like.agent.evaluation import score_of
-from surreal_like.agent.evaluation_reporter import EvaluationReporter
+from surreal_like.agent.evaluation import EvaluationReporter, score_of
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.parameters import Parameters
 from surreal_like.experience.chunk_episodes import Flags

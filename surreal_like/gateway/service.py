@@ -10,8 +10,8 @@ from session.process.context import Context
 from session.process.periodic import Every
 from session.wire.sockets import Pollable
 from surreal_like.agent.base import AgentMode
-from surreal_like.agent.evaluation_reporter import ANSWERS as SCORED
-from surreal_like.agent.evaluation_reporter import EvaluationReporter
+from surreal_like.agent.evaluation import ANSWERS as SCORED
+from surreal_like.agent.evaluation import EvaluationReporter
 from surreal_like.agent.sending import SendingService
 from surreal_like.gateway.evaluations import Evaluations
 from surreal_like.gateway.frontend import Frontend

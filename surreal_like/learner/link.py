@@ -3,21 +3,191 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from session.config import Config
+from session.process.clock import Clock
 from session.process.context import Context
-from session.wire.sockets import Socket, poll
+from session.wire.schema import cut
+from session.wire.sockets import PublisherSocket, Socket, poll
 from surreal_like.data.batch import Batch, make_batch
+from surreal_like.data.parameters import Manifest, Parameters, parameter_hash
 from surreal_like.dataflow.flow import NOT_READY, Signal
 from surreal_like.experience.row_accounts import RowAccounts
 from surreal_like.exploration.schedule import Progress
-from surreal_like.learner.device_feed import DeviceFeed
-from surreal_like.learner.publisher import Publisher, PublishRule
-from surreal_like.network.flat import manifest_of, named_tensors, read_flat
+from surreal_like.network.flat import manifest_of, named_tensors, read_flat, to_tensor
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import ReplayClient, Sampled
+
+_REPEAT_SECONDS = 1.0
+
+
+Decision = Literal["publish", "postpone", "skip"]
+
+
+class PublishRule:
+    """Decides which updates are published.
+
+    Args:
+        settings: ``learner_config.parameter_publish``.
+        now: present time of the clock [s]; the first update is published.
+    """
+
+    def __init__(self, settings: Config, now: float) -> None:
+        self._every = max(1, int(settings.every))
+        self._interval = float(settings.min_publish_interval)
+        self._time, self._iteration = now - self._interval, -self._every
+
+    def decide(self, now: float, iteration: int, last: bool | None) -> Decision:
+        """Returns the decision about the newest update.
+
+        Args:
+            now: present time of the clock [s].
+            iteration: number of updates.
+            last: synchronous agents wait for one version per training iteration: True
+                for its last batch, False for the others. None: there are no such iterations.
+        """
+        if last is not None:
+            return "publish" if last else "skip"
+        if iteration - self._iteration < self._every:
+            return "skip"
+        return "postpone" if now - self._time < self._interval else "publish"
+
+    def on_publication(self, now: float, iteration: int) -> None:
+        """Records a publication."""
+        self._time, self._iteration = now, iteration
+
+
+class Publisher:
+    """Publishes parameters.
+
+    Args:
+        socket: publisher of ``learner.parameters``.
+        clock: clock for timestamps and repetitions.
+        incarnation: incarnation of the learner.
+        version: the largest version published so far; the next one is larger by 1.
+
+    Attributes:
+        newest: the newest publication, None before the first.
+        exploit: generation and settings of a trial that has taken over another one.
+    """
+
+    def __init__(
+        self, socket: PublisherSocket, clock: Clock, *, incarnation: int, version: int
+    ) -> None:
+        self.version = version
+        self.newest: Parameters | None = None
+        self.exploit: Mapping[str, Any] = {}
+        self._socket = socket
+        self._clock = clock
+        self._incarnation = incarnation
+        self._sent_at = clock.now()
+
+    def publish(
+        self,
+        flat: npt.NDArray[np.uint8],
+        manifest: Manifest,
+        *,
+        iteration: int,
+        env_steps: int,
+        message: str = "",
+        final: bool = False,
+    ) -> None:
+        """Publishes a new version; ``flat`` must not change afterwards."""
+        self.version += 1
+        info: dict[str, Any] = {
+            "time": self._clock.time(),
+            "iteration": iteration,
+            "message": cut(message),
+            "hash": parameter_hash(flat),
+            "env_steps": env_steps,
+            "final": final,
+            **self.exploit,
+        }
+        self.newest = Parameters(flat, manifest, self.version, self._incarnation, iteration, info)
+        self._send()
+
+    def tick(self) -> None:
+        """Repeats the newest version for new subscribers, and after 1 s without publication."""
+        quiet = self._clock.now() - self._sent_at >= _REPEAT_SECONDS
+        if (self._socket.new_subscribers() or quiet) and self.newest is not None:
+            self._send()
+
+    def _send(self) -> None:
+        if self.newest is not None:
+            self._socket.publish(self.newest.to_message())
+            self._sent_at = self._clock.now()
+
+
+Columns = Mapping[str, npt.NDArray[Any]]
+
+
+class DeviceFeed:
+    """Converts columns to tensors.
+
+    On the CPU they share the memory of the arrays. To CUDA they are copied through pinned memory on
+    a separate stream, so that the transfer overlaps with computation on the previous batch; the
+    arrays may be reused as soon as the call returns.
+
+    Args:
+        device: device of the tensors.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._cuda = _CudaFeed(device) if device.type == "cuda" else None
+
+    def __call__(self, columns: Columns) -> dict[str, torch.Tensor]:
+        """Returns the tensors of the columns, by the same names."""
+        if self._cuda is not None:
+            return self._cuda.send(columns)
+        return {name: to_tensor(column, self._device) for name, column in columns.items()}
+
+
+class _CudaFeed:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._staging = (_Staging(), _Staging())
+
+    def send(self, columns: Columns) -> dict[str, torch.Tensor]:
+        staging = self._staging[0]
+        self._staging = self._staging[::-1]
+        pinned = staging.fill(columns)
+        with torch.cuda.stream(self._stream):
+            tensors = {
+                name: tensor.to(self._device, non_blocking=True) for name, tensor in pinned.items()
+            }
+            staging.left.record(self._stream)
+        user = torch.cuda.current_stream(self._device)
+        user.wait_stream(self._stream)
+        for tensor in tensors.values():
+            # Otherwise the allocator could give its memory to the next batch while it is in use.
+            tensor.record_stream(user)
+        return tensors
+
+
+class _Staging:
+    """Pinned memory for one batch; the event ``left`` marks the end of the device's copy."""
+
+    def __init__(self) -> None:
+        self.left = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._pinned: dict[str, torch.Tensor] = {}
+
+    def fill(self, columns: Columns) -> dict[str, torch.Tensor]:
+        self.left.synchronize()
+        for name, column in columns.items():
+            source = torch.from_numpy(column)
+            known = self._pinned.get(name)
+            if known is None or known.shape != source.shape or known.dtype != source.dtype:
+                known = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+            self._pinned[name] = known.copy_(source)
+        return {name: self._pinned[name] for name in columns}
+
 
 _WAIT_SECONDS = 0.05
 

@@ -1,16 +1,19 @@
-"""Tensors of modules as one contiguous block of memory: for messages, and for the optimizer."""
+"""Tensors of modules as one block of memory, and tensors that share the memory of arrays."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 
+from session import nest
 from surreal_like.data.parameters import (
     Manifest,
     ParameterEntry,
@@ -141,3 +144,41 @@ def _views(
 
 def _describe(entry: ParameterEntry) -> str:
     return f"{entry.name!r} {entry.dtype} {list(entry.shape)}"
+
+
+def _cause_warning() -> None:
+    """Triggers torch's one-time warning about read-only arrays, because received ones are."""
+    array = np.zeros(1)
+    array.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        torch.from_numpy(array)
+
+
+_cause_warning()
+
+
+def to_tensor(arrays: Any, device: torch.device | str = "cpu") -> Any:
+    """Converts a nest of arrays to tensors; on the CPU nothing is copied.
+
+    Args:
+        arrays: nest of numpy arrays; read-only ones must not be written through the tensors.
+        device: device of the tensors.
+    """
+    return nest.map(lambda array: torch.from_numpy(array).to(device, non_blocking=True), arrays)
+
+
+def to_float_tensor(arrays: Any, device: torch.device | str = "cpu") -> Any:
+    """Converts a nest of arrays or numbers of any dtype to float32 tensors."""
+    return nest.map(lambda a: torch.from_numpy(np.asarray(a)).to(device, torch.float32), arrays)
+
+
+def to_array(tensors: Any) -> Any:
+    """Converts a nest of tensors, arrays or numbers to arrays, without gradient."""
+    return nest.map(_array, tensors)
+
+
+def _array(value: Any) -> npt.NDArray[Any]:
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().numpy()
+    return np.asarray(value)

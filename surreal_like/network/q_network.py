@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -13,12 +16,65 @@ from session import nest
 from session.config import Config
 from session.config.key import FROM_0, FROM_1, Key, Range
 from session.errors import ConfigError
-from surreal_like.network.array_network import ArrayNetwork, array_network
+from surreal_like.network.encoder import BYTE_SCALE, FlatEncoder
 from surreal_like.network.head import DuelingHead, make_stream
 from surreal_like.network.module import ObsModule
 from surreal_like.network.noisy import Noise, NoisyLinear
 from surreal_like.network.recurrent import make_core
-from surreal_like.network.torso import TORSO_CONFIG, Linear, LinearFactory, make_torso
+from surreal_like.network.torso import TORSO_CONFIG, Linear, LinearFactory, Torso, make_torso
+
+Array = npt.NDArray[Any]
+
+# Above this number of weights the layers take longer than the calls.
+_MOST_WEIGHTS = 1 << 16
+_ACTIVATIONS: Mapping[Any, Callable[..., Array]] = MappingProxyType(
+    {torch.relu: lambda x: np.maximum(x, 0.0, out=x), torch.tanh: lambda x: np.tanh(x, out=x)}
+)
+
+
+class ArrayNetwork:
+    """Computes a torso and a linear layer on arrays, from the memory of their parameters.
+
+    Parameters are read at each call, so those that are loaded later are used.
+    """
+
+    def __init__(self, torso: Torso, head: Linear) -> None:
+        self._torso = torso
+        layers = [*torso.mlp.layers, head]
+        self._weights = [layer.weight.detach().numpy().T for layer in layers]
+        self._biases = [layer.bias.detach().numpy() for layer in layers]
+        self._activate = _ACTIVATIONS[torso.mlp.activation]
+
+    @property
+    def usable(self) -> bool:
+        """False once a user has registered a hook on the torso, which only torch calls."""
+        return not (self._torso._forward_hooks or self._torso._forward_pre_hooks)
+
+    def __call__(self, obs: Array) -> Array:
+        """Returns the outputs `[N, out_features]`, float32, of observations `[N, ...]`."""
+        x = obs.reshape(len(obs), -1)
+        if x.dtype != np.float32:
+            x = x.astype(np.float32) * np.float32(BYTE_SCALE if x.dtype == np.uint8 else 1.0)
+        last = len(self._weights) - 1
+        for index, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
+            x = np.dot(x, weight)
+            x += bias
+            if index < last:
+                x = self._activate(x)
+        return x
+
+
+def array_network(torso: nn.Module, head: nn.Module) -> ArrayNetwork | None:
+    """Returns the network for arrays; None unless these are a small MLP of the library's layers."""
+    if type(torso) is not Torso or type(torso.encoder) is not FlatEncoder:
+        return None
+    layers = [*torso.mlp.layers, head]
+    plain = all(type(layer) is Linear and layer.weight.device.type == "cpu" for layer in layers)
+    if not plain or torso.mlp.activation not in _ACTIVATIONS:
+        return None
+    weights = sum(layer.weight.numel() for layer in layers)
+    return ArrayNetwork(torso, head) if weights <= _MOST_WEIGHTS else None  # type: ignore[arg-type]
+
 
 _HEAD_CONFIG = TORSO_CONFIG | {
     "head_sizes": Key(

@@ -13,8 +13,7 @@ import numpy as np
 from session import nest
 from session.config import Config
 from session.config.named_code import load_named
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError
+from session.errors import ConfigError, did_you_mean
 from session.nest import Array
 from session.process.clock import Clock, WallClock
 from session.process.reporting import Reporting

@@ -12,8 +12,7 @@ from session.config import Config
 from session.errors import SurrealError, describe
 from session.process.context import Context
 from session.process.periodic import Every, Rate, Stopwatch
-from session.process.quiet_period import QuietPeriod
-from session.process.service import IDLE_SECONDS, Service
+from session.process.service import IDLE_SECONDS, QuietPeriod, Service
 from session.wire.endpoint import IPC
 from session.wire.requests import Request
 from session.wire.sockets import Socket

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import session.wire.layout as layouts
+import session.wire.codec as layouts
 from session.errors import DecodeError
 from session.nest import Array
 

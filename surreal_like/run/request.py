@@ -16,6 +16,7 @@ from session.config.named_code import in_snapshot, split_place
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
+from session.process.component import Topology
 from surreal_like.experiment.checkpoints import (
     checkpoint_of,
     go_back_to,
@@ -33,7 +34,6 @@ from surreal_like.experiment.resolve import (
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.folder import experiment_name, held, newest_path, put_back_if_refused, tuned
 from surreal_like.run.observer import RunObserver
-from surreal_like.run.plan import Plan
 from surreal_like.run.resume import (
     began_with,
     check_checkpoints,
@@ -46,6 +46,37 @@ from surreal_like.run.resume import (
     reopen,
     session_changes,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The run that ``train`` would start.
+
+    Args:
+        config: the resolved experiment.
+        topology: the components, in start order.
+    """
+
+    config: Config
+    topology: Topology
+
+    def write(self, path: Path) -> None:
+        """Writes the run folder for components that are started by hand.
+
+        Raises:
+            UsageError: the folder is not empty.
+        """
+        # Not at the top: it imports ZeroMQ, which delays the start of a run in this process.
+        from session.launchers.launcher import make_addresses, protect, write_run_files
+
+        with held(path) as folder:
+            self.config.session_config.folder = str(path)
+            keep_code(self.config, folder)
+            protect(folder, self.config)
+            addresses = make_addresses(self.topology, self.config, folder)
+            write_run_files(folder, self.topology, addresses)
+            self.config.dump_file(folder.config)
+
 
 Overrides = Mapping[str, Any] | Sequence[str]
 

@@ -12,7 +12,7 @@ from session.client import Client
 from session.errors import UsageError, WireError
 from session.folder import RunFolder
 from session.json_file import NUMBER, TEXT, parse_object
-from session.launchers import commands
+from session.launchers import asking as commands
 from session.launchers.handle import RunHandle, open_run
 from session.launchers.status import ComponentStatus
 from session.show.run_view import CUT_OFF, state_of

@@ -15,7 +15,7 @@ import psutil
 from session.client import Client
 from session.errors import RefusedError
 from session.folder import RunFolder
-from session.launchers.commands import STOP
+from session.launchers.asking import STOP
 from session.launchers.registry import launcher_of
 from session.process.context import Context
 from session.process.entry import Lifeline

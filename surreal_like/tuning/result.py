@@ -10,8 +10,7 @@ from typing import Any
 
 from session.config import Config
 from session.config.merge import leaves
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError
+from session.errors import ConfigError, did_you_mean
 from session.folder import RunFolder
 from session.process.clock import CountedClock
 from session.tensorplex.event_files import EventFiles

@@ -19,8 +19,7 @@ from session.config.defaults import BASE_CONFIG
 from session.config.key import range_of
 from session.config.merge import join, nearest, paths, quote
 from session.config.placeholder import expectation
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError
+from session.errors import ConfigError, did_you_mean
 
 LISTS = ("grid", "choice", "ordered")
 WHOLE = ("randint", "lograndint")

@@ -16,8 +16,7 @@ from session.config.file import parse_yaml
 from session.config.merge import leaves, quote
 from session.config.named_code import folders_of, in_snapshot, split_place
 from session.config.sections import SECTIONS
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError
+from session.errors import ConfigError, did_you_mean
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
 from session.launchers.supervised_components import Deadlines

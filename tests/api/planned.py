@@ -15,7 +15,7 @@ from session.process.entry import remove_socket_folders
 from session.process.script import leave, run_in_background
 from session.wire import AddressBook, Identity, Wire
 from surreal_like.experiment.topology import make_topology
-from surreal_like.run.plan import Plan
+from surreal_like.run.request import Plan
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from main.cli.diagram import dataflow, mermaid
+from main.cli.plan import dataflow, mermaid
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.process.component import Topology

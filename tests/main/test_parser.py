@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import pytest
 
 import main
+from main.cli.arguments import Parser
 from main.cli.commands import all_commands
-from main.cli.parser import Parser
 
 SOURCES = sorted(Path(main.__file__).parent.rglob("*.py"))
 
@@ -77,5 +77,5 @@ def test_there_is_one_way_to_parse_a_command_line() -> None:
         and node.func.attr.startswith("parse_")
         and node.func.attr.endswith("args")
     ]
-    assert {name for name, called in calls if called != "parse_args"} == {"parser.py"}
+    assert {name for name, called in calls if called != "parse_args"} == {"arguments.py"}
     assert sum(called == "parse_args" for _, called in calls) >= 20

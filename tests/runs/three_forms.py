@@ -9,7 +9,7 @@ import torch
 from surreal_like import build_algorithm
 from surreal_like.agent.actor import ActorAgent
 from surreal_like.agent.postprocess import compute_advantages
-from surreal_like.algorithm.actor_critic import ActorCritic
+from surreal_like.algorithm.builder import ActorCritic
 from surreal_like.algorithm.on_policy import ActorCriticLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Flow, rollouts, train_one_step

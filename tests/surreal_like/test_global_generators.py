@@ -17,7 +17,7 @@ from surreal_like.analysis.evaluate import evaluate
 from surreal_like.env.check import tried_specs
 from surreal_like.experiment.resolve import resolve
 from surreal_like.policy import make_policy
-from surreal_like.policy.rollout_worker import RolloutWorker
+from surreal_like.policy.worker_set import RolloutWorker
 from tests.drawing import draw
 from tests.surreal_like.env.samples import Drawing
 

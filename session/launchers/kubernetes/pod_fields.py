@@ -9,8 +9,7 @@ from typing import Any
 
 from session.addons import acting_kinds
 from session.config import Config
-from session.did_you_mean import did_you_mean
-from session.errors import ConfigError
+from session.errors import ConfigError, did_you_mean
 from session.process.component import RESOURCES
 
 EVERY_ROLE = "all"

@@ -15,9 +15,9 @@ from session.folder import RunFolder
 from session.launchers.backend import Backend
 from session.launchers.handle import Cluster, RunHandle
 from session.launchers.instruction import Instruction
-from session.launchers.launcher import ComponentStatus
-from session.launchers.starting import (
+from session.launchers.launcher import (
     SUPERVISOR_MODULE,
+    ComponentStatus,
     await_supervisor,
     refuse_running,
     write_launch,

@@ -18,11 +18,10 @@ from session.client import Client
 from session.config import Config
 from session.errors import DeadlineError, RunError, UsageError
 from session.folder import RunFolder, write_atomically
-from session.launchers.commands import COMMANDS
+from session.launchers.asking import COMMANDS
 from session.launchers.handle import open_run
-from session.launchers.launcher import make_addresses, write_run_files
+from session.launchers.launcher import make_addresses, write_launch, write_run_files
 from session.launchers.local import LocalCluster
-from session.launchers.starting import write_launch
 from session.launchers.status import process_lives, rows_of_files
 from session.process.heartbeat import Beat, State, write_beat
 from session.wire.sockets import poll

@@ -12,8 +12,14 @@ import psutil
 import pytest
 
 from session.errors import DeadlineError, RunError
-from session.launchers.fork_client import ForkServer, ForkServers, Preload
-from session.launchers.subreaper import group_lives, kill_group, reap
+from session.launchers.fork_client import (
+    ForkServer,
+    ForkServers,
+    Preload,
+    group_lives,
+    kill_group,
+    reap,
+)
 from tests.contracts.launcher import lives
 from tests.polling import until
 

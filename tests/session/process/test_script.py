@@ -24,7 +24,7 @@ from session.process.script import (
 from session.wire.sockets import PullSocket
 from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
 from surreal_like.experiment.topology import make_topology
-from surreal_like.run.plan import Plan
+from surreal_like.run.request import Plan
 from tests.api.planned import end_script, looking_on, planned_script
 from tests.api.stage import experiment
 from tests.polling import until

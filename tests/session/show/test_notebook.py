@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from session.errors import MissingExtra, RefusedError
-from session.show.dashboard import Dashboard
-from session.show.notebook import Panel
+from session.show.dashboard import Dashboard, Panel
 from tests.polling import until
 from tests.session.fake_run import FakeRun, status
 from tests.session.made_run import made_config, made_line, made_run

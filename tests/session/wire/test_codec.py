@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.errors import DecodeError, OversizeError, WireError
-from session.wire import PROTOCOL_VERSION, Identity, Message, decode, encode, layout
-from session.wire.codec import size_bytes
-from session.wire.layout import Buffer
+from session.wire import PROTOCOL_VERSION, Identity, Message, codec, decode, encode
+from session.wire.codec import Buffer, size_bytes
 from tests.examples import examples
 
 LIMIT = 1 << 20
@@ -276,7 +275,7 @@ def test_small_arrays_share_a_frame_and_large_ones_do_not() -> None:
 
 
 def test_layouts_are_kept_unless_they_are_long() -> None:
-    kept = layout._unpack_kept
+    kept = codec._unpack_kept
     short = Message("x", {}, {"kept or not": np.zeros(3)})
     decode(encode(short), LIMIT)
     hits = kept.cache_info().hits

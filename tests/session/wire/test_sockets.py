@@ -14,7 +14,7 @@ import zmq
 
 from session.errors import OversizeError, UsageError
 from session.wire import AddressBook, Identity, Message, Wire
-from session.wire import poll as poll_module
+from session.wire import sockets as sockets_module
 from session.wire.requests import Request
 from session.wire.sockets import PullSocket, poll
 from tests.session.wire.rig import ENDPOINTS, FINGERPRINT, Wires, until
@@ -351,7 +351,7 @@ def test_poll_does_not_sleep_when_something_lies_there(
             slept.append(milliseconds)
             return []
 
-    monkeypatch.setattr(poll_module, "_poller", lambda descriptors: Kernel())
+    monkeypatch.setattr(sockets_module, "_poller", lambda descriptors: Kernel())
     poll([pull], 5.0)
     assert slept == [0.0]
     assert pull.receive() is not None

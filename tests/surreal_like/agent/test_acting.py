@@ -16,7 +16,7 @@ from surreal_like.agent.evaluator import EvaluatorService
 from surreal_like.agent.loop import AgentService, make_agent
 from surreal_like.algorithm.dqn import DQNAgent
 from surreal_like.policy import Policy, make_policy
-from surreal_like.policy.rollout_worker import RolloutWorker
+from surreal_like.policy.worker_set import RolloutWorker
 from tests.surreal_like.agent.rig import LearnerPeer, LineAgent, ReplayPeer, make_rig
 from tests.surreal_like.agent.test_evaluation_reporter import ControlPeer
 from tests.surreal_like.gateway.rig import make_stage

@@ -10,7 +10,7 @@ import pytest
 
 from session.errors import RefusedError
 from session.wire.requests import RouterSocket
-from surreal_like.agent.evaluation_reporter import EvaluationReporter
+from surreal_like.agent.evaluation import EvaluationReporter
 from tests.surreal_like.agent.rig import Rig, make_rig
 
 FLAT = np.arange(4, dtype=np.uint8)

@@ -12,7 +12,7 @@ import pygame
 import pytest
 
 from session.errors import MissingExtra, UsageError
-from surreal_like.analysis.window import check_screen, drawing_settings, show_frames
+from surreal_like.analysis.play import check_screen, drawing_settings, show_frames
 
 Frame = npt.NDArray[np.uint8]
 
@@ -69,7 +69,7 @@ def test_without_a_screen_the_way_out_is_named(
         check_screen()
     monkeypatch.setenv("DISPLAY", ":0")
     check_screen()
-    monkeypatch.setattr("surreal_like.analysis.window.find_spec", lambda name: None)
+    monkeypatch.setattr("surreal_like.analysis.play.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"\[video\]"):
         check_screen()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from surreal_like.experiment.pipeline import pipeline
+from main.cli.plan import pipeline
 from surreal_like.run.request import RunRequest
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"

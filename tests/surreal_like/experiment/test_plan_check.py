@@ -15,7 +15,7 @@ from session.errors import ConfigError
 from surreal_like.algorithm.impala import Impala
 from surreal_like.algorithm.ppo import PPOLearner
 from surreal_like.algorithm.r2d2 import R2D2
-from surreal_like.experiment.plan_check import check_plan
+from surreal_like.experiment.preflight import check_plan
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.replay.kinds import SequenceReplay
 from tests.runs.command import CARTPOLE, Train, clean

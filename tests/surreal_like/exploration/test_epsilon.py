@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from surreal_like.exploration.epsilon import agent_epsilon, epsilon_greedy
+from surreal_like.exploration.schedule import agent_epsilon, epsilon_greedy
 
 
 def test_agents_get_the_epsilons_of_the_paper() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from surreal_like.learner.device_feed import DeviceFeed
+from surreal_like.learner.link import DeviceFeed
 
 
 def columns(number: int) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from session.process.clock import CountedClock
 from session.wire import AddressBook, Identity, Wire
 from session.wire.sockets import SubscriberSocket, poll
 from surreal_like.data.parameters import Parameters, make_manifest
-from surreal_like.learner.publisher import Publisher
+from surreal_like.learner.link import Publisher
 
 ENDPOINT = "learner.parameters"
 MANIFEST = make_manifest([("w", "float32", (3,))])

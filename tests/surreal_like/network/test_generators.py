@@ -34,7 +34,7 @@ from surreal_like.dataflow.items import copy_item
 from surreal_like.learner.saver import OPTIMIZER, Content, write_content
 from surreal_like.network.generators import Generator, generators_of, restore_states, states_of
 from surreal_like.policy import Policy, make_policy
-from surreal_like.policy.rollout_worker import RolloutWorker
+from surreal_like.policy.worker_set import RolloutWorker
 from surreal_like.replay.base import Replay
 from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay
 from tests.surreal_like.replay.chunks import chunk_of

@@ -15,7 +15,7 @@ from surreal_like.analysis.evaluate import evaluate
 from surreal_like.errors import DataError
 from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.experiment.resolve import resolve
-from surreal_like.policy.rollout_worker import RolloutWorker
+from surreal_like.policy.worker_set import RolloutWorker
 
 OVERRIDES = {
     "learner_config.replay.min_size": 64,

@@ -27,7 +27,7 @@ from surreal_like.dataflow import (
 )
 from surreal_like.errors import DataError, SpecError
 from surreal_like.policy import Policy, make_policy
-from surreal_like.policy.rollout_worker import RolloutWorker
+from surreal_like.policy.worker_set import RolloutWorker
 from tests.surreal_like.algorithm.unrolls import make_batch
 from tests.surreal_like.replay.chunks import chunk_of
 

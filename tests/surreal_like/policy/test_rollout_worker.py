@@ -14,8 +14,7 @@ from surreal_like.algorithm.catalog import describe_algorithms
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import concat
 from surreal_like.policy import make_policy, worker_set
-from surreal_like.policy.rollout_worker import RolloutWorker
-from surreal_like.policy.worker_set import WorkerSet
+from surreal_like.policy.worker_set import RolloutWorker, WorkerSet
 from surreal_like.replay.kinds import UniformReplay
 from surreal_like.replay.view.n_step import NStepView, View
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from surreal_like.ps.membership import Accepted, Membership, Refused
+from surreal_like.ps.server import Accepted, Membership, Refused
 
 OURS = {"protocol": 1, "fingerprint": "f" * 64, "spec_hash": "abc"}
 

@@ -32,7 +32,7 @@ from surreal_like.experiment.machine import (
 )
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.gradients.a3c import A3C
-from surreal_like.learner.publisher import Publisher
+from surreal_like.learner.link import Publisher
 from surreal_like.run.folder import experiment_name, held, new_path, newest_path
 from surreal_like.run.observer import Interrupts, RunObserver
 from surreal_like.run.request import as_overrides
