@@ -41,7 +41,7 @@ from session.process.context import Launch
 from session.process.service import Frame
 from session.wire import AddressBook
 from session.wire.requests import DealerSocket
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.kinds import UniformReplay
 from surreal_like.replay.server import ReplayService

@@ -18,7 +18,7 @@ from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from surreal_like.run.observer import Interrupts, RunObserver
 from surreal_like.tuning import tuner as tuner_module
 from surreal_like.tuning.reporter import ANSWERS, CONTROL

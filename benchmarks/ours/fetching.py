@@ -25,7 +25,7 @@ from services import play  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
 from session.process.context import Context  # noqa: E402
-from session.wire.sockets import poll  # noqa: E402
+from session.wire.shared import poll  # noqa: E402
 from surreal_like.data.parameters import Parameters  # noqa: E402
 from surreal_like.learner.link import Publisher  # noqa: E402
 from surreal_like.network.flat import (  # noqa: E402

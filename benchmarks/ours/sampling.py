@@ -18,7 +18,7 @@ from services import play  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
 from session.process.context import Context  # noqa: E402
-from session.wire.sockets import poll  # noqa: E402
+from session.wire.shared import poll  # noqa: E402
 from surreal_like.replay.base import load_replay_class  # noqa: E402
 from surreal_like.replay.client import ReplayClient, Sampled  # noqa: E402
 

@@ -20,7 +20,7 @@ from services import play  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
 from session.process.context import Context  # noqa: E402
-from session.wire.sockets import poll  # noqa: E402
+from session.wire.shared import poll  # noqa: E402
 from surreal_like.agent.wrapper import ExpSenderWrapper  # noqa: E402
 from surreal_like.experience.chunk import Chunk  # noqa: E402
 from surreal_like.experience.row_buffer import RowBuffer  # noqa: E402

@@ -23,7 +23,7 @@ from session.process.clock import WallClock
 from session.process.context import Context, Launch
 from session.process.heartbeat import read_beats
 from session.wire import AddressBook
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from surreal_like.experiment.topology import make_topology
 from surreal_like.replay.table import Table
 

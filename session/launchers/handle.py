@@ -24,7 +24,7 @@ from session.launchers.registry import detached_launcher, launcher_of
 from session.launchers.status import rows_of_files
 from session.process.component import Topology
 from session.tail import Tail
-from session.wire.sockets import poll
+from session.wire.shared import poll
 
 _ANSWER_SECONDS = 5.0
 _LEARNER_SECONDS = 2.0

@@ -26,7 +26,7 @@ from session.process.heartbeat import read_beats
 from session.wire import AddressBook
 from session.wire.endpoint import LOOPBACK
 from session.wire.security import write_keys
-from session.wire.sockets import poll
+from session.wire.shared import poll
 
 SUPERVISOR_CONTROL = "supervisor.control"
 _INTERRUPTED = "interrupted before the learner could end the run"

@@ -31,7 +31,7 @@ from session.process.service import Build, Frame, Service
 from session.tensorplex.client import TensorplexClient
 from session.wire import AddressBook
 from session.wire.contexts import cancel_close_at_exit, close_at_exit, make_context
-from session.wire.sockets import poll
+from session.wire.shared import poll
 
 _PARTS_KEPT = 64
 _PLEXES = ("tensorplex", "loggerplex")

@@ -23,7 +23,7 @@ from session.process.handshake import ANSWERS, Handshake
 from session.process.heartbeat import State, beat_interval
 from session.process.periodic import Every
 from session.process.seeding import build_seeded
-from session.wire.sockets import Pollable, poll
+from session.wire.shared import Pollable, poll
 
 _DRAINED_SECONDS = 0.3
 _SILENT_SECONDS = 2.0

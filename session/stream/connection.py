@@ -5,15 +5,21 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from session.errors import DecodeError, OversizeError
 from session.stream.http import HttpProtocol
-from session.stream.protocols import Encoding, FrameProtocol, ProtocolSettings, StreamProtocol
+from session.stream.protocols import (
+    Encoding,
+    FrameProtocol,
+    ProtocolSettings,
+    StreamLimits,
+    StreamProtocol,
+)
 from session.stream.tls import TlsLayer
 
 if TYPE_CHECKING:
-    from session.stream.listener import Listener
+    import ssl
 
 
 _CHOICE_BYTES = 4
@@ -24,6 +30,24 @@ _METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"TRA
 _TLS_BYTES = 3
 # Most payloads of one connection in a round.
 _PAYLOADS = 4
+
+
+class ConnectionOwner(Protocol):
+    """The listener of a connection, as the connection sees it; methods as there."""
+
+    protocols: ProtocolSettings
+    limits: StreamLimits
+    tls: ssl.SSLContext | None
+
+    def on_admitted(self, connection: Connection) -> None: ...
+
+    def watch(self, connection: Connection) -> None: ...
+
+    def end(self, connection: Connection) -> None: ...
+
+    def lose(self, connection: Connection) -> None: ...
+
+    def refuse(self, host: str, reason: str) -> None: ...
 
 
 def choose_protocol(first: bytes, settings: ProtocolSettings) -> StreamProtocol | None:
@@ -84,7 +108,9 @@ class Connection:
         "waits",
     )
 
-    def __init__(self, listener: Listener, end: socket.socket, host: str, now: float) -> None:
+    def __init__(
+        self, listener: ConnectionOwner, end: socket.socket, host: str, now: float
+    ) -> None:
         self.host = host
         self.owner: Any = None
         self.encoding: Encoding | None = None

@@ -8,34 +8,12 @@ import socket
 import ssl
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.process.clock import Clock
 from session.stream.connection import Connection, Event
-from session.stream.protocols import ProtocolSettings
-
-
-@dataclass(frozen=True, slots=True)
-class StreamLimits:
-    """Bounds of the connections of a port.
-
-    Args:
-        greeting_seconds: Time until a connection must be admitted, see :meth:`Connection.admit`.
-        greeting_bytes: Bytes that it may send before.
-        greeting: Maximum of connections that are not admitted yet; then the oldest one ends.
-        greeting_per_host: Maximum of those from one address.
-        waiting_bytes: Unsent bytes above which nothing is read from a client.
-        stalled_seconds: Time without progress inside a message after which a connection is lost.
-    """
-
-    greeting_seconds: float = 5.0
-    greeting_bytes: int = 8192
-    greeting: int = 64
-    greeting_per_host: int = 16
-    waiting_bytes: int = 1 << 16
-    stalled_seconds: float = 30.0
+from session.stream.protocols import ProtocolSettings, StreamLimits
 
 
 class PendingConnections:

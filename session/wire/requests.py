@@ -20,7 +20,7 @@ from session.wire.schema import COUNT_LIMIT, REFUSED, Kinds, cut, quote
 from session.wire.socket import Complaint, Socket, descriptor_of, prove_key
 
 if TYPE_CHECKING:
-    from session.wire.wire import Wire
+    from session.wire.shared import Shared
 
 _HELD_ANSWERS = 64
 _PAUSE_SECONDS = 0.05
@@ -63,7 +63,7 @@ class RouterSocket(Socket):
 
     def __init__(
         self,
-        wire: Wire,
+        wire: Shared,
         endpoint: str,
         high_water_mark: int,
         kinds: Kinds | None = None,
@@ -295,7 +295,7 @@ class DealerSocket(Socket):
     binds = False
 
     def __init__(
-        self, wire: Wire, endpoint: str, high_water_mark: int, kinds: Kinds | None = None
+        self, wire: Shared, endpoint: str, high_water_mark: int, kinds: Kinds | None = None
     ) -> None:
         self._last_id = 0
         # A WeakSet costs several microseconds a reply.

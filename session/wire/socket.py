@@ -35,7 +35,7 @@ from session.wire.schema import Kinds, quote
 from session.wire.security import TCP
 
 if TYPE_CHECKING:
-    from session.wire.wire import Wire
+    from session.wire.shared import Shared
 
 _KERNEL_BUFFER_BYTES = 1 << 20
 # Up to this size a frame is copied: without a copy, pyzmq's notification thread costs more.
@@ -97,7 +97,7 @@ class Socket:
     one_run: bool = True
 
     def __init__(
-        self, wire: Wire, endpoint: str, high_water_mark: int, kinds: Kinds | None = None
+        self, wire: Shared, endpoint: str, high_water_mark: int, kinds: Kinds | None = None
     ) -> None:
         self.endpoint = endpoint
         self.kinds = kinds

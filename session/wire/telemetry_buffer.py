@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from session.errors import OversizeError
 from session.nest import Array
 from session.wire.codec import Message
-from session.wire.sockets import poll
+from session.wire.shared import poll
 
 if TYPE_CHECKING:
     from session.wire.sockets import PushSocket

@@ -9,7 +9,7 @@ from session.config.sections import complete_session
 from session.errors import DeadlineError, UsageError
 from session.nest import Nest
 from session.process.context import Context
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper

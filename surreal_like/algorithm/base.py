@@ -14,7 +14,7 @@ from session.config.merge import join, quote, spell_out
 from session.config.placeholder import is_unresolved
 from session.errors import ConfigError
 from surreal_like.algorithm.catalog import describe_algorithms
-from surreal_like.algorithm.updates import extend_algorithm
+from surreal_like.algorithm.changes import extend_algorithm
 from surreal_like.errors import SpecError
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from session.config import Config
 from session.errors import DeadlineError, RefusedError
 from session.process.context import Context
 from session.wire import Message
-from session.wire.sockets import Socket, poll
+from session.wire.shared import poll
+from session.wire.sockets import Socket
 from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk, check_episodes, postprocess_chunk
 from surreal_like.experience.send_window import Ack, Kept, SenderWindow, ShardRouter

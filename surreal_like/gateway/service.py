@@ -8,7 +8,7 @@ from typing import Any
 from session.folder import write_atomically
 from session.process.context import Context
 from session.process.periodic import Every
-from session.wire.sockets import Pollable
+from session.wire.shared import Pollable
 from surreal_like.agent.base import AgentMode
 from surreal_like.agent.evaluation import ANSWERS as SCORED
 from surreal_like.agent.evaluation import EvaluationReporter

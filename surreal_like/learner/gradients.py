@@ -17,14 +17,14 @@ from surreal_like.errors import DataError
 from surreal_like.learner.operators import LossFunction, Means, computed
 
 if TYPE_CHECKING:
-    from surreal_like.learner.base import Learner
+    from surreal_like.learner.updates import Updates
 
 # Added to the mean of squares: Zheng et al. 2017, section 5.
 _EPSILON = 1e-7
 _MEAN_DECAY = 0.95
 
 
-def compute_gradients(learner: Learner, loss: LossFunction | None = None) -> Operator:
+def compute_gradients(learner: Updates, loss: LossFunction | None = None) -> Operator:
     """Returns an operator that gives the `Gradients` of each batch; `loss` as in `train_one_step`.
 
     If the loss is not finite, the gradients are NaN, and `apply_gradients` skips them.
@@ -122,7 +122,7 @@ def _priorities(items: list[Gradients]) -> torch.Tensor | None:
     return torch.cat(given) if len(given) == len(items) else None
 
 
-def apply_gradients(learner: Learner) -> Operator:
+def apply_gradients(learner: Updates) -> Operator:
     """Returns an operator that makes a step of the optimizers with gradients; gives a `Trained`.
 
     Gradients of agents whose parameters are more than `replay.evict_rule.max_version_lag` versions
@@ -173,7 +173,7 @@ def compensate(
 
 
 def compensate_delay(
-    learner: Learner, weight: float, *, adaptive: bool = False, history: int = 20
+    learner: Updates, weight: float, *, adaptive: bool = False, history: int = 20
 ) -> Operator:
     """Returns an operator that corrects gradients for the updates since their parameters.
 
@@ -204,7 +204,7 @@ def compensate_delay(
 class DelayCompensation:
     """The operator of `compensate_delay`, with its state."""
 
-    def __init__(self, learner: Learner, weight: float, adaptive: bool, history: int) -> None:
+    def __init__(self, learner: Updates, weight: float, adaptive: bool, history: int) -> None:
         self._learner = learner
         self._weight = weight
         self._adaptive = adaptive

@@ -13,7 +13,8 @@ from session.config import Config
 from session.process.clock import Clock
 from session.process.context import Context
 from session.wire.schema import cut
-from session.wire.sockets import PublisherSocket, Socket, poll
+from session.wire.shared import poll
+from session.wire.sockets import PublisherSocket, Socket
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.data.parameters import Manifest, Parameters, parameter_hash
 from surreal_like.dataflow.flow import NOT_READY, Signal

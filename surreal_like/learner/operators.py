@@ -29,7 +29,7 @@ from surreal_like.learner.target import AdaptiveStep, KLPenalty, TargetNetwork, 
 from surreal_like.loss.returns import gae, lambda_returns
 
 if TYPE_CHECKING:
-    from surreal_like.learner.base import Learner
+    from surreal_like.learner.updates import Updates
     from surreal_like.network.module import ObsModule
 
 LossFunction = Callable[[Batch], Any]
@@ -56,7 +56,7 @@ class Means(Mapping[str, float]):
 
 
 def train_one_step(
-    learner: Learner,
+    learner: Updates,
     loss: LossFunction | None = None,
     num_sgd_iter: int = 1,
     minibatches: int = 1,
@@ -100,19 +100,19 @@ def train_one_step(
     return Operator(name, train, learner=learner, trains=True)
 
 
-def learn_from(learner: Learner) -> Operator:
-    """Returns an operator that gives each batch to `learner.learn`, and gives a `Trained`."""
+def learn_from(learner: Updates, learn: Callable[[Batch], Any]) -> Operator:
+    """Returns an operator that gives each batch to the learner's `learn`, and gives a `Trained`."""
 
-    def learn(batch: Batch) -> Trained:
-        trained = Trained(batch, check_metrics(learner.learn(batch), learner.learn))
+    def train(batch: Batch) -> Trained:
+        trained = Trained(batch, check_metrics(learn(batch), learn))
         learner.updates.append(trained)
         return trained
 
-    return Operator("learn", learn, learner=learner, trains=True)
+    return Operator("learn", train, learner=learner, trains=True)
 
 
 def _make_passes(
-    learner: Learner,
+    learner: Updates,
     function: LossFunction,
     batch: Batch,
     num_sgd_iter: int,
@@ -144,7 +144,7 @@ def _make_passes(
 
 
 def _make_step(
-    learner: Learner, function: LossFunction, batch: Batch
+    learner: Updates, function: LossFunction, batch: Batch
 ) -> tuple[dict[str, Any], torch.Tensor | None]:
     """Makes a step of each optimizer that the loss names; returns its metrics and priorities."""
     metrics, totals, priorities = computed(learner, function, batch)
@@ -158,7 +158,7 @@ def _make_step(
 
 
 def computed(
-    learner: Learner, function: LossFunction, batch: Batch
+    learner: Updates, function: LossFunction, batch: Batch
 ) -> tuple[dict[str, Any], Mapping[str, torch.Tensor], torch.Tensor | None]:
     """Returns metrics, optimizer -> scalar, and priorities of a loss."""
     result = function(batch)
@@ -276,7 +276,7 @@ def update_value_scale(scale: ValueScale) -> Operator:
     return Operator("update_value_scale", update)
 
 
-def update_priorities(learner: Learner) -> Operator:
+def update_priorities(learner: Updates) -> Operator:
     """Returns an operator that sends the priorities of a loss to replay, and gives the item back.
 
     Of joined batches each shard gets those of its rows. Batches that do not come from replay have
@@ -359,7 +359,7 @@ def learn_moments(*networks: ObsModule) -> Operator:
 
 
 def every(
-    updates: int, *operators: Callable[[Any], Any], learner: Learner | None = None
+    updates: int, *operators: Callable[[Any], Any], learner: Updates | None = None
 ) -> Operator:
     """Returns an operator that applies others only where `learner.iteration % updates` is 0.
 
@@ -393,7 +393,7 @@ def every(
     return Operator(name, apply, learner=counted, generators=generators_in(operators))
 
 
-def report(learner: Learner, *, seconds: float) -> Operator:
+def report(learner: Updates, *, seconds: float) -> Operator:
     """Returns an operator for scripts: behind an update, it gives one dictionary per interval.
 
     It has the keys of a line of `progress.jsonl` that a learner knows; the means of `learn` are

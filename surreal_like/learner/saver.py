@@ -30,8 +30,9 @@ from session.errors import CheckpointError, SurrealError
 from session.folder import RunFolder
 from session.process.clock import Clock
 from surreal_like.data.parameters import Manifest
-from surreal_like.learner.base import Learner, Saveable
+from surreal_like.learner.base import Learner
 from surreal_like.learner.target import TargetNetwork
+from surreal_like.learner.updates import Saveable
 from surreal_like.network.files import read_parameters, save_parameters, set_parameters
 from surreal_like.network.flat import named_tensors
 from surreal_like.network.generators import (

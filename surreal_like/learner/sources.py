@@ -21,7 +21,7 @@ from surreal_like.errors import DataError
 from surreal_like.replay.base import load_replay_class
 
 if TYPE_CHECKING:
-    from surreal_like.learner.base import Learner
+    from surreal_like.learner.updates import Updates
 
 
 class LocalReplay:
@@ -178,7 +178,7 @@ _KEY = "learner_config.parts"
 PARTS: Mapping[str, str] = MappingProxyType({"rnd": "surreal_like.learner.rnd:add_rnd_bonus"})
 
 
-def with_parts(learner: Learner, source: Flow) -> Flow:
+def with_parts(learner: Updates, source: Flow) -> Flow:
     """Returns a source of batches followed by the operators of the config.
 
     Raises:
@@ -206,7 +206,7 @@ def _checked(given: Any) -> tuple[str, dict[str, Any]]:
     return given["part"], dict(given.get("args", {}))
 
 
-def _make(learner: Learner, name: str, args: dict[str, Any]) -> Operator:
+def _make(learner: Updates, name: str, args: dict[str, Any]) -> Operator:
     function = _find(name)
     try:
         inspect.signature(function).bind(learner, **args)
@@ -264,7 +264,7 @@ class _Received(Flow):
 
     counts_items = True
 
-    def __init__(self, name: str, learner: Learner) -> None:
+    def __init__(self, name: str, learner: Updates) -> None:
         super().__init__(name, outside=learner)
         self._learner = learner
 
@@ -273,7 +273,7 @@ class _Received(Flow):
         return item if type(item) is Signal else self._count(item)
 
 
-def experience(learner: Learner) -> Flow:
+def experience(learner: Updates) -> Flow:
     """Returns the flow of batches of a learner's replay: `rollouts` or `replay`, by its kind.
 
     Raises ConfigError if replay gives gradients: use `async_gradients`.
@@ -284,7 +284,7 @@ def experience(learner: Learner) -> Flow:
     return with_parts(learner, _Received(_SOURCES[kind], learner))
 
 
-def rollouts(learner: Learner, mode: str | None = None) -> Flow:
+def rollouts(learner: Updates, mode: str | None = None) -> Flow:
     """Returns the flow of batches of whole unrolls, each of which comes once, the oldest first.
 
     Args:
@@ -306,7 +306,7 @@ def rollouts(learner: Learner, mode: str | None = None) -> Flow:
     return with_parts(learner, _Received("rollouts", learner))
 
 
-def replay(source: Learner | LocalReplay, *, batch_size: int | None = None) -> Flow:
+def replay(source: Updates | LocalReplay, *, batch_size: int | None = None) -> Flow:
     """Returns the flow of batches that are drawn again and again.
 
     Args:
@@ -325,7 +325,7 @@ def replay(source: Learner | LocalReplay, *, batch_size: int | None = None) -> F
     return with_parts(source, _Received("replay", source))
 
 
-def check_kind(learner: Learner, name: str, *wanted: str) -> None:
+def check_kind(learner: Updates, name: str, *wanted: str) -> None:
     """Raises ConfigError, with the remedy, unless a learner's replay gives what a source needs.
 
     Args:

@@ -13,7 +13,7 @@ from session.process.service import QuietPeriod, Service
 from session.wire import PROTOCOL_VERSION
 from session.wire.requests import Request
 from session.wire.schema import SENDERS_LIMIT
-from session.wire.sockets import Pollable
+from session.wire.shared import Pollable
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.schemas import PUBLICATIONS, REQUESTS
 

@@ -24,7 +24,7 @@ from session.tensorplex.groups import name_of, own_client_id
 from session.tensorplex.server import Tensorplex
 from session.wire import AddressBook
 from session.wire.contexts import cancel_close_at_exit, close_at_exit, make_context
-from session.wire.sockets import poll
+from session.wire.shared import poll
 
 _SEND_SECONDS = 0.1
 _SILENT_SECONDS = 5.0

@@ -24,7 +24,7 @@ from session.process.periodic import Every
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.schema import Count, Incarnation, Kinds, Name, Number, Plain, Schema, Text
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from surreal_like.coordinator.stop_rule import WAITS
 
 CONTROL = "tune.control"

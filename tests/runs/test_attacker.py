@@ -19,7 +19,7 @@ from session.launchers.handle import RunHandle
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import DealerSocket
 from session.wire.security import Security
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from surreal_like.join.client import Admission, Invitation, request_admission
 from surreal_like.join.tokens import make_token
 from tests.polling import until

@@ -28,7 +28,7 @@ from session.launchers.tmux.backend import SUPERVISOR, ShellCommand, TmuxBackend
 from session.launchers.tmux.session import Pane, TmuxSession, require_tmux, session_name
 from session.process.component import Topology
 from session.process.heartbeat import Beat, State, read_beats
-from session.wire.sockets import poll
+from session.wire.shared import poll
 
 
 class TmuxSupervisor(Supervisor):

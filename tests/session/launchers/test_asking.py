@@ -17,7 +17,7 @@ from session.launchers.asking import count_joined_rows
 from session.wire import AddressBook, Identity, Wire
 from session.wire.requests import RouterSocket
 from session.wire.security import Security, write_keys
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from tests.session.wire.rig import free_port
 
 ROWS = [

@@ -24,7 +24,7 @@ from session.launchers.launcher import make_addresses, write_launch, write_run_f
 from session.launchers.local import LocalCluster
 from session.launchers.status import process_lives, rows_of_files
 from session.process.heartbeat import Beat, State, write_beat
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from tests.polling import until
 from tests.session.launchers.parts import make_config, make_run, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR

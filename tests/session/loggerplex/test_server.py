@@ -13,7 +13,7 @@ from session.errors import UsageError
 from session.loggerplex.server import Loggerplex, Reorder
 from session.wire import Identity, Message
 from session.wire.roles import Grant
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from tests.polling import until
 from tests.session.loggerplex.test_append_file import disk_of
 from tests.session.tensorplex.rig import MakeRig, Rig

@@ -13,10 +13,10 @@ import pytest
 
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.stream.connection import Connection, Event
-from session.stream.listener import Listener, StreamLimits
-from session.stream.protocols import ProtocolSettings
+from session.stream.listener import Listener
+from session.stream.protocols import ProtocolSettings, StreamLimits
 from session.wire.frames import pack_frame
-from session.wire.sockets import poll
+from session.wire.shared import poll
 
 PROTOCOLS = ProtocolSettings(limit_bytes=1 << 20)
 LIMITS = StreamLimits(greeting=6, greeting_per_host=4, waiting_bytes=1 << 12)

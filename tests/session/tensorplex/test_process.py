@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from session.wire.requests import RouterSocket
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from tests.polling import until
 from tests.session.tensorplex.reading import read, scalars
 from tests.session.tensorplex.rig import Rig

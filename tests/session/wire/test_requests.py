@@ -12,7 +12,8 @@ from session.errors import DeadlineError, RefusedError
 from session.wire import AddressBook, Message
 from session.wire.requests import Call, Request, RouterSocket
 from session.wire.schema import Count, Schema
-from session.wire.sockets import Socket, poll
+from session.wire.shared import poll
+from session.wire.sockets import Socket
 from tests.session.wire.rig import DEADLINE_SECONDS, Wires, until
 
 

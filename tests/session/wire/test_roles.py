@@ -11,7 +11,8 @@ from session.wire import AddressBook, Message, Wire
 from session.wire.requests import DealerSocket, RouterSocket
 from session.wire.roles import AGENT, EVALUATOR, GATEWAY, GUEST, NOTHING, RUN, SHARED, WATCH, Grant
 from session.wire.security import Security, allow, make_keys, write_keys
-from session.wire.sockets import PullSocket, poll
+from session.wire.shared import poll
+from session.wire.sockets import PullSocket
 from tests.session.wire.rig import DEADLINE_SECONDS, FINGERPRINT, Wires, free_port, until
 
 MINE, OTHER = "agent-1000", "agent-0"

@@ -14,9 +14,10 @@ import zmq
 
 from session.errors import OversizeError, UsageError
 from session.wire import AddressBook, Identity, Message, Wire
-from session.wire import sockets as sockets_module
+from session.wire import shared as shared_module
 from session.wire.requests import Request
-from session.wire.sockets import PullSocket, poll
+from session.wire.shared import poll
+from session.wire.sockets import PullSocket
 from tests.session.wire.rig import ENDPOINTS, FINGERPRINT, Wires, until
 
 
@@ -250,7 +251,7 @@ HALF_READ = """
 import itertools, sys
 import numpy as np, zmq
 from session.wire import AddressBook, Identity, Message, Wire
-from session.wire.sockets import poll
+from session.wire.shared import poll
 
 LOOKS = {"look": lambda s: s.look(), "readable": lambda s: s.readable(),
          "poll": lambda s: poll([s], 0.0), "receive": lambda s: s.receive(), "nothing": id}
@@ -351,7 +352,7 @@ def test_poll_does_not_sleep_when_something_lies_there(
             slept.append(milliseconds)
             return []
 
-    monkeypatch.setattr(sockets_module, "_poller", lambda descriptors: Kernel())
+    monkeypatch.setattr(shared_module, "_poller", lambda descriptors: Kernel())
     poll([pull], 5.0)
     assert slept == [0.0]
     assert pull.receive() is not None

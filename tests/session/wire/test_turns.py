@@ -14,7 +14,8 @@ from session.wire.connection_limits import Bucket, Turns
 from session.wire.requests import RouterSocket
 from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, allow, make_keys, write_keys
-from session.wire.sockets import PublisherSocket, poll
+from session.wire.shared import poll
+from session.wire.sockets import PublisherSocket
 from tests.session.wire.rig import DEADLINE_SECONDS, Wires, free_port, until
 
 NAME = "agent-1000"

@@ -269,7 +269,7 @@ class Watched(DQNLearner):
 def test_an_own_learn_takes_the_place_of_the_plan_and_may_call_it() -> None:
     mine, plain = make(DQN, Watched), make(DQN)
     assert mine.flow.describe() == "replay -> learn"
-    train = learn_from(mine)
+    train = learn_from(mine, mine.learn)
     for seed in range(3):
         trained = train(make_rows(seed))
         plain.learn(make_rows(seed))

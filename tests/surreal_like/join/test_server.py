@@ -22,7 +22,7 @@ from session.process.context import Context, Launch
 from session.wire import Address, AddressBook, Identity, Message, Wire
 from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, write_keys
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from surreal_like.experiment.code import file_hash
 from surreal_like.join.agents import further_line, join_line
 from surreal_like.join.client import Admission, Invitation, default_folder, request_admission

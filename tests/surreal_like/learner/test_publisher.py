@@ -12,7 +12,8 @@ import zmq
 
 from session.process.clock import CountedClock
 from session.wire import AddressBook, Identity, Wire
-from session.wire.sockets import SubscriberSocket, poll
+from session.wire.shared import poll
+from session.wire.sockets import SubscriberSocket
 from surreal_like.data.parameters import Parameters, make_manifest
 from surreal_like.learner.link import Publisher
 

@@ -17,8 +17,9 @@ from session.errors import CheckpointError
 from session.folder import RunFolder
 from session.process.clock import CountedClock
 from surreal_like.data.batch import Batch
-from surreal_like.learner.base import Learner, choose_device
+from surreal_like.learner.base import Learner
 from surreal_like.learner.saver import Saver
+from surreal_like.learner.updates import choose_device
 from surreal_like.network.files import load_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from tests.session.damage import seal_again

@@ -19,7 +19,7 @@ from session.process.component import Component, Topology
 from session.process.context import Context, Launch
 from session.process.service import Frame
 from session.wire import AddressBook, Identity, Wire
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.sender import ExpSender
 from surreal_like.replay.base import load_replay_class

@@ -24,7 +24,7 @@ from session.process.service import IDLE_SECONDS, Frame
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import Request
 from session.wire.roles import GUEST, Grant
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import server
 from surreal_like.replay.base import load_replay_class

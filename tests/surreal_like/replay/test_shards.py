@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from surreal_like.experience import send_window
 from surreal_like.replay import client, shared_memory
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config

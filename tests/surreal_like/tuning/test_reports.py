@@ -15,7 +15,7 @@ from session.errors import RefusedError
 from session.folder import RunFolder
 from session.process.heartbeat import read_beat
 from session.wire import AddressBook, Message
-from session.wire.sockets import poll
+from session.wire.shared import poll
 from surreal_like.tuning import reporter as module
 from surreal_like.tuning.handle import Control, Reported
 from surreal_like.tuning.reporter import (
