@@ -16,7 +16,13 @@ from session.folder import RunFolder
 from session.json_file import COUNT, NUMBER, TEXT, VALUE, Nullable, read_object
 from session.launchers.registry import launcher_of
 from session.show.text import MISSING, columns, count, decimal
-from session.wire.access import add_days, read_tokens, revoke_token, write_certificate, write_token
+from session.wire.client_access import (
+    add_days,
+    read_tokens,
+    revoke_token,
+    write_certificate,
+    write_token,
+)
 
 _EXAMPLES = """examples:
   surreal-like clients latest                                  lists sessions and tokens

@@ -144,13 +144,17 @@ class RunHandle:
         """
         fields = {"interrupted": interrupted, "reason": reason}
         if self._folder.in_use or self._folder.over:
-            self._ask("stop", fields)
+            try:
+                self._ask("stop", fields)
+            except WireError:
+                # Who ends at once takes its reply along: libzmq drops what was not read.
+                if self._folder.in_use:
+                    raise
             return
         try:
             ask(self._folder, "learner.control", "stop", fields, timeout_seconds=_LEARNER_SECONDS)
         except (WireError, UsageError):
-            # A learner that ends at once takes its reply along: libzmq drops what was not read.
-            if not self._folder.over:
+            if not self._folder.over:  # as above
                 raise self._is_unsupervised() from None
         self._stopped_learner = True
 

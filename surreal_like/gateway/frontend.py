@@ -8,7 +8,7 @@ from session.stream.listener import Listener
 from session.stream.protocols import ProtocolSettings
 from session.stream.tls import make_server_context
 from session.version import VERSION as RELEASE
-from session.wire.access import TokenGate
+from session.wire.client_access import TokenGate
 from session.wire.endpoint import expand
 from surreal_like.data.bounds import reward_bounds
 from surreal_like.experiment.machine import find_available_bytes

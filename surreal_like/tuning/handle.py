@@ -113,7 +113,9 @@ class TuningHandle(RunHandle):
                 fields = {"reason": reason, "interrupted": interrupted}
                 socket.request("stop", fields, timeout_seconds=_ANSWER_SECONDS)
         except WireError as error:
-            raise UsageError(f"tuning {self._folder} takes no commands: {error}") from None
+            # A tuning that ends at once takes its reply along.
+            if self._folder.in_use:
+                raise UsageError(f"tuning {self._folder} takes no commands: {error}") from None
 
     @property
     def _resume(self) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from main.cli import clients
 from session.folder import RunFolder
-from session.wire.access import revoke_token, write_token
+from session.wire.client_access import revoke_token, write_token
 from surreal_like.experiment.machine import replay_need
 from surreal_like.gateway import frontend as admission
 from surreal_like.gateway.clients.surreal_client import connect
