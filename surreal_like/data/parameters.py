@@ -1,4 +1,4 @@
-"""Parameters on the wire: one flat buffer, a manifest, a version and other metadata."""
+"""Published parameters: one flat buffer, a manifest, a version and other metadata."""
 
 from __future__ import annotations
 
@@ -6,76 +6,25 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from session.errors import DecodeError
-from session.wire import Message
-from session.wire.schema import (
-    LARGE_HEADER_BYTES,
-    ArrayOf,
-    Count,
-    Counts,
-    Fields,
-    Flag,
-    Incarnation,
-    ListOf,
-    MapOf,
-    Name,
-    OneOf,
-    Optional,
-    Plain,
-    Row,
-    Schema,
-    Text,
-    Time,
-)
+
+if TYPE_CHECKING:
+    from session.wire import Message
 
 _ALIGNMENT_BYTES = 8
-_TENSORS = 20_000
-_DIMENSIONS = 8
-_SETTINGS = 1_000
 # Names of torch, which has types that numpy has not.
-_ITEM_BYTES = {
+ITEM_BYTES = {
     **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
     **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
     **dict.fromkeys(("int32", "uint32", "float32"), 4),
     **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
     "complex128": 16,
 }
-
-# Schemas of the metadata of a publication, and of the publication itself.
-ABOUT = {
-    "version": Count(),
-    "incarnation": Incarnation(),
-    "iteration": Count(),
-    "info": Fields(
-        {
-            "time": Time(),
-            "iteration": Count(),
-            "message": Text(),
-            "hash": Text(64),
-            "env_steps": Count(),
-            "final": Flag(),
-            # Of a trial that has taken over another one.
-            "generation": Optional(Count()),
-            "settings": Optional(MapOf(Text(), Plain(), most=_SETTINGS)),
-        }
-    ),
-}
-PARAMETERS = Schema(
-    {
-        **ABOUT,
-        "policy": Name(),
-        "manifest": ListOf(
-            Row(Text(512), OneOf(*_ITEM_BYTES), Counts(_DIMENSIONS), Count()), _TENSORS
-        ),
-    },
-    {"flat": ArrayOf("uint8", shape=(None,))},
-    header_bytes=LARGE_HEADER_BYTES,
-)
 
 
 class ParameterEntry(NamedTuple):
@@ -89,7 +38,7 @@ class ParameterEntry(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """Bytes of the tensor."""
-        return math.prod(self.shape) * _ITEM_BYTES[self.dtype]
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
 Manifest = tuple[ParameterEntry, ...]
@@ -157,6 +106,8 @@ class Parameters:
 
     def to_message(self) -> Message:
         """Returns the message that publishes them."""
+        from session.wire import Message  # an algorithm needs no wire
+
         return Message("parameters", self.fields(), {"flat": self.flat})
 
     @classmethod
@@ -164,7 +115,7 @@ class Parameters:
         """Returns the parameters of a message; the buffer is a read-only view.
 
         Args:
-            message: one that fits :data:`PARAMETERS`.
+            message: one that fits the schema of `surreal_like.ps.schemas`.
 
         Raises:
             DecodeError: the manifest does not lay tensors one after the other, or the buffer does

@@ -8,20 +8,62 @@ from session.wire.schema import (
     LARGE_HEADER_BYTES,
     SENDERS_LIMIT,
     STEPS_LIMIT,
+    ArrayOf,
     Count,
+    Counts,
     Fields,
     Flag,
     Incarnation,
     Kinds,
+    ListOf,
     MapOf,
     Name,
     Number,
+    OneOf,
     Optional,
+    Plain,
     Row,
     Schema,
     SenderKey,
+    Text,
+    Time,
 )
-from surreal_like.data.parameters import ABOUT, PARAMETERS
+from surreal_like.data.parameters import ITEM_BYTES
+
+_TENSORS = 20_000
+_DIMENSIONS = 8
+_SETTINGS = 1_000
+
+# Schemas of the metadata of a publication, and of the publication itself.
+ABOUT = {
+    "version": Count(),
+    "incarnation": Incarnation(),
+    "iteration": Count(),
+    "info": Fields(
+        {
+            "time": Time(),
+            "iteration": Count(),
+            "message": Text(),
+            "hash": Text(64),
+            "env_steps": Count(),
+            "final": Flag(),
+            # Of a trial that has taken over another one.
+            "generation": Optional(Count()),
+            "settings": Optional(MapOf(Text(), Plain(), most=_SETTINGS)),
+        }
+    ),
+}
+PARAMETERS = Schema(
+    {
+        **ABOUT,
+        "policy": Name(),
+        "manifest": ListOf(
+            Row(Text(512), OneOf(*ITEM_BYTES), Counts(_DIMENSIONS), Count()), _TENSORS
+        ),
+    },
+    {"flat": ArrayOf("uint8", shape=(None,))},
+    header_bytes=LARGE_HEADER_BYTES,
+)
 
 # No further fields here and below: the accounts of all senders must fit into one header.
 _STATUS = Fields(
