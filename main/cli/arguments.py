@@ -13,6 +13,9 @@ from session.config.sections import SECTIONS
 from session.errors import UsageError, did_you_mean
 from surreal_like.run.request import RunRequest
 
+# Variable of the environment that has a token.
+TOKEN = "SURREAL_LIKE_TOKEN"
+
 
 class Parser(argparse.ArgumentParser):
     """The options of one command.
@@ -48,8 +51,6 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}{hint}; see {self.prog} --help")
 
 
-# Variable of the environment that has a token.
-TOKEN = "SURREAL_LIKE_TOKEN"
 _OTHERS = stat.S_IRGRP | stat.S_IROTH
 # Options of the commands that are fields of a request.
 _OPTIONS = (

@@ -29,6 +29,27 @@ from surreal_like.run.request import Plan, RunRequest
 if TYPE_CHECKING:
     from surreal_like.dataflow.flow import Flow
 
+_OFF = "off"
+# Transformation of rewards -> the value that leaves them as they are.
+_NEUTRAL = {"clip": 0.0, "scale": 1.0}
+_EXAMPLES = """examples:
+  surreal-like plan configs/cartpole_dqn.yaml
+  surreal-like plan configs/cartpole_dqn.yaml --explain learner_config.algo.n_step=1
+  surreal-like plan configs/cartpole_dqn.yaml --format shell --folder runs/by_hand
+  surreal-like plan configs/cartpole_pbt.yaml tune.trials=4
+  surreal-like plan configs/cartpole_dqn.yaml --on kubernetes
+  surreal-like plan configs/cartpole_dqn.yaml --on kubernetes --folder k8s/overlays/mine
+
+shell and procfile write the run folder that their lines need; each line is one process, for a
+terminal of its own. yaml is what Kubernetes takes; with --folder it is written for kubectl apply:
+an overlay into the folder, and all in one file, k8s/mine.yaml.
+"""
+_WITH_FOLDER = ("shell", "procfile", "yaml")
+_HERE_ONLY = ("shell", "procfile")
+# Width of the --explain table in a file or a pipe, in characters.
+_WIDTH = 120
+_LEAST_WIDTH = 20
+
 # All components connect to these: one separate box, as its arrows would hide the others.
 _TELEMETRY = ("tensorplex", "loggerplex")
 # In the order of the data flow; other kinds follow.
@@ -109,11 +130,6 @@ def _box(names: Sequence[str]) -> str:
     return f'telemetry["{", ".join(names)}"]'
 
 
-_OFF = "off"
-# Transformation of rewards -> the value that leaves them as they are.
-_NEUTRAL = {"clip": 0.0, "scale": 1.0}
-
-
 def pipeline(settings: Mapping[str, Any]) -> list[list[str]]:
     """Returns for each stage its name, its value or ``off``, and where it runs.
 
@@ -151,25 +167,6 @@ def pipeline(settings: Mapping[str, Any]) -> list[list[str]]:
         ],
         ["bonus of parts", ", ".join(parts) or _OFF, "learner, before the update"],
     ]
-
-
-_EXAMPLES = """examples:
-  surreal-like plan configs/cartpole_dqn.yaml
-  surreal-like plan configs/cartpole_dqn.yaml --explain learner_config.algo.n_step=1
-  surreal-like plan configs/cartpole_dqn.yaml --format shell --folder runs/by_hand
-  surreal-like plan configs/cartpole_pbt.yaml tune.trials=4
-  surreal-like plan configs/cartpole_dqn.yaml --on kubernetes
-  surreal-like plan configs/cartpole_dqn.yaml --on kubernetes --folder k8s/overlays/mine
-
-shell and procfile write the run folder that their lines need; each line is one process, for a
-terminal of its own. yaml is what Kubernetes takes; with --folder it is written for kubectl apply:
-an overlay into the folder, and all in one file, k8s/mine.yaml.
-"""
-_WITH_FOLDER = ("shell", "procfile", "yaml")
-_HERE_ONLY = ("shell", "procfile")
-# Width of the --explain table in a file or a pipe, in characters.
-_WIDTH = 120
-_LEAST_WIDTH = 20
 
 
 def run(argv: Sequence[str]) -> int:

@@ -28,6 +28,12 @@ from session.wire.endpoint import LOOPBACK
 from session.wire.security import write_keys
 from session.wire.shared import poll
 
+SUPERVISOR_MODULE = "main.supervisor"
+_START_SECONDS = 60.0
+_ANSWER_SECONDS = 1.0
+_LOOK_SECONDS = 0.05
+_LAST_WORD_SECONDS = 0.5
+
 SUPERVISOR_CONTROL = "supervisor.control"
 _INTERRUPTED = "interrupted before the learner could end the run"
 _LOG_SUFFIXES = (".log", ".err")
@@ -237,13 +243,6 @@ def log_names(folder: RunFolder) -> str:
 def _tail(path: Path, lines: int) -> list[str]:
     with path.open(errors="replace") as file:
         return [line.rstrip("\n") for line in deque(file, maxlen=lines)]
-
-
-SUPERVISOR_MODULE = "main.supervisor"
-_START_SECONDS = 60.0
-_ANSWER_SECONDS = 1.0
-_LOOK_SECONDS = 0.05
-_LAST_WORD_SECONDS = 0.5
 
 
 def write_launch(

@@ -25,6 +25,12 @@ from session.process.periodic import Every
 from session.process.seeding import build_seeded
 from session.wire.shared import Pollable, poll
 
+_CHORES_SECONDS = 0.5
+IDLE_SECONDS = 0.02
+_ORPHAN_GRACE_SECONDS = 2.0
+# Exit code of a process that was stopped before its work was done and must be restarted.
+START_AGAIN = 75
+
 _DRAINED_SECONDS = 0.3
 _SILENT_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
@@ -82,13 +88,6 @@ class QuietPeriod:
     def look(self) -> None:
         """Looks at the result of the run now."""
         self._over = self._context.run_over
-
-
-_CHORES_SECONDS = 0.5
-IDLE_SECONDS = 0.02
-_ORPHAN_GRACE_SECONDS = 2.0
-# Exit code of a process that was stopped before its work was done and must be restarted.
-START_AGAIN = 75
 
 
 class Service:

@@ -29,6 +29,11 @@ from session.show.run_view import RunView
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Drawing takes as much time as all the rest, and one second changes little in the picture.
+_PICTURE_SECONDS = 2.0
+_LOG_LINES = 60
+_CLOSE_SECONDS = 5.0
+
 # Agents with this index or above have joined from other machines and leave by themselves.
 _JOINED = 1000
 _TROUBLE = (" WARNING ", " ERROR ", " CRITICAL ")
@@ -225,10 +230,6 @@ def _has_level(line: str) -> bool:
 
 # Terminal style of a state -> colour.
 _COLOURS = {"green": COLOURS[2], "cyan": COLOURS[5], "dim": FAINT, "bold red": COLOURS[4]}
-# Drawing takes as much time as all the rest, and one second changes little in the picture.
-_PICTURE_SECONDS = 2.0
-_LOG_LINES = 60
-_CLOSE_SECONDS = 5.0
 
 
 class Panel:

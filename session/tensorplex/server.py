@@ -39,6 +39,17 @@ from session.wire.schema import (
 )
 from session.wire.sockets import Socket
 
+_TEXT_LIMIT = (1 << 16) + 64
+_STATUS_LIMIT = 100
+_VALUES_LIMIT = 10_000
+_STEP_LIMIT = 1 << 63
+_REQUESTS_PER_TICK = 100
+# Maximum clients that join or are added, besides the planned ones; maximum tags per client.
+_CLIENTS = 1000
+_TAGS = 2000
+# Maximum scripts; separate, so that scripts do not use up the places of agents.
+_SCRIPTS = 200
+
 _ENDED = (State.done, State.failed)
 
 
@@ -109,12 +120,6 @@ class ComponentTable:
         }
 
 
-_TEXT_LIMIT = (1 << 16) + 64
-_STATUS_LIMIT = 100
-_VALUES_LIMIT = 10_000
-_STEP_LIMIT = 1 << 63
-
-
 def _is_client(value: Any) -> bool:
     try:
         check_client_id(value)
@@ -172,14 +177,6 @@ RECORDS: Kinds = {
     ),
 }
 REQUESTS: Kinds = {"status": Schema()}
-
-
-_REQUESTS_PER_TICK = 100
-# Maximum clients that join or are added, besides the planned ones; maximum tags per client.
-_CLIENTS = 1000
-_TAGS = 2000
-# Maximum scripts; separate, so that scripts do not use up the places of agents.
-_SCRIPTS = 200
 
 
 class Tensorplex(Collector):

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgpack
 import numpy as np
 
-import session.wire.codec as layouts
 from session.errors import DecodeError, OversizeError
 from session.nest import Array
 from session.wire.roles import EVERYTHING, Grant
@@ -101,12 +100,12 @@ def _read_only(buffer: Any) -> memoryview:
 
 
 @lru_cache(maxsize=_LAYOUTS_KEPT)
-def pack(entries: Entries) -> tuple[bytes, Layout]:
+def pack_layout(entries: Entries) -> tuple[bytes, Layout]:
     """Returns a layout packed for a header, and the same as a Layout."""
     return msgpack.packb(entries, use_bin_type=True), _lay_out(entries)
 
 
-def unpack(packed: bytes) -> Layout:
+def unpack_layout(packed: bytes) -> Layout:
     """Decodes the layout in a header.
 
     Raises:
@@ -171,8 +170,8 @@ _FINGERPRINT_BYTES = 32
 _GENERATION_LIMIT = 1 << 31
 # Measured: above this size, copying arrays into one frame costs more than one frame each.
 _JOINED_BYTES = 1 << 18
-_NO_ARRAYS, _ = layouts.pack(())
-_DTYPE_TEXTS = {dtype: text for text, dtype in layouts.DTYPES.items()}
+_NO_ARRAYS, _ = pack_layout(())
+_DTYPE_TEXTS = {dtype: text for text, dtype in DTYPES.items()}
 
 
 class ProtocolError(DecodeError):
@@ -246,7 +245,7 @@ def encode(message: Message) -> list[Buffer]:
             array = np.ascontiguousarray(array)
         entries.append((name, text, array.shape))
         arrays.append(array)
-    packed, layout = layouts.pack(tuple(entries))
+    packed, layout = pack_layout(tuple(entries))
     sender = message.sender
     header = (
         PROTOCOL_VERSION,
@@ -301,14 +300,12 @@ def decode(
     sender = Identity(name, incarnation, fingerprint, generation)
     if len(frames) == 1 and packed == _NO_ARRAYS:
         return Message(kind, fields, {}, sender)
-    return Message(kind, fields, layouts.unpack(packed).arrays(frames[1:]), sender)
+    return Message(kind, fields, unpack_layout(packed).arrays(frames[1:]), sender)
 
 
 def _header(frame: Buffer) -> list[Any]:
     try:
-        header = msgpack.unpackb(
-            frame, raw=False, strict_map_key=False, max_array_len=layouts.ARRAY_LIMIT
-        )
+        header = msgpack.unpackb(frame, raw=False, strict_map_key=False, max_array_len=ARRAY_LIMIT)
     except (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException) as error:
         raise DecodeError(f"header does not decode: {error}") from None
     # In every protocol version the header is a list that begins with version, kind and name.

@@ -16,6 +16,9 @@ from session.wire.schema import Kinds
 from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary, ended
 from surreal_like.data.parameters import Parameters
 
+_ANSWER_SECONDS = 5.0
+_GIVE_UP_SECONDS = 60.0
+
 
 class Evaluation:
     """Counts a fixed quota of episodes from each stream.
@@ -131,8 +134,6 @@ def score_of(
 
 
 ANSWERS: Kinds = {"noted": NOTED}
-_ANSWER_SECONDS = 5.0
-_GIVE_UP_SECONDS = 60.0
 
 
 class EvaluationReporter:

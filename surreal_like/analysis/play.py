@@ -26,6 +26,12 @@ from surreal_like.env.vector import make_sync, stream_seeds
 from surreal_like.errors import DataError
 from surreal_like.policy import Policy, load_policy
 
+_NO_SCREEN = "no screen to open a window on: write a file with --video out.mp4"
+# Environment variables on Linux that indicate a screen, or the user's choice of a driver.
+_SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+_MODE = "rgb_array"
+_USUAL_FPS = 30.0
+
 Frame = npt.NDArray[np.uint8]
 
 _FORMATS = (".mp4", ".gif")
@@ -135,11 +141,6 @@ def _write_gif(path: Path, frames: Iterable[Frame], fps: float) -> None:
     )
 
 
-_NO_SCREEN = "no screen to open a window on: write a file with --video out.mp4"
-# Environment variables on Linux that indicate a screen, or the user's choice of a driver.
-_SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
-
-
 def check_screen() -> None:
     """Checks, before anything is played, that a window can be opened.
 
@@ -211,10 +212,6 @@ def _open(pygame: Any, size: tuple[int, int], title: str) -> Any:
         raise UsageError(f"{_NO_SCREEN} ({error})") from None
     pygame.display.set_caption(title)
     return screen
-
-
-_MODE = "rgb_array"
-_USUAL_FPS = 30.0
 
 
 def play(

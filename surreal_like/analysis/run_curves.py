@@ -15,6 +15,9 @@ from session.folder import RunFolder
 from session.show.progress import AXES, Curve, Progress
 from session.tensorplex.groups import INDEXED_GROUPS
 
+# Their horizontal axis counts rows of a shard, not steps of the run.
+_ROWS = "replay/"
+
 _BIN = re.compile(r"/\d+(-\d+)?$")
 
 
@@ -67,10 +70,6 @@ def _readers(root: Path) -> Iterator[tuple[str, Any]]:
 
 def _bare(folder: str, tag: str) -> str:
     return _BIN.sub("", tag) if folder.partition("/")[0] in INDEXED_GROUPS else tag
-
-
-# Their horizontal axis counts rows of a shard, not steps of the run.
-_ROWS = "replay/"
 
 
 class RunCurves:

@@ -32,6 +32,8 @@ from surreal_like.gateway.page import read_pages
 from surreal_like.gateway.payloads import Refusal, decode, shorten
 from surreal_like.gateway.sessions import Busy, Session
 
+_FAILURES = 20
+
 # Memory that is left to the rest of the machine when a client is admitted.
 _SPARE_BYTES = 256 << 20
 
@@ -167,9 +169,6 @@ class Admission:
         for session in self._gateway.sessions:
             if not self._gate.is_valid(session.token, now=now, wall=wall):
                 self._gateway.leave(session, "revoked")
-
-
-_FAILURES = 20
 
 
 class Frontend:

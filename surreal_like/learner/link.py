@@ -24,6 +24,8 @@ from surreal_like.network.flat import manifest_of, named_tensors, read_flat, to_
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import ReplayClient, Sampled
 
+_WAIT_SECONDS = 0.05
+
 _REPEAT_SECONDS = 1.0
 
 
@@ -188,9 +190,6 @@ class _Staging:
                 known = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
             self._pinned[name] = known.copy_(source)
         return {name: self._pinned[name] for name in columns}
-
-
-_WAIT_SECONDS = 0.05
 
 
 class LearnerLink:

@@ -23,6 +23,16 @@ from surreal_like.replay.base import load_replay_class
 if TYPE_CHECKING:
     from surreal_like.learner.updates import Updates
 
+_KEY = "learner_config.parts"
+# What replay gives -> the source of it.
+_SOURCES = {
+    "rows": "replay",
+    "sequences": "replay",
+    "unrolls": "rollouts",
+    "gradients": "async_gradients",
+}
+_BATCHES = {"rows": "single rows", "sequences": "sequences", "unrolls": "whole unrolls"}
+
 
 class LocalReplay:
     """A ring of rows, or of streams of unrolls; drawn uniformly, with replacement.
@@ -173,7 +183,6 @@ def mix_in(slots: int, proportion: float, seed: int = 0) -> Operator:
     return Operator(f"mix_in({slots}, {proportion:g})", mix, generators=(rng,))
 
 
-_KEY = "learner_config.parts"
 # Name in a config -> function of (learner, **args) that returns an operator.
 PARTS: Mapping[str, str] = MappingProxyType({"rnd": "surreal_like.learner.rnd:add_rnd_bonus"})
 
@@ -230,16 +239,6 @@ def _find(name: str) -> Callable[..., Any]:
             "package.module:function or file.py:function"
         )
     return load_callable(place, _KEY)
-
-
-# What replay gives -> the source of it.
-_SOURCES = {
-    "rows": "replay",
-    "sequences": "replay",
-    "unrolls": "rollouts",
-    "gradients": "async_gradients",
-}
-_BATCHES = {"rows": "single rows", "sequences": "sequences", "unrolls": "whole unrolls"}
 
 
 def from_items(items: Iterable[Any]) -> Flow:

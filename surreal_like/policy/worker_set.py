@@ -35,6 +35,10 @@ from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.tuple_replay import ChunkSamples
 from surreal_like.run.request import Plan
 
+_WAIT_SECONDS = 120.0
+_END_SECONDS = 10.0
+_POLL_SECONDS = 0.01
+
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
 # Rows of each stream after which an episode without a horizon is cut.
 _LONGEST = 1_000_000
@@ -173,11 +177,6 @@ class _Recorder(VectorWrapper):
         self._sequence += 1
         chunk.sequence, chunk.stamps = self._sequence, {}
         self.chunks.append(chunk)
-
-
-_WAIT_SECONDS = 120.0
-_END_SECONDS = 10.0
-_POLL_SECONDS = 0.01
 
 
 class WorkerSet:

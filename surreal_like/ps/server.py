@@ -17,6 +17,10 @@ from session.wire.shared import Pollable
 from surreal_like.data.parameters import Parameters
 from surreal_like.ps.schemas import PUBLICATIONS, REQUESTS
 
+_REQUESTS_PER_TICK = 64
+_PUBLICATIONS_PER_TICK = 64
+_PATIENT_PEERS = 4096
+
 _SHOWN_CHARACTERS = 16
 
 
@@ -156,11 +160,6 @@ class ParameterStore:
         """Returns ``(learner incarnation, version)`` of the newest, ``(0, 0)`` before the first."""
         known = self._newest.get(policy)
         return (0, 0) if known is None else known.order
-
-
-_REQUESTS_PER_TICK = 64
-_PUBLICATIONS_PER_TICK = 64
-_PATIENT_PEERS = 4096
 
 
 class ParameterServer(Service):

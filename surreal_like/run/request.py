@@ -47,6 +47,21 @@ from surreal_like.run.resume import (
     session_changes,
 )
 
+# Field of a request -> setting; it replaces that of the overrides.
+_SETTINGS = {
+    "seed": "session_config.seed",
+    "agents": "session_config.agent.num",
+    "evals": "session_config.evaluator.num",
+    "host": "session_config.launcher.host",
+    "snapshot": "session_config.launcher.snapshot",
+}
+_INSECURE = "session_config.security.insecure"
+_START_FROM = "session_config.checkpoint.start_from"
+# What a tuning writes when a trial takes over another one.
+_EXPLOITED = ("generation", "load_from", "launched_as", "settings")
+# Where a config names code of the user: section, key.
+_OWN = (("", "algorithm"), ("learner_config", "execution_plan"))
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -79,17 +94,6 @@ class Plan:
 
 
 Overrides = Mapping[str, Any] | Sequence[str]
-
-# Field of a request -> setting; it replaces that of the overrides.
-_SETTINGS = {
-    "seed": "session_config.seed",
-    "agents": "session_config.agent.num",
-    "evals": "session_config.evaluator.num",
-    "host": "session_config.launcher.host",
-    "snapshot": "session_config.launcher.snapshot",
-}
-_INSECURE = "session_config.security.insecure"
-_START_FROM = "session_config.checkpoint.start_from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,13 +398,6 @@ def as_overrides(overrides: Overrides) -> list[str]:
     if not isinstance(overrides, Mapping):
         return list(overrides)
     return [override(key, value) for key, value in overrides.items()]
-
-
-# What a tuning writes when a trial takes over another one.
-_EXPLOITED = ("generation", "load_from", "launched_as", "settings")
-
-# Where a config names code of the user: section, key.
-_OWN = (("", "algorithm"), ("learner_config", "execution_plan"))
 
 
 def _with_code(user: Config, folder: RunFolder) -> Config:

@@ -26,6 +26,9 @@ from session.wire import AddressBook
 from session.wire.contexts import cancel_close_at_exit, close_at_exit, make_context
 from session.wire.shared import poll
 
+# Replaces the names of algorithm and environment: the folder belongs to no run.
+_PLAIN = "none"
+
 _SEND_SECONDS = 0.1
 _SILENT_SECONDS = 5.0
 _CLOSE_SECONDS = 1.0
@@ -221,10 +224,6 @@ def _launch(folder: RunFolder, name: str, endpoint: str) -> Launch:
     addresses = AddressBook({endpoint: book[endpoint]})
     # Without the folder: a script is no component, and writes no heartbeat there.
     return Launch(component, folder.read_config(), Topology(()), addresses, None, keys)
-
-
-# Replaces the names of algorithm and environment: the folder belongs to no run.
-_PLAIN = "none"
 
 
 class Telemetry:
