@@ -209,7 +209,12 @@ class Cluster(RunHandle):
 
     Made from the resolved config, the topology and the run folder, which exists and is empty, or
     holds the run that is resumed.
+
+    Attributes:
+        name: Name of its launcher, which the run folder keeps.
     """
+
+    name = ""
 
     @abstractmethod
     def launch(self) -> None:
@@ -260,4 +265,5 @@ def make_cluster(on: str, config: Config, topology: Topology, folder: RunFolder)
         folder: the run folder.
     """
     cluster: Cluster = load(launcher_of(on).cluster)(config, topology, folder)
+    cluster.name = on
     return cluster

@@ -82,6 +82,8 @@ class LocalCluster(Cluster):
         supervisor_module: entry module of the supervisor.
     """
 
+    name = "local"
+
     def __init__(
         self,
         config: Config,
@@ -103,7 +105,7 @@ class LocalCluster(Cluster):
             RunError: the supervisor died at once; with its own message.
         """
         refuse_running(self._folder)
-        write_launch(self._folder, self._config, self._topology, "local")
+        write_launch(self._folder, self._config, self._topology, self.name)
         stderr = str(self._folder.logs / "supervisor.err")
         started = subprocess.run(
             ["/bin/sh", "-c", _DETACH, "sh", stderr, *self._command()],

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import session.wire.codec as layouts
 from session.errors import DecodeError
 from session.nest import Array
+from session.wire.codec import DTYPES, pack_layout, unpack_layout
 
 # Smaller columns are sent: that costs less than touching a page for the first time.
 LEAST_BYTES = 1 << 16
@@ -108,7 +108,7 @@ class Slab:
         columns: dict[str, Array] = {}
         try:
             packed, offsets = placed
-            for place, offset in zip(layouts.unpack(packed).places, offsets, strict=True):
+            for place, offset in zip(unpack_layout(packed).places, offsets, strict=True):
                 if not 0 <= offset <= self.slot_bytes:
                     raise ValueError(f"offset {offset}")
                 columns[place.name] = np.ndarray(place.shape, place.dtype, part, offset)
@@ -153,14 +153,14 @@ class Part:
         left, entries, offsets = dict(columns), [], []
         for name, column in columns.items():
             text = column.dtype.str
-            if column.nbytes < LEAST_BYTES or text not in layouts.DTYPES:
+            if column.nbytes < LEAST_BYTES or text not in DTYPES:
                 continue
             offset = self._offset(column)
             if offset is not None:
                 entries.append((name, text, column.shape))
                 offsets.append(offset)
                 del left[name]
-        return left, [layouts.pack(tuple(entries))[0], offsets]
+        return left, [pack_layout(tuple(entries))[0], offsets]
 
     def _offset(self, column: Array) -> int | None:
         """Returns the offset of a column, or of a copy made here; None if there is no room."""

@@ -215,6 +215,8 @@ class TmuxCluster(TmuxRun, Cluster):
         supervisor_module: entry module of the supervisor.
     """
 
+    name = "tmux"
+
     def __init__(
         self,
         config: Config,
@@ -247,7 +249,7 @@ class TmuxCluster(TmuxRun, Cluster):
             )
         facts = {"socket": str(self._session.path), "session": self._session.name}
         facts["supervisor"] = self._supervisor_module
-        write_launch(self._folder, self._config, self._topology, "tmux", tmux=facts)
+        write_launch(self._folder, self._config, self._topology, self.name, tmux=facts)
         stderr = self._folder.logs / f"{SUPERVISOR}.err"
         self._session.create(SUPERVISOR, self._line().script(stderr), Path.cwd())
         try:

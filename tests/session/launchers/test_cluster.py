@@ -14,10 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
+from session.addons import Launcher
 from session.client import Client
 from session.config import Config
 from session.errors import DeadlineError, RunError, UsageError
 from session.folder import RunFolder, write_atomically
+from session.launchers import handle, registry
 from session.launchers.asking import COMMANDS
 from session.launchers.handle import open_run
 from session.launchers.launcher import make_addresses, write_launch, write_run_files
@@ -227,3 +229,14 @@ def test_a_log_is_followed_to_the_end_of_the_run(run_folder: Path) -> None:
         with log.open("a") as file:
             file.write("three\n")
         assert list(lines) == ["three"]
+
+
+def test_a_run_keeps_the_name_of_its_launchers_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Launcher("other", cluster="session.launchers.local:LocalCluster")
+    monkeypatch.setitem(registry._LAUNCHERS, "other", other)
+    folder, config = RunFolder(tmp_path / "run"), make_config(ACTS)
+    for name in ("other", "local"):
+        cluster = handle.make_cluster(name, config, make_topology(config), folder)
+        assert cluster.name == name
