@@ -153,7 +153,7 @@ def test_a_folder_of_the_import_path_comes_before_the_present_one(folder: Path) 
 
 def test_the_reward_of_goals_and_the_function_of_a_tuning(folder: Path) -> None:
     (folder / "own_code.py").write_text(OWN)
-    from surreal_like.replay.view.hindsight import make_goal_reward
+    from surreal_like.hindsight.view import make_goal_reward
 
     hindsight = "learner_config.replay.hindsight.reward=own_code:reward"
     assert experiment(hindsight).session_config.import_path == ["."]
