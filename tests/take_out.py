@@ -2,7 +2,7 @@
 
 What goes are the folders and files of the add-on, the lines that name them in ``LISTS``, the tests
 that import it, and configs that need it. Other tests leave out what is about it, by
-``tests/add_ons.py``. Tests of documents run in the whole tree only.
+``tests/add_ons.py``. Tests of documents and of shipped manifests run in the whole tree only.
 
     python tests/take_out.py                    # all add-ons, imports and a training
     python tests/take_out.py gateway --tests    # one, with its quick tests
@@ -41,6 +41,7 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
         *(f"main/cli/{name}.py" for name in ("client", "clients", "serve")),
         "configs/cartpole_browser.yaml",
         "configs/cartpole_remote.yaml",
+        "tests/kubernetes/test_gateways.py",
     ),
     "gradients": (
         "surreal_like/gradients",
@@ -69,6 +70,8 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
         "tests/main/test_wrong_tunings.py",
     ),
 }
+# Checks of documents and shipped manifests, which describe the whole tree.
+WHOLE = ("docs/generate.py", "tests/docs", "tests/kubernetes/test_manifests.py")
 # Files that name folders or modules, one in a line.
 LISTS = ("main/addons.py", "surreal_like/__init__.pyi", "tests/test_layers.py")
 TRAIN = ("train", "configs/cartpole_dqn.yaml", "--on", "serial", "--quiet", "--folder", "run")
@@ -90,7 +93,7 @@ def take_out(name: str, copy: Path) -> None:
         name: Name of the add-on.
         copy: Empty folder to write.
     """
-    gone = (*ADD_ONS[name], "tests/docs")
+    gone = (*ADD_ONS[name], *WHOLE)
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True)
     for file in listed.stdout.decode().splitlines():
         if not file.startswith(gone) and (ROOT / file).is_file():

@@ -404,19 +404,14 @@ class _RewardCheck:
             )
 
 
-def check_hindsight(config: Config, replay: type[Replay], **facts: bool) -> None:
+def check_hindsight(config: Config | Replay, kind: type[Replay], **facts: bool) -> None:
     """Raises ConfigError if goals are to be relabelled by a replay that cannot do that."""
-    _wants_goals(config.learner_config, replay)
-
-
-def _wants_goals(learner_config: Config, kind: type[Replay]) -> bool:
-    proportion = learner_config["replay"]["hindsight"]["proportion"]
+    proportion = config.learner_config["replay"]["hindsight"]["proportion"]
     if proportion and not kind.relabels:
         raise ConfigError(
             f"{_KEY}.proportion is {proportion:g}, but {kind.__name__} relabels no goals: set it "
             "to 0, or learner_config.replay.type to UniformReplay or PrioritizedReplay"
         )
-    return bool(proportion)
 
 
 def make_hindsight_view(replay: Replay, seed: int) -> HindsightView | None:
@@ -426,10 +421,11 @@ def make_hindsight_view(replay: Replay, seed: int) -> HindsightView | None:
         ConfigError: the replay relabels no goals, or the environment has no such goals or no
             reward for them.
     """
+    check_hindsight(replay, type(replay))
     learner_config, env_config = replay.learner_config, replay.env_config
-    if not _wants_goals(learner_config, type(replay)):
-        return None
     settings, algo = learner_config["replay"]["hindsight"], learner_config["algo"]
+    if not settings["proportion"]:
+        return None
     if stack_size(env_config) > 1:
         raise ConfigError(
             f"{_KEY}.proportion is {settings['proportion']:g}, but env_config.frame_stack is "

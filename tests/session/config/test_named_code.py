@@ -16,6 +16,7 @@ from session.folder import RunFolder
 from surreal_like import evaluate, train
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.tuning.tune_file import read_tune_file
+from tests.add_ons import needs
 
 # One class or function of each kind, as a user writes them, all in one file.
 OWN = """
@@ -173,6 +174,7 @@ def test_the_reward_of_goals_and_the_function_of_a_tuning(folder: Path) -> None:
         assert read_tune_file("t.yaml").explore is not None
 
 
+@needs("gateway")
 @pytest.mark.parametrize("place", ["own_code", "own_code.py"])
 def test_commands_take_both_forms(
     place: str, folder: Path, capsys: pytest.CaptureFixture[str]
