@@ -897,7 +897,10 @@ def test_a_run_that_goes_on_is_not_entered(prepared: Command, tmp_path: Path) ->
         pytest.param(
             *("kubernetes", ("train",), "on a volume of the cluster"), marks=needs("kubernetes")
         ),
-        ("kubernetes", ("launch", "--on", "tmux"), "--on kubernetes"),
+        pytest.param(
+            *("kubernetes", ("launch", "--on", "tmux"), "--on kubernetes"),
+            marks=needs("kubernetes"),
+        ),
         ("local", ("launch", "--on", "kubernetes"), "in its folder"),
     ],
 )
