@@ -89,7 +89,8 @@ class AddOn:
             shards, shared ends) yields components; ``pages`` (session config) returns names of
             pages; ``ps_ends`` (session config) and ``ps_service`` (context) extend the parameter
             server; ``launched`` (folder) returns notes after a launch; ``agent`` (context, agent,
-            learner class) prepares an agent that trains; ``pods`` (session config) changes
+            learner class) prepares an agent that trains; ``view`` (replay, seed) returns a view in
+            place of that of its kind, or None; ``pods`` (session config) changes
             the settings of a run in a cluster; ``tokens`` (folder) returns tokens of clients;
             ``reporter`` (context, folder, times) returns what reports a run that is one of many,
             or None; ``plan`` (arguments of ``plan``) prints a plan of its own and returns the exit

@@ -186,7 +186,7 @@ steps are counted once per chunk, not per stream
 a pass over all rows gives some of them twice
 - numbers, self._order = self._order[:size], self._order[size:]
 + numbers, self._order = self._order[:size], self._order[size - 1 :]
-> tests/surreal_like/replay/test_hindsight.py
+> tests/surreal_like/hindsight/test_view.py
 hindsight changes the goal and keeps the reward
 - rewards[chosen] = self._goals.rewards(achieved, goals, info)
 + self._goals.rewards(achieved, goals, info)

@@ -1,7 +1,8 @@
 """Takes each add-on out of a copy of the tree, which must import, train and pass its tests.
 
-What goes are the folders and files of the add-on, its line in ``main/addons.py``, the tests that
-import it, and configs that need it. Tests of documents run in the whole tree only.
+What goes are the folders and files of the add-on, the lines that name them in ``LISTS``, the tests
+that import it, and configs that need it. Other tests leave out what is about it, by
+``tests/add_ons.py``. Tests of documents and of shipped manifests run in the whole tree only.
 
     python tests/take_out.py                    # all add-ons, imports and a training
     python tests/take_out.py gateway --tests    # one, with its quick tests
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +31,7 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
         "session/show/dashboard.py",
         *(f"main/cli/{name}.py" for name in ("evaluate", "play", "plot", "export", "compare")),
         "notebooks",
+        "tests/notebooks",
     ),
     "gateway": (
         "surreal_like/gateway",
@@ -37,10 +40,15 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
         *(f"main/cli/{name}.py" for name in ("client", "clients", "serve")),
         "configs/cartpole_browser.yaml",
         "configs/cartpole_remote.yaml",
+        "tests/kubernetes/test_gateways.py",
     ),
     "gradients": (
         "surreal_like/gradients",
         *(f"configs/{name}_a3c.yaml" for name in ("cartpole", "memory", "target")),
+    ),
+    "hindsight": (
+        "surreal_like/hindsight",
+        *(f"configs/{name}.yaml" for name in ("bitflip_dqn", "fetchreach_sac", "pointmaze_sac")),
     ),
     "join": ("surreal_like/join", "main/cli/join.py"),
     "kubernetes": (
@@ -58,8 +66,13 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
         "main/trial.py",
         *(f"main/cli/{name}.py" for name in ("tune", "tune_table")),
         *(f"configs/cartpole_{name}.yaml" for name in ("asha", "pbt", "tpe")),
+        "tests/main/test_wrong_tunings.py",
     ),
 }
+# Checks of documents and shipped manifests, which describe the whole tree.
+WHOLE = ("docs/generate.py", "tests/docs", "tests/kubernetes/test_manifests.py")
+# Files that name folders or modules, one in a line.
+LISTS = ("main/addons.py", "surreal_like/__init__.pyi", "tests/test_layers.py")
 TRAIN = ("train", "configs/cartpole_dqn.yaml", "--on", "serial", "--quiet", "--folder", "run")
 SHORT = ("session_config.stop={iterations: 300}",)
 QUICK = (
@@ -79,18 +92,17 @@ def take_out(name: str, copy: Path) -> None:
         name: Name of the add-on.
         copy: Empty folder to write.
     """
-    gone = ADD_ONS[name]
+    gone = (*ADD_ONS[name], *WHOLE)
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True)
-    for line in listed.stdout.decode().splitlines():
-        if not line.startswith(gone) and (ROOT / line).is_file():
-            (copy / line).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / line, copy / line)
-    shutil.rmtree(copy / "tests" / "docs")
-    line = f'    "{gone[0].replace("/", ".")}.addon",\n'
-    declared = copy / "main" / "addons.py"
-    text = declared.read_text()
-    assert line in text, f"main/addons.py has no line {line}"
-    declared.write_text(text.replace(line, ""))
+    for file in listed.stdout.decode().splitlines():
+        if not file.startswith(gone) and (ROOT / file).is_file():
+            (copy / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, copy / file)
+    names = "|".join(path.removesuffix(".py").replace("/", "\\.") for path in gone)
+    folders = "|".join(path.removeprefix("surreal_like/") for path in gone)
+    line = re.compile(rf'(?m)^(from ({names})[ .].*|    "({names})\.addon",|    "({folders})",)\n')
+    for each in LISTS:
+        (copy / each).write_text(line.sub("", (copy / each).read_text()))
     for path in needing(copy, gone):
         path.unlink()
     # An editable installation would find what is gone in the whole tree.
@@ -100,6 +112,9 @@ def take_out(name: str, copy: Path) -> None:
 def needing(copy: Path, gone: Iterable[str]) -> set[Path]:
     """Returns the test files that import what is gone, directly or by other test files."""
     removed = {path.removesuffix(".py").replace("/", ".") for path in gone}
+    public = (ROOT / "surreal_like" / "__init__.pyi").read_text()
+    homes = re.findall(r"(?m)^from (\S+) import (\w+)", public)
+    removed |= {f"surreal_like.{name}" for home, name in homes if home.startswith(tuple(removed))}
     files = {module_of(path, copy): path for path in (copy / "tests").rglob("*.py")}
     imports = {name: imported(path) for name, path in files.items()}
     needed: set[str] = set()

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.add_ons import needs
 from tests.test_layers import (
     PACKAGES,
     ROOT,
@@ -48,7 +49,11 @@ def found(code: str, unwanted: set[str]) -> set[str]:
         # Of the packages above it only the declarations of add-ons.
         (modules_in("session/"), TORCH | {"surreal_like.data", "surreal_like.learner", "main.cli"}),
         # Widgets and pictures of a notebook.
-        ("import session.show.dashboard", {"ipywidgets", "IPython", "matplotlib"}),
+        pytest.param(
+            "import session.show.dashboard",
+            {"ipywidgets", "IPython", "matplotlib"},
+            marks=needs("analysis"),
+        ),
         (modules_in(*WITHOUT_TORCH, *TORCH_FREE_FILES), {"torch"}),
         ("import surreal_like.data.spec, surreal_like.data.timestep", TORCH),
         ("import surreal_like.env as env; env.make_env({'env_name': 'toy:grid'})", TORCH),

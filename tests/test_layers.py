@@ -22,7 +22,7 @@ MAX_FUNCTION_LINES = 60
 MAX_ENTRY_LINES = 40
 
 NOT_IN_SESSION = {"torch", "gymnasium", "surreal_like", "main"}
-WITHOUT_TORCH = ("surreal_like/replay/", "surreal_like/ps/", "surreal_like/data/")
+WITHOUT_TORCH = tuple(f"surreal_like/{name}/" for name in ("replay", "ps", "data", "hindsight"))
 TORCH_FREE_FILES = {"surreal_like/experiment/topology.py"}
 # Folders of surreal_like, from the lowest: each imports only those before it.
 FOLDERS = [
@@ -39,6 +39,7 @@ FOLDERS = [
     "learner",
     "agent",
     "algorithm",
+    "hindsight",
     "gradients",
     "coordinator",
     "experiment",

@@ -141,7 +141,7 @@ def pipeline(settings: Mapping[str, Any]) -> list[list[str]]:
     place = settings.get("learner_config.gradients_at")
     gives = load_replay_class({"replay": replay, "gradients_at": place}).gives()
     at = "agent, in its unroll" if gives == "gradients" else "replay, at sampling"
-    proportion = settings["learner_config.replay.hindsight.proportion"]
+    proportion = settings.get("learner_config.replay.hindsight.proportion", 0.0)
     stack, steps = settings["env_config.frame_stack"] or 0, settings[f"{algo}.n_step"]
     changes = {name: settings[f"{algo}.reward_{name}"] for name in _NEUTRAL}
     rewards = [

@@ -86,8 +86,8 @@ def metrics_host(config: Config) -> str:
     names those that may read it, and the launcher has written a policy that admits only these.
     """
     in_pod = launcher_of((config.get("run") or {}).get("launcher", "")).remote
-    admitted = config.session_config.kubernetes.get("metrics_from")
-    return expand("$(POD_IP)") if in_pod and admitted else LOOPBACK
+    admitted = in_pod and config.session_config.kubernetes.get("metrics_from")
+    return expand("$(POD_IP)") if admitted else LOOPBACK
 
 
 class Page:

@@ -25,20 +25,6 @@ if TYPE_CHECKING:
     from surreal_like.experience.chunk import Chunk
     from surreal_like.replay.storage import Empty
 
-# What a replay may be able to do, the setting that needs it, and what a refusal says.
-_ABILITIES = (
-    (
-        *("relabels", "hindsight", "proportion"),
-        "relabels no goals: set it to 0, or learner_config.replay.type to UniformReplay or "
-        "PrioritizedReplay",
-    ),
-    (
-        *("iterates", "iteration", "unroll_length"),
-        "has no iterations: set it to 0; algorithms that learn from unrolls, with "
-        "algo.synchronous, learn in turns without it",
-    ),
-)
-
 
 class Replay(Reporting):
     """Keeps experience and gives batches of it.
@@ -81,7 +67,7 @@ class Replay(Reporting):
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config
     ) -> None:
-        self._require_abilities(learner_config.get("replay") or {})
+        self._require_turns(learner_config.get("replay") or {})
         self.learner_config = learner_config
         self.env_config = env_config
         self.session_config = session_config
@@ -94,15 +80,15 @@ class Replay(Reporting):
         self.least_mass = math.inf
         self.last: bool | None = None
 
-    def _require_abilities(self, replay: Mapping[str, Any]) -> None:
-        """Raises ConfigError if it should relabel goals, or learn in turns, and cannot do that."""
-        for ability, section, key, remedy in _ABILITIES:
-            value = (replay.get(section) or {}).get(key, 0)
-            if value and not getattr(self, ability):
-                raise ConfigError(
-                    f"learner_config.replay.{section}.{key} is {value:g}, but "
-                    f"{type(self).__name__} {remedy}"
-                )
+    def _require_turns(self, replay: Mapping[str, Any]) -> None:
+        """Raises ConfigError if it should collect and train in turns, and cannot do that."""
+        length = (replay.get("iteration") or {}).get("unroll_length", 0)
+        if length and not self.iterates:
+            raise ConfigError(
+                f"learner_config.replay.iteration.unroll_length is {length:g}, but "
+                f"{type(self).__name__} has no iterations: set it to 0; algorithms that learn "
+                "from unrolls, with algo.synchronous, learn in turns without it"
+            )
 
     # -- overridden by an author -----------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from session.addons import hooks
 from session.config import Config
 from session.nest import Array
 from surreal_like.data.batch import Collate, split
@@ -21,7 +22,6 @@ from surreal_like.replay.select.selector import Sample, Selector
 from surreal_like.replay.settings import RowPlan, default_seed
 from surreal_like.replay.storage import ColumnStorage, Rows
 from surreal_like.replay.unrolls import UnrollPlan
-from surreal_like.replay.view.hindsight import make_hindsight_view
 from surreal_like.replay.view.n_step import View, make_n_step_view
 from surreal_like.replay.view.sequence import Stacker
 
@@ -78,14 +78,10 @@ class Table(Replay):
         return make_n_step_view(learner_config, env_config)
 
     def _choose_view(self, seed: int) -> View:
-        """Returns the view of this kind, or one with goals in hindsight if they are wanted."""
-        configs = self.learner_config, self.env_config
-        if self.learner_config["replay"]["hindsight"]["proportion"]:
-            return make_hindsight_view(
-                *configs, seed=seed, event=lambda kind, detail: self.log.event(kind, detail)
-            )
-        steps = self.session_config["sender"]["flush_iteration"]
-        return self.make_view(*configs, (steps, self.env_config["num_envs"]))
+        """Returns the view of an add-on if the settings ask for it, else that of this kind."""
+        other: View | None = next(filter(None, (make(self, seed) for make in hooks("view"))), None)
+        shape = self.session_config["sender"]["flush_iteration"], self.env_config["num_envs"]
+        return other or self.make_view(self.learner_config, self.env_config, shape)
 
     def make_plan(self) -> RowPlan | UnrollPlan:
         """Makes the sizes of this shard: here in rows."""

@@ -3,9 +3,17 @@
 import re
 
 from docs.generate import ROOT
+from main.addons import MODULES
+from tests.take_out import ADD_ONS
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 NAMED = re.compile(r"`([\w/.*]+)`")
+
+
+def test_the_tree_has_each_add_on_that_can_be_taken_out() -> None:
+    assert sorted(MODULES) == sorted(
+        f"{paths[0]}/addon".replace("/", ".") for paths in ADD_ONS.values()
+    )
 
 
 def test_each_file_that_is_named_exists() -> None:

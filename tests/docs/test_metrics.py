@@ -21,8 +21,8 @@ from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.experiment.resolve import defaults, read_experiment, resolve
 from surreal_like.experiment.topology import make_topology
+from surreal_like.hindsight.view import GoalReward, HindsightView
 from surreal_like.replay.kinds import FIFOReplay, UniformReplay
-from surreal_like.replay.view.hindsight import GoalReward, HindsightView
 from surreal_like.tuning.result import result_of, write_session
 from surreal_like.tuning.scheduler import Fifo
 from surreal_like.tuning.state import Trial, TrialState, plain_trial

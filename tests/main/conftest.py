@@ -11,6 +11,7 @@ import pytest
 
 from main.cli import main
 from surreal_like.experiment.resolve import resolve
+from tests.add_ons import skip_lacking
 
 CONFIG = """\
 algorithm: dqn
@@ -40,7 +41,10 @@ Command = Callable[..., Said]
 def command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """Return a function that runs `surreal-like`; the current folder has `small.yaml`."""
+    """Return a function that runs `surreal-like`; the current folder has `small.yaml`.
+
+    It skips the test at a command of an add-on that this tree lacks.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(CONFIG)
 
@@ -48,6 +52,7 @@ def command(
     sys.path_importer_cache.pop(".", None)
 
     def run(*argv: str) -> Said:
+        skip_lacking(argv)
         capsys.readouterr()
         code = main(list(argv))
         said = capsys.readouterr()

@@ -254,7 +254,7 @@ RESOLVED = (
     Case(
         "a memory where there is none",
         (*SERIAL, "learner_config.model.memory=lstm"),
-        ("dqn has no learner_config.model.memory", "option of a3c and impala and ppo"),
+        ("dqn has no learner_config.model.memory", "impala and ppo"),
     ),
     Case(
         "n-step returns of unrolls",

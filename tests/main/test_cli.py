@@ -24,6 +24,7 @@ from session.folder import RunFolder
 from session.process.heartbeat import Beat, State, write_beat
 from session.show.run_view import state_of
 from surreal_like.run.folder import held
+from tests.add_ons import needs
 from tests.main.conftest import Command, Said
 
 
@@ -294,6 +295,7 @@ def test_plan_explains_what_decided(command: Command) -> None:
     assert rows["learner_config.algo.gamma"] == ["0.99", "default"]
 
 
+@needs("kubernetes")
 def test_a_long_value_does_not_hide_what_decided(command: Command) -> None:
     labels = ["cloud.example.org/a-rather-long-label=true", "x" * 150]
     setting = f"session_config.kubernetes.spot_labels={json.dumps(labels)}"

@@ -59,7 +59,7 @@ INPUTS = {
     ),
     "actions without bounds": (
         ("train", "--algorithm", "dqn", "--env", "own.py:Free"),
-        "try a3c, impala or ppo",
+        "impala or ppo",
     ),
     "a tuning": (
         ("train", "t.yaml"),

@@ -12,6 +12,7 @@ import pytest
 
 from main.cli import main
 from main.cli.output import OutputError, prepare_output
+from tests.add_ons import needs
 from tests.main.conftest import CONFIG
 
 RUN = "größer"
@@ -33,6 +34,11 @@ COMMANDS = {
     "clients": ("clients", RUN),
     "train": ("train", "small.yaml", "--on", "serial", "--folder", "{new}/größte"),
 }
+OF_ADD_ONS = {"plan of a tuning": "tuning", "evaluate": "analysis", "clients": "gateway"}
+NAMES = [
+    pytest.param(name, marks=needs(OF_ADD_ONS[name])) if name in OF_ADD_ONS else name
+    for name in COMMANDS
+]
 
 
 class Failing(io.StringIO):
@@ -62,7 +68,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("command", "quick")
 def test_a_full_disk_is_one_line(
     name: str,
@@ -81,7 +87,7 @@ def test_a_full_disk_is_one_line(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("command", "quick")
 def test_ascii_is_enough(
     name: str, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

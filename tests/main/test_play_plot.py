@@ -13,6 +13,7 @@ from main.cli.runs import find_runs
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.show.run_view import SHOWN_EVENTS
+from tests.add_ons import needs
 from tests.main.conftest import Command
 from tests.session.made_run import made_beat, made_config, made_line, made_run
 
@@ -187,6 +188,7 @@ def test_no_runs_as_json_is_an_empty_list(command: Command) -> None:
     assert json.loads(command("list", "runs", "--json").out) == []
 
 
+@needs("kubernetes")
 def test_a_run_on_kubernetes_is_not_taken_for_planned(command: Command) -> None:
     made_run(Path("runs") / "far", config=made_config(launcher="kubernetes"))
     assert "on kubernetes" in command("list", "runs").out

@@ -17,6 +17,7 @@ from main.cli.commands import all_commands
 from session.config import Config
 from session.folder import RunFolder
 from surreal_like.experiment.resolve import resolve
+from tests.add_ons import needs
 from tests.main.conftest import CONFIG, Command, Said
 from tests.main.test_bad_input import content, write
 
@@ -119,7 +120,7 @@ WORDS = (
     Wrong("seed below 0", (*SERIAL, "--seed", "-1"), "session_config.seed is -1", "0 or more"),
     Wrong("seeds of words", ("train", "small.yaml", "--seeds", "1..x"), "1..x", "as 1..5, or as"),
     Wrong(
-        "launcher of no run", ("launch", "small.yaml", "--on", "tmxu"), "'tmxu'", "you mean tmux?"
+        "launcher of no run", ("launch", "small.yaml", "--on", "locl"), "'locl'", "you mean local?"
     ),
     Wrong(
         "serial run that goes on by itself",
@@ -384,7 +385,7 @@ RESOLVED = (
         "an algorithm for other actions",
         ("train", "--on", "serial", "--algorithm", "dqn", "--env", "gym:Pendulum-v1"),
         "DQN needs discrete actions",
-        "try a3c, ddpg, impala, ppo, sac or td3",
+        "ddpg, impala, ppo, sac or td3",
     ),
     setting("no rows", "learner_config.replay.batch_size=0", "batch_size is 0", "1 or more"),
     setting(
@@ -420,34 +421,6 @@ RESOLVED = (
         f"{TYPE}uniform_replay:UniformReplay",
         "replay_proportion=0.5",
         "replay_proportion is 0.5",
-        "set it to 0",
-    ),
-    replay(
-        "goals that there are not",
-        f"{TYPE}uniform_replay:UniformReplay",
-        "hindsight.proportion=0.8",
-        "hindsight.achieved is 'achieved_goal', but the observations have no parts",
-        "needs an environment with goals",
-    ),
-    replay(
-        "hindsight beyond 1",
-        f"{TYPE}uniform_replay:UniformReplay",
-        "hindsight.proportion=1.5",
-        "hindsight.proportion is 1.5",
-        "expected 0 to 1",
-    ),
-    replay(
-        "hindsight by chance",
-        f"{TYPE}uniform_replay:UniformReplay",
-        "hindsight.strategy=futur",
-        "hindsight.strategy is 'futur'",
-        "did you mean future?",
-    ),
-    replay(
-        "hindsight in unrolls",
-        FIFO,
-        "hindsight.proportion=0.8",
-        "hindsight.proportion is 0.8, but FIFOReplay relabels no goals",
         "set it to 0",
     ),
     replay("parts of unrolls", FIFO, "batch_size=18", "18 streams, no multiple of", "num_envs 4"),
@@ -533,12 +506,6 @@ RESOLVED = (
         (*R2D2, "learner_config.model.memory=''"),
         "learner_config.model.memory is empty",
         "set it to lstm or gru",
-    ),
-    Wrong(
-        "goals in sequences",
-        (*R2D2, "learner_config.replay.hindsight.proportion=0.5"),
-        "SequenceReplay relabels no goals",
-        "set it to 0",
     ),
     Wrong(
         "first priorities of actions without values",
@@ -647,12 +614,6 @@ RESOLVED = (
         "learner_config.parts=[{part: rnd}]",
         "learner_config.algo.n_step is 3",
         "set it to 1",
-    ),
-    Wrong(
-        "a part of gradients",
-        (*SERIAL, "--algorithm=a3c", "learner_config.parts=[{part: rnd}]"),
-        "agents make the gradients",
-        "leave parts empty",
     ),
     setting(
         "no range of values",
@@ -933,8 +894,13 @@ def test_a_run_that_goes_on_is_not_entered(prepared: Command, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("was", "words", "said"),
     [
-        ("kubernetes", ("train",), "on a volume of the cluster"),
-        ("kubernetes", ("launch", "--on", "tmux"), "--on kubernetes"),
+        pytest.param(
+            *("kubernetes", ("train",), "on a volume of the cluster"), marks=needs("kubernetes")
+        ),
+        pytest.param(
+            *("kubernetes", ("launch", "--on", "tmux"), "--on kubernetes"),
+            marks=needs("kubernetes"),
+        ),
         ("local", ("launch", "--on", "kubernetes"), "in its folder"),
     ],
 )

@@ -13,6 +13,7 @@ import surreal_like
 from session.config import Config
 from session.version import VERSION
 from surreal_like import Agent, Learner, Replay, TupleReplay
+from tests.add_ons import needs
 
 
 def test_it_has_a_version() -> None:
@@ -26,6 +27,8 @@ def test_every_public_name_loads_and_is_documented(name: str) -> None:
     assert name in dir(surreal_like)
 
 
+@needs("tuning")
+@needs("analysis")
 def test_functions_are_not_hidden_by_modules() -> None:
     code = (
         "import importlib, surreal_like.analysis.evaluate, surreal_like.analysis.play\n"

@@ -22,6 +22,7 @@ from surreal_like.replay.base import Replay
 from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay
 from surreal_like.replay.table import Table
 from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
+from tests.add_ons import needs
 from tests.examples import examples
 from tests.surreal_like.episodes import STREAMS, Checker, Episodes, Learned, Played
 from tests.surreal_like.replay.configs import configs
@@ -133,7 +134,13 @@ def arriving(chunks: list[Chunk], replay: Any, random: Random) -> Iterator[None]
     yield
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=needs("hindsight")) if kind.goals else name
+        for name, kind in KINDS.items()
+    ],
+)
 @settings(max_examples=examples(12))
 @given(
     seed=st.integers(0, 2**32),

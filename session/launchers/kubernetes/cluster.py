@@ -45,7 +45,7 @@ class KubernetesCluster(KubernetesRun, Cluster):
 
     def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
         # Of this machine: it resumes, or serves, with its own files.
-        self._gateway = config.session_config.gateway.copy()
+        self._gateway = config.session_config.get("gateway")
         config = prepare(config, folder.path.name)
         RunHandle.__init__(self, folder)
         self._setting = _setting(config, topology, folder)
@@ -65,13 +65,15 @@ class KubernetesCluster(KubernetesRun, Cluster):
         manifest = self.dry_run()
         if self._setting.has_keys:
             write_keys(self._folder.keys, cluster_keys())
-            self._add_gateway_files()
+            if self._gateway and self._gateway.num:
+                self._add_gateway_files()
             self.apply_secrets()
         self.kubectl.run("apply", "--filename=-", given=manifest)
         self._tie_to_learner()
         write_atomically(self._folder.path / MANIFEST, manifest)
         own = self.config.copy()
-        own.session_config.gateway = self._gateway
+        if self._gateway:
+            own.session_config.gateway = self._gateway
         own.dump_file(self._folder.config)
         deadline = time.monotonic() + _PODS_SECONDS
         while not self._containers() and time.monotonic() < deadline:
@@ -80,9 +82,9 @@ class KubernetesCluster(KubernetesRun, Cluster):
     def _add_gateway_files(self) -> None:
         """Adds the certificate of gateways to the keys, and the folder of the clients' tokens."""
         gateway, keys = self._gateway, self._folder.keys
-        if gateway.num and gateway.tokens:
+        if gateway.tokens:
             self._folder.client_tokens.mkdir(mode=0o700, exist_ok=True)
-        if gateway.num and gateway.tls.cert is not None:
+        if gateway.tls.cert is not None:
             for name, path in zip(TLS_FILES, (gateway.tls.cert, gateway.tls.key), strict=True):
                 write_private(keys / name, Path(path).read_text())
 

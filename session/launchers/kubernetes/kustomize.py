@@ -104,8 +104,9 @@ def overlay_files(setting: Setting, base: Setting, *, base_path: str) -> dict[st
 
 
 def _kustomization(setting: Setting, base_path: str, files: Mapping[str, Any]) -> Data:
-    space, gateway = setting.session.kubernetes.namespace, setting.session.gateway
-    tls = bool(gateway.num) and gateway.tls.cert is not None
+    space = setting.session.kubernetes.namespace
+    gateway = setting.session.get("gateway")
+    tls = gateway is not None and bool(gateway.num) and gateway.tls.cert is not None
     added = {key: values for key, values in setting.added().items() if values}
     keys = [
         {

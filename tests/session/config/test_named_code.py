@@ -16,6 +16,7 @@ from session.folder import RunFolder
 from surreal_like import evaluate, train
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.tuning.tune_file import read_tune_file
+from tests.add_ons import needs
 
 # One class or function of each kind, as a user writes them, all in one file.
 OWN = """
@@ -153,7 +154,7 @@ def test_a_folder_of_the_import_path_comes_before_the_present_one(folder: Path) 
 
 def test_the_reward_of_goals_and_the_function_of_a_tuning(folder: Path) -> None:
     (folder / "own_code.py").write_text(OWN)
-    from surreal_like.replay.view.hindsight import make_goal_reward
+    from surreal_like.hindsight.view import make_goal_reward
 
     hindsight = "learner_config.replay.hindsight.reward=own_code:reward"
     assert experiment(hindsight).session_config.import_path == ["."]
@@ -173,6 +174,7 @@ def test_the_reward_of_goals_and_the_function_of_a_tuning(folder: Path) -> None:
         assert read_tune_file("t.yaml").explore is not None
 
 
+@needs("gateway")
 @pytest.mark.parametrize("place", ["own_code", "own_code.py"])
 def test_commands_take_both_forms(
     place: str, folder: Path, capsys: pytest.CaptureFixture[str]

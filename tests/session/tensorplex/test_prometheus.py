@@ -16,6 +16,7 @@ import pytest
 from session.config import Config
 from session.errors import UsageError
 from session.tensorplex.prometheus import Page, exposition, metrics_host
+from tests.add_ons import needs
 
 ROOT = Path(__file__).resolve().parents[3]
 ROW = {"name": "agent-0", "state": "running", "age_seconds": 0.5, "rss_bytes": 7, "status": {}}
@@ -177,7 +178,7 @@ IN_POD = {"run": {"launcher": "kubernetes"}}
 @pytest.mark.parametrize(
     ("launched", "admitted", "host"),
     [
-        (IN_POD, ["monitoring"], "127.0.0.9"),
+        pytest.param(IN_POD, ["monitoring"], "127.0.0.9", marks=needs("kubernetes")),
         (IN_POD, [], "127.0.0.1"),
         ({}, ["monitoring"], "127.0.0.1"),
         ({"run": {"launcher": "local"}}, ["monitoring"], "127.0.0.1"),

@@ -26,8 +26,8 @@ from surreal_like.env.wrappers import FloatObservation
 from surreal_like.errors import DataError
 from surreal_like.experience.writer import unpack
 from surreal_like.gateway.driving import _play
+from surreal_like.hindsight.view import GoalReward
 from surreal_like.replay.tuple_replay import ExpTuple
-from surreal_like.replay.view.hindsight import GoalReward
 from tests.surreal_like.env.gym_samples import NativeCounter
 from tests.surreal_like.env.samples import Counter
 from tests.surreal_like.replay.test_tuple_replay import make_replay

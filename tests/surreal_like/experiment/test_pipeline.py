@@ -9,6 +9,7 @@ import pytest
 
 from main.cli.plan import pipeline
 from surreal_like.run.request import RunRequest
+from tests.add_ons import needs
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 AT_REPLAY = "replay, at sampling"
@@ -28,14 +29,20 @@ def stages(config: str, *words: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("config", "words", "stage", "expected"),
     [
-        ("fetchreach_sac", (), "relabel goals", ["proportion 0.8", AT_REPLAY]),
+        pytest.param(
+            *("fetchreach_sac", (), "relabel goals", ["proportion 0.8", AT_REPLAY]),
+            marks=needs("hindsight"),
+        ),
         ("cartpole_dqn", (), "relabel goals", ["off", AT_REPLAY]),
         ("pong_rainbow", (), "stack frames", ["4 frames", f"agent; {AT_REPLAY}"]),
         ("pong_rainbow", (), "each reward", ["clip 1", AT_REPLAY]),
         ("cartpole_dqn", (), "each reward", ["off", AT_REPLAY]),
         ("cartpole_dqn", (), "sum of n steps", ["3 steps", AT_REPLAY]),
         ("memory_r2d2", (), "sum of n steps", ["5 steps", "learner, in the loss"]),
-        ("cartpole_a3c", (), "sum of n steps", ["off", "agent, in its unroll"]),
+        pytest.param(
+            *("cartpole_a3c", (), "sum of n steps", ["off", "agent, in its unroll"]),
+            marks=needs("gradients"),
+        ),
         ("doorkey_ppo", (), "observations", ["normalize_obs", "network: agent and learner"]),
         (
             "cartpole_ppo",

@@ -7,6 +7,7 @@ import pytest
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from surreal_like.experiment.topology import make_topology
+from tests.add_ons import needs
 
 
 @pytest.fixture
@@ -43,6 +44,7 @@ def test_numbers_of_processes_follow_the_config(config: Config) -> None:
     assert {"replay-1.batches", "replay-1.priorities"} <= set(topology["learner"].connects)
 
 
+@needs("join")
 def test_only_a_run_that_others_can_reach_can_be_joined(config: Config) -> None:
     assert "ps.join" not in make_topology(config).endpoints
     config.session_config.launcher.host = "192.0.2.1"

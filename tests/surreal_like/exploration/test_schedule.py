@@ -17,6 +17,7 @@ from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.network.torso import TORSO_CONFIG
+from tests.add_ons import needs
 from tests.surreal_like.algorithm.unrolls import ACTIONS, configs
 
 BOUNDED = {"type": "continuous", "dim": [2], "low": [-1.0, -1.0], "high": [1.0, 1.0]}
@@ -113,7 +114,8 @@ WRONG = [-0.1, float("inf"), float("nan"), {"kind": "piecewise", "points": [[0, 
     [
         *((name, "learning_rate") for name in list_algorithms()),
         *((name, "critic_learning_rate") for name in ("sac", "td3", "ddpg")),
-        *((name, "entropy") for name in ("ppo", "impala", "a3c")),
+        *((name, "entropy") for name in ("ppo", "impala")),
+        pytest.param("a3c", "entropy", marks=needs("gradients")),
         *((name, "epsilon") for name in ("dqn", "r2d2")),
     ],
 )

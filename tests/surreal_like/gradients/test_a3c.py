@@ -91,11 +91,23 @@ def test_the_variance_comes_from_the_state() -> None:
     [
         (["learner_config.replay.replay_proportion=0.5"], r"replay_proportion is 0.5, but grad"),
         (["learner_config.gradients_at=both"], r"gradients_at is 'both', expected one of learner"),
+        (["learner_config.algo.value_weight=-1"], r"value_weight is -1.0, expected 0 or more"),
+        (
+            ["learner_config.algo.delay_compensation.weight=-1"],
+            r"weight is -1.0, expected 0 or more",
+        ),
+        (["learner_config.algo.delay_compensation.history=0"], r"history is 0, expected 1 or more"),
+        (["learner_config.parts=[{part: rnd}]"], r"agents make the gradients.*leave parts empty"),
     ],
 )
 def test_settings_are_refused_before_a_run(overrides: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         resolve(read_experiment(None, overrides, algorithm="a3c", env_name="toy:bandit"))
+
+
+def test_it_is_suggested_where_another_algorithm_refuses_actions() -> None:
+    with pytest.raises(ConfigError, match=r"Pendulum-v1 has continuous .*: try a3c, ddpg, impala"):
+        resolve(read_experiment(None, algorithm="dqn", env_name="gym:Pendulum-v1"))
 
 
 @pytest.mark.parametrize(

@@ -228,8 +228,6 @@ def test_settings_that_cannot_work_are_refused() -> None:
         table(sequence={"period": 4})
     with pytest.raises(ConfigError, match="min_size is 50 sequences, but 100 rows of capacity"):
         table(capacity=100, min_size=50)
-    with pytest.raises(ConfigError, match="SequenceReplay relabels no goals"):
-        table(hindsight={"proportion": 0.5})
     for algorithm, wanted in ((DQN, "single rows"), (PPO, "whole unrolls")):
         with pytest.raises(ConfigError, match=f"{wanted}.* which gives sequences of episodes"):
             algorithm.check_replay({"replay": {"type": TYPE}})

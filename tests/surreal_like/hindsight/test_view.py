@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from session.config import Config
 from session.errors import ConfigError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, UniformReplay
+from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.hindsight.view import GoalReward, HindsightView, Relabelling, check_hindsight
+from surreal_like.replay.kinds import PrioritizedReplay, UniformReplay
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.table import Table
 from surreal_like.replay.tuple_replay import ChunkSamples, TupleReplay
 from surreal_like.replay.view.episode_index import EpisodeIndex
-from surreal_like.replay.view.hindsight import GoalReward, HindsightView, Relabelling
 from surreal_like.transform.reward import RewardTransform
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import chunk_of
@@ -407,8 +409,6 @@ def test_a_restored_table_draws_the_same_goals() -> None:
 
 
 WRONG: list[tuple[type[Any], Any, dict[str, Any], dict[str, Any], str]] = [
-    (FIFOReplay, None, {}, {}, "FIFOReplay relabels no goals"),
-    (TupleReplay, None, {}, {}, "TupleReplay relabels no goals"),
     (UniformReplay, None, {"frame_stack": 2}, {}, "frame_stack is 2: goals are not stacked"),
     (UniformReplay, {"type": "float32", "dim": [3]}, {}, {}, "no parts"),
     (UniformReplay, {"a": GOALS["observation"]}, {}, {}, "'achieved_goal', .* the parts a:"),
@@ -431,6 +431,33 @@ def test_settings_that_cannot_work_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         goal_table(kind, spec, env, **hindsight)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "setting", "said"),
+    [
+        (
+            "dqn",
+            "proportion=0.8",
+            "achieved is .*, but the observations have no parts: hindsight needs",
+        ),
+        ("dqn", "proportion=1.5", r"hindsight\.proportion is 1\.5, expected 0 to 1"),
+        ("dqn", "strategy=futur", r"hindsight\.strategy is 'futur'.*did you mean future\?"),
+        ("impala", "proportion=0.8", "proportion is 0.8, but FIFOReplay relabels no goals: set it"),
+        ("r2d2", "proportion=0.5", "SequenceReplay relabels no goals: set it to 0"),
+    ],
+)
+def test_settings_are_refused_before_a_run(algorithm: str, setting: str, said: str) -> None:
+    words = [f"learner_config.replay.hindsight.{setting}"]
+    with pytest.raises(ConfigError, match=said):
+        resolve(read_experiment(None, words, algorithm=algorithm, env_name="toy:chain"))
+
+
+def test_a_replay_without_a_view_is_refused_before_the_start() -> None:
+    made = Config(configs(hindsight=ON))
+    check_hindsight(made, UniformReplay)
+    with pytest.raises(ConfigError, match="TupleReplay relabels no goals"):
+        check_hindsight(made, TupleReplay)
 
 
 def test_samples_of_single_chunks_keep_their_goals() -> None:

@@ -24,6 +24,7 @@ from surreal_like.data.spec import is_leaf
 from surreal_like.env.registry import make_env
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
+from surreal_like.replay.base import Replay
 from surreal_like.replay.storage import ColumnStorage, Empty, Rows
 from surreal_like.replay.view.episode_index import EpisodeIndex
 from surreal_like.replay.view.n_step import (
@@ -403,15 +404,28 @@ class _RewardCheck:
             )
 
 
-def make_hindsight_view(
-    learner_config: Config, env_config: Config, *, seed: int, event: Event
-) -> HindsightView:
-    """Makes the view of ``learner_config.replay.hindsight``.
+def check_hindsight(config: Config | Replay, kind: type[Replay], **facts: bool) -> None:
+    """Raises ConfigError if goals are to be relabelled by a replay that cannot do that."""
+    proportion = config.learner_config["replay"]["hindsight"]["proportion"]
+    if proportion and not kind.relabels:
+        raise ConfigError(
+            f"{_KEY}.proportion is {proportion:g}, but {kind.__name__} relabels no goals: set it "
+            "to 0, or learner_config.replay.type to UniformReplay or PrioritizedReplay"
+        )
+
+
+def make_hindsight_view(replay: Replay, seed: int) -> HindsightView | None:
+    """Makes the view of ``learner_config.replay.hindsight``; None if no goals are relabelled.
 
     Raises:
-        ConfigError: the environment has no such goals, or no reward for them.
+        ConfigError: the replay relabels no goals, or the environment has no such goals or no
+            reward for them.
     """
+    check_hindsight(replay, type(replay))
+    learner_config, env_config = replay.learner_config, replay.env_config
     settings, algo = learner_config["replay"]["hindsight"], learner_config["algo"]
+    if not settings["proportion"]:
+        return None
     if stack_size(env_config) > 1:
         raise ConfigError(
             f"{_KEY}.proportion is {settings['proportion']:g}, but env_config.frame_stack is "
@@ -421,7 +435,9 @@ def make_hindsight_view(
     return HindsightView(
         algo["n_step"],
         algo["gamma"],
-        goals=make_goal_reward(settings["reward"], env_config, event),
+        goals=make_goal_reward(
+            settings["reward"], env_config, lambda kind, detail: replay.log.event(kind, detail)
+        ),
         relabelling=Relabelling(
             settings["proportion"],
             settings["strategy"],

@@ -1,0 +1,1 @@
+"""Hindsight: goals of sampled rows are replaced by goals that were achieved later."""
