@@ -263,12 +263,6 @@ _KEYS = {
         "auto",
         "Device of the learner: auto uses a GPU if there is one; else cpu, cuda, cuda:1.",
     ),
-    "max_bad_updates": Key(
-        10,
-        "The run fails after this number of consecutive updates with NaN or infinity.",
-        unit="updates",
-        within=FROM_1,
-    ),
     "gradients_at": Key(
         "learner",
         "Place where gradients are computed: learner; or agent, from its own unrolls: then "

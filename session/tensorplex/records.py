@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from session.errors import UsageError
-from session.process.heartbeat import REPORTED, State
+from session.process.heartbeat import REPORTED, State, starting_seconds
 from session.tensorplex.groups import check_client_id, check_tag
 from session.wire import Identity
 from session.wire.schema import (
@@ -42,13 +42,13 @@ class ComponentTable:
     """Last heartbeat of every component, and its age by the server's clock.
 
     Args:
-        timeout_seconds: a component without a heartbeat is ``silent`` after this time [s].
-        starting_seconds: the same for a starting component [s].
+        timeout_seconds: a component without a heartbeat is ``silent`` after this time [s]; see
+            :func:`session.process.heartbeat.starting_seconds`.
     """
 
-    def __init__(self, *, timeout_seconds: float, starting_seconds: float) -> None:
+    def __init__(self, *, timeout_seconds: float) -> None:
         self._rows: dict[str, _Row] = {}
-        self._patience_seconds = {State.starting: max(starting_seconds, timeout_seconds)}
+        self._patience_seconds = {State.starting: starting_seconds(timeout_seconds)}
         self._timeout_seconds = timeout_seconds
 
     def beat(self, sender: Identity, beat: Mapping[str, Any], now: float) -> None:

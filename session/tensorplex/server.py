@@ -12,7 +12,7 @@ from session.nest import Array
 from session.process.component import is_client
 from session.process.context import Context
 from session.tensorplex.event_files import EventFiles, summary_values
-from session.tensorplex.groups import bin_size_of, name_of, standard_groups
+from session.tensorplex.groups import name_of, standard_groups
 from session.tensorplex.prometheus import Page, exposition, metrics_host
 from session.tensorplex.records import RECORDS, REQUESTS, ComponentTable
 from session.wire import Identity, Message
@@ -31,7 +31,6 @@ class Tensorplex(Collector):
 
     Raises:
         UsageError: the component has no run folder, or its port is in use.
-        ConfigError: ``session_config.tensorplex.bins`` is invalid.
     """
 
     def __init__(self, context: Context) -> None:
@@ -40,12 +39,9 @@ class Tensorplex(Collector):
             raise UsageError("tensorplex writes into the run folder: start it with --folder")
         session = context.config.session_config
         agents_planned = session.agent.max or 2 * session.agent.num
-        self._groups = standard_groups(bin_size_of(session.tensorplex.bins, agents_planned))
+        self._groups = standard_groups(agents_planned)
         self._files = EventFiles(context.folder.tensorboard)
-        self._table = ComponentTable(
-            timeout_seconds=session.heartbeat.timeout,
-            starting_seconds=session.heartbeat.starting_seconds,
-        )
+        self._table = ComponentTable(timeout_seconds=session.heartbeat.timeout)
         self._requests = context.wire.router("tensorplex.requests", REQUESTS)
         self._newest: dict[tuple[str, str], float] = {}
         self._steps: dict[str, int] = {}

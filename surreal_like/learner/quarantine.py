@@ -15,7 +15,8 @@ from session.errors import RunError, describe
 from session.folder import write_atomically
 from surreal_like.replay.client import Sampled
 
-RAISED_LIMIT = 3
+# Limits of updates in a row: that raised another exception, and that were bad.
+RAISED_LIMIT, BAD_LIMIT = 3, 10
 _MOST = 10
 _MOST_BYTES = 1 << 26
 
@@ -34,12 +35,10 @@ class Quarantine:
 
     Args:
         folder: quarantine folder of the run; created when needed.
-        max_bad_updates: limit of bad updates in a row.
     """
 
-    def __init__(self, folder: Path, max_bad_updates: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._max_bad_updates = max_bad_updates
         self._kept = len(list(folder.glob("*.json"))) if folder.is_dir() else 0
         self._first: Exception | None = None
         self._bad = self._raised = 0
@@ -82,7 +81,7 @@ class Quarantine:
 
     def end(self) -> Exception | None:
         """Returns the first error of the row if the row has reached its limit."""
-        over = self._raised >= RAISED_LIMIT or self._bad >= self._max_bad_updates
+        over = self._raised >= RAISED_LIMIT or self._bad >= BAD_LIMIT
         return self._first if over else None
 
     def _keep(

@@ -96,8 +96,7 @@ class LearnerWorker:
         self._updates = Rate(clock=context.clock.now)
         every = context.config.session_config.tensorplex.debug_summaries
         self._summaries_due = Every(calls=every, clock=context.clock.now)
-        bad = context.config.learner_config.max_bad_updates
-        self._quarantine = Quarantine(folder.quarantine, bad)
+        self._quarantine = Quarantine(folder.quarantine)
         self._rows_trained = 0
 
     def _complain(self, text: str) -> None:
@@ -277,8 +276,7 @@ class LearnerWorker:
         if isinstance(first, NotFinite):
             raise RunError(
                 f"{quarantine.in_a_row} updates in a row had a loss or gradient that is not "
-                "finite; lower the learning rate or look at the rewards "
-                "(learner_config.max_bad_updates)"
+                "finite; lower the learning rate or look at the rewards"
             )
         return first
 

@@ -699,7 +699,6 @@ RESOLVED = (
     setting(
         "odd fetching", "session_config.agent.fetch_parameter_mode=often", "'often'", "episode:"
     ),
-    setting("odd bins", "session_config.tensorplex.bins=some", "'some'", "expected auto"),
     setting("odd metric", "env_config.metric_keys=[3]", "metric_keys is [3]", "names in info"),
     Wrong(
         "an observation's part that is not there",
