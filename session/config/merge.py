@@ -25,6 +25,10 @@ _REMOVED = {
     "session_config.security.handshake_seconds": "remove it: the limit is 5 s",
     "session_config.sender.failover_seconds": "remove it: agents wait 5 s for their shard",
     "learner_config.max_bad_updates": "remove it: the limit is 10 updates",
+    "learner_config.replay.evict_rule.max_age_seconds": "remove it: replay.age.max_versions keeps "
+    "old rows out of batches",
+    "learner_config.replay.evict_rule.max_rows": "set replay.capacity",
+    "learner_config.replay.tolerance": "remove it: it is chosen by min_size, chunks and requests",
     "session_config.heartbeat.starting_seconds": "remove it: it is 120 s, or heartbeat.timeout if "
     "that is longer",
     "session_config.loggerplex.rotate_bytes": "remove it: log files are rotated at 50 MB",

@@ -90,7 +90,7 @@ _KEYS = {
         {
             "evict_interval": Key(
                 0.0,
-                "Time between two passes of learner_config.replay.evict_rule; 0: never.",
+                "Time between two calls of evict() of your own replay; 0: never.",
                 unit="seconds",
             ),
             "snapshot": Key(

@@ -59,18 +59,13 @@ def test_algo_holds_the_hyperparameters() -> None:
 
 
 def test_replay_holds_size_and_eviction() -> None:
-    config = experiment(
-        "learner_config.replay.capacity=512",
-        "learner_config.replay.evict_rule.max_rows=99",
-        "session_config.replay.evict_interval=1",
-    )
+    config = experiment("learner_config.replay.capacity=512")
     replay = UniformReplay(**sections_of(config))
     assert replay.storage.capacity == 512
-    assert replay.remover.max_rows == 99
     with pytest.raises(ConfigError, match="capacity"):
         UniformReplay(**sections_of(experiment("learner_config.replay.capacity=10")))
-    with pytest.raises(ConfigError, match=r"max_rows is 99, but .*evict_interval is 0, so"):
-        experiment("learner_config.replay.evict_rule.max_rows=99")
+    with pytest.raises(ConfigError, match=r"max_version_lag is 9, but it is for FIFOReplay"):
+        experiment("learner_config.replay.evict_rule.max_version_lag=9")
 
 
 def test_action_spec_informs_the_model_builder() -> None:

@@ -409,13 +409,6 @@ RESOLVED = (
         "lower learner.batches_per_request",
     ),
     replay(
-        "narrow band",
-        f"{TYPE}uniform_replay:UniformReplay",
-        "samples_per_insert=4 tolerance=10",
-        "samples_per_insert 4 x 40 rows of the largest chunk + 128 rows of one request = 288",
-        "raise tolerance",
-    ),
-    replay(
         "unrolls for a replay of rows",
         f"{TYPE}uniform_replay:UniformReplay",
         "replay_proportion=0.5",
