@@ -156,7 +156,7 @@ def test_the_parameter_server_is_a_process_of_its_own(stage: Stage) -> None:
 
 
 def test_tensorplex_has_an_update_schedule(config: Config, run: Run) -> None:
-    assert config.session_config.tensorplex.update_schedule == 0.05
+    assert config.session_config.tensorplex.update_schedule == 1.0
     recorded = Config.load_file(run.folder / "config.yaml").session_config.tensorplex
     assert recorded.update_schedule == 0.05
     assert list((run.folder / "tensorboard" / "agent" / "0").iterdir())
