@@ -62,7 +62,7 @@ THROUGHPUT = (
     "dqn",
     "learner_config.replay.samples_per_insert=4",
     "learner_config.replay.min_size=200",
-    "session_config.tensorplex.update_schedule.agent=10",
+    "session_config.tensorplex.update_schedule=10",
 )
 # A hundred episodes of evaluation in which each step sleeps would take minutes.
 LEARNS = (str(HERE.parent / "configs" / "cartpole_dqn.yaml"), "env_config.eval_mode.step_seconds=0")

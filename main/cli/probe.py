@@ -8,7 +8,7 @@ from main.cli.arguments import Parser
 from main.cli.runs import add_run, find_run
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.process.heartbeat import Beat, State, read_beats
+from session.process.heartbeat import Beat, State, read_beats, starting_seconds
 from session.show.text import ago
 
 _DEAD = 1
@@ -43,8 +43,9 @@ def run(argv: Sequence[str]) -> int:
     beat = _find_beat(folder, given.component)
     timeout = given.timeout
     if timeout is None:
-        heartbeat = folder.read_config().session_config.heartbeat
-        timeout = heartbeat.starting_seconds if beat.state == State.starting else heartbeat.timeout
+        timeout = folder.read_config().session_config.heartbeat.timeout
+        if beat.state == State.starting:
+            timeout = starting_seconds(timeout)
     alive = beat.state not in (State.done, State.failed) and not beat.late(timeout)
     text = f"{beat.state}, last heartbeat {ago(beat.age_seconds)}"
     idle = ", not ready" if given.ready and not beat.ready else ""

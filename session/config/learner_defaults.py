@@ -53,11 +53,6 @@ _KEYS = {
                 "Samples per inserted row on average, enforced by blocking either side; 0: no "
                 "limit.",
             ),
-            "tolerance": Key(
-                0.0,
-                "Allowed deviation from that ratio, ahead or behind; 0: automatic.",
-                unit="samples",
-            ),
             "max_bytes": Key(0, "Upper bound of the memory of stored rows; 0: none.", unit="bytes"),
             "when_full": Key(
                 "block",
@@ -193,22 +188,12 @@ _KEYS = {
                 within=FROM_1,
             ),
             "evict_rule": section(
-                "Rules to remove rows early, every session_config.replay.evict_interval.",
+                "Rows that FIFOReplay never gives.",
                 {
-                    "max_age_seconds": Key(
-                        0.0,
-                        "Rows older than this are removed; 0: no such rule.",
-                        unit="seconds",
-                    ),
                     "max_version_lag": Key(
                         0,
                         "Rows from policies older than this are removed; 0: no such rule.",
                         unit="versions",
-                    ),
-                    "max_rows": Key(
-                        0,
-                        "The oldest rows beyond this number are removed; 0: no such rule.",
-                        unit="rows",
                     ),
                 },
             ),
@@ -228,12 +213,6 @@ _KEYS = {
     "device": Key(
         "auto",
         "Device of the learner: auto uses a GPU if there is one; else cpu, cuda, cuda:1.",
-    ),
-    "max_bad_updates": Key(
-        10,
-        "The run fails after this number of consecutive updates with NaN or infinity.",
-        unit="updates",
-        within=FROM_1,
     ),
     "gradient_columns": Key(
         {}, "Type and shape of the columns of a gradient of agents; taken from the algorithm."

@@ -24,6 +24,21 @@ _REMOVED = {
     "session_config.launcher.restart_window_seconds": "remove it: the window is 60 s",
     "session_config.security.handshake_seconds": "remove it: the limit is 5 s",
     "session_config.sender.failover_seconds": "remove it: agents wait 5 s for their shard",
+    "learner_config.max_bad_updates": "remove it: the limit is 10 updates",
+    "learner_config.replay.evict_rule.max_age_seconds": "remove it: replay.age.max_versions keeps "
+    "old rows out of batches",
+    "learner_config.replay.evict_rule.max_rows": "set replay.capacity",
+    "learner_config.replay.tolerance": "remove it: it is chosen by min_size, chunks and requests",
+    "session_config.heartbeat.starting_seconds": "remove it: it is 120 s, or heartbeat.timeout if "
+    "that is longer",
+    "session_config.loggerplex.rotate_bytes": "remove it: log files are rotated at 50 MB",
+    "session_config.replay.high_water_mark": "remove it: it is 8 messages",
+    "session_config.sender.max_unacked_bytes": "set sender.max_unacked_chunks; the limit in bytes "
+    "is 64 MiB",
+    "session_config.sender.resend_seconds": "remove it: it is 2 s",
+    "session_config.tensorplex.bins": "remove it: a chart has all agents up to 8, else 8",
+    "session_config.tensorplex.buffer": "remove it: a client keeps 10,000 records",
+    "session_config.trace_every": "remove it: one chunk in 16 has time stamps",
     "session_config.loggerplex.overwrite": "remove it: a run appends to its log files, and a new "
     "run has a folder of its own",
 }

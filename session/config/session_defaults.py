@@ -90,14 +90,8 @@ _KEYS = {
         {
             "evict_interval": Key(
                 0.0,
-                "Time between two passes of learner_config.replay.evict_rule; 0: never.",
+                "Time between two calls of evict() of your own replay; 0: never.",
                 unit="seconds",
-            ),
-            "high_water_mark": Key(
-                8,
-                "High-water mark of the sockets that carry experience.",
-                unit="messages",
-                within=FROM_1,
             ),
             "snapshot": Key(
                 False,
@@ -119,20 +113,12 @@ _KEYS = {
                 unit="seconds",
                 optional="_num_",
             ),
-            "max_unacked_bytes": Key(
-                67_108_864,
-                "Maximum amount of unacked data; beyond it an agent waits.",
-                unit="bytes",
-                within=FROM_1,
-            ),
             "max_unacked_chunks": Key(
                 8,
-                "Maximum number of unacked chunks, which bounds the age of rows.",
+                "Maximum number of unacked chunks, which bounds the age of rows; beyond it, or "
+                "64 MiB, an agent waits.",
                 unit="chunks",
                 within=FROM_1,
-            ),
-            "resend_seconds": Key(
-                2.0, "Chunks are sent again after this time without a new ack.", unit="seconds"
             ),
             "cut": Key(
                 "steps",
@@ -144,30 +130,14 @@ _KEYS = {
     "tensorplex": section(
         "Metrics.",
         {
-            "update_schedule": section(
-                "Time between two metric reports of each kind of component.",
-                {
-                    "agent": Key(1.0, "Agents.", unit="seconds"),
-                    "learner": Key(1.0, "The learner.", unit="seconds"),
-                    "replay": Key(1.0, "Replay shards.", unit="seconds"),
-                    "eval": Key(1.0, "Evaluators.", unit="seconds"),
-                },
-            ),
-            "bins": Key(
-                "auto",
-                "Number of agents per chart, as a text; auto: all if there are up to 8, else 8.",
+            "update_schedule": Key(
+                1.0, "Time between two metric reports of a component.", unit="seconds"
             ),
             "prometheus_port": Key(
                 0,
                 "HTTP port that serves the newest values as Prometheus text, to this machine "
                 "only; on Kubernetes also to the pods of kubernetes.metrics_from; 0: none.",
                 within=PORT,
-            ),
-            "buffer": Key(
-                10_000,
-                "Buffer of a client while the server is unreachable; drops are counted.",
-                unit="records",
-                within=FROM_1,
             ),
             "debug_summaries": Key(
                 0,
@@ -185,7 +155,6 @@ _KEYS = {
                 "Minimum level of logged records.",
                 one_of=("debug", "info", "warning", "error", "critical"),
             ),
-            "rotate_bytes": Key(50_000_000, "Size at which a log file is rotated.", unit="bytes"),
         },
     ),
     "checkpoint": section(
@@ -218,11 +187,11 @@ _KEYS = {
         {
             "timeout": Key(
                 30.0,
-                "A running component without a heartbeat for this time is lost.",
+                "A component without a heartbeat for this time is lost; while it starts, at least "
+                "120 s.",
                 unit="seconds",
                 within=ABOVE_0,
             ),
-            "starting_seconds": Key(120.0, "The same for a starting component.", unit="seconds"),
         },
     ),
     "stop": section(
@@ -332,9 +301,6 @@ _KEYS = {
         "Upper bound of any message between components.",
         unit="bytes",
         within=FROM_1,
-    ),
-    "trace_every": Key(
-        16, "One chunk in this number carries time stamps of its transfer.", unit="chunks"
     ),
 }
 BASE_SESSION_CONFIG = Config(with_add_ons("session_config", _KEYS))

@@ -49,7 +49,7 @@ class ControlSockets:
         self._learner = self._wire.dealer("learner.control", ANSWERS) if has_learner else None
         has_log = "loggerplex.records" in addresses
         push = self._wire.push("loggerplex.records", high_water_mark=100) if has_log else None
-        self._channel = Channel(push, "loggerplex", buffer=session.tensorplex.buffer)
+        self._channel = Channel(push, "loggerplex")
         self._log = make_log(NAME, self._channel, level=session.loggerplex.level, clock=clock)
         self._call: Call | None = None
 

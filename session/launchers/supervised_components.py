@@ -11,7 +11,7 @@ from typing import Any
 from session.errors import HOPELESS, UsageError
 from session.launchers.instruction import Event, Instruction, Signal, Start
 from session.process.component import Component, Topology
-from session.process.heartbeat import ALIVE, Beat, State
+from session.process.heartbeat import ALIVE, Beat, State, starting_seconds
 
 # Components enforce their own deadlines; the supervisor waits a little longer.
 _MARGIN_SECONDS = 2.0
@@ -23,14 +23,13 @@ class Deadlines:
     """Deadlines of a process.
 
     Args:
-        starting_seconds: time from its start until its service runs.
-        silent_seconds: silent seconds between two heartbeats of a running component.
+        silent_seconds: time between two heartbeats of a running component. A start may take
+            longer: :func:`session.process.heartbeat.starting_seconds`.
         grace_seconds: time from a request to end until the process has ended.
         back_off_seconds: pause before its second restart; it doubles with each further one.
         back_off_limit_seconds: maximum of that pause.
     """
 
-    starting_seconds: float
     silent_seconds: float
     grace_seconds: float
     back_off_seconds: float = 0.25
@@ -53,7 +52,7 @@ class Deadlines:
         In ``running`` it is the longest time between two heartbeats.
         """
         return {
-            State.starting: self.starting_seconds + _MARGIN_SECONDS,
+            State.starting: starting_seconds(self.silent_seconds) + _MARGIN_SECONDS,
             State.running: self.silent_seconds,
             State.draining: self.patience_seconds,
         }[state]

@@ -87,11 +87,7 @@ class Supervisor(ABC):
         self._folder = folder
         self._resources: _Resources | None = None
         session = config.session_config
-        deadlines = Deadlines(
-            session.heartbeat.starting_seconds,
-            session.heartbeat.timeout,
-            session.launcher.grace_seconds,
-        )
+        deadlines = Deadlines(session.heartbeat.timeout, session.launcher.grace_seconds)
         self._supervision = Supervision(topology, deadlines, restarts=restarts)
         self._clock = clock or WallClock()
         self._listen_due = Every(seconds=_LISTEN_SECONDS, clock=self._clock.now)

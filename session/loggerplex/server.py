@@ -20,6 +20,7 @@ from session.wire import Identity, Message
 from session.wire.schema import MapOf, Name, Optional, Plain, Schema, Text, Time
 
 _REORDER_SECONDS = 0.5
+_ROTATE_BYTES = 50_000_000
 _HELD_LINES = 20_000
 # Maximum log files of components that join or are added, besides the planned ones.
 _LOGS = 1000
@@ -56,9 +57,7 @@ class Loggerplex(Collector):
         super().__init__(context, "loggerplex", _RECORDS)
         if context.folder is None:
             raise UsageError("loggerplex writes into the run folder: start it with --folder")
-        settings = context.config.session_config.loggerplex
         self._folder = context.folder.logs
-        self._rotate_bytes: int = settings.rotate_bytes
         self._files: dict[str, AppendFile] = {}
         self._logs: Counter[bool] = Counter()
         self._events = AppendFile(context.folder.events, lines=True)
@@ -126,7 +125,7 @@ class Loggerplex(Collector):
                 raise Bound(f"there are {most} log files already")
             self._logs[script] += 1
             path = self._folder / f"{stem}.log"
-            self._files[stem] = AppendFile(path, rotate_bytes=self._rotate_bytes, lines=True)
+            self._files[stem] = AppendFile(path, rotate_bytes=_ROTATE_BYTES, lines=True)
         return self._files[stem]
 
 

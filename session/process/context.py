@@ -150,8 +150,7 @@ class Context:
         self.wire.knows = lru_cache(maxsize=_NAMES_KEPT)(launch.topology.knows)
         self.wire.run_over = lambda: self.run_over
         self._channels = {
-            plex: Channel(self._telemetry(plex), plex, buffer=session.tensorplex.buffer)
-            for plex in ("tensorplex", "loggerplex")
+            plex: Channel(self._telemetry(plex), plex) for plex in ("tensorplex", "loggerplex")
         }
         self.log: Log = make_log(
             self.name, self._channels["loggerplex"], level=session.loggerplex.level, clock=clock

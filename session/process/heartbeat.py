@@ -56,6 +56,11 @@ def beat_interval(timeout_seconds: float) -> float:
     return min(1.0, timeout_seconds / 5)
 
 
+def starting_seconds(timeout_seconds: float) -> float:
+    """Returns the time limit for a start [s]: 120, or that for one heartbeat if it is longer."""
+    return max(120.0, timeout_seconds)
+
+
 _READS = 2
 # Of the file of a heartbeat with a short status [bytes].
 _LENGTH = 1024

@@ -20,7 +20,7 @@ from session.errors import (
 from session.process.clock import Clock
 from session.process.context import Context, Launch, Pause
 from session.process.handshake import ANSWERS, Handshake
-from session.process.heartbeat import State, beat_interval
+from session.process.heartbeat import State, beat_interval, starting_seconds
 from session.process.periodic import Every
 from session.process.seeding import build_seeded
 from session.wire.shared import Pollable, poll
@@ -190,7 +190,7 @@ class Frame:
         # Chores are periodic because a step must be cheap.
         self._chores_due = Every(seconds=min(_CHORES_SECONDS, interval), clock=clock.now)
         # Its own deadline: a process that was started by hand has no supervisor with one.
-        self._start_deadline = clock.now() + session.heartbeat.starting_seconds
+        self._start_deadline = clock.now() + starting_seconds(session.heartbeat.timeout)
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_deadline = float("inf")
         self.context.pulse = self._pulse

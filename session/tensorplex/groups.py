@@ -11,13 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from session.errors import ConfigError, UsageError
+from session.errors import UsageError
 from session.process.component import CLIENT, is_client
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)+", re.ASCII)
 _ID_LIMIT = 200
 _TAG_LIMIT = 300
-_AUTO_BIN = 8
+_BIN = 8
 NORMAL_GROUPS = ("learner", "session")
 INDEXED_GROUPS = ("agent", "gateway", "eval", "replay")
 
@@ -153,31 +153,15 @@ def _suffix(index: int, bin_size: int) -> str:
     return f"/{start}" if bin_size == 1 else f"/{start}-{start + bin_size - 1}"
 
 
-def bin_size_of(bins: Any, agents_planned: int) -> int:
-    """Returns the number of curves in one chart from ``session_config.tensorplex.bins``; 0: all.
+def standard_groups(agents_planned: int) -> Groups:
+    """Makes the groups of a run: ``learner`` and ``session`` normal, the others indexed.
 
     Args:
-        bins: ``auto`` or a number, as a text.
-        agents_planned: maximum number of agents; ``auto`` depends on it, not on the present
-            number, so that scaling renames no curve.
-
-    Raises:
-        ConfigError: ``bins`` is neither ``auto`` nor a number.
+        agents_planned: maximum number of agents. The number of curves in one chart depends on it,
+            not on the present number, so that scaling renames no curve.
     """
-    text = str(bins)
-    if text == "auto":
-        return 0 if agents_planned <= _AUTO_BIN else _AUTO_BIN
-    if not text.isdecimal():
-        raise ConfigError(
-            f"session_config.tensorplex.bins is {bins!r}: expected auto, or how many curves "
-            "share a chart (0: all)"
-        )
-    return int(text)
-
-
-def standard_groups(bin_size: int) -> Groups:
-    """Makes the groups of a run: ``learner`` and ``session`` normal, the others indexed."""
     groups = Groups()
+    bin_size = 0 if agents_planned <= _BIN else _BIN
     for name in NORMAL_GROUPS:
         groups.register_normal_group(name)
     for name in INDEXED_GROUPS:

@@ -13,15 +13,9 @@ from session.loggerplex.collector import Bound, Collector
 from session.nest import Array
 from session.process.component import is_client
 from session.process.context import Context
-from session.process.heartbeat import REPORTED, State
+from session.process.heartbeat import REPORTED, State, starting_seconds
 from session.tensorplex.event_files import EventFiles, summary_values
-from session.tensorplex.groups import (
-    bin_size_of,
-    check_client_id,
-    check_tag,
-    name_of,
-    standard_groups,
-)
+from session.tensorplex.groups import check_client_id, check_tag, name_of, standard_groups
 from session.tensorplex.prometheus import Page, exposition, metrics_host
 from session.wire import Identity, Message
 from session.wire.schema import (
@@ -67,13 +61,13 @@ class ComponentTable:
     """Last heartbeat of every component, and its age by the server's clock.
 
     Args:
-        timeout_seconds: a component without a heartbeat is ``silent`` after this time [s].
-        starting_seconds: the same for a starting component [s].
+        timeout_seconds: a component without a heartbeat is ``silent`` after this time [s]; see
+            :func:`session.process.heartbeat.starting_seconds`.
     """
 
-    def __init__(self, *, timeout_seconds: float, starting_seconds: float) -> None:
+    def __init__(self, *, timeout_seconds: float) -> None:
         self._rows: dict[str, _Row] = {}
-        self._patience_seconds = {State.starting: max(starting_seconds, timeout_seconds)}
+        self._patience_seconds = {State.starting: starting_seconds(timeout_seconds)}
         self._timeout_seconds = timeout_seconds
 
     def beat(self, sender: Identity, beat: Mapping[str, Any], now: float) -> None:
@@ -184,7 +178,6 @@ class Tensorplex(Collector):
 
     Raises:
         UsageError: the component has no run folder, or its port is in use.
-        ConfigError: ``session_config.tensorplex.bins`` is invalid.
     """
 
     def __init__(self, context: Context) -> None:
@@ -193,12 +186,9 @@ class Tensorplex(Collector):
             raise UsageError("tensorplex writes into the run folder: start it with --folder")
         session = context.config.session_config
         agents_planned = session.agent.max or 2 * session.agent.num
-        self._groups = standard_groups(bin_size_of(session.tensorplex.bins, agents_planned))
+        self._groups = standard_groups(agents_planned)
         self._files = EventFiles(context.folder.tensorboard)
-        self._table = ComponentTable(
-            timeout_seconds=session.heartbeat.timeout,
-            starting_seconds=session.heartbeat.starting_seconds,
-        )
+        self._table = ComponentTable(timeout_seconds=session.heartbeat.timeout)
         self._requests = context.wire.router("tensorplex.requests", REQUESTS)
         self._newest: dict[tuple[str, str], float] = {}
         self._steps: dict[str, int] = {}

@@ -195,7 +195,7 @@ class Agent(Reporting):
             link: connection of the process.
         """
         self._link, context = link, link.context
-        seconds = self.session_config.tensorplex.update_schedule[self._group]
+        seconds = self.session_config.tensorplex.update_schedule
         self.report_by(context, context.tensorplex, seconds)
         self.rng = np.random.default_rng(context.seed)
         self.generator.manual_seed(context.seed)

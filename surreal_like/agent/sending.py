@@ -104,7 +104,7 @@ class SendingService(Service):
         self._steps = 0
         self._steps_per_second = 0.0
         self._report_due = Every(
-            seconds=session.tensorplex.update_schedule.agent, clock=context.clock.now
+            seconds=session.tensorplex.update_schedule, clock=context.clock.now
         )
         self._reported_at = context.clock.now()
 

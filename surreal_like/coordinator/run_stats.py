@@ -21,6 +21,7 @@ from session.show.progress import TRAINING_RETURN
 from surreal_like.coordinator.lag import Lag
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
 from surreal_like.experience.row_accounts import RowAccounts
+from surreal_like.experience.sender import MAX_UNACKED_BYTES
 
 _RECENT_EPISODES = 100
 # Counters whose rates a line of progress contains.
@@ -273,7 +274,7 @@ class RunStats:
         chunk = sender.flush_iteration * self._config.env_config.num_envs
         if self._config.learner_config.gradient_columns:
             chunk = 1
-        by_bytes = int(sender.max_unacked_bytes / max(1.0, self._row_bytes))
+        by_bytes = int(MAX_UNACKED_BYTES / max(1.0, self._row_bytes))
         return min(by_bytes, int(sender.max_unacked_chunks * chunk))
 
     def _counters(self, iteration: int) -> dict[str, int]:

@@ -137,7 +137,7 @@ class TensorplexMonitor(EpisodeMonitor):
 
 
 class TrainingTensorplexMonitor(TensorplexMonitor):
-    """Reports the episodes of one agent, once per `tensorplex.update_schedule.agent` seconds.
+    """Reports the episodes of one agent, once per `tensorplex.update_schedule`.
 
     agent_id: number of the agent.
     separate_plots: one curve per agent; else all agents share one, `agents/return`.
@@ -160,7 +160,7 @@ class TrainingTensorplexMonitor(TensorplexMonitor):
         super().__init__(
             env,
             client_id=_client_id("agent", agent_id, separate_plots),
-            interval_seconds=_interval(session_config, "agent"),
+            interval_seconds=_interval(session_config),
             tensorplex=tensorplex,
             clock=clock,
             global_step=global_step,
@@ -168,7 +168,7 @@ class TrainingTensorplexMonitor(TensorplexMonitor):
 
 
 class EvalTensorplexMonitor(TensorplexMonitor):
-    """Reports the episodes of one evaluator, once per `tensorplex.update_schedule.eval` seconds.
+    """Reports the episodes of one evaluator, once per `tensorplex.update_schedule`.
 
     eval_id: number of the evaluator; all else as for an agent.
     """
@@ -187,16 +187,16 @@ class EvalTensorplexMonitor(TensorplexMonitor):
         super().__init__(
             env,
             client_id=_client_id("eval", eval_id, separate_plots),
-            interval_seconds=_interval(session_config, "eval"),
+            interval_seconds=_interval(session_config),
             tensorplex=tensorplex,
             clock=clock,
             global_step=global_step,
         )
 
 
-def _interval(session_config: Mapping[str, Any], group: str) -> float:
+def _interval(session_config: Mapping[str, Any]) -> float:
     """Returns the seconds between two reports; missing keys are as in the defaults."""
-    seconds: float = complete_session(session_config).tensorplex.update_schedule[group]
+    seconds: float = complete_session(session_config).tensorplex.update_schedule
     return seconds
 
 

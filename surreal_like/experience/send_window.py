@@ -16,6 +16,9 @@ from session.wire import Message
 from session.wire.sockets import PushSocket, SubscriberSocket
 from surreal_like.experience.schemas import ACKS
 
+# Longest time for which acks may arrive whose number does not rise.
+RESEND_SECONDS = 2.0
+
 
 class Ack(NamedTuple):
     """Ack of one replay incarnation for one sender.
@@ -53,7 +56,6 @@ class SenderWindow:
     Args:
         max_bytes: most bytes to keep, except for a single larger chunk.
         max_chunks: most chunks to keep; bounds how far an agent is ahead of replay.
-        resend_seconds: longest time for which acks may arrive whose number does not rise.
 
     Attributes:
         ready: True while another chunk may be cut; otherwise the agent has to wait.
@@ -68,8 +70,7 @@ class SenderWindow:
     """
 
     max_bytes: int
-    resend_seconds: float
-    max_chunks: int = 1 << 30
+    max_chunks: int
     ready: bool = True
     pushed: int = 0
     inserted: int = 0
@@ -172,7 +173,7 @@ class SenderWindow:
 
     def resend_if_still(self, now: float) -> None:
         """Sends again if acks have arrived without progress for too long; call it after acks."""
-        if self.under_way and now - self._moved_at >= self.resend_seconds:
+        if self.under_way and now - self._moved_at >= RESEND_SECONDS:
             self.lost()
 
     def _on_new_replay(self, replay: int) -> None:
@@ -221,11 +222,9 @@ class ShardConnection:
     """
 
     def __init__(self, context: Context, shard: int) -> None:
-        name, session = f"replay-{shard}", context.config.session_config
+        name = f"replay-{shard}"
         self.shard = shard
-        self.experience: PushSocket = context.wire.push(
-            f"{name}.experience", high_water_mark=session.replay.high_water_mark
-        )
+        self.experience: PushSocket = context.wire.push(f"{name}.experience")
         self.acks: SubscriberSocket = context.wire.subscriber(
             f"{name}.acks", ACKS, name=context.name
         )

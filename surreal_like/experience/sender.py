@@ -23,6 +23,10 @@ from surreal_like.ps.schemas import ANSWERS
 _TOGETHER_SECONDS = 0.002
 _TOGETHER_BYTES = 1 << 16
 _LOOK_SECONDS = 0.25
+# Unacked data beyond which an agent waits, whatever the number of chunks.
+MAX_UNACKED_BYTES = 1 << 26
+# One chunk in this number carries time stamps of its transfer.
+TRACE_EVERY = 16
 _POLL_SECONDS = 0.02
 _LEAVE_SECONDS = 3.0
 
@@ -41,16 +45,11 @@ class ExpSender:
     """
 
     def __init__(self, context: Context, sender_config: Config) -> None:
-        self.window = SenderWindow(
-            sender_config.max_unacked_bytes,
-            sender_config.resend_seconds,
-            sender_config.max_unacked_chunks,
-        )
+        self.window = SenderWindow(MAX_UNACKED_BYTES, sender_config.max_unacked_chunks)
         self.env_steps = 0
         self.episodes = 0
         self._context = context
         self._route = ShardRouter(context)
-        self._trace_every: int = context.config.session_config.trace_every
         self._boot = _boot_number()
         self._acting = acting_of(context)
         self._sent_at = self._look_at = -math.inf
@@ -80,7 +79,7 @@ class ExpSender:
         self.episodes += len(chunk.finished)
         chunk.sequence = sequence = window.next_sequence
         chunk.env_steps, chunk.episodes = self.env_steps, self.episodes
-        traced = self._trace_every > 0 and sequence % self._trace_every == 0
+        traced = sequence % TRACE_EVERY == 0
         now = self._context.clock.now()
         chunk.stamps = {**chunk.stamps, "cut": now, "boot": self._boot} if traced else {}
         if self._acting.postprocess is not None:

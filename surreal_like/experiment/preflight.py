@@ -19,7 +19,6 @@ from session.config import Config
 from session.config.sections import sections_of
 from session.errors import ConfigError, SurrealError
 from session.process.script import outside_a_run
-from session.tensorplex.groups import bin_size_of
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.agent.fetcher import parse_mode
@@ -197,7 +196,6 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
     """
     check_device(config.learner_config.device, must_be_here=starts_here)
     parse_mode(config.session_config.agent.fetch_parameter_mode)
-    bin_size_of(config.session_config.tensorplex.bins, config.session_config.agent.num)
     given, config = config, config.copy()
     config.learner_config.device = "cpu"
     configs = sections_of(config)

@@ -214,7 +214,7 @@ class Updates(Reporting):
         """
         from surreal_like.learner.link import LearnerLink
 
-        seconds = self.session_config.tensorplex.update_schedule.learner
+        seconds = self.session_config.tensorplex.update_schedule
         self.report_by(context, context.metrics(_CLIENT_ID), seconds)
         earlier = None if before is None else before.link
         self._link = LearnerLink(

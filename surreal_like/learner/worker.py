@@ -30,7 +30,8 @@ from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.replay.client import ReplayClient, Sampled
 
-RAISED_LIMIT = 3
+# Limits of updates in a row: that raised another exception, and that were bad.
+RAISED_LIMIT, BAD_LIMIT = 3, 10
 _MOST = 10
 _MOST_BYTES = 1 << 26
 
@@ -49,12 +50,10 @@ class Quarantine:
 
     Args:
         folder: quarantine folder of the run; created when needed.
-        max_bad_updates: limit of bad updates in a row.
     """
 
-    def __init__(self, folder: Path, max_bad_updates: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._max_bad_updates = max_bad_updates
         self._kept = len(list(folder.glob("*.json"))) if folder.is_dir() else 0
         self._first: Exception | None = None
         self._bad = self._raised = 0
@@ -97,7 +96,7 @@ class Quarantine:
 
     def end(self) -> Exception | None:
         """Returns the first error of the row if the row has reached its limit."""
-        over = self._raised >= RAISED_LIMIT or self._bad >= self._max_bad_updates
+        over = self._raised >= RAISED_LIMIT or self._bad >= BAD_LIMIT
         return self._first if over else None
 
     def _keep(
@@ -201,8 +200,7 @@ class LearnerWorker:
         self._updates = Rate(clock=context.clock.now)
         every = context.config.session_config.tensorplex.debug_summaries
         self._summaries_due = Every(calls=every, clock=context.clock.now)
-        bad = context.config.learner_config.max_bad_updates
-        self._quarantine = Quarantine(folder.quarantine, bad)
+        self._quarantine = Quarantine(folder.quarantine)
         self._rows_trained = 0
 
     def _complain(self, text: str) -> None:
@@ -382,8 +380,7 @@ class LearnerWorker:
         if isinstance(first, NotFinite):
             raise RunError(
                 f"{quarantine.in_a_row} updates in a row had a loss or gradient that is not "
-                "finite; lower the learning rate or look at the rewards "
-                "(learner_config.max_bad_updates)"
+                "finite; lower the learning rate or look at the rewards"
             )
         return first
 

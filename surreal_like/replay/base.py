@@ -129,7 +129,7 @@ class Replay(Reporting):
 
     def attach(self, context: Context) -> None:
         """Connects to a running process: its log, metrics and clock."""
-        seconds = self.session_config.tensorplex.update_schedule.replay
+        seconds = self.session_config.tensorplex.update_schedule
         self.report_by(context, context.tensorplex, seconds)
         self.clock = context.clock
 

@@ -12,7 +12,7 @@ from session.errors import ConfigError
 from surreal_like.replay.select.selector import Sample, Selector
 from surreal_like.replay.storage import Rows
 
-_AUTO_SHARE = 0.1  # an automatic tolerance is at least this share of the samples due at the start
+_TOLERANCE_SHARE = 0.1  # the tolerance is at least this share of the samples due at the start
 
 
 class Limiter:
@@ -26,18 +26,14 @@ class Limiter:
     Args:
         min_size: rows required for sampling.
         samples_per_insert: mean number of samples of each row, 0 for no limit.
-        tolerance: half the width of the band in sampled rows, 0 to choose it; see
-            :attr:`tolerance`.
         chunk_rows: most rows that one insert can make sampleable.
         request_rows: most rows that one request samples.
 
     Attributes:
+        tolerance: half the width of the band in sampled rows; chosen so that nothing deadlocks.
         first: rows to insert in addition before the first training; 0 where there are no turns.
         training: whether it trains now, so that no row may go.
         over: whether the newest batch was the last one of a training; None without turns.
-
-    Raises:
-        ConfigError: the settings must deadlock; the message has the arithmetic.
     """
 
     first = 0
@@ -48,7 +44,6 @@ class Limiter:
         self,
         min_size: int = 1,
         samples_per_insert: float = 0.0,
-        tolerance: float = 0.0,
         *,
         chunk_rows: int = 1,
         request_rows: int = 1,
@@ -60,7 +55,6 @@ class Limiter:
         self.sampled = 0
         self.size = 0
         self.started = False
-        self._wanted_tolerance = tolerance
         self._chunk_rows = chunk_rows
         self._request_rows = request_rows
         self._balance = 0.0
@@ -68,17 +62,8 @@ class Limiter:
 
     def _choose_tolerance(self) -> None:
         least = self.samples_per_insert * self._chunk_rows + self._request_rows
-        self.tolerance = self._wanted_tolerance
-        if not self._wanted_tolerance:
-            self.tolerance = max(2 * least, _AUTO_SHARE * self._due_at_start)
-        elif self.samples_per_insert and self.tolerance < least:
-            raise ConfigError(
-                f"tolerance is {self.tolerance:g}, but samples_per_insert "
-                f"{self.samples_per_insert:g} x {self._chunk_rows} rows of the largest chunk + "
-                f"{self._request_rows} rows of one request = {least:g}: an insert could wait for "
-                "samples while the samples wait for that insert; raise tolerance, or set it to 0 "
-                "to have it chosen"
-            )
+        # Below `least` an insert could wait for samples while the samples wait for that insert.
+        self.tolerance = max(2 * least, _TOLERANCE_SHARE * self._due_at_start)
 
     @property
     def _due_at_start(self) -> float:
@@ -98,11 +83,7 @@ class Limiter:
             )
 
     def expect(self, *, chunk_rows: int = 0, request_rows: int = 0) -> None:
-        """Adapts to larger chunks or requests than announced: widens an automatic band.
-
-        Raises:
-            ConfigError: the tolerance was given and is too small for them.
-        """
+        """Adapts to larger chunks or requests than announced: widens the band."""
         if chunk_rows > self._chunk_rows or request_rows > self._request_rows:
             self._chunk_rows = max(chunk_rows, self._chunk_rows)
             self._request_rows = max(request_rows, self._request_rows)

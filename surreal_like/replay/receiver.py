@@ -246,7 +246,6 @@ class ExperienceReceiver:
 
     def __init__(self, context: Context, replay: Replay) -> None:
         wire, clock, name = context.wire, context.clock, context.name
-        high_water_mark = context.config.session_config.replay.high_water_mark
         self.ledger = AckTracker()
         self.inserts = Rate(clock=clock.now)
         self.waiting = Stopwatch(clock.now)
@@ -260,9 +259,7 @@ class ExperienceReceiver:
             if replay.gives() == "gradients"
             else context.config.env_config
         )
-        self._experience = wire.pull(
-            f"{name}.experience", EXPERIENCE, high_water_mark=high_water_mark
-        )
+        self._experience = wire.pull(f"{name}.experience", EXPERIENCE)
         self._acks = wire.publisher(f"{name}.acks", high_water_mark=_ACKS_HIGH_WATER_MARK)
         self._finished: dict[bytes, deque[dict[str, Any]]] = {}
         self._newest_finished: deque[dict[str, Any]] = deque(maxlen=_KEEP_FINISHED)

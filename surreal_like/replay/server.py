@@ -70,7 +70,7 @@ class ReplayService(Service):
         self._leaving = False
         self._waiting = Stopwatch(clock.now)
         self._evict_due = Every(seconds=session.replay.evict_interval, clock=clock.now)
-        self._report_due = Every(seconds=session.tensorplex.update_schedule.replay, clock=clock.now)
+        self._report_due = Every(seconds=session.tensorplex.update_schedule, clock=clock.now)
         self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
         self._ending = QuietPeriod(context)
         self._samples = Rate(clock=clock.now)

@@ -30,7 +30,6 @@ class RowPlan:
     Attributes:
         capacity: most rows.
         max_bytes: bound on their memory, 0 for none.
-        evict_rule: the rule of the config, for one shard.
         unit: rows for which a sample counts in the statistics.
 
     Raises:
@@ -47,8 +46,6 @@ class RowPlan:
         self._num_envs, self._view = env_config["num_envs"], view
         self.capacity = shard_of(replay["capacity"], replay)
         self.max_bytes = shard_of(replay["max_bytes"], replay)
-        self.evict_rule = dict(replay["evict_rule"])
-        self.evict_rule["max_rows"] = shard_of(self.evict_rule["max_rows"], replay)
         agents = session_config["agent"]["num"]
         # Rows that cannot be sampled at any time.
         self._waiting = view.waiting * self._num_envs * shard_of(agents, replay)
@@ -78,7 +75,6 @@ class RowPlan:
         return Limiter(
             self._min_size,
             replay["samples_per_insert"],
-            replay["tolerance"],
             chunk_rows=steps * self._num_envs,
             request_rows=replay["batch_size"] * session["learner"]["batches_per_request"],
         )
@@ -92,10 +88,11 @@ class RowPlan:
         """
         rows, why = self._room(row_bytes)
         self._require_room(rows, why)
-        self._require_eviction()
-        kept = self.evict_rule["max_rows"]
-        if kept and self._session["replay"]["evict_interval"]:
-            self._require_room(kept, "evict_rule.max_rows")
+        if lag := self._replay["evict_rule"]["max_version_lag"]:
+            raise ConfigError(
+                f"learner_config.replay.evict_rule.max_version_lag is {lag}, but it is for "
+                "FIFOReplay: set it to 0; replay.age.max_versions keeps old rows out of batches"
+            )
         steps, streams = self._session["sender"]["flush_iteration"], self._num_envs
         if steps * streams > rows:
             raise ConfigError(
@@ -132,17 +129,6 @@ class RowPlan:
             f"({self._waiting_words}) = {room}{starts if period > 1 else ''}: sampling would never "
             "start; lower min_size or one of these, or raise the capacity"
         )
-
-    def _require_eviction(self) -> None:
-        """Raises ConfigError if an evict rule is set but never applied."""
-        rule = {name: limit for name, limit in self._replay["evict_rule"].items() if limit}
-        if rule and not self._session["replay"]["evict_interval"]:
-            name, limit = next(iter(rule.items()))
-            raise ConfigError(
-                f"learner_config.replay.evict_rule.{name} is {limit}, but "
-                "session_config.replay.evict_interval is 0, so it is never applied: set that to "
-                "the seconds between two passes, such as 1"
-            )
 
     @property
     def shape(self) -> dict[str, Any]:

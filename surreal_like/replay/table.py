@@ -1,4 +1,4 @@
-"""Table: one replay, made of view, selector, limiter, remover and storage."""
+"""Table: one replay, made of view, selector, limiter and storage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from surreal_like.errors import unwritten
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay
 from surreal_like.replay.limiter import Turns
-from surreal_like.replay.remover import Remover
 from surreal_like.replay.select.age import AgeRule, Versions
 from surreal_like.replay.select.selector import Sample, Selector
 from surreal_like.replay.settings import RowPlan, default_seed
@@ -38,7 +37,6 @@ class Table(Replay):
         view: makes the batch of the chosen rows and their neighbours.
         plan: sizes of this shard.
         limiter: decides when rows may go in and out.
-        remover: decides which rows are too old.
         selector: chooses among the sampleable rows.
         storage: the rows, one column each.
 
@@ -58,7 +56,6 @@ class Table(Replay):
         self.view = self._choose_view(seed)
         self.plan = self.make_plan()
         self.limiter = self.plan.make_limiter()
-        self.remover = Remover(**self.plan.evict_rule)
         self.storage = self.make_storage()
         self.selector = self.make_selector(self.plan.capacity, seed)
         self._lag: int = replay["evict_rule"]["max_version_lag"]
@@ -132,8 +129,6 @@ class Table(Replay):
         self.selector.add(numbers, ready, earlier)
         self.limiter.insert(len(self.selector) - before, steps * streams)
         self.limiter.require_start(storage.next_number, storage.capacity)
-        if self.remover.max_age_seconds:
-            self.remover.insert(storage.next_number, self.clock.now())
         if self._minds_versions:
             self.newest_version = max(self.newest_version, int(chunk.columns["version"].max()))
 
@@ -150,22 +145,17 @@ class Table(Replay):
     # -- rows that go ----------------------------------------------------------------------------
 
     def evict(self) -> int:
-        """Removes what is too old by ``learner_config.replay.evict_rule``; returns how many rows.
+        """Removes from a queue what is too old; returns how many rows.
 
-        From a queue it removes samples that are too old, or of before a trial took over another.
+        Those are samples older than ``learner_config.replay.evict_rule`` allows, or of before a
+        trial took over another.
         """
-        if self.limiter.training:
+        if not self.consumes:
             return 0
-        if self.consumes:
-            oldest = max(self.since, self.newest_version - self._lag if self._lag else 0)
-            gone = self.selector.drop_older(oldest) if oldest else 0
-            self.limiter.evict(gone)
-            return gone * self.plan.unit
-        before = self.storage.oldest
-        first = self.remover.first_kept(self.storage, self.clock.now(), self.newest_version)
-        if first > before:
-            self._remove_before(first)
-        return self.storage.oldest - before
+        oldest = max(self.since, self.newest_version - self._lag if self._lag else 0)
+        gone = self.selector.drop_older(oldest) if oldest else 0
+        self.limiter.evict(gone)
+        return gone * self.plan.unit
 
     def _remove_before(self, oldest: int) -> None:
         losing = self.view.find_losing(self.storage, oldest)
@@ -179,7 +169,6 @@ class Table(Replay):
         if len(losing):
             gone += self.selector.unmark(losing)
         self.limiter.evict(gone)
-        self.remover.evict(oldest)
 
     # -- batches out -----------------------------------------------------------------------------
 
@@ -295,7 +284,6 @@ class Table(Replay):
             "selector": self.selector.state(),
             "limiter": self.limiter.state(),
             "view": self.view.state(),
-            "ages": self.remover.state(self.clock.now()),
             "newest_version": self.newest_version,
             **self.plan.shape,
         }
@@ -328,6 +316,5 @@ class Table(Replay):
             self.limiter.restore_turn(state["iteration"], state["selector"])
             learned = np.asarray(state["learned"], np.int64)
             self.limiter.evict(self.selector.unmark(learned[learned >= storage.oldest]))
-        self.remover.restore(state["ages"], self.clock.now())
         if storage.names:
             self.plan.fit(storage.row_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -53,8 +53,6 @@ class UnrollPlan:
     drops_oldest: bool = False
     max_message_bytes: int = 0
     manifest: Manifest | None = None
-
-    evict_rule: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def unit(self) -> int:

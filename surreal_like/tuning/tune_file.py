@@ -129,7 +129,7 @@ class TuneFile:
             {**BASE_CONFIG.session_config[name], **(user.get(name) or {})}
             for name in ("heartbeat", "launcher")
         )
-        return Deadlines(beat["starting_seconds"], beat["timeout"], launcher["grace_seconds"])
+        return Deadlines(beat["timeout"], launcher["grace_seconds"])
 
     def settings(self) -> list[Settings]:
         """Returns the settings of all trials, in the order of their numbers.

@@ -40,7 +40,7 @@ SAVE, LOAD, LEAVE = "save", "load", "leave"
 
 # Each start of a trial costs seconds of a processor.
 _BACK_OFF = {"back_off_seconds": 0.5, "back_off_limit_seconds": 60.0}
-_NO_DEADLINES = Deadlines(math.inf, math.inf, math.inf)
+_NO_DEADLINES = Deadlines(math.inf, math.inf)
 
 
 class Tuning:

@@ -22,7 +22,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "session_config.agent.num=1",
         "env_config.num_envs=4",
         "learner_config.replay.min_size=200",
-        "session_config.tensorplex.update_schedule={agent: 0.05, eval: 0.05}",
+        "session_config.tensorplex.update_schedule=0.05",
     ]
     folder = tmp_path_factory.mktemp("api") / "run"
     return train(

@@ -255,7 +255,7 @@ def test_the_interval_of_reports_is_a_setting(
     make_stage: Callable[[Config], Stage], config: Config
 ) -> None:
     config = config.copy()
-    config.session_config.tensorplex.update_schedule.agent = 0.1
+    config.session_config.tensorplex.update_schedule = 0.1
     stage = make_stage(config)
     stage.listen("tensorplex")
     agent = on_stage(stage)

@@ -319,7 +319,7 @@ def test_monitors_report_return_and_speed_to_tensorplex(stage: Stage) -> None:
 
 def test_in_a_script_the_monitor_finds_tensorplex_itself(config: Config, tmp_path: Path) -> None:
     config = config.copy()
-    config.session_config.tensorplex.update_schedule.agent = 0.01
+    config.session_config.tensorplex.update_schedule = 0.01
     with (
         planned_script(config, tmp_path / "run", telemetry=["loggerplex"]) as script,
         looking_on(script, "tensorplex") as wire,

@@ -108,7 +108,7 @@ def test_what_is_recorded_before_the_connection_arrives(
 
     monkeypatch.setattr(owner, "__init__", recording)
     stage.listen("loggerplex", "tensorplex")
-    stage.start("ps", "replay-0", kind)
+    stage.start(*dict.fromkeys(("ps", "replay-0", kind)))
     stage.service(kind)
     stage.until(lambda: any(each.get("tag") == "made" for each in stage.records("tensorplex")))
     [line] = [each for each in stage.records("loggerplex") if "made" in each.get("text", "")]

@@ -23,7 +23,6 @@ from surreal_like.replay.server import ReplayService
 from tests.api.parts import MyReplay
 from tests.api.planned import end_script, looking_on
 from tests.api.stage import Stage, push_chunk
-from tests.clock import HandClock
 from tests.surreal_like.replay.chunks import chunk_of
 
 
@@ -145,12 +144,6 @@ def test_sample_chooses_rows_and_that_of_a_tuple_replay_gives_tuples(config: Con
 
 
 def test_evict_removes_rows_although_there_is_room(config: Config) -> None:
-    rule = {"max_age_seconds": 0.0, "max_version_lag": 0, "max_rows": 10}
-    replay = make_replay(config, evict_rule=rule)
-    replay.insert(chunk_of("F" + "M" * 24))
-    assert replay.evict() == 15
-    assert replay.statistics()["size"] == 10
-    assert min(replay.sample(64).numbers) >= 15
     mine = make_replay(config, MyReplay)
     mine.insert_chunk(chunk_of("F" + "M" * 24))
     assert mine.evict() == 12
@@ -239,22 +232,7 @@ def test_tensorplex_takes_any_statistics(stage: Stage) -> None:
     assert [(r["id"], r["value"], r["step"]) for r in mine] == [("replay/0", 0.25, 7)]
 
 
-@pytest.mark.parametrize(
-    ("rule", "left"), [("max_age_seconds", 12), ("max_version_lag", 19), ("max_rows", 5)]
-)
-def test_the_rule_of_eviction_is_a_setting(config: Config, rule: str, left: int) -> None:
-    rules = {"max_age_seconds": 0.0, "max_version_lag": 0, "max_rows": 0}
-    values = {"max_age_seconds": 2.5, "max_version_lag": 1, "max_rows": 5}
-    replay = make_replay(config, evict_rule=rules | {rule: values[rule]})
-    replay.clock = clock = HandClock()
-    for sequence in range(1, 6):  # four rows a second; ids 0 to 19, ten rows of each version
-        clock.seconds = float(sequence)
-        replay.insert(chunk_of("MMMM", sequence=sequence, first_id=4 * sequence + 5))
-    gone = replay.evict()
-    assert replay.statistics()["size"] == 20 - gone == left
-
-
-def test_without_a_rule_nothing_is_evicted(config: Config) -> None:
+def test_what_has_room_is_not_evicted(config: Config) -> None:
     assert config.session_config.replay.evict_interval == 0.0
     replay = make_replay(config)
     replay.insert(chunk_of("F" + "M" * 24))

@@ -41,7 +41,6 @@ FIRST = {
     *("return/train", "return/greedy", "return/best"),
     *("steps_per_second/env", "steps_per_second/learn"),
 }
-OFTEN = dict.fromkeys(("agent", "learner", "replay", "eval"), 0.05)
 SMALL = {
     "learner_config.replay": {
         # It reports what all others report, and more.
@@ -57,7 +56,7 @@ SMALL = {
     "session_config.sender.flush_iteration": 8,
     "session_config.evaluator.interval_seconds": 0.05,
     "session_config.learner.report_seconds": 0.05,
-    "session_config.tensorplex.update_schedule": OFTEN,
+    "session_config.tensorplex.update_schedule": 0.05,
 }
 
 

@@ -29,6 +29,7 @@ from session.launchers.kubernetes.settings import (
     size,
 )
 from session.process.component import Topology
+from session.process.heartbeat import starting_seconds
 from session.version import VERSION
 from session.wire.security import KEY_FILES, write_keys
 from surreal_like.experiment.topology import make_topology
@@ -308,10 +309,10 @@ def test_the_time_for_a_clean_end_fits(objects: list[Data]) -> None:
 
 
 def test_probes_allow_for_a_slow_start(objects: list[Data]) -> None:
-    heartbeat = setting_of().session.heartbeat
+    longest = starting_seconds(setting_of().session.heartbeat.timeout)
     for _, container in containers(objects):
         startup = container["startupProbe"]
-        assert startup["failureThreshold"] * startup["periodSeconds"] >= heartbeat.starting_seconds
+        assert startup["failureThreshold"] * startup["periodSeconds"] >= longest
         assert container["livenessProbe"]["exec"]["command"][:3] == [
             "surreal-like",
             "probe",

@@ -410,13 +410,6 @@ RESOLVED = (
         "lower learner.batches_per_request",
     ),
     replay(
-        "narrow band",
-        f"{TYPE}uniform_replay:UniformReplay",
-        "samples_per_insert=4 tolerance=10",
-        "samples_per_insert 4 x 40 rows of the largest chunk + 128 rows of one request = 288",
-        "raise tolerance",
-    ),
-    replay(
         "unrolls for a replay of rows",
         f"{TYPE}uniform_replay:UniformReplay",
         "replay_proportion=0.5",
@@ -660,7 +653,6 @@ RESOLVED = (
     setting(
         "odd fetching", "session_config.agent.fetch_parameter_mode=often", "'often'", "episode:"
     ),
-    setting("odd bins", "session_config.tensorplex.bins=some", "'some'", "expected auto"),
     setting("odd metric", "env_config.metric_keys=[3]", "metric_keys is [3]", "names in info"),
     Wrong(
         "an observation's part that is not there",

@@ -12,7 +12,7 @@ from tests.runs.command import CARTPOLE, Train, clean
 from tests.session.tensorplex.reading import scalars
 
 TCP = "session_config.launcher.transport=tcp"
-OFTEN = "session_config.tensorplex.update_schedule.agent=0.1"
+OFTEN = "session_config.tensorplex.update_schedule=0.1"
 # Acting, not learning, is to set the pace, so that chunks are under way when a connection is lost.
 FEW = "learner_config.replay.samples_per_insert=8"
 

@@ -23,7 +23,7 @@ ENDLESS = "session_config.stop={eval_return: 501, env_steps: 100000000, eval_epi
 EPSILON_STEPS = 1_000_000
 SLOW_EPSILON = (
     f"learner_config.algo.epsilon={{start: 1.0, end: 0.0, steps: {EPSILON_STEPS}}}",
-    "session_config.tensorplex.update_schedule.agent=0.1",
+    "session_config.tensorplex.update_schedule=0.1",
 )
 COUNTERS = ("env_steps", "episodes", "iterations", "frames", "wall_seconds")
 

@@ -10,8 +10,8 @@ from session.process.heartbeat import read_beats
 from tests.runs.command import CARTPOLE, Train, clean
 
 TELEMETRY = ("tensorplex", "loggerplex")
-# Small, so that it runs over within the seconds of a test.
-FEW_RECORDS = "session_config.tensorplex.buffer=20"
+# So many that the buffers of clients run over within the seconds of a test.
+MANY_RECORDS = "session_config.tensorplex.update_schedule=0.001"
 NEVER_RESTART = "session_config.launcher.max_restarts=0"
 
 
@@ -31,7 +31,7 @@ def check(train: Train) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killed_and_not_restarted(run_folder: Path) -> None:
-    with Train(run_folder, CARTPOLE, FEW_RECORDS, NEVER_RESTART) as train:
+    with Train(run_folder, CARTPOLE, MANY_RECORDS, NEVER_RESTART) as train:
         for name in TELEMETRY:
             os.kill(train.running_beat(name).pid, signal.SIGKILL)
         assert train.wait(240) == 0, train.words
@@ -45,7 +45,7 @@ def test_killed_and_not_restarted(run_folder: Path) -> None:
 @pytest.mark.timeout(300)
 def test_stopped_for_good(run_folder: Path) -> None:
     """Their sockets stay open, and nobody reads what comes."""
-    with Train(run_folder, CARTPOLE, FEW_RECORDS, NEVER_RESTART) as train:
+    with Train(run_folder, CARTPOLE, MANY_RECORDS, NEVER_RESTART) as train:
         for name in TELEMETRY:
             os.kill(train.running_beat(name).pid, signal.SIGSTOP)
         assert train.wait(240) == 0, train.words

@@ -98,8 +98,8 @@ class Theatre(Stage):
         config = experiment(
             "learner_config.replay.type=PrioritizedReplay",
             "session_config.evaluator.num=1",
-            "session_config.trace_every=1",
         )
+        monkeypatch.setattr("surreal_like.experience.sender.TRACE_EVERY", 1)
         super().__init__(config, path)
         self.examples: dict[tuple[str, bool, str], Message] = {}
         self.made: list[Wire] = []

@@ -10,6 +10,7 @@ from session.launchers.kubernetes.pod_fields import EVERY_ROLE, text, texts
 from session.launchers.kubernetes.secret import CLIENTS_SECRET, secret_files, secret_of
 from session.launchers.kubernetes.settings import RUN_PATH, Setting, cores, short_ports, size, stem
 from session.process.component import Component
+from session.process.heartbeat import starting_seconds
 from session.wire.roles import GATEWAY
 
 Data = dict[str, Any]
@@ -236,7 +237,6 @@ def _probes(setting: Setting, name: str) -> Data:
         setting: the run.
         name: name of the component, if several components share the pod.
     """
-    heartbeat = setting.session.heartbeat
     command = ["surreal-like", "probe", RUN_PATH, *filter(None, [name])]
 
     def probe(*options: str, period_seconds: int = _PROBE_SECONDS, failures: int) -> Data:
@@ -248,7 +248,7 @@ def _probes(setting: Setting, name: str) -> Data:
             "failureThreshold": failures,
         }
 
-    first_beat = ceil(heartbeat.starting_seconds / _STARTUP_SECONDS)
+    first_beat = ceil(starting_seconds(setting.session.heartbeat.timeout) / _STARTUP_SECONDS)
     return {
         "startupProbe": probe(period_seconds=_STARTUP_SECONDS, failures=max(3, first_beat)),
         "livenessProbe": probe(failures=3),

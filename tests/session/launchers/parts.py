@@ -33,11 +33,8 @@ FORKED = ("learner", "agent", "eval")
 
 def make_config(acts: Mapping[str, str], **launcher: object) -> Config:
     """A resolved experiment with short deadlines."""
-    heartbeat = {"timeout": 30.0, "starting_seconds": 30.0}
     settings = {"grace_seconds": 5.0, "max_restarts": 2, **launcher}
-    silent = settings.pop("timeout", None)
-    if silent is not None:
-        heartbeat["timeout"] = silent  # type: ignore[assignment]
+    heartbeat = {"timeout": settings.pop("timeout", 30.0)}
     return Config(
         {
             "algorithm": "parts",

@@ -25,7 +25,7 @@ from session.process.heartbeat import Beat, State
 from session.process.service import START_AGAIN
 from tests.examples import examples
 
-DEADLINES = Deadlines(starting_seconds=120.0, silent_seconds=30.0, grace_seconds=10.0)
+DEADLINES = Deadlines(silent_seconds=30.0, grace_seconds=10.0)
 NAMES = ["loggerplex", "tensorplex", "ps", "replay-0", "learner", "agent-0", "agent-1", "eval-0"]
 SERVERS = {"ps", "replay-0"}
 TELEMETRY = {"tensorplex", "loggerplex"}

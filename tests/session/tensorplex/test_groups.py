@@ -6,11 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from session.errors import ConfigError, UsageError
+from session.errors import UsageError
 from session.tensorplex.groups import (
     Group,
     Groups,
-    bin_size_of,
     check_client_id,
     check_tag,
     own_client_id,
@@ -48,22 +47,14 @@ def test_golden_keys_and_folders(client_id: str, tag: str, folder: str, key: str
 
 
 def test_standard_groups_share_one_bin_size() -> None:
-    groups = standard_groups(8)
+    groups = standard_groups(9)
     keys = {groups.place(f"{group}/17", "x").tag for group in ("agent", "eval", "replay")}
     assert keys == {"agent/x/16-23", "eval/x/16-23", "replay/x/16-23"}
 
 
-@pytest.mark.parametrize(
-    ("bins", "planned", "expected"),
-    [("auto", 8, 0), ("auto", 9, 8), ("4", 100, 4), (1, 100, 1), ("0", 100, 0)],
-)
-def test_bins_are_decided_by_the_planned_agents(bins: object, planned: int, expected: int) -> None:
-    assert bin_size_of(bins, planned) == expected
-
-
-def test_bins_that_say_nothing_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"tensorplex\.bins is 'few'.*auto"):
-        bin_size_of("few", 2)
+@pytest.mark.parametrize(("planned", "tag"), [(8, "agent/x"), (9, "agent/x/0-7")])
+def test_bins_are_decided_by_the_planned_agents(planned: int, tag: str) -> None:
+    assert standard_groups(planned).place("agent/0", "x").tag == tag
 
 
 UNSAFE = [
@@ -119,7 +110,7 @@ def test_tags_that_name_no_curve_are_refused(tag: object) -> None:
     ],
 )
 def test_scripts_have_groups_of_their_own(name: str, tag: str, folder: str, key: str) -> None:
-    groups = standard_groups(8)
+    groups = standard_groups(9)
     assert groups.place(own_client_id(name), tag) == Group(folder, key)
 
 

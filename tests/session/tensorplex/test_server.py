@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from session.errors import ConfigError, UsageError
+from session.errors import UsageError
 from session.process.context import Context
 from session.process.heartbeat import State
 from session.tensorplex.server import Tensorplex
@@ -37,7 +37,7 @@ def ask(rig: Rig, server: Tensorplex, socket: DealerSocket, kind: str) -> Messag
 
 
 def test_golden_keys_and_folders_on_disk(make_rig: MakeRig) -> None:
-    rig = make_rig(agent={"num": 10}, tensorplex={"bins": "auto"})
+    rig = make_rig(agent={"num": 10})
     server = Tensorplex(rig.context("tensorplex"))
     agent, learner = rig.context("agent-9"), rig.context("learner")
     system = learner.metrics("learner/system")
@@ -180,18 +180,18 @@ def refusals(context: Context) -> int:
 
 
 def test_what_clients_dropped_becomes_a_curve(make_rig: MakeRig) -> None:
-    rig = make_rig(tensorplex={"buffer": 100})
+    rig = make_rig()
     agent = rig.context("agent-0")
-    for step in range(150):  # nobody listens yet
+    for step in range(10_050):  # nobody listens yet
         agent.tensorplex.add_scalar("a", 1, step)
     server = Tensorplex(rig.context("tensorplex"))
-    rig.pump(server, lambda: received(server) >= 100)
-    agent.tensorplex.add_scalar("a", 1, 150)
-    rig.pump(server, lambda: received(server) >= 101)
+    rig.pump(server, lambda: received(server) >= 10_000)
+    agent.tensorplex.add_scalar("a", 1, 10_050)
+    rig.pump(server, lambda: received(server) >= 10_001)
     server.close()
-    assert len(scalars(rig.folder.tensorboard / "agent/0", "agent/a")) == 101
+    assert len(scalars(rig.folder.tensorboard / "agent/0", "agent/a")) == 10_001
     [(_, step, value)] = scalars(rig.folder.tensorboard / "session", "dropped_records/agent-0")
-    assert (step, value) == (149, 50)
+    assert (step, value) == (549, 50)
 
 
 def test_newest_values_are_served_where_a_port_is_set(make_rig: MakeRig) -> None:
@@ -286,11 +286,6 @@ def test_idle_server_stays(make_rig: MakeRig) -> None:
 def test_without_a_folder_it_does_not_start(make_rig: MakeRig) -> None:
     with pytest.raises(UsageError, match="start it with --folder"):
         Tensorplex(make_rig().context("tensorplex", folder=False))
-
-
-def test_bins_that_say_nothing_do_not_start(make_rig: MakeRig) -> None:
-    with pytest.raises(ConfigError, match=r"tensorplex\.bins"):
-        Tensorplex(make_rig(tensorplex={"bins": "x"}).context("tensorplex"))
 
 
 def test_clients_and_curves_are_bounded(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:

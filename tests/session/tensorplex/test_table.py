@@ -15,7 +15,7 @@ def beat(state: str = "running", incarnation: int = 1, **changes: Any) -> dict[s
 
 @pytest.fixture
 def table() -> ComponentTable:
-    return ComponentTable(timeout_seconds=30, starting_seconds=120)
+    return ComponentTable(timeout_seconds=30)
 
 
 def state_of(table: ComponentTable, now: float) -> str:

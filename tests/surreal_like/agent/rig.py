@@ -125,7 +125,6 @@ def make_config(env: Mapping[str, Any] | None = None, **session: Any) -> Config:
                 "agent": {"num": 1, "fetch_interval_seconds": 0.0},
                 "sender": {"flush_iteration": 4},
                 "stop": {"eval_episodes": 6},
-                "trace_every": 2,
             },
         }
     )

@@ -93,12 +93,12 @@ def test_a_new_generation_has_an_agent_built_from_its_settings(rig: Rig) -> None
     rig.until(lambda: replay.chunks)
     before = service(frame)._agent
     before.rng.random()
-    exploit: dict[str, Any] = {"generation": 1, "settings": {"learner_config.max_bad_updates": 7}}
+    exploit: dict[str, Any] = {"generation": 1, "settings": {"learner_config.replay.min_size": 7}}
     learner.publish(**exploit)
     rig.until(lambda: service(frame)._agent is not before)
     after = service(frame)._agent
-    assert (after.version, after.learner_config.max_bad_updates) == (2, 7)
-    assert before.learner_config.max_bad_updates != 7
+    assert (after.version, after.learner_config.replay.min_size) == (2, 7)
+    assert before.learner_config.replay.min_size != 7
     assert after.rng.bit_generator.state == before.rng.bit_generator.state
     # Later versions of the same generation go to the same agent.
     learner.publish(**exploit)
@@ -179,8 +179,9 @@ def test_one_version_acts_in_all_of_an_unroll_that_becomes_one_row() -> None:
     assert replay.chunks[0].finished
 
 
-def test_a_full_window_stops_stepping_until_replay_reads() -> None:
-    with make_rig(sender={"max_unacked_bytes": 1500}) as rig:
+def test_a_full_window_stops_stepping_until_replay_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surreal_like.experience.sender.MAX_UNACKED_BYTES", 1500)
+    with make_rig() as rig:
         rig.start("ps", main.ps.build)
         learner, replay = LearnerPeer(rig), ReplayPeer(rig)
         replay.open = False

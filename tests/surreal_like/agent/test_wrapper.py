@@ -356,7 +356,8 @@ def test_small_chunks_that_come_fast_leave_together(
     rig.until(lambda: len(replay.chunks) == 3)
 
 
-def test_one_chunk_in_trace_every_is_stamped(rig: Rig) -> None:
+def test_one_chunk_in_a_few_is_stamped(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surreal_like.experience.sender.TRACE_EVERY", 2)
     replay, env = ReplayPeer(rig), wrap(rig)
     env.reset()
     play(env, 16)
@@ -366,8 +367,9 @@ def test_one_chunk_in_trace_every_is_stamped(rig: Rig) -> None:
     assert stamps["first"] <= stamps["cut"] <= stamps["sent"]
 
 
-def test_a_full_window_is_not_ready_until_replay_reads() -> None:
-    with make_rig(sender={"max_unacked_bytes": 800}) as rig:
+def test_a_full_window_is_not_ready_until_replay_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surreal_like.experience.sender.MAX_UNACKED_BYTES", 800)
+    with make_rig() as rig:
         replay, env = ReplayPeer(rig), wrap(rig)
         replay.open = False
         env.reset()

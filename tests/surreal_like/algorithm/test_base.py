@@ -129,7 +129,7 @@ def test_an_algorithm_sets_defaults_of_the_session_and_the_user_has_the_last_wor
     user.session_config = {"sender": {"flush_iteration": 7}}
     sender = extend_user(user, default).session_config.sender
     assert (sender.flush_iteration, sender.max_unacked_chunks) == (7, 2)
-    assert sender.resend_seconds == BASE_CONFIG.session_config.sender.resend_seconds
+    assert sender.cut == BASE_CONFIG.session_config.sender.cut
 
 
 @pytest.mark.parametrize(

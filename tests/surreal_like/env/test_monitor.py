@@ -27,9 +27,7 @@ SPECS = {
     "obs_spec": {"type": "float32", "dim": [1]},
     "action_spec": {"type": "discrete", "dim": [2]},
 }
-SESSION = Config(
-    {"tensorplex": {"update_schedule": {"agent": 1.0, "eval": 2.0}}, "seed": 0}
-).extend(BASE_SESSION_CONFIG)
+SESSION = BASE_SESSION_CONFIG
 STAY = np.zeros(2, np.int64)
 
 
@@ -97,13 +95,13 @@ def kept(clock: HandClock) -> Kept:
     return Kept(clock)
 
 
-@pytest.mark.parametrize(
-    ("make", "seconds"), [(TrainingTensorplexMonitor, 1.0), (EvalTensorplexMonitor, 2.0)]
-)
+@pytest.mark.parametrize("make", [TrainingTensorplexMonitor, EvalTensorplexMonitor])
+@pytest.mark.parametrize("seconds", [1.0, 2.0])
 def test_a_monitor_reports_once_per_interval(
     make: Monitor, seconds: float, clock: HandClock, kept: Kept
 ) -> None:
-    env = make(Fixed(), 0, SESSION, tensorplex=kept.client, clock=clock)
+    session = {"tensorplex": {"update_schedule": seconds}}
+    env = make(Fixed(), 0, Config(session), tensorplex=kept.client, clock=clock)
     env.reset()
     for _ in range(4):
         clock.seconds += seconds / 4 - 1e-9

@@ -14,10 +14,8 @@ ROWS = 10
 BYTES = 100
 
 
-def window(
-    *, max_bytes: int = 10_000, resend_seconds: float = 2.0, max_chunks: int = 1000
-) -> SenderWindow:
-    return SenderWindow(max_bytes, resend_seconds, max_chunks)
+def window(*, max_bytes: int = 10_000, max_chunks: int = 1000) -> SenderWindow:
+    return SenderWindow(max_bytes, max_chunks)
 
 
 def keep(sender: SenderWindow, count: int = 1) -> None:
@@ -141,7 +139,7 @@ def test_acks_that_say_nothing_new_change_nothing(ack: Ack | None) -> None:
 
 
 def test_a_number_that_stands_still_is_sent_again_after_the_resend_time() -> None:
-    sender = window(resend_seconds=2.0)
+    sender = window()
     keep(sender, 2)
     send_all(sender, now=5.0)
     for now, again in ((5.1, []), (6.9, []), (7.0, [1, 2]), (8.9, []), (9.0, [1, 2])):
@@ -151,7 +149,7 @@ def test_a_number_that_stands_still_is_sent_again_after_the_resend_time() -> Non
 
 
 def test_progress_begins_the_resend_time_anew() -> None:
-    sender = window(resend_seconds=2.0)
+    sender = window()
     keep(sender, 2)
     send_all(sender, now=5.0)
     sender.on_acks(6.9, 7, Ack(1, 10))
@@ -162,7 +160,7 @@ def test_progress_begins_the_resend_time_anew() -> None:
 
 
 def test_a_chunk_that_was_just_sent_after_a_long_pause_is_not_sent_twice() -> None:
-    sender = window(resend_seconds=2.0)
+    sender = window()
     keep(sender)
     send_all(sender, now=0.0)
     sender.on_acks(0.1, 7, Ack(1, 10))
@@ -173,7 +171,7 @@ def test_a_chunk_that_was_just_sent_after_a_long_pause_is_not_sent_twice() -> No
 
 
 def test_without_anything_under_way_nothing_is_sent_again() -> None:
-    sender = window(resend_seconds=2.0)
+    sender = window()
     keep(sender)
     sender.resend_if_still(50.0)
     assert sender.next_to_send() is not None
@@ -221,7 +219,7 @@ EVENTS = st.lists(st.sampled_from([*OFTEN, *OFTEN, *SELDOM]), max_size=120)
 @settings(max_examples=examples(150))
 @given(EVENTS)
 def test_whatever_happens_every_chunk_is_handled_and_none_is_missed(events: list[str]) -> None:
-    sender, replay, now = window(resend_seconds=2.0), TwinReplay(), 0.0
+    sender, replay, now = window(), TwinReplay(), 0.0
     pipe: list[tuple[int, int]] = []
     late: list[tuple[int, Ack]] = []
     for event in [*events, "keep", *["send", "arrive", "wait", "tell"] * 40]:

@@ -160,7 +160,7 @@ def test_no_more_than_ten_batches_are_kept_over_all_starts(tmp_path: Path) -> No
     sampled = Sampled({"obs": np.zeros((2, 3))}, 0, 1, {})
     kept = []
     for start in range(3):
-        quarantine = Quarantine(tmp_path / "quarantine", 10)
+        quarantine = Quarantine(tmp_path / "quarantine")
         for _ in range(5):
             kept.append(quarantine.add(sampled, ValueError("no"), start))
             quarantine.clear()
@@ -170,13 +170,13 @@ def test_no_more_than_ten_batches_are_kept_over_all_starts(tmp_path: Path) -> No
 
 def test_what_is_not_finite_has_its_own_limit_and_is_kept_once(tmp_path: Path) -> None:
     sampled = Sampled({"obs": np.zeros((2, 3))}, 0, 1, {})
-    quarantine = Quarantine(tmp_path / "quarantine", 4)
+    quarantine = Quarantine(tmp_path / "quarantine")
     paths = []
-    for number in range(4):
+    for number in range(10):
         assert quarantine.end() is None, number
         paths.append(quarantine.add(sampled, NotFinite("NaN"), number))
     assert isinstance(quarantine.end(), NotFinite)
-    assert [path is not None for path in paths] == [True, False, False, False]
+    assert [path is not None for path in paths] == [True] + 9 * [False]
     quarantine.clear()
     assert quarantine.end() is None
 

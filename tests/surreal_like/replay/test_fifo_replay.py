@@ -98,7 +98,7 @@ def test_memory_is_that_of_the_unrolls_that_wait_at_once() -> None:
 
 
 def test_what_is_too_old_is_never_learned_from() -> None:
-    rule = {"max_age_seconds": 0.0, "max_version_lag": 2, "max_rows": 0}
+    rule = {"max_version_lag": 2}
     replay = make(evict_rule=rule)
     replay.insert(unroll(1, version=1))
     replay.insert(unroll(2, version=4))
@@ -171,7 +171,7 @@ def test_rows_that_come_again_are_not_counted_as_sampled_again() -> None:
 
 
 def test_the_lag_of_the_queue_is_bounded_that_of_the_ring_only_by_age() -> None:
-    rule = {"max_age_seconds": 0.0, "max_version_lag": 2, "max_rows": 0}
+    rule = {"max_version_lag": 2}
     age = {"max_versions": 5, "half_life_versions": 0.0}
     replay = make(evict_rule=rule, replay_proportion=0.5, age=age)
     for number in (1, 2, 3):
@@ -266,7 +266,7 @@ def test_every_row_is_kept_sampled_or_counted(
     operations: list[tuple[str, int]], when_full: str, mixed: bool
 ) -> None:
     """Against a list, and a list of the newest five that were learned from."""
-    rule = {"max_age_seconds": 0.0, "max_version_lag": 3, "max_rows": 0}
+    rule = {"max_version_lag": 3}
     mix: dict[str, Any] = {"replay_proportion": 0.5, "replay_capacity": 30} if mixed else {}
     replay = make(when_full=when_full, evict_rule=rule, **mix)
     twin: list[tuple[int, int]] = []

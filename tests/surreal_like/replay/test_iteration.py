@@ -193,16 +193,6 @@ def test_a_snapshot_keeps_the_turn(kind: type[Table]) -> None:
     assert (other.limiter.number, other.can_insert()) == (2, True)
 
 
-def test_rules_of_age_wait_for_the_end_of_a_training() -> None:
-    replay = make(**WHOLE)
-    collect(replay, Sender("a", 2, Random(5), counting()))
-    replay.sample_columns(5)
-    replay.remover.max_rows = 1
-    assert replay.evict() == 0
-    trained(replay)
-    assert replay.evict() > 0
-
-
 def test_one_batch_goes_out_at_once() -> None:
     assert make().batches_at_once(8) == 1
     assert make(unroll_length=0).batches_at_once(8) == 8

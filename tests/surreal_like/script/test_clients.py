@@ -174,10 +174,10 @@ def test_without_a_server_nothing_waits_and_one_line_reports_it(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("surreal_like.script.clients._SILENT_SECONDS", 0.0)
-    rig = make_rig(tensorplex={"buffer": 100})
+    rig = make_rig()
     rig.write_files()
     client = TensorplexClient(rig.folder.path, "simulator/0")
-    for step in range(150):
+    for step in range(10_050):
         client.add_scalar("fps", 60, step)
     assert client.dropped == 50
     warned: list[str] = []
@@ -200,11 +200,11 @@ def test_without_a_server_nothing_waits_and_one_line_reports_it(
     client.add_scalar("fps", 60, 150)
     client.close()
     warned += capsys.readouterr().err.splitlines()
-    assert client.dropped == 151
+    assert client.dropped == 10_051
     first, last = warned
     assert first.startswith("client-simulator-0: the tensorplex of ")
-    assert first.endswith("does not answer; 100 records wait, 50 were dropped")
-    assert last == "client-simulator-0: 150 records were dropped"
+    assert first.endswith("does not answer; 10000 records wait, 50 were dropped")
+    assert last == "client-simulator-0: 10050 records were dropped"
 
 
 class Hosted(Host):

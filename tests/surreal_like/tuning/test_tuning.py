@@ -265,7 +265,7 @@ def test_failures_of_earlier_parts_of_a_tuning_count() -> None:
 
 
 def test_a_trial_without_heartbeats_is_killed_and_tried_again() -> None:
-    tuning = make(1, deadlines=Deadlines(20.0, 6.0, 5.0))
+    tuning = make(1, deadlines=Deadlines(6.0, 5.0))
     tuning.choose(0.0)
     tuning.on_heartbeat(Beat("trial-000", 1, State.running, 1, 0.0), 1.0)
     assert [tuning.tick(now) for now in (1.0, 4.0, 7.0)] == [[], [], []]
