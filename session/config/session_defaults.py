@@ -14,6 +14,8 @@ from session.config.key import (
     with_add_ons,
 )
 
+# Budgets of a run -> the counter of `progress.jsonl` that uses each.
+BUDGETS = {"env_steps": "env_steps", "iterations": "iterations", "seconds": "wall_seconds"}
 # Modes of evaluators.
 EVALUATION_MODES = ("eval_deterministic", "eval_stochastic")
 

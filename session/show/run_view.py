@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from session.config import Config
+from session.config.session_defaults import BUDGETS
 from session.errors import ConfigError
 from session.folder import EVENT, RunFolder
 from session.launchers.registry import launcher_of
@@ -282,13 +283,14 @@ class RunView:
         """Returns the budgets of the run; the one that will be used up first comes first."""
         stop, found = self.config.session_config.stop, []
         line, rates = self.line, self.rates
-        uses = {
-            "env_steps": (line.get("env_steps", 0), rates.get("env_steps_per_second") or 0.0),
-            "iterations": (line.get("iterations", 0), rates.get("updates_per_second") or 0.0),
-            "seconds": (line.get("wall_seconds", 0.0), 1.0),
+        speeds = {
+            "env_steps": rates.get("env_steps_per_second"),
+            "iterations": rates.get("updates_per_second"),
+            "seconds": 1.0,
         }
-        for name, (used, per_second) in uses.items():
+        for name, counter in BUDGETS.items():
             if stop[name] is not None:
+                used, per_second = line.get(counter, 0), speeds.get(name) or 0.0
                 left = max(0.0, stop[name] - used)
                 seconds = left / per_second if per_second > 0 else None
                 found.append(Budget(name, used, stop[name], seconds))

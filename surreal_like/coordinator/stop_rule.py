@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from session.config import Config
+from session.config.session_defaults import BUDGETS
 from session.process.context import run_part
 
 Evaluation = Mapping[str, Any]
@@ -152,8 +153,8 @@ class StopRule:
             value = progress.metrics.get(metric)
             if value is not None and value >= above:
                 return Verdict("stopped", True, f"{metric} {above:g} reached: {value:.4g}")
-        for name in ("env_steps", "iterations", "seconds"):
-            reached = progress.wall_seconds if name == "seconds" else getattr(progress, name)
+        for name, counter in BUDGETS.items():
+            reached = getattr(progress, counter)
             if name == "env_steps" and not progress.iterations:
                 continue
             if stop[name] is not None and reached >= stop[name]:

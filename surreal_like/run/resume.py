@@ -10,6 +10,7 @@ from typing import Any
 from session.checkpoint import Checkpoints, begins_anew, read_state
 from session.config import Config
 from session.config.merge import leaves, nearest, paths, quote
+from session.config.session_defaults import BUDGETS
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.registry import LOCAL, launcher_of
@@ -160,8 +161,7 @@ def check_unused(config: Config, folder: RunFolder) -> None:
         UsageError: the message names the setting to raise.
     """
     stop = config.session_config.stop
-    names = {"env_steps": "env_steps", "iterations": "iterations", "seconds": "wall_seconds"}
-    for name, counter in names.items():
+    for name, counter in BUDGETS.items():
         used = reached(folder, counter)
         limit = stop[name]
         if limit is not None and used >= limit:

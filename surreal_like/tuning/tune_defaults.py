@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from session.config import Config
 from session.config.key import FROM_0, FROM_1, SOME_TIME, Key, Range, section
+from session.config.session_defaults import BUDGETS
 
 TPE = "tpe"
-BUDGETS = ("env_steps", "iterations", "seconds")
 
 _ASHA = {
     "grace_period": Key(1.0, "Time of the first rung."),
@@ -57,7 +57,7 @@ TUNE_CONFIG = Config(
                     "Episodes that must have ended before a train. or metrics. number is a score.",
                     unit="episodes",
                 ),
-                "time": Key("env_steps", "Unit of a trial's progress.", one_of=BUDGETS),
+                "time": Key("env_steps", "Unit of a trial's progress.", one_of=tuple(BUDGETS)),
                 "report_every": Key(
                     0.0,
                     "Time between two reports of a trial; 0: the interval of the scheduler, a "
@@ -142,7 +142,7 @@ REPORT_EVERY = Key(
 REPORT_BY = Key(
     "env_steps",
     "Unit of that time: env_steps, iterations or seconds.",
-    one_of=("env_steps", "iterations", "seconds"),
+    one_of=tuple(BUDGETS),
 )
 REPORT_TIMEOUT = Key(
     600.0,

@@ -16,6 +16,7 @@ from session.config.file import parse_yaml
 from session.config.merge import leaves, quote
 from session.config.named_code import folders_of, in_snapshot, split_place
 from session.config.sections import SECTIONS
+from session.config.session_defaults import BUDGETS
 from session.errors import ConfigError, did_you_mean
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
@@ -33,7 +34,7 @@ from surreal_like.tuning.scheduler import (
 )
 from surreal_like.tuning.space import KEYS as ENTRY_KEYS
 from surreal_like.tuning.space import Settings, Space
-from surreal_like.tuning.tune_defaults import BUDGETS, TPE, TUNE_CONFIG
+from surreal_like.tuning.tune_defaults import TPE, TUNE_CONFIG
 
 # In the folder of a tuning: its experiment, for runs with the settings of a trial.
 EXPERIMENT_FILE = "experiment.yaml"
