@@ -28,6 +28,7 @@ from session.folder import RunFolder
 from session.launchers.handle import check_launcher, open_run
 from session.launchers.tmux.session import default_socket
 from session.process.heartbeat import Beat, State, write_beat
+from tests.add_ons import needs
 from tests.leftovers import names_folder
 from tests.main.conftest import Command
 from tests.polling import until
@@ -153,7 +154,11 @@ def test_logs_that_make_no_sense_are_refused(
 @pytest.mark.parametrize(
     ("launcher", "message"),
     [
-        ("tmx", "no launcher 'tmx' for a detached run: local, tmux, kubernetes; did you mean tmux"),
+        pytest.param(
+            "tmx",
+            "no launcher 'tmx' for a detached run: local, tmux, kubernetes; did you mean tmux",
+            marks=needs("kubernetes"),
+        ),
         ("moon", "no launcher 'moon'"),
         ("serial", "surreal-like train --on serial"),
     ],
@@ -267,6 +272,7 @@ def test_ages_of_lines() -> None:
     assert list(select(["no time here"], "info", time.time())) == ["no time here"]
 
 
+@needs("kubernetes")
 def test_what_one_can_do_after_a_launch() -> None:
     lines = next_steps("runs/a", "tmux")
     assert lines[0] == "run runs/a goes on by itself, on tmux"

@@ -30,6 +30,7 @@ from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.network.module import Module
 from surreal_like.run.request import RunRequest
 from surreal_like.run.resume import check_checkpoints
+from tests.add_ons import needs
 from tests.session.made_run import made_line
 from tests.surreal_like.learner.test_saver import SETTINGS, Line, make_learner, train, weights
 from tests.surreal_like.policy.test_loaded import OVERRIDES
@@ -185,7 +186,10 @@ def test_a_new_run_starts_with_networks_only(run: RunFolder, tmp_path: Path, nam
         ({"checkpoint": "best"}, "--checkpoint belongs to --resume"),
         ({"resume": True, "start_from": "x"}, "with --resume choose with --checkpoint"),
         ({"start_from": "nowhere"}, "no run 'nowhere' to start from"),
-        ({"launcher": "kubernetes", "start_from": "{run}"}, "on a volume of the cluster"),
+        pytest.param(
+            *({"launcher": "kubernetes", "start_from": "{run}"}, "on a volume of the cluster"),
+            marks=needs("kubernetes"),
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(run: RunFolder, options: dict[str, Any], said: str) -> None:
