@@ -24,6 +24,7 @@ from surreal_like.analysis import export as exporting
 from surreal_like.analysis.export import export, write_policy
 from surreal_like.network.encoder import FlatEncoder
 from surreal_like.policy import Policy
+from tests.add_ons import needs
 from tests.surreal_like.env.gym_samples import ACTED, OBSERVED
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -223,6 +224,7 @@ def test_every_head_and_every_space_is_written_as_onnx(
     check_written(spaced(head, observed), "onnx", tmp_path)
 
 
+@needs("gradients")
 def test_the_tables_have_every_algorithm_and_every_kind_of_space() -> None:
     assert {algorithm for algorithm, *_ in HEADS.values()} == set(list_algorithms())
     kinds = {type(part).__name__ for space in OBSERVED.values() for part in parts_of(space)}

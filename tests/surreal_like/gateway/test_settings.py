@@ -18,6 +18,7 @@ from surreal_like.gateway import settings
 from surreal_like.gateway.settings import check_gateway, remote_specs
 from surreal_like.replay.base import Replay
 from surreal_like.run.start import SerialStarter
+from tests.add_ons import needs
 
 CERTIFICATE = Path(__file__).resolve().parents[2] / "session" / "stream" / "certificate.pem"
 REMOTE: dict[str, Any] = {
@@ -55,12 +56,15 @@ def test_the_specs_of_a_remote_environment_stand_in_the_file() -> None:
     assert [each.name for each in make_topology(config).of_kind("gateway")] == ["gateway-0"]
 
 
+@needs("gradients")
 def test_the_gradients_of_clients_alone_are_those_of_the_algorithm() -> None:
     config = experiment(REMOTE, "a3c")
     assert "extras/gradient" in config.learner_config.gradient_columns
 
 
-@pytest.mark.parametrize("algorithm", ["a3c", "impala", "ppo", "dqn"])
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param("a3c", marks=needs("gradients")), "impala", "ppo", "dqn"]
+)
 @pytest.mark.parametrize("width", [1, 4])
 def test_with_remote_environments_only_the_width_of_sessions_can_be_meant(
     algorithm: str, width: int
@@ -69,6 +73,7 @@ def test_with_remote_environments_only_the_width_of_sessions_can_be_meant(
     assert config.env_config.num_envs == width
 
 
+@needs("gradients")
 def test_another_width_than_that_of_sessions_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"set both to the same number"):
         experiment({**REMOTE, "env_config.num_envs": 8}, "a3c")

@@ -28,6 +28,7 @@ from surreal_like.dataflow import (
 from surreal_like.errors import DataError, SpecError
 from surreal_like.policy import Policy, make_policy
 from surreal_like.policy.worker_set import RolloutWorker
+from tests.add_ons import needs
 from tests.surreal_like.algorithm.unrolls import make_batch
 from tests.surreal_like.replay.chunks import chunk_of
 
@@ -229,7 +230,9 @@ def test_every_update_of_a_plan_with_branches_is_counted() -> None:
     assert updates > 0
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "impala", "a3c", "dqn", "r2d2"])
+@pytest.mark.parametrize(
+    "algorithm", ["ppo", "impala", pytest.param("a3c", marks=needs("gradients")), "dqn", "r2d2"]
+)
 def test_gradients_of_a_sampled_batch_are_those_of_the_plan_and_change_nothing(
     algorithm: str,
 ) -> None:
