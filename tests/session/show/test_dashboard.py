@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 
 from session.errors import UsageError
 from session.show.dashboard import Dashboard, best_launcher
+from tests.add_ons import needs
 from tests.session.fake_run import FakeRun, status
 from tests.session.made_run import made_beat, made_config, made_line, made_run
 
@@ -222,6 +223,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         Dashboard(tmp_path)
 
 
+@needs("tmux")
 def test_tmux_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("session.show.dashboard.which", lambda name: f"/bin/{name}")
     assert best_launcher() == "tmux"
