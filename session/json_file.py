@@ -164,12 +164,11 @@ def read_object(path: Path, shape: Shape = OBJECT) -> dict[str, Any]:
         raise ConfigError(f"{path} is damaged: {error}") from None
 
 
-def read_lines(path: Path, shape: Shape = OBJECT) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     """Reads a file of JSON lines of which none may be left out; a last one may be cut short.
 
     Args:
         path: the file; if there is none, the result is empty.
-        shape: shape of each line.
 
     Raises:
         ConfigError: it cannot be read, or a line is damaged: names the file and the line.
@@ -183,7 +182,7 @@ def read_lines(path: Path, shape: Shape = OBJECT) -> list[dict[str, Any]]:
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(parse_object(line, shape))
+            found.append(parse_object(line, OBJECT))
         except ValueError as error:
             raise ConfigError(f"{path}:{number} is damaged: {error}") from None
     return found

@@ -28,6 +28,8 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
         "surreal_like/analysis",
         "surreal_like/policy",
         "surreal_like/script",
+        "surreal_like/statistics.py",
+        "session/show/charts.py",
         "session/show/dashboard.py",
         *(f"main/cli/{name}.py" for name in ("evaluate", "play", "plot", "export", "compare")),
         "notebooks",
@@ -36,6 +38,7 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
     "gateway": (
         "surreal_like/gateway",
         "session/stream",
+        "session/wire/access.py",
         "main/gateway.py",
         *(f"main/cli/{name}.py" for name in ("client", "clients", "serve")),
         "configs/cartpole_browser.yaml",

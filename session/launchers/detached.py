@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -69,9 +68,7 @@ def _make_supervisor(
     return LocalLauncher(config, topology, folder, preload=preload)
 
 
-def supervise(
-    launcher: Supervisor, report: Callable[[Event], None] = lambda event: None
-) -> Outcome:
+def supervise(launcher: Supervisor, report: Callable[[Event], None]) -> Outcome:
     """Launches a run and supervises it until it is over.
 
     The first SIGINT, SIGTERM or SIGHUP ends the run cleanly, the second ends it at once.
@@ -106,10 +103,6 @@ def _interrupts() -> Iterator[list[str]]:
     def on_signal(number: int, frame: FrameType | None) -> None:
         came.append(signal.Signals(number).name)
 
-    # Python sets signal handlers in the main thread only.
-    if threading.current_thread() is not threading.main_thread():
-        yield came
-        return
     before = {each: signal.signal(each, on_signal) for each in _SIGNALS}
     try:
         yield came

@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from session.errors import DeadlineError, RunError
 from session.launchers.fork_server import Lines, readable
@@ -25,9 +24,7 @@ _PR_GET_CHILD_SUBREAPER = 37
 
 def set_subreaper(on: bool) -> bool:
     """Makes this process adopt the orphans of its descendants, or not; returns the old setting."""
-    prctl: Any = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is None:
-        return False
+    prctl = ctypes.CDLL(None).prctl
     before = ctypes.c_int(0)
     prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)

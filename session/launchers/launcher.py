@@ -92,12 +92,10 @@ def make_addresses(topology: Topology, config: Config, folder: RunFolder) -> Add
         folder: the run folder; it gives the folder of ipc sockets.
 
     Raises:
-        UsageError: there is no such transport, or this machine does not have the host's address.
+        UsageError: this machine does not have the host's address.
     """
     transport: str = config.session_config.launcher.transport
     host: str | None = config.session_config.launcher.host
-    if transport not in ("ipc", "tcp"):
-        raise UsageError(f"session_config.launcher.transport is '{transport}', expected ipc or tcp")
     outside = AddressBook.load(folder.addresses) if topology.outside else {}
     addresses = {endpoint: outside[endpoint] for endpoint in topology.outside}
     if host is not None:

@@ -50,9 +50,6 @@ class Processes:
         self._not_started: list[Exit] = []
         self._memory = OutOfMemory()
 
-    def __len__(self) -> int:
-        return len(self._processes)
-
     def pid(self, name: str) -> int:
         """Returns the process id of a component, 0 if it has no process."""
         process = self._processes.get(name)

@@ -389,7 +389,6 @@ class DealerSocket(Socket):
         self,
         kind: str,
         fields: dict[str, Any] | None = None,
-        arrays: Mapping[str, Array] | None = None,
         *,
         timeout_seconds: float = 10.0,
     ) -> Message:
@@ -400,7 +399,7 @@ class DealerSocket(Socket):
             RefusedError: the peer refuses the request; the message is its reason.
             AdmissionError: the peer refuses this component permanently.
         """
-        call = Call(lambda: Message(kind, dict(fields or {}), arrays or {}))
+        call = Call(lambda: Message(kind, dict(fields or {})))
         # Real time even in the serial launcher: its counted clock measures rounds, not waiting.
         deadline, sent = time.monotonic() + timeout_seconds, False
         while (now := time.monotonic()) < deadline and not self._wire.stopping():

@@ -182,14 +182,14 @@ def SenderKey() -> Type:
     )
 
 
-def ListOf(of: Type, most: int, least: int = 0) -> Type:
+def ListOf(of: Type, most: int) -> Type:
     """A list of values of one type."""
     each = of.fits
 
     def fits(value: Any) -> bool:
-        return type(value) is list and least <= len(value) <= most and all(map(each, value))
+        return type(value) is list and len(value) <= most and all(map(each, value))
 
-    return Type(f"a list of {least} to {most}, each {of.expected}", fits)
+    return Type(f"a list of 0 to {most}, each {of.expected}", fits)
 
 
 def Row(*types: Type) -> Type:

@@ -69,7 +69,6 @@ class Counters:
     """Counters of one socket; ``rejected`` messages did not decode or did not fit their schema."""
 
     sent: int = 0
-    sent_bytes: int = 0
     received: int = 0
     received_bytes: int = 0
     rejected: int = 0
@@ -351,21 +350,18 @@ class Socket:
 
     def _try_frames(self, frames: Sequence[Buffer]) -> bool:
         self.silent = False
-        last, size = len(frames) - 1, 0
+        last = len(frames) - 1
         try:
             for index, frame in enumerate(frames):
-                length = len(frame)
                 flags = _MORE if index < last else _NOBLOCK
-                if length <= _COPIED_BYTES:
+                if len(frame) <= _COPIED_BYTES:
                     self._send_frame(frame, flags, True)
                 else:
                     with _COLLECTOR:
                         self._send_frame(frame, flags, False)
-                size += length
         except zmq.Again:
             return False
         self.counters.sent += 1
-        self.counters.sent_bytes += size
         return True
 
     def _decode(self, frames: list[zmq.Frame]) -> Message | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from session.errors import ConfigError
 from session.process.context import Context
 from session.process.service import Service
 from session.show.progress import mode_name
@@ -52,8 +51,6 @@ class EvaluatorService(Service):
         agent.attach(link)
         self._acting = Acting(agent)
         self._episodes: int = session.stop.eval_episodes
-        if self._episodes < 1:
-            raise ConfigError(f"session_config.stop.eval_episodes is {self._episodes}, below 1")
         streams = min(session.evaluator.num_envs or _STREAMS, self._episodes)
         self._stepping = Stepping(context, streams)
         env = make_vector_env(

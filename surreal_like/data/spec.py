@@ -193,8 +193,9 @@ def parse_obs_spec(spec: Mapping[str, Any], where: str = "env_config.obs_spec") 
     return children
 
 
-def parse_action_spec(spec: Mapping[str, Any], where: str = "env_config.action_spec") -> ActionSpec:
+def parse_action_spec(spec: Mapping[str, Any]) -> ActionSpec:
     """Parses an action spec in config form. Raises SpecError."""
+    where = "env_config.action_spec"
     kind = _member(spec, "type", ACTION_TYPES, where)
     known = {"type", "dim", "low", "high"} if kind == "continuous" else {"type", "dim"}
     _refuse_unknown(spec, known, where)

@@ -13,7 +13,6 @@ import select
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -106,14 +105,6 @@ class SharedBlock:
             offset += sizes[name]
 
 
-def shared_memory() -> int:
-    """Returns a file descriptor of unnamed memory, which is freed with its last holder."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("surreal-like-env", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
 def encode_info(info: Info) -> bytes:
     """Encodes the info of a vector step; no bytes for an empty one."""
     if not info:
@@ -182,7 +173,7 @@ class SubprocessVector(VectorEnv):
         self._pulse = pulse
         self._timeout_seconds = timeout_seconds
         count = min(self.num_envs, workers or max(2, os.cpu_count() or 1))
-        self._memory = shared_memory()
+        self._memory = os.memfd_create("surreal-like-env", os.MFD_CLOEXEC)
         self._workers: list[_Worker] = []
         # Only this process holds the write end: its end, however it comes, closes the pipe.
         life_read, life_write = os.pipe()

@@ -48,12 +48,6 @@ class Chain(Env):
         obs = _one_hot(self._place, self.length)
         return obs, float(arrived) - self.cost, arrived, late and not arrived, {}
 
-    def optimal_value(self, place: int, discount: float) -> float:
-        """The discounted value of the best policy, `place` steps right of the start."""
-        moves = self.length - 1 - place
-        cost = sum(self.cost * discount**k for k in range(moves))
-        return discount ** (moves - 1) - cost if moves else 0.0
-
 
 class Bandit(Env):
     """Episodes of one step: the observation shows which of `arms` pays 1, the others pay 0.
@@ -131,8 +125,8 @@ class Clock(Env):
     `continuous`, float32 [1] in [-1, 1], take where they are above 0. The observation is one-hot,
     float32 [2]: at the start, or running.
     Optimum: start the clock, `limit`. A learner that bootstraps the time limit values the clock
-    at 1 / (1 - discount); one that treats it as a terminal state learns `trapped_value`, which for
-    a discount of 1 - 1 / limit is little more than half of that, and takes 0.75 * limit.
+    at 1 / (1 - discount); one that treats it as a terminal state values it, for a discount of
+    1 - 1 / limit, at little more than half of that, and takes 0.75 * limit.
     """
 
     def __init__(self, limit: int = 10, *, continuous: bool = False) -> None:
@@ -156,19 +150,6 @@ class Clock(Env):
         if self._steps == 1 and np.asarray(action).item() > 0:
             return _one_hot(0, 2), 0.75 * self.limit, True, False, {}
         return _one_hot(1, 2), 1.0, False, self._steps >= self.limit, {}
-
-    def optimal_value(self, discount: float) -> float:
-        """The value of starting the clock, and of its running, when its end is bootstrapped."""
-        return 1.0 / (1.0 - discount)
-
-    def trapped_value(self, discount: float) -> float:
-        """Value of starting the clock if the time limit is stored as a terminal state.
-
-        The limit ends the running state in one of `limit - 1` steps, so its value seems to be
-        1 / (1 - discount * (limit - 2) / (limit - 1)).
-        """
-        running = 1.0 / (1.0 - discount * (self.limit - 2) / (self.limit - 1))
-        return 1.0 + discount * running
 
 
 class Target(Env):

@@ -77,18 +77,13 @@ def env_row_parts(config: Config) -> dict[str, int]:
     }
 
 
-def check_memory(config: Config, available_bytes: int | None = None) -> Need:
-    """Rejects an experiment whose replay exceeds the memory of this machine.
-
-    Args:
-        config: resolved.
-        available_bytes: available memory; None: measured.
+def check_memory(config: Config) -> None:
+    """Rejects a resolved experiment whose replay exceeds the memory of this machine.
 
     Raises:
         UsageError: with the calculation, and the settings that would fit.
     """
-    need = replay_need(config)
-    available = find_available_bytes() if available_bytes is None else available_bytes
+    need, available = replay_need(config), find_available_bytes()
     if need.total_bytes > available:
         parts = ", ".join(f"{size:,} {name}" for name, size in need.parts.items())
         raise UsageError(
@@ -97,7 +92,6 @@ def check_memory(config: Config, available_bytes: int | None = None) -> Need:
             "available; set learner_config.replay.capacity to at most "
             f"{available // need.row_bytes:,}, or learner_config.replay.max_bytes"
         )
-    return need
 
 
 def check_ports(config: Config) -> None:

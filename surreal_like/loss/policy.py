@@ -26,13 +26,11 @@ def masked_mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return mean_over(mask)(x)
 
 
-def normalize_advantages(
-    x: torch.Tensor, mask: torch.Tensor, epsilon: float = 1e-8
-) -> torch.Tensor:
+def normalize_advantages(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Returns `x` with mean 0 and standard deviation 1 over the elements of mask 1; 0 elsewhere."""
     centred = (x - masked_mean(x, mask)) * mask
     deviation = masked_mean(centred.square(), mask).sqrt()
-    return centred / (deviation + epsilon)
+    return centred / (deviation + 1e-8)
 
 
 def policy_gradient_loss(log_prob: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:

@@ -171,14 +171,3 @@ def to_tensor(arrays: Any, device: torch.device | str = "cpu") -> Any:
 def to_float_tensor(arrays: Any, device: torch.device | str = "cpu") -> Any:
     """Converts a nest of arrays or numbers of any dtype to float32 tensors."""
     return nest.map(lambda a: torch.from_numpy(np.asarray(a)).to(device, torch.float32), arrays)
-
-
-def to_array(tensors: Any) -> Any:
-    """Converts a nest of tensors, arrays or numbers to arrays, without gradient."""
-    return nest.map(_array, tensors)
-
-
-def _array(value: Any) -> npt.NDArray[Any]:
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().numpy()
-    return np.asarray(value)

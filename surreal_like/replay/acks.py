@@ -171,7 +171,7 @@ class AckTracker:
         if account is not None and full and sequence != account.handled + 1:
             raise DecodeError(f"{_BEYOND} chunks have come after one that is missing")
 
-    def admit(self, chunk: Chunk, *, acked: int | None = None, acked_rows: int = 0) -> bool:
+    def admit(self, chunk: Chunk, *, acked: int = 0, acked_rows: int = 0) -> bool:
         """Returns True if a chunk is new and of its sender's newest incarnation.
 
         If True, call :meth:`count_inserted` or :meth:`count_dropped` next; if False, all is
@@ -180,18 +180,14 @@ class AckTracker:
         Args:
             chunk: the header is read.
             acked: the highest number for which the sender has an ack, from any replay; chunks up
-                to it never count as missing here. Without it, the first chunk that arrives from a
-                sender incarnation counts as its first.
+                to it never count as missing here.
             acked_rows: the sender's row count at that number.
         """
         key = (chunk.sender, chunk.incarnation)
         account = self._accounts.get(key)
         if account is None:
             account = self._accounts[key] = SenderAcks()
-            if acked is None:
-                acked, acked_rows = chunk.sequence - 1, chunk.rows - chunk.size
-        if acked is not None:
-            account.skip(acked, acked_rows)
+        account.skip(acked, acked_rows)
         if chunk.sequence <= account.handled or chunk.sequence in account.beyond:
             self.duplicates += chunk.size
             self._news[key] = None  # sent again because its ack was lost

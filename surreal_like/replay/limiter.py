@@ -89,12 +89,12 @@ class Limiter:
             self._request_rows = max(request_rows, self._request_rows)
             self._choose_tolerance()
 
-    def can_insert(self, rows: int = 0) -> bool:
-        """True if an insert that makes ``rows`` rows sampleable (0: the largest) is allowed."""
+    def can_insert(self) -> bool:
+        """True if an insert that makes as many rows sampleable as the largest is allowed."""
         # Below min_size no request is answered: an insert would wait for its samples for ever.
         if not self.samples_per_insert or self.size < self.min_size:
             return True
-        added = self.samples_per_insert * (rows or self._chunk_rows)
+        added = self.samples_per_insert * self._chunk_rows
         return self._balance + added <= self._due_at_start + self.tolerance
 
     def can_sample(self, rows: int = 0) -> bool:
@@ -172,7 +172,7 @@ class Queue(Limiter):
         super().__init__()
         self._room = room
 
-    def can_insert(self, rows: int = 0) -> bool:
+    def can_insert(self) -> bool:
         """True while there is room."""
         return self.size < self._room()
 
@@ -230,7 +230,7 @@ class Turns(Limiter):
         """Rows to store before the next training."""
         return self._collect + (0 if self.number else self.first)
 
-    def can_insert(self, rows: int = 0) -> bool:
+    def can_insert(self) -> bool:
         """True while it collects."""
         return not self.training and (self._stored < self.due or not self.size)
 

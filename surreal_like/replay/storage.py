@@ -93,9 +93,6 @@ class StreamTable:
     def __init__(self) -> None:
         self._senders: dict[tuple[str, int], _Sender] = {}
 
-    def __len__(self) -> int:
-        return len(self._senders)
-
     def advance(self, chunk: Chunk, newest: Rows) -> Rows:
         """Stores the last row of each of a chunk's streams; returns the rows before their first.
 

@@ -108,10 +108,10 @@ def test_lines_of_which_none_may_be_left_out(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     assert read_lines(path) == []
     path.write_text('{"a": 1}\n{"a": 2}\n{"cut')
-    assert read_lines(path, {"a": COUNT}) == [{"a": 1}, {"a": 2}]
-    path.write_text('{"a": 1}\n{"a": "x"}\n{"a": 3}\n')
-    with pytest.raises(ConfigError, match=rf"{path}:2 is damaged: a is 'x'"):
-        read_lines(path, {"a": COUNT})
+    assert read_lines(path) == [{"a": 1}, {"a": 2}]
+    path.write_text('{"a": 1}\n["x"]\n{"a": 3}\n')
+    with pytest.raises(ConfigError, match=rf"{path}:2 is damaged: "):
+        read_lines(path)
     with pytest.raises(ConfigError, match="Is a directory"):
         read_lines(tmp_path)
 

@@ -35,12 +35,6 @@ class EpisodeIndex:
         self._free_rooms: dict[int, list[int]] = {}
         self._used = 0  # segments of the pool that were ever in use
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all arrays."""
-        episodes = (self._episode, self._begin, self._count, self._length)
-        return sum(each.nbytes for each in (*episodes, self._row, self._at, self._stride))
-
     # -- writing ---------------------------------------------------------------------------------
 
     def insert(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> None:

@@ -28,7 +28,8 @@ from tests.session.launchers.parts import make_topology
 folder = RunFolder(sys.argv[1])
 config = Config.load_file(folder.config)
 preload = Preload([{MODULE!r}])
-outcome = supervise(LocalLauncher(config, make_topology(config), folder, preload=preload))
+launcher = LocalLauncher(config, make_topology(config), folder, preload=preload)
+outcome = supervise(launcher, lambda event: None)
 print(outcome.status, outcome.reason)
 """
 

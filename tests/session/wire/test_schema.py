@@ -50,7 +50,7 @@ CASES: list[tuple[Type, list[Any], list[Any]]] = [
     (OneOf("a", 2), ["a", 2], [*NEVER, None, "b", 2.0, True]),
     (Nullable(Count()), [None, 1], [*NEVER, True]),
     (Counts(2), [[], [1, 2]], [*NEVER, None, [1, 2, 3], [True], [-1], [2**64], [1.0]]),
-    (ListOf(Count(), 2, 1), [[1], [1, 2]], [*NEVER, None, [], [1, 2, 3], ["1"], (1,)]),
+    (ListOf(Count(), 2), [[], [1], [1, 2]], [*NEVER, None, [1, 2, 3], ["1"], (1,)]),
     (Row(Count(), Flag()), [[1, True]], [*NEVER, None, [], [1], [1, 1], [1, True, 1]]),
     (MapOf(Name(), Count(), 1), [{}, {"a": 1}], [None, [], {1: 1}, {"a": "1"}, {"a": 1, "b": 2}]),
     (

@@ -22,7 +22,6 @@ from surreal_like.env.subprocess_vector import (
     SubprocessVector,
     decode_info,
     encode_info,
-    shared_memory,
 )
 from surreal_like.env.vector import make_vector_env
 from surreal_like.errors import DataError, SpecError
@@ -235,7 +234,7 @@ def test_streams_are_shared_out_and_ctrl_c_is_the_parents() -> None:
 
 
 def test_shared_arrays_do_not_overlap_and_are_seen_from_both_sides() -> None:
-    memory = shared_memory()
+    memory = os.memfd_create("env")
     specs: tuple[Any, Any] = (
         {"a": {"type": "uint8", "dim": [3]}, "b": {"type": "float32", "dim": []}},
         {"type": "continuous", "dim": [2]},

@@ -35,7 +35,6 @@ def resolved() -> Config:
         ("learner_config.replay", "type", "nothing", "package.module:Name"),
         ("learner_config", "device", "gpu", "expected auto, cpu, cuda"),
         ("session_config.agent", "fetch_parameter_mode", "often", "expected episode"),
-        ("session_config.tensorplex", "bins", "some", "expected auto"),
     ],
 )
 def test_a_setting_is_refused(

@@ -559,26 +559,37 @@ def config() -> Config:
     return resolve(read_experiment(None, algorithm="dqn", env_name="toy:chain"))
 
 
-def test_the_memory_that_replay_needs_is_computed(config: Config) -> None:
+AVAILABLE = "surreal_like.experiment.machine.find_available_bytes"
+
+
+def test_the_memory_that_replay_needs_is_computed(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     need = replay_need(config)
     assert need.parts["observation"] == 32
     assert need.parts["action"] == 8
     assert need.total_bytes == 100_000 * need.row_bytes
     config.learner_config.replay.max_bytes = 1000
-    assert check_memory(config, available_bytes=1000).total_bytes == 1000
+    assert replay_need(config).total_bytes == 1000
+    monkeypatch.setattr(AVAILABLE, lambda: 1000)
+    check_memory(config)
+    monkeypatch.setattr(AVAILABLE, lambda: 999)
     with pytest.raises(UsageError, match=r"100,000 rows of 65 bytes \(32 observation, 8 action"):
-        check_memory(config, available_bytes=999)
+        check_memory(config)
 
 
-def test_the_memory_that_gradients_need_is_that_of_all_parameters() -> None:
+def test_the_memory_that_gradients_need_is_that_of_all_parameters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config = resolve(read_experiment(None, algorithm="a3c", env_name="toy:chain"))
     agent = A3C.agent(**sections_of(config), agent_id=0, agent_mode="training")
     size = sum(each.numel() for each in agent.network.parameters())
     assert config.learner_config.gradient_columns[GRADIENT] == {"type": "float32", "dim": [size]}
     need = replay_need(config)
     assert 4 * size < need.row_bytes < 4 * size + 100
+    monkeypatch.setattr(AVAILABLE, lambda: need.total_bytes - 1)
     with pytest.raises(UsageError, match=rf"rows of {need.row_bytes:,} bytes .* gradient"):
-        check_memory(config, available_bytes=need.total_bytes - 1)
+        check_memory(config)
     config.learner_config.gradient_columns = {}
     assert config.fingerprint() == config.recorded["fingerprint"]
 

@@ -1,6 +1,7 @@
 """Clients of any script: to a run by its folder or by a token, and to a folder without a run."""
 
 import logging
+import math
 import subprocess
 import sys
 import threading
@@ -173,13 +174,14 @@ def test_where_no_run_can_be_reached_an_error_says_so(tmp_path: Path) -> None:
 def test_without_a_server_nothing_waits_and_one_line_reports_it(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("surreal_like.script.clients._SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("surreal_like.script.clients._SILENT_SECONDS", math.inf)
     rig = make_rig()
     rig.write_files()
     client = TensorplexClient(rig.folder.path, "simulator/0")
     for step in range(10_050):
         client.add_scalar("fps", 60, step)
     assert client.dropped == 50
+    monkeypatch.setattr("surreal_like.script.clients._SILENT_SECONDS", 0.0)
     warned: list[str] = []
 
     def has_warned() -> bool:
