@@ -66,6 +66,7 @@ def check_plan(
     columns: dict[str, Any] = {}
     try:
         flow = learner.flow
+        learner.checkpointed()
     except ValueError as error:
         raise ConfigError(f"the execution plan cannot be built: {error}") from None
     except SurrealError:

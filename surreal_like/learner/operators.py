@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
@@ -105,6 +106,8 @@ def learn_from(learner: Updates, learn: Callable[[Batch], Any]) -> Operator:
 
     def train(batch: Batch) -> Trained:
         trained = Trained(batch, check_metrics(learn(batch), learn))
+        if not math.isfinite(trained.metrics.get("loss", 0.0)):
+            trained.metrics["skipped"] = 1
         learner.updates.append(trained)
         return trained
 
@@ -165,13 +168,18 @@ def computed(
     loss = result if isinstance(result, Loss) else Loss(result)
     metrics, totals = dict(loss.metrics), loss.total
     if isinstance(totals, torch.Tensor) and len(learner.optimizers) == 1:
+        if totals.numel() != 1:
+            raise DataError(
+                f"the loss of {type(learner).__name__} returned {list(totals.shape)}, expected a "
+                f"scalar, in {place_of(function)}"
+            )
         metrics["loss"] = totals.detach()
         return metrics, {next(iter(learner.optimizers)): totals}, loss.priorities
     if not isinstance(totals, Mapping) or not totals.keys() <= learner.optimizers.keys():
         given = list(totals) if isinstance(totals, Mapping) else f"a {type(totals).__name__}"
         raise DataError(
-            f"a loss returned {given}, expected a scalar tensor for the only optimizer or name -> "
-            f"scalar; the optimizers are {list(learner.optimizers)}, in {place_of(function)}"
+            f"a loss returned {given}, expected a scalar tensor for the only optimizer, name -> "
+            f"scalar, or with metrics Loss(total, metrics); the optimizers are {list(learner.optimizers)}, in {place_of(function)}"
         )
     return metrics, totals, loss.priorities
 
