@@ -110,8 +110,9 @@ class Learner(Updates):
             return self._name(build(self))
         except RecursionError:
             raise ConfigError(
-                f"the execution plan of {type(self).__name__} calls itself: learner.execution_plan "
-                "is this plan; that of the base, such as DQN, is DQN.learner.execution_plan(learner)"
+                f"the execution plan of {type(self).__name__} calls itself, as "
+                "learner.execution_plan(); if DQN is the base, write "
+                "DQN.learner.execution_plan(learner)"
             ) from None
 
     @classmethod
@@ -155,8 +156,9 @@ class Learner(Updates):
         for name, each in found.items():
             if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
                 raise ConfigError(
-                    f"saveables() of {type(self).__name__} has '{name}', a {type(each).__name__}, "
-                    "expected an object with state_dict() and load_state_dict(state)"
+                    f"saveables() of {type(self).__name__} has '{name}' of class "
+                    f"{type(each).__name__}, expected an object with state_dict() and "
+                    "load_state_dict(state)"
                 )
         return found
 

@@ -179,7 +179,8 @@ def computed(
         given = list(totals) if isinstance(totals, Mapping) else f"a {type(totals).__name__}"
         raise DataError(
             f"a loss returned {given}, expected a scalar tensor for the only optimizer, name -> "
-            f"scalar, or with metrics Loss(total, metrics); the optimizers are {list(learner.optimizers)}, in {place_of(function)}"
+            f"scalar, or with metrics Loss(total, metrics); the optimizers are "
+            f"{list(learner.optimizers)}, in {place_of(function)}"
         )
     return metrics, totals, loss.priorities
 
