@@ -228,7 +228,7 @@ def test_a_plan_that_extends_itself_in_place_of_that_of_its_base_is_refused() ->
         return DQN.learner.execution_plan(learner).for_each(lambda item: item)
 
     with pytest.raises(
-        ConfigError, match=r"calls itself: .* DQN\.learner\.execution_plan\(learner"
+        ConfigError, match=r"calls itself, .* write DQN\.learner\.execution_plan\(learner"
     ):
         assert learner_of(build_algorithm("Mine", base=DQN, execution_plan=itself)).flow
     flow = learner_of(build_algorithm("Mine", base=DQN, execution_plan=of_base)).flow
