@@ -53,8 +53,8 @@ class Learner(Updates):
         skipped; the third in a row ends the run.
 
         The means over the last 100 updates are reported; of a whole number (``int``), which is a
-        count, the newest value. If ``skipped`` is not 0, the update counts as bad, see
-        ``learner_config.max_bad_updates``.
+        count, the newest value. An update counts as bad if ``skipped`` is not 0, or if
+        the `loss` of an own `learn` is not finite; ten in a row end the run.
         """
         self.feed(batch, self.plan)
         updates = self.pop_updates()

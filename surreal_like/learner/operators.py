@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
@@ -102,11 +101,15 @@ def train_one_step(
 
 
 def learn_from(learner: Updates, learn: Callable[[Batch], Any]) -> Operator:
-    """Returns an operator that gives each batch to the learner's `learn`, and gives a `Trained`."""
+    """Returns an operator that gives each batch to the learner's `learn`, and gives a `Trained`.
+
+    A metric `loss` that is not finite makes a bad update.
+    """
 
     def train(batch: Batch) -> Trained:
         trained = Trained(batch, check_metrics(learn(batch), learn))
-        if not math.isfinite(trained.metrics.get("loss", 0.0)):
+        given = {"loss": trained.metrics.get("loss", 0)}
+        if recent_means([given])["loss"] is None:
             trained.metrics["skipped"] = 1
         learner.updates.append(trained)
         return trained

@@ -318,7 +318,7 @@ def test_what_is_no_loss_is_refused_with_its_place(returned: Any, words: str) ->
     assert "test_training.py" in str(raised.value)
 
 
-@pytest.mark.parametrize("loss", [float("nan"), torch.tensor(float("inf"))])
+@pytest.mark.parametrize("loss", [math.nan, torch.tensor(math.inf, requires_grad=True)])
 def test_a_loss_of_an_own_learn_that_is_not_finite_makes_a_bad_update(loss: Any) -> None:
     given = iter((loss, 0.5))
     learn = learn_from(make(DQN), lambda batch: {"loss": next(given)})
