@@ -10,6 +10,7 @@ from typing import Any
 
 import surreal_like
 from session.config import Config
+from surreal_like.learner.updates import Updates
 
 HEAD = """\
 # API
@@ -64,8 +65,12 @@ def _table(rows: Iterator[tuple[str, Any]]) -> str:
 
 
 def _members(owner: type[Any]) -> Iterator[tuple[str, Any]]:
-    """Public methods and properties that the class itself defines, in the order of the source."""
-    for name, value in vars(owner).items():
+    """Public methods and properties of the class, in the order of the source.
+
+    Those of `Updates` too, which is a base of `Learner` alone.
+    """
+    inherited = vars(Updates) if issubclass(owner, Updates) else {}
+    for name, value in {**inherited, **vars(owner)}.items():
         function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         if not name.startswith("_") and (
             inspect.isfunction(function) or isinstance(value, property)

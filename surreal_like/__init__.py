@@ -33,7 +33,7 @@ Write an algorithm (docs/your_own_algorithm.md) or a replay (docs/your_own_repla
     Algorithm                names your Agent, your Learner and their defaults
     build_algorithm          an algorithm built of functions: a loss is enough
     Agent, AgentMode         acts in training or evaluation: write act, module_dict
-    Learner                  write learn, module_dict
+    Learner, Loss            write loss or learn, module_dict; a loss with its metrics
     Module                   a torch.nn.Module whose parameters are sent as one block
     to_tensor, to_float_tensor   a nest of tensors from a nest of arrays
     UniformReplay, PrioritizedReplay, FIFOReplay    replays that an algorithm can learn from

@@ -14,6 +14,7 @@ from surreal_like.algorithm.builder import build_algorithm as build_algorithm
 from surreal_like.analysis.evaluate import evaluate as evaluate
 from surreal_like.analysis.play import play as play
 from surreal_like.analysis.plot import plot as plot
+from surreal_like.dataflow.items import Loss as Loss
 from surreal_like.env.base import Env as Env
 from surreal_like.env.base import VectorEnv as VectorEnv
 from surreal_like.env.base import Wrapper as Wrapper

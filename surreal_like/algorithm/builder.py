@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from session.config.merge import quote
+from session.errors import ConfigError
 from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.on_policy import ActorCriticLearner
@@ -45,7 +47,9 @@ def build_algorithm(
             `learner`: as of `Algorithm`.
 
     Raises:
-        ConfigError: an unknown part, a name that is no identifier, or a function that takes other
-            arguments.
+        ConfigError: an unknown part, a name that is no identifier, a base that is no Algorithm, or
+            a function that takes other arguments.
     """
+    if not (isinstance(base, type) and issubclass(base, Algorithm)):
+        raise ConfigError(f"base of {name} is {quote(base)}, expected a class such as PPO")
     return base.with_updates(name, **({} if loss_fn is None else {"loss_fn": loss_fn}), **changes)

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 
 from session.config.named_code import hides, load_module, split_place
@@ -56,10 +57,19 @@ def _class_of(module: ModuleType, class_name: str, name: str) -> type[Algorithm]
         raise ConfigError(
             f"algorithm {name!r}: {module.__file__} has no Algorithm {class_name!r}{hint}"
         )
-    own = [value for value in found.values() if value.__module__ == module.__name__]
+    own = {value: key for key, value in found.items() if not _is_imported(value, module)}
     if len(own) == 1:
-        return own[0]
-    names = ", ".join(value.__name__ for value in own) or "none"
+        return next(iter(own))
+    names = ", ".join(f"{name}:{key}" for key in own.values()) or "none"
     raise ConfigError(
         f"algorithm {name!r}: expected one class that extends Algorithm, found {names}"
     )
+
+
+def _is_imported(algorithm: type[Algorithm], module: ModuleType) -> bool:
+    """Returns True if another module has the class under its name."""
+    if algorithm.__module__ == module.__name__:
+        return False
+    # What `with_updates` makes without a function is said to be of the module of its base.
+    owner = sys.modules.get(algorithm.__module__)
+    return getattr(owner, algorithm.__name__, None) is algorithm

@@ -66,6 +66,7 @@ def check_plan(
     columns: dict[str, Any] = {}
     try:
         flow = learner.flow
+        learner.checkpointed()
     except ValueError as error:
         raise ConfigError(f"the execution plan cannot be built: {error}") from None
     except SurrealError:
@@ -79,7 +80,19 @@ def check_plan(
         raise ConfigError(
             "the execution plan trains nothing: it needs train_one_step or apply_gradients"
         )
+    _check_priorities(learner, flow, replay, config)
     return columns
+
+
+def _check_priorities(learner: Learner, flow: Flow, replay: type[Replay], config: Config) -> None:
+    given = any(update.priorities is not None for update in learner.updates)
+    sent = any("update_priorities" in part.name for part in flow.parts())
+    acting = config.learner_config.replay.priority.initial == "acting"
+    if given and replay.takes_priorities and not sent and not acting:
+        raise ConfigError(
+            f"{replay.__name__} would draw all rows alike: the loss gives priorities, but the "
+            "execution plan does not send them; add .for_each(update_priorities(learner))"
+        )
 
 
 def _is_planned(learner: Learner) -> bool:

@@ -53,8 +53,8 @@ class Learner(Updates):
         skipped; the third in a row ends the run.
 
         The means over the last 100 updates are reported; of a whole number (``int``), which is a
-        count, the newest value. If ``skipped`` is not 0, the update counts as bad, see
-        ``learner_config.max_bad_updates``.
+        count, the newest value. An update counts as bad if ``skipped`` is not 0, or if
+        the `loss` of an own `learn` is not finite; ten in a row end the run.
         """
         self.feed(batch, self.plan)
         updates = self.pop_updates()
@@ -100,12 +100,20 @@ class Learner(Updates):
         """The execution plan, built at its first use.
 
         Raises:
-            ConfigError: it is no Flow.
+            ConfigError: it is no Flow, or it calls itself.
         """
         if not self._learns_itself():
             self.after_init()
         place = self.learner_config.get("execution_plan")
-        return self._name(self.execution_plan() if place is None else find_plan(place)(self))
+        build = type(self).execution_plan if place is None else find_plan(place)
+        try:
+            return self._name(build(self))
+        except RecursionError:
+            raise ConfigError(
+                f"the execution plan of {type(self).__name__} calls itself, as "
+                "learner.execution_plan(); if DQN is the base, write "
+                "DQN.learner.execution_plan(learner)"
+            ) from None
 
     @classmethod
     def _learns_itself(cls) -> bool:
@@ -138,10 +146,21 @@ class Learner(Updates):
         """Returns name -> state of all that a checkpoint has beside the published modules.
 
         These are the :meth:`saveables`, and the states of operators of the plan.
+
+        Raises:
+            ConfigError: a value has no `state_dict` or no `load_state_dict`.
         """
         # The plan is built first: its operators add their states.
         _ = self.flow
-        return {**self.saveables(), **self._kept}
+        found = {**self.saveables(), **self._kept}
+        for name, each in found.items():
+            if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
+                raise ConfigError(
+                    f"saveables() of {type(self).__name__} has '{name}' of class "
+                    f"{type(each).__name__}, expected an object with state_dict() and "
+                    "load_state_dict(state)"
+                )
+        return found
 
     def checkpointed_generators(self) -> dict[str, Generator]:
         """Returns the random generators whose states a checkpoint has, by name.

@@ -101,10 +101,16 @@ def train_one_step(
 
 
 def learn_from(learner: Updates, learn: Callable[[Batch], Any]) -> Operator:
-    """Returns an operator that gives each batch to the learner's `learn`, and gives a `Trained`."""
+    """Returns an operator that gives each batch to the learner's `learn`, and gives a `Trained`.
+
+    A metric `loss` that is not finite makes a bad update.
+    """
 
     def train(batch: Batch) -> Trained:
         trained = Trained(batch, check_metrics(learn(batch), learn))
+        given = {"loss": trained.metrics.get("loss", 0)}
+        if recent_means([given])["loss"] is None:
+            trained.metrics["skipped"] = 1
         learner.updates.append(trained)
         return trained
 
@@ -165,13 +171,19 @@ def computed(
     loss = result if isinstance(result, Loss) else Loss(result)
     metrics, totals = dict(loss.metrics), loss.total
     if isinstance(totals, torch.Tensor) and len(learner.optimizers) == 1:
+        if totals.numel() != 1:
+            raise DataError(
+                f"the loss of {type(learner).__name__} returned {list(totals.shape)}, expected a "
+                f"scalar, in {place_of(function)}"
+            )
         metrics["loss"] = totals.detach()
         return metrics, {next(iter(learner.optimizers)): totals}, loss.priorities
     if not isinstance(totals, Mapping) or not totals.keys() <= learner.optimizers.keys():
         given = list(totals) if isinstance(totals, Mapping) else f"a {type(totals).__name__}"
         raise DataError(
-            f"a loss returned {given}, expected a scalar tensor for the only optimizer or name -> "
-            f"scalar; the optimizers are {list(learner.optimizers)}, in {place_of(function)}"
+            f"a loss returned {given}, expected a scalar tensor for the only optimizer, name -> "
+            f"scalar, or with metrics Loss(total, metrics); the optimizers are "
+            f"{list(learner.optimizers)}, in {place_of(function)}"
         )
     return metrics, totals, loss.priorities
 

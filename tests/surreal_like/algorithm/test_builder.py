@@ -219,6 +219,22 @@ def test_a_plan_and_a_callable_object_are_parts_too() -> None:
     assert learner.learn(make_batch(DISCRETE))["weight"] == 2.0
 
 
+def test_a_plan_that_extends_itself_in_place_of_that_of_its_base_is_refused() -> None:
+    def itself(learner: Any) -> Flow:
+        flow: Flow = learner.execution_plan()
+        return flow
+
+    def of_base(learner: Any) -> Flow:
+        return DQN.learner.execution_plan(learner).for_each(lambda item: item)
+
+    with pytest.raises(
+        ConfigError, match=r"calls itself, .* write DQN\.learner\.execution_plan\(learner"
+    ):
+        assert learner_of(build_algorithm("Mine", base=DQN, execution_plan=itself)).flow
+    flow = learner_of(build_algorithm("Mine", base=DQN, execution_plan=of_base)).flow
+    assert flow.describe().endswith("update_priorities -> <lambda>")
+
+
 @pytest.mark.parametrize(
     ("name", "parts", "words"),
     [
@@ -230,6 +246,7 @@ def test_a_plan_and_a_callable_object_are_parts_too() -> None:
         ("Mine", {"postprocess_fn": 3}, r"of Mine is 3, expected a function of \(agent, chunk\)"),
         ("Mine", {"default_config": 3}, "default_config of Mine is 3, expected a mapping"),
         ("Mine", {"learner_mixins": [3]}, r"learner_mixins of Mine is \[3\], expected classes"),
+        ("Mine", {"base": "dqn"}, "base of Mine is 'dqn', expected a class such as PPO"),
         ("Mine", {"base": SAC, "loss_fn": loss}, "would never be called: .* SACLearner"),
     ],
 )

@@ -82,6 +82,17 @@ def test_what_a_file_imports_is_not_taken_for_its_own(tmp_path: Path) -> None:
     assert find_algorithm(write(tmp_path, text)).__name__ == "Base"
 
 
+@pytest.mark.parametrize("made", ["DQN.with_updates('A')", "build_algorithm('A', base=DQN)"])
+def test_an_algorithm_without_a_function_is_of_the_file_that_makes_it(
+    tmp_path: Path, made: str
+) -> None:
+    text = "from surreal_like import build_algorithm\n"
+    text += f"from surreal_like.algorithm.dqn import DQN\nA = {made}\n"
+    assert find_algorithm(write(tmp_path, text)).__name__ == "A"
+    with pytest.raises(ConfigError, match=r"found \S*two\.py:A, \S*two\.py:B"):
+        find_algorithm(write(tmp_path, text + "B = DQN.with_updates('B')\n", "two.py"))
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -101,7 +112,7 @@ def test_an_algorithm_that_is_not_there_is_refused(name: str, words: str) -> Non
     ("text", "words"),
     [
         ("x = 1", "expected one class that extends Algorithm, found none"),
-        (OWN_FILE + "class Second(Algorithm): pass", "found Mine, Second"),
+        (OWN_FILE + "class Second(Algorithm): pass", r"found \S*mine\.py:Mine, \S*mine\.py:Second"),
         (OWN_FILE.replace("learner = L", "x = L"), r"mine\.py': Mine names no learner"),
         ("def f(:\n", r"cannot be loaded: SyntaxError: .*mine\.py, line 1"),
         ("\nx = undefined\n", r"NameError: name 'undefined' is not defined \(.*mine\.py, line 2\)"),

@@ -303,9 +303,11 @@ def test_a_learner_without_loss_and_learn_says_so() -> None:
         ({"policy": torch.tensor(0.0)}, r"\['policy'\].*the optimizers are \['optimizer'\]"),
         (0.5, "a float, expected a scalar tensor"),
         (None, "a NoneType, expected a scalar tensor"),
+        ((torch.tensor(0.0), {"mean": 1.0}), r"a tuple, .* with metrics Loss\(total, metrics\)"),
+        (torch.zeros(128), r"loss of DQNLearner returned \[128\], expected a scalar"),
     ],
 )
-def test_a_loss_that_is_none_is_refused_with_its_place(returned: Any, words: str) -> None:
+def test_what_is_no_loss_is_refused_with_its_place(returned: Any, words: str) -> None:
     learner = make(DQN)
 
     def wrong(batch: Batch) -> Any:
@@ -314,6 +316,14 @@ def test_a_loss_that_is_none_is_refused_with_its_place(returned: Any, words: str
     with pytest.raises(DataError, match=words) as raised:
         train_one_step(learner, wrong)(make_rows())
     assert "test_training.py" in str(raised.value)
+
+
+@pytest.mark.parametrize("loss", [math.nan, torch.tensor(math.inf, requires_grad=True)])
+def test_a_loss_of_an_own_learn_that_is_not_finite_makes_a_bad_update(loss: Any) -> None:
+    given = iter((loss, 0.5))
+    learn = learn_from(make(DQN), lambda batch: {"loss": next(given)})
+    assert learn(make_rows()).metrics["skipped"]
+    assert "skipped" not in learn(make_rows()).metrics
 
 
 def test_a_plan_that_is_no_flow_is_refused() -> None:

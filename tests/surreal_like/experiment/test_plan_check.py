@@ -143,6 +143,31 @@ def test_others_are_refused_in_one_line(file: Path, place: str, words: str) -> N
     assert "\n" not in str(refused.value)
 
 
+def test_a_plan_that_forgets_the_priorities_of_its_loss_is_refused(file: Path) -> None:
+    words = [f"learner_config.execution_plan={file}:rows"]
+    prioritized = [*words, "learner_config.replay.type=PrioritizedReplay"]
+    with pytest.raises(ConfigError, match=r"would draw all rows alike: .*update_priorities\(learn"):
+        resolve(read_experiment(None, prioritized, algorithm="dqn", env_name="toy:chain"))
+    acting = [*prioritized, "learner_config.replay.priority.initial=acting"]
+    for accepted in (words, acting):
+        resolve(read_experiment(None, accepted, algorithm="dqn", env_name="toy:chain"))
+
+
+def test_state_that_no_checkpoint_can_hold_is_refused_before_a_run(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from surreal_like.algorithm.dqn import DQN\n"
+        "class Counting:\n"
+        "    def saveables(self):\n"
+        "        return {**super().saveables(), 'count': 3}\n"
+        "Mine = DQN.with_updates('Mine', learner_mixins=[Counting])\n"
+    )
+    with pytest.raises(
+        ConfigError, match=r"saveables\(\) of .* has 'count' of class int, expected"
+    ):
+        resolve(read_experiment(None, [], algorithm=str(file), env_name="toy:chain"))
+
+
 def test_sequences_of_zeros_have_the_size_of_the_config() -> None:
     config = resolve(read_experiment(None, [], algorithm="r2d2", env_name="toy:recall"))
     given = sections_of(config)
