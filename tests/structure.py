@@ -35,6 +35,21 @@ os.register_at_fork(after_in_child=watch)
 watch()
 """
 
+# Prints the number of base keys; with an argument, of those of the core alone.
+KEYS = """
+import sys, types
+import session.addons
+if sys.argv[1:]:
+    session.addons.import_own = lambda name: types.SimpleNamespace(MODULES=())
+    session.addons.add_ons.cache_clear()
+    for name in [each for each in sys.modules if each.startswith("session.config")]:
+        del sys.modules[name]
+from session.config import defaults
+from session.config.merge import leaves
+parts = ("session", "learner", "env")
+print(sum(len(leaves(dict(getattr(defaults, f"BASE_{p.upper()}_CONFIG")), p)) for p in parts))
+"""
+
 
 class Tree:
     """The Python files of one checkout.
@@ -182,6 +197,13 @@ def folder_circles(tree: Tree) -> list[set[str]]:
     return [each for each in components(dict(graph)) if len(each) > 1]
 
 
+def base_keys(root: Path, *words: str) -> str:
+    """Returns the number of base keys of a checkout, with a word of its core alone."""
+    command = [sys.executable, "-c", KEYS, *words]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "it has no add-ons"
+
+
 def in_memory(tree: Tree, seconds: int) -> dict[str, tuple[int, int]]:
     """Trains CartPole; returns process -> own files and lines in its memory after some seconds."""
     with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as site:
@@ -228,6 +250,8 @@ def main() -> None:
         "circles of modules": len(circles(tree)),
         "folders of surreal_like in circles": sum(map(len, folder_circles(tree))),
         "modules with one importer": single_importers(tree),
+        "base keys": base_keys(tree.root),
+        "base keys of the core": base_keys(tree.root, "core"),
     }
     if given.run:
         for name, (files, lines) in sorted(in_memory(tree, SECONDS).items()):
