@@ -38,7 +38,7 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
     "gateway": (
         "surreal_like/gateway",
         "session/stream",
-        "session/wire/client_access.py",
+        "session/wire/client_tokens.py",
         "main/gateway.py",
         *(f"main/cli/{name}.py" for name in ("client", "clients", "serve")),
         "configs/cartpole_browser.yaml",

@@ -16,7 +16,7 @@ from session.folder import RunFolder
 from session.json_file import COUNT, NUMBER, TEXT, VALUE, Nullable, read_object
 from session.launchers.registry import launcher_of
 from session.show.text import MISSING, columns, count, decimal
-from session.wire.client_access import (
+from session.wire.client_tokens import (
     add_days,
     read_tokens,
     revoke_token,

@@ -15,7 +15,7 @@ from surreal_like.agent.evaluation import ANSWERS as SCORED
 from surreal_like.agent.evaluation import Evaluation, EvaluationReporter, score_of
 from surreal_like.agent.fetcher import Fetcher, agent_for
 from surreal_like.agent.link import AgentLink
-from surreal_like.agent.stepping import StepAbandonedError, Stepping
+from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.parameters import Parameters
 from surreal_like.env.frame_stack import stack_frames
@@ -52,13 +52,13 @@ class EvaluatorService(Service):
         self._acting = Acting(agent)
         self._episodes: int = session.stop.eval_episodes
         streams = min(session.evaluator.num_envs or _STREAMS, self._episodes)
-        self._stepping = Stepping(context, streams)
+        self._pulse = StepPulse(context, streams)
         env = make_vector_env(
             config.env_config,
             num_envs=streams,
             seed=context.seed,
             evaluation=True,
-            pulse=self._stepping,
+            pulse=self._pulse,
         )
         self._env = stack_frames(env, config.env_config)
         self._fetcher = Fetcher(
@@ -120,7 +120,7 @@ class EvaluatorService(Service):
     def _begin(self, *, confirm: bool) -> None:
         self._confirm = confirm
         self._began_at = self._context.clock.now()
-        self._stepping.begin()
+        self._pulse.begin()
         self._obs, _ = self._env.reset()
         self._evaluation = Evaluation(self._episodes, self._env.num_envs)
 
@@ -129,7 +129,7 @@ class EvaluatorService(Service):
         until = now() + _TICK_SECONDS
         for _ in range(_STEPS_PER_TICK):
             actions, _ = acting.act(self._obs, evaluation.first)
-            self._stepping.begin()
+            self._pulse.begin()
             self._obs, reward, terminated, truncated, info = self._env.step(actions)
             acting.end_step(evaluation.step(reward, terminated, truncated, info))
             if evaluation.over:
@@ -203,7 +203,7 @@ class EvaluatorService(Service):
     @property
     def proven(self) -> bool:
         """True once its environments have completed enough steps to be trusted."""
-        return self._stepping.proven
+        return self._pulse.proven
 
     @property
     def done(self) -> bool:

@@ -14,7 +14,7 @@ from surreal_like.agent.acting import Acting
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.agent.fetcher import agent_for
 from surreal_like.agent.sending import SendingService
-from surreal_like.agent.stepping import StepAbandonedError, Stepping
+from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from surreal_like.agent.wrapper import ExpSenderWrapper
 from surreal_like.data.parameters import Parameters
 from surreal_like.env.frame_stack import stack_frames
@@ -41,17 +41,17 @@ class AgentService(SendingService):
         config = context.config
         self._acting = Acting(agent)
         streams: int = config.env_config.num_envs
-        self._stepping = Stepping(context, streams)
+        self._pulse = StepPulse(context, streams)
         self._env = ExpSenderWrapper(
             make_vector_env(
-                config.env_config, num_envs=streams, seed=context.seed, pulse=self._stepping
+                config.env_config, num_envs=streams, seed=context.seed, pulse=self._pulse
             ),
             config.learner_config,
             config.session_config,
             context=context,
         )
         super().__init__(context, agent, self._env.sender, renews=not agent.synchronous)
-        self._stepping.work = self._env.pump
+        self._pulse.work = self._env.pump
         # Frames are stacked outside the sending wrapper: chunks hold each frame once.
         self._seen = stack_frames(self._env, config.env_config)
         self._published_at = context.clock.time()
@@ -91,7 +91,7 @@ class AgentService(SendingService):
         if not self._window.ready or (self._behind is not None and self._waits()):
             env.pump()
             return self._window.ready and self._behind is None
-        self._stepping.begin()
+        self._pulse.begin()
         # A stop request ended a long step: `drain` is called next.
         with suppress(StepAbandonedError):
             if self._obs is None:
@@ -176,7 +176,7 @@ class AgentService(SendingService):
     @property
     def proven(self) -> bool:
         """True once its environments have completed enough steps to be trusted."""
-        return self._stepping.proven
+        return self._pulse.proven
 
     @property
     def ready(self) -> bool:

@@ -14,7 +14,7 @@ ADD_ON = AddOn(
         "components": f"{_ROOM}.hooks:make_components",
         "ports": f"{_ROOM}.hooks:ports_of",
         "pods": f"{_ROOM}.pods:prepare_pods",
-        "tokens": "session.wire.client_access:read_tokens",
+        "tokens": "session.wire.client_tokens:read_tokens",
         "pages": f"{_ROOM}.hooks:pages_of",
     },
     commands=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from session.config import Config
 from session.errors import ConfigError
 from session.launchers.kubernetes.settings import RUN_PATH, TLS_FILES
-from session.wire.client_access import check_address
+from session.wire.client_tokens import check_address
 
 
 def prepare_pods(session: Config) -> None:

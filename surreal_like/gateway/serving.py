@@ -18,7 +18,7 @@ from session.folder import RunFolder
 from session.process.clock import Clock, WallClock
 from session.process.periodic import Every
 from session.process.script import outside_a_run
-from session.wire.client_access import check_address
+from session.wire.client_tokens import check_address
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.data.parameters import Parameters
 from surreal_like.experience.actor_state import ActorState

@@ -8,7 +8,7 @@ from typing import Any
 
 from session.config import Config
 from session.errors import ConfigError, MissingExtra
-from session.wire.client_access import check_address
+from session.wire.client_tokens import check_address
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 

@@ -12,7 +12,7 @@ from session.client import Client
 from session.errors import UsageError, WireError
 from session.folder import RunFolder
 from session.json_file import NUMBER, TEXT, parse_object
-from session.launchers import asking as commands
+from session.launchers.asking import ANSWERS
 from session.launchers.handle import RunHandle, open_run
 from session.launchers.status import ComponentStatus
 from session.show.run_view import CUT_OFF, state_of
@@ -109,7 +109,7 @@ class TuningHandle(RunHandle):
             )
         try:
             with Client(AddressBook.load(self._folder.addresses)) as client:
-                socket = client.dealer(CONTROL, commands.ANSWERS)
+                socket = client.dealer(CONTROL, ANSWERS)
                 fields = {"reason": reason, "interrupted": interrupted}
                 socket.request("stop", fields, timeout_seconds=_ANSWER_SECONDS)
         except WireError as error:

@@ -20,7 +20,7 @@ from session.launchers.kubernetes.objects import objects_of
 from session.launchers.kubernetes.secret import cluster_keys, make_secrets
 from session.launchers.kubernetes.settings import RUN_PATH, Setting
 from session.process.component import Topology
-from session.wire.client_access import write_token
+from session.wire.client_tokens import write_token
 from session.wire.security import write_keys
 from surreal_like.experiment.topology import make_topology
 from tests.kubernetes.conftest import experiment, setting_of

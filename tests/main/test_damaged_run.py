@@ -18,7 +18,7 @@ import pytest
 import surreal_like
 from session.errors import SurrealError
 from session.folder import RunFolder
-from session.wire.client_access import write_token
+from session.wire.client_tokens import write_token
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.train import Run
 from tests.main.conftest import CONFIG, Command

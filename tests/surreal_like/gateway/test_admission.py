@@ -10,9 +10,9 @@ import pytest
 
 from main.cli import clients
 from session.folder import RunFolder
-from session.wire.client_access import revoke_token, write_token
+from session.wire.client_tokens import revoke_token, write_token
 from surreal_like.experiment.machine import replay_need
-from surreal_like.gateway import frontend as admission
+from surreal_like.gateway import admission
 from surreal_like.gateway.clients.surreal_client import connect
 from tests.surreal_like.gateway.rig import Client, Stage, make_stage
 from tests.surreal_like.gateway.test_surreal_client import Playing

@@ -11,7 +11,7 @@ import pytest
 
 from session.errors import UsageError
 from session.stream.tls import make_server_context
-from session.wire.client_access import (
+from session.wire.client_tokens import (
     TokenGate,
     add_days,
     read_tokens,

@@ -19,7 +19,7 @@ class StepAbandonedError(Exception):
     """A stop request ended a long vector step."""
 
 
-class Stepping:
+class StepPulse:
     """Called between the environments of a vector step; see `surreal_like.env.vector`.
 
     Args:

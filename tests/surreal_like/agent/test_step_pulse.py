@@ -11,12 +11,12 @@ import main.ps
 from session.folder import RunFolder
 from session.process.heartbeat import read_beat
 from session.process.service import Frame
-from surreal_like.agent.stepping import StepAbandonedError, Stepping
+from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from tests.surreal_like.agent import test_evaluator, test_loop
 from tests.surreal_like.agent.rig import Count, LearnerPeer, ReplayPeer, Rig, make_rig
 from tests.surreal_like.agent.test_evaluation_reporter import ControlPeer
 
-SLOW = "tests.surreal_like.agent.test_stepping:Slow"
+SLOW = "tests.surreal_like.agent.test_step_pulse:Slow"
 
 
 class Slow(Count):
@@ -130,12 +130,12 @@ def test_an_evaluation_is_given_up_in_the_middle_of_a_step(rig: Rig) -> None:
 
 def test_the_time_in_which_environments_are_built_is_no_step(rig: Rig) -> None:
     context = rig.context("agent-0")
-    stepping = Stepping(context, 16)
+    pulse = StepPulse(context, 16)
     rig.clock.seconds += 60.0
     context.stopping = True
-    stepping()
-    assert not stepping._advised
-    stepping.begin()
+    pulse()
+    assert not pulse._advised
+    pulse.begin()
     rig.clock.seconds += 60.0
     with pytest.raises(StepAbandonedError):
-        stepping()
+        pulse()
