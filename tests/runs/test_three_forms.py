@@ -16,8 +16,9 @@ FILE = Path(__file__).with_name("three_forms.py")
 
 def lines(train: Train) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = without_real_times(train.progress)
-    # The id depends on the name of the algorithm.
-    return [{**line, "run_id": ""} for line in found]
+    # The id depends on the name of the algorithm, and the name of an operator on the form.
+    operators = [list(line["plan"].pop("operators").values()) for line in found]
+    return [{**line, "run_id": "", "o": o} for line, o in zip(found, operators, strict=True)]
 
 
 @pytest.mark.slow
