@@ -147,7 +147,7 @@ class RunHandle:
             try:
                 self._ask("stop", fields)
             except WireError:
-                # Who ends at once takes its reply along: libzmq drops what was not read.
+                # A process that ends at once takes its reply along: libzmq drops what was not read.
                 if self._folder.in_use:
                     raise
             return

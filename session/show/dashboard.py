@@ -1,6 +1,6 @@
 """Dashboard of one run for notebooks: plain tables, numbers, pictures and commands.
 
-Works with every launcher, and for a finished run. Widgets are in `session.show.dashboard`.
+Works with every launcher, and for a finished run. :class:`Panel` has its widgets.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Message format: one small msgpack header, then the raw bytes of the arrays.
 
 A frame costs more than copying a few kilobytes, so small arrays share one frame, see
-:mod:`~session.wire.codec`. No message can carry code: the header is plain data, an array is a
-dtype, a shape and little-endian bytes. Invalid bytes raise
-:class:`~session.errors.DecodeError`.
+:class:`Layout`. No message can carry code: the header is plain data, an array is a dtype, a shape
+and little-endian bytes. Invalid bytes raise :class:`~session.errors.DecodeError`.
 """
 
 from __future__ import annotations

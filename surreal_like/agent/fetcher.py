@@ -1,4 +1,4 @@
-"""Schedule of an agent's parameter fetches, and the agent anew where a trial took over settings."""
+"""Schedule of parameter fetches, and a new agent once its trial has taken over settings."""
 
 from __future__ import annotations
 

@@ -80,15 +80,14 @@ def check_plan(
         raise ConfigError(
             "the execution plan trains nothing: it needs train_one_step or apply_gradients"
         )
-    _check_priorities(learner, flow, replay, config)
+    _check_priorities(learner, replay, config)
     return columns
 
 
-def _check_priorities(learner: Learner, flow: Flow, replay: type[Replay], config: Config) -> None:
+def _check_priorities(learner: Learner, replay: type[Replay], config: Config) -> None:
     given = any(update.priorities is not None for update in learner.updates)
-    sent = any("update_priorities" in part.name for part in flow.parts())
     acting = config.learner_config.replay.priority.initial == "acting"
-    if given and replay.takes_priorities and not sent and not acting:
+    if given and replay.takes_priorities and not learner.sends_priorities and not acting:
         raise ConfigError(
             f"{replay.__name__} would draw all rows alike: the loss gives priorities, but the "
             "execution plan does not send them; add .for_each(update_priorities(learner))"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,9 +21,6 @@ from surreal_like.learner.sources import experience
 from surreal_like.learner.updates import Saveable, Updates
 from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.generators import Generator, generators_of
-
-if TYPE_CHECKING:
-    pass
 
 
 class Learner(Updates):

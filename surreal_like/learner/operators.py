@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
@@ -108,8 +109,8 @@ def learn_from(learner: Updates, learn: Callable[[Batch], Any]) -> Operator:
 
     def train(batch: Batch) -> Trained:
         trained = Trained(batch, check_metrics(learn(batch), learn))
-        given = {"loss": trained.metrics.get("loss", 0)}
-        if recent_means([given])["loss"] is None:
+        loss = trained.metrics.get("loss", 0.0)
+        if not math.isfinite(loss.item() if isinstance(loss, torch.Tensor) else loss):
             trained.metrics["skipped"] = 1
         learner.updates.append(trained)
         return trained
@@ -302,6 +303,7 @@ def update_priorities(learner: Updates) -> Operator:
                 learner.link.send_priorities(origin, priorities)
         return item
 
+    learner.sends_priorities = True
     return Operator("update_priorities", update, learner=learner)
 
 

@@ -84,6 +84,8 @@ class Updates(Reporting):
         self._given: list[Batch] | None = None
         # True while a check pulls the plan with zeros: one pass over them shows all errors.
         self.rehearses = False
+        # True from the first sign that the plan sends priorities to replay.
+        self.sends_priorities = False
         self.iteration = 0
         self.env_steps = 0
         self._link: LearnerLink | None = None
@@ -190,6 +192,7 @@ class Updates(Reporting):
         Args:
             priorities: ``[B]``, 0 or above. Ignored if the replay samples without priorities.
         """
+        self.sends_priorities = True
         if self._link is not None and self._link.sampled is not None:
             self._link.send_priorities(self._link.sampled, priorities)
 

@@ -1,6 +1,6 @@
 """Views on stored rows: samples are made when they are drawn. Here: n-step transitions.
 
-Observations may be stacks of frames, see :mod:`surreal_like.replay.view.n_step`.
+Observations may be stacks of frames, see :class:`FrameStacks`.
 
 Row t holds the reward and the discount that led to it, so the transition that starts at t is
 ``R = sum_{k=1..m} gamma^(k-1) (prod_{i<k} discount_{t+i}) reward_{t+k}`` with ``m = min(n, steps

@@ -71,6 +71,14 @@ def rows(learner):
     return replay(learner).for_each(train_one_step(learner))
 
 
+def sending(learner):
+    def send(item):
+        learner.update_priorities(item.priorities)
+        return item
+
+    return rows(learner).for_each(send)
+
+
 def alone(learner):
     return concurrently([rollouts(learner)])
 
@@ -149,7 +157,8 @@ def test_a_plan_that_forgets_the_priorities_of_its_loss_is_refused(file: Path) -
     with pytest.raises(ConfigError, match=r"would draw all rows alike: .*update_priorities\(learn"):
         resolve(read_experiment(None, prioritized, algorithm="dqn", env_name="toy:chain"))
     acting = [*prioritized, "learner_config.replay.priority.initial=acting"]
-    for accepted in (words, acting):
+    own = [f"learner_config.execution_plan={file}:sending", prioritized[1]]
+    for accepted in (words, acting, own):
         resolve(read_experiment(None, accepted, algorithm="dqn", env_name="toy:chain"))
 
 
