@@ -203,7 +203,9 @@ def nearest(path: str, known: Sequence[str]) -> str:
     if path in known:
         return "; write it as nested mappings, without dots"
     section, _, name = path.rpartition(".")
-    close = [key for key in known if _likeness(name, key.rpartition(".")[2]) >= 0.6]
+    # The name itself in another section is nearer than any similar name.
+    close = [key for key in known if key.rpartition(".")[2] == name]
+    close = close or [key for key in known if _likeness(name, key.rpartition(".")[2]) >= 0.6]
     if close:
         return f"; did you mean {max(close, key=lambda key: _likeness(path, key))}?"
     beside = [key.rpartition(".")[2] for key in known if key.rpartition(".")[0] == section]

@@ -250,20 +250,17 @@ class Optimizer:
     def _update(self, loss: torch.Tensor | None = None, *, clipped: bool = False) -> float:
         if self.change is not None and not clipped:
             self._gradient.copy_(self.change(self._gradient))
-        numbers = [torch.linalg.vector_norm(self._gradient)]
-        if loss is not None:
-            # Both: Huber's gradient of an infinite error is finite, its loss is not.
-            numbers.append(loss.detach().reshape(()))
-        # Read at once: each read from a GPU waits until all work that was queued there is done.
-        read: list[float] = torch.stack(numbers).tolist()
-        self.skipped = not all(map(math.isfinite, read))
+        norm = float(torch.linalg.vector_norm(self._gradient))
+        # Huber's gradient of an infinite error is finite, its loss is not. On a GPU the norm, which
+        # is computed last, has waited for all work; reading the loss waits for nothing more.
+        self.skipped = not math.isfinite(norm if loss is None else norm + loss.item())
         if self.skipped:
             self.nan_updates += 1
             return math.nan
         if not clipped:
-            self._scale(self._gradient, read[0])
+            self._scale(self._gradient, norm)
         self._rule.step(self._gradient)
-        return read[0]
+        return norm
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the rule's state under its name, and the number of skipped updates."""

@@ -176,6 +176,12 @@ def test_nearest_key_is_the_one_in_the_nearest_section() -> None:
     assert message == "unknown key learner.thread = 2; did you mean learner.threads?"
 
 
+def test_the_same_name_in_another_section_is_nearer_than_a_similar_name() -> None:
+    base = {"algorithm": "dqn", "learner_config": {"algo": {"gamma": 0.99}}}
+    message = refusal({"algo": {"gama": 1}}, base, strict=True)
+    assert message == "unknown key algo = {'gama': 1}; did you mean learner_config.algo?"
+
+
 def test_a_long_value_is_shown_in_part() -> None:
     assert refusal({"k": "x" * 1000}, {"k": 1}) == f"k is '{'x' * 56}..., expected an integer"
 
