@@ -250,10 +250,13 @@ class Optimizer:
     def _update(self, loss: torch.Tensor | None = None, *, clipped: bool = False) -> float:
         if self.change is not None and not clipped:
             self._gradient.copy_(self.change(self._gradient))
-        norm = float(torch.linalg.vector_norm(self._gradient))
-        # Huber's gradient of an infinite error is finite, its loss is not. On a GPU the norm, which
-        # is computed last, has waited for all work; reading the loss waits for nothing more.
-        self.skipped = not math.isfinite(norm if loss is None else norm + loss.item())
+        found = torch.linalg.vector_norm(self._gradient)
+        if loss is not None:
+            # Huber's gradient of an infinite error is finite, its loss is not: 0 times it is NaN.
+            # One read for both, because each waits until all work that a GPU has is done.
+            found = torch.add(found, loss.detach(), alpha=0)
+        norm = found.item()
+        self.skipped = not math.isfinite(norm)
         if self.skipped:
             self.nan_updates += 1
             return math.nan
