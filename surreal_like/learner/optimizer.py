@@ -255,7 +255,7 @@ class Optimizer:
             # Huber's gradient of an infinite error is finite, its loss is not: 0 times it is NaN.
             # One read for both, because each waits until all work that a GPU has is done.
             found = torch.add(found, loss.detach(), alpha=0)
-        norm = found.item()
+        norm: float = found.item()
         self.skipped = not math.isfinite(norm)
         if self.skipped:
             self.nan_updates += 1
