@@ -9,18 +9,15 @@ import torch
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
-from surreal_like.agent.base import AgentMode
-from surreal_like.agent.loop import AgentService, make_agent, prepare_agent
 from surreal_like.experiment.resolve import algorithm_of
+from surreal_like.policies.agents import make_agent_service
 
 
 def build(context: Context) -> Service:
-    """Builds the agent of the run's algorithm with its environments."""
+    """Builds the agents of the run's policies with their environments."""
     torch.set_num_threads(1)
     context.busy(60.0, "building agent and environments")
-    algorithm = algorithm_of(context.config, context.folder)
-    agent = make_agent(context, algorithm.agent, AgentMode.training)
-    return AgentService(context, prepare_agent(context, agent, algorithm.learner))
+    return make_agent_service(context, lambda config: algorithm_of(config, context.folder))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,19 +9,15 @@ import torch
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
-from surreal_like.agent.evaluator import EvaluatorService
-from surreal_like.agent.loop import make_agent
 from surreal_like.experiment.resolve import algorithm_of
+from surreal_like.policies.player import make_evaluator_service
 
 
 def build(context: Context) -> Service:
-    """Builds the agent of the run's algorithm in an evaluation mode."""
-    evaluator = context.config.session_config.evaluator
+    """Builds the agents of the run's policies in an evaluation mode."""
     torch.set_num_threads(1)
     context.busy(60.0, "building agent and environments")
-    algorithm = algorithm_of(context.config, context.folder)
-    mode = evaluator.mode[context.component.index % len(evaluator.mode)]
-    return EvaluatorService(context, make_agent(context, algorithm.agent, mode))
+    return make_evaluator_service(context, lambda config: algorithm_of(config, context.folder))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

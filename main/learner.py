@@ -14,6 +14,7 @@ from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.coordinator.service import LearnerService
 from surreal_like.experiment.resolve import algorithm_of
+from surreal_like.policies.config import policy_configs
 
 
 def build(context: Context) -> Service:
@@ -23,8 +24,11 @@ def build(context: Context) -> Service:
     config = with_kept_plan(context.config, context.folder)
     torch.set_num_threads(config.session_config.learner.threads)
     context.busy(60.0, "building the learner")
-    learner = algorithm_of(config, context.folder).learner(**sections_of(config))
-    return LearnerService(context, learner, context.folder)
+    learners = {
+        name: algorithm_of(own, context.folder).learner(**sections_of(own))
+        for name, own in policy_configs(config).items()
+    }
+    return LearnerService(context, learners, context.folder)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -91,6 +91,16 @@ RESULT = {
 _CONFIG = {
     "algorithm": TEXT,
     **dict.fromkeys(SECTIONS, OBJECT),
+    "policies": Maybe(
+        MapOf(
+            {
+                "agents": [TEXT],
+                "algorithm": Maybe(TEXT),
+                **dict.fromkeys(("obs_spec", "action_spec"), OBJECT),
+                **dict.fromkeys(("learner_config", "sender"), Maybe(OBJECT)),
+            }
+        )
+    ),
     "recorded": Maybe(OBJECT),
     "run": Maybe(
         {

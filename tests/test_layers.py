@@ -39,6 +39,7 @@ FOLDERS = [
     "learner",
     "agent",
     "algorithm",
+    "policies",
     "hindsight",
     "gradients",
     "coordinator",

@@ -55,7 +55,7 @@ class Sampling:
             self._clients[batches_per_request] = ReplayClient(
                 context.wire,
                 context.clock,
-                shards=config.learner_config.replay.replay_shards,
+                shards=["replay-0"],
                 batch_size=BATCH_SIZE,
                 batches_per_request=batches_per_request,
                 requests_in_flight=under_way // batches_per_request,

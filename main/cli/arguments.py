@@ -166,7 +166,7 @@ def request_of(given: argparse.Namespace) -> RunRequest:
             exclude each other.
     """
     for word in given.words:
-        if "=" not in word and word.partition(".")[0] in SECTIONS:
+        if "=" not in word and word.partition(".")[0] in (*SECTIONS, "policies"):
             raise UsageError(f"{word} has no value: write {word}=VALUE")
     files = [word for word in given.words if _is_file(word)]
     if len(files) > 1:

@@ -32,5 +32,7 @@ def run(argv: Sequence[str]) -> int:
         f"standard deviation {decimal(found['std_return'])}); "
         f"{count(found['mean_length'])} steps each"
     )
+    for name, mean in found.get("policies", {}).items():
+        print(f"policy {name}: return {decimal(mean)} of each of its agents")
     print(f"checkpoint {found['checkpoint']} of {folder}, {short_time(found['seconds'])}")
     return 0

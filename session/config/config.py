@@ -99,17 +99,22 @@ class Config(dict[str, Any]):
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all settings that affect learning.
 
-        Covers algorithm, learner_config and env_config, without specs, ``gradient_columns``,
-        ``workers``, and ``obs_keys`` where it is empty: experiments keep the fingerprint that they
-        had before there was this key. The order of keys does not matter.
+        Covers algorithm, policies, learner_config and env_config, without specs,
+        ``gradient_columns``, ``workers``, and defaults of keys that came later: experiments keep
+        the fingerprint that they had before. The order of keys does not matter.
         """
         _refuse_objects(self)
         plain = self.to_dict()
         covered = {"algorithm": plain.get("algorithm")}
         for name in ("learner_config", "env_config"):
             section = plain.get(name, {})
-            left_out = _UNCOVERED if section.get("obs_keys") else (*_UNCOVERED, "obs_keys")
-            covered[name] = {k: v for k, v in section.items() if k not in left_out}
+            covered[name] = {
+                key: value
+                for key, value in section.items()
+                if key not in _UNCOVERED and _LATER.get(key, ()) != value
+            }
+        if plain.get("policies"):
+            covered["policies"] = plain["policies"]
         text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -184,6 +189,8 @@ class Config(dict[str, Any]):
 
 _RESERVED = frozenset(dir(Config))
 # The specs follow from the rest; the number of worker processes does not affect learning.
+# Keys that came later -> their defaults.
+_LATER = {"obs_keys": [], "multi_agent_api": "auto", "policy_mapping": {}}
 _UNCOVERED = ("obs_spec", "action_spec", "workers", "gradient_columns")
 # Sections whose keys are no settings: arguments and parts of an observation, named by their
 # authors, and values that a run records.

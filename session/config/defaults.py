@@ -79,6 +79,17 @@ BASE_ENV_CONFIG = Config(
         "action_spec": Key(
             {}, "Type and shape of actions, checked; empty: taken from the environment."
         ),
+        "multi_agent_api": Key(
+            "auto",
+            "Interface of an environment of several agents: parallel, aec, or auto: parallel "
+            "where it has both.",
+            one_of=("auto", "parallel", "aec"),
+        ),
+        "policy_mapping": Key(
+            {},
+            "Agent, or pattern such as player_*, and the policy that plays it; the first that "
+            "fits counts.",
+        ),
         "eval_mode": Key({}, "Entries that replace those of env_args during evaluation."),
     }
 )
@@ -92,6 +103,11 @@ BASE_CONFIG = Config(
         "learner_config": section(
             "Learning: networks, hyperparameters, replay. Algorithms add their own keys.",
             BASE_LEARNER_CONFIG,
+        ),
+        "policies": Key(
+            {},
+            "Policies of an environment of several agents, by name: algorithm and learner_config, "
+            "where they differ from those of the run; empty: one policy for all agents.",
         ),
         "env_config": section("The environment that agents and evaluators step.", BASE_ENV_CONFIG),
         "session_config": section(

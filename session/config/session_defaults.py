@@ -206,6 +206,11 @@ _KEYS = {
                 within=ANY_NUMBER,
                 optional="_num_",
             ),
+            "eval_returns": Key(
+                {},
+                "Goal of several policies: policy -> mean return of its agents in greedy "
+                "episodes, all in one evaluation, confirmed by a second one; empty: no goal.",
+            ),
             "env_steps": Key(
                 None,
                 "Budget of all agents together; None: none. The run makes one update at "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import NamedTuple
 
+from session.config import Config
 from session.program import path_from_here
 from session.show.components import LEFT_OUT, component_cells
 from session.show.progress import shown_evaluations
@@ -57,7 +58,7 @@ def headline(view: RunView) -> tuple[list[Number], list[Number]]:
     steps, updates = rates.get("env_steps_per_second"), rates.get("updates_per_second")
     again = f", {count(repeated)} repeated" if repeated else ""
     size = (line.get("replay") or {}).get("size")
-    share = None if size is None else size / view.config.learner_config.replay.capacity
+    share = None if size is None else size / _capacity(view.config)
     mean_updates = f"{count(lag.get('mean_updates'))} updates"
     amounts = [
         Number("env steps", count(line["env_steps"]), note=rate(steps)),
@@ -165,3 +166,12 @@ def _component_table(view: RunView, width: int) -> str:
         if not width or max(map(len, table.split("\n"))) <= width:
             break
     return table
+
+
+def _capacity(config: Config) -> int:
+    """Returns the rows that all replays of a run have room for: each policy has its own."""
+    policies = [
+        each for each in (config.get("policies") or {}).values() if "learner_config" in each
+    ]
+    rooms = [each.learner_config.replay.capacity for each in policies or [config]]
+    return int(sum(rooms))

@@ -169,13 +169,15 @@ def Name() -> Type:
 
 @lru_cache(maxsize=1024)
 def _is_sender(text: str) -> bool:
-    name, _, number = text.rpartition("/")
+    account, _, number = text.rpartition("/")
     plain = number.isascii() and number.isdecimal() and len(number) <= _INCARNATION_DIGITS
-    return plain and int(number) < INCARNATION_LIMIT and _is_name(name)
+    name, colon, policy = account.partition(":")
+    named = _is_name(name) and (_is_name(policy) if colon else True)
+    return plain and int(number) < INCARNATION_LIMIT and named
 
 
 def SenderKey() -> Type:
-    """``name/incarnation`` of a component."""
+    """``name/incarnation`` of a component; ``name:policy/incarnation`` of one of its policies."""
     return Type(
         "name/incarnation",
         lambda value: type(value) is str and len(value) <= _SENDER_LIMIT and _is_sender(value),

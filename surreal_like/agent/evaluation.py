@@ -13,7 +13,7 @@ from session.process.clock import Clock
 from session.wire import Message
 from session.wire.requests import Call, DealerSocket, refusal
 from session.wire.schema import Kinds
-from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary, ended
+from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary, ended, mean_metrics
 from surreal_like.data.parameters import Parameters
 
 _ANSWER_SECONDS = 5.0
@@ -38,6 +38,7 @@ class Evaluation:
         self._wanted = np.full(num_envs, episodes // num_envs)
         self._wanted[: episodes % num_envs] += 1
         self._left = episodes
+        self._joint_steps = 0
         self._counter = EpisodeCounter(num_envs)
         self._ended = np.zeros(num_envs, np.bool_)
         self._finished: list[EpisodeSummary] = []
@@ -46,6 +47,24 @@ class Evaluation:
     def over(self) -> bool:
         """True once every stream has finished its quota."""
         return self._left == 0
+
+    def count(self, ended: Sequence[tuple[int, EpisodeSummary]], steps: int) -> None:
+        """Counts joint episodes of several agents.
+
+        Args:
+            ended: number of the environment and summary of each episode that has ended.
+            steps: steps of the environments since the last call.
+        """
+        self._joint_steps += steps
+        for stream, summary in ended:
+            self.add(stream, summary)
+
+    def add(self, stream: int, summary: EpisodeSummary) -> None:
+        """Adds an episode of a stream; those beyond its quota do not count."""
+        if self._wanted[stream]:
+            self._wanted[stream] -= 1
+            self._left -= 1
+            self._finished.append(summary)
 
     def step(
         self,
@@ -62,36 +81,41 @@ class Evaluation:
             return finished
         streams = np.flatnonzero(ended(self._ended, info)).tolist()
         for stream, summary in zip(streams, finished, strict=True):
-            if self._wanted[stream]:
-                self._wanted[stream] -= 1
-                self._left -= 1
-                self._finished.append(summary)
+            self.add(stream, summary)
         return finished
 
     @property
     def env_steps(self) -> int:
         """Environment steps so far, including those of episodes that do not count."""
-        return self._counter.env_steps
+        return self._counter.env_steps + self._joint_steps
 
     @property
     def finished(self) -> list[EpisodeSummary]:
         """Summaries of the episodes that count."""
         return self._finished
 
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> dict[str, Any]:
         """Returns the result of :func:`summarize`."""
         return summarize(self._finished)
 
 
-def summarize(finished: Sequence[EpisodeSummary]) -> dict[str, float]:
+def summarize(finished: Sequence[EpisodeSummary]) -> dict[str, Any]:
     """Returns ``mean_return``, ``std_return``, ``min_return``, ``max_return``, ``mean_length`` and
-    ``episodes``, of raw rewards.
+    ``episodes``, of raw rewards; with several policies also ``policies``, the mean return of the
+    agents of each.
 
     Args:
         finished: summaries of at least one episode.
     """
     returns = np.array([each["return"] for each in finished])
     lengths = np.array([each["length"] for each in finished])
+    prefix = "policy/"
+    # Clients of a gateway give no metrics.
+    by_policy = {
+        name.removeprefix(prefix): mean
+        for name, mean in mean_metrics([each for each in finished if "metrics" in each]).items()
+        if name.startswith(prefix)
+    }
     return {
         "mean_return": float(returns.mean()),
         "std_return": float(returns.std()),
@@ -99,6 +123,7 @@ def summarize(finished: Sequence[EpisodeSummary]) -> dict[str, float]:
         "max_return": float(returns.max()),
         "mean_length": float(lengths.mean()),
         "episodes": len(returns),
+        **({"policies": by_policy} if by_policy else {}),
     }
 
 
@@ -159,12 +184,12 @@ class EvaluationReporter:
         """True while a score has not been acknowledged."""
         return self._call is not None
 
-    def report(self, score: Mapping[str, Any], flat: npt.NDArray[np.uint8] | None) -> None:
+    def report(self, score: Mapping[str, Any], flats: Mapping[str, npt.NDArray[np.uint8]]) -> None:
         """Starts to report a score.
 
         Args:
             score: the fields of ``evaluated``.
-            flat: the evaluated parameters, sent if they are the best so far; None: they cannot
+            flats: the evaluated parameters, sent if they are the best so far; empty: they cannot
                 become the best.
         """
 
@@ -174,8 +199,7 @@ class EvaluationReporter:
                 # A restarted learner may know less than the one that reported its best score.
                 self.best = None
             better = self.best is None or score["mean_return"] > self.best
-            arrays = {"flat": flat} if better and flat is not None else {}
-            return Message("evaluated", dict(score), arrays)
+            return Message("evaluated", dict(score), flats if better else {})
 
         give_up_at = self._clock.now() + _GIVE_UP_SECONDS
         self._call = Call(make, again_seconds=_ANSWER_SECONDS, give_up_at=give_up_at, forget=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 from session.process.context import Context
 from session.process.service import Service
@@ -15,11 +14,11 @@ from surreal_like.agent.evaluation import ANSWERS as SCORED
 from surreal_like.agent.evaluation import Evaluation, EvaluationReporter, score_of
 from surreal_like.agent.fetcher import Fetcher, agent_for
 from surreal_like.agent.link import AgentLink
+from surreal_like.agent.player import MakePlayer, make_player
 from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.parameters import Parameters
-from surreal_like.env.frame_stack import stack_frames
-from surreal_like.env.vector import make_vector_env
+from surreal_like.data.policy_names import DEFAULT_POLICY
 
 _STREAMS = 100
 _STEPS_PER_TICK = 8
@@ -40,27 +39,30 @@ class EvaluatorService(Service):
     Args:
         context: context of this process.
         agent: agent in an evaluation mode; not yet attached.
+        make: makes what lets it play.
+        policy: name of the agent's policy.
     """
 
-    def __init__(self, context: Context, agent: Agent) -> None:
+    def __init__(
+        self,
+        context: Context,
+        agent: Agent,
+        make: MakePlayer = make_player,
+        policy: str = DEFAULT_POLICY,
+    ) -> None:
         config, clock = context.config, context.clock
         session = config.session_config
         self._context = context
-        self._agent = agent
-        link = AgentLink(context)
+        self._agent, self._policy = agent, policy
+        link = AgentLink(context, policy=policy)
         agent.attach(link)
         self._acting = Acting(agent)
         self._episodes: int = session.stop.eval_episodes
         streams = min(session.evaluator.num_envs or _STREAMS, self._episodes)
         self._pulse = StepPulse(context, streams)
-        env = make_vector_env(
-            config.env_config,
-            num_envs=streams,
-            seed=context.seed,
-            evaluation=True,
-            pulse=self._pulse,
+        self._player = make(
+            self._acting, config, num_envs=streams, seed=context.seed, pulse=self._pulse
         )
-        self._env = stack_frames(env, config.env_config)
         self._fetcher = Fetcher(
             link.client,
             clock,
@@ -76,7 +78,6 @@ class EvaluatorService(Service):
         self._parameters: Parameters | None = None
         self._evaluation: Evaluation | None = None
         self._confirm = False
-        self._obs: Any = None
         self._began_at = self._next_at = clock.now()
         self._played = (0, 0)
         self._steps_per_second = 0.0
@@ -86,6 +87,7 @@ class EvaluatorService(Service):
         """Makes a few steps of an evaluation, or the work between two evaluations."""
         if self._over:
             return False
+        self._player.fetch()
         came = self._fetcher.tick()
         if came is not None:
             self._parameters = came
@@ -107,13 +109,18 @@ class EvaluatorService(Service):
         if self._context.clock.now() < self._next_at:
             return False
         parameters = self._parameters
+        if not self._player.ready:
+            return False
         if parameters is None or parameters.order == self._played:
             if self._fetcher.idle:
                 self._fetcher.want()
             return False
-        self._agent = self._acting.agent = agent_for(self._context, self._agent, parameters)
+        self._agent = self._acting.agent = agent_for(
+            self._context, self._agent, parameters, self._policy
+        )
         self._agent.load(parameters)
         self._played = parameters.order
+        self._player.load()
         self._begin(confirm=False)
         return True
 
@@ -121,17 +128,15 @@ class EvaluatorService(Service):
         self._confirm = confirm
         self._began_at = self._context.clock.now()
         self._pulse.begin()
-        self._obs, _ = self._env.reset()
-        self._evaluation = Evaluation(self._episodes, self._env.num_envs)
+        self._player.reset()
+        self._evaluation = Evaluation(self._episodes, self._player.num_envs)
 
     def _play(self, evaluation: Evaluation) -> None:
-        acting, now = self._acting, self._context.clock.now
+        now = self._context.clock.now
         until = now() + _TICK_SECONDS
         for _ in range(_STEPS_PER_TICK):
-            actions, _ = acting.act(self._obs, evaluation.first)
             self._pulse.begin()
-            self._obs, reward, terminated, truncated, info = self._env.step(actions)
-            acting.end_step(evaluation.step(reward, terminated, truncated, info))
+            self._player.step(evaluation)
             if evaluation.over:
                 self._end(evaluation)
                 return
@@ -165,7 +170,8 @@ class EvaluatorService(Service):
             mode=str(self._agent.agent_mode),
             seconds=seconds,
         )
-        self._scores.report(score, parameters.flat if self._judges else None)
+        flats = {"flat": parameters.flat, **self._player.flats()} if self._judges else {}
+        self._scores.report(score, flats)
         curves = {
             **mean_metrics(evaluation.finished),
             "return": score["mean_return"],
@@ -227,4 +233,4 @@ class EvaluatorService(Service):
 
     def close(self) -> None:
         """Closes the environments."""
-        self._env.close()
+        self._player.close()

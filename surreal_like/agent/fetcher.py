@@ -13,6 +13,7 @@ from session.process.context import Context
 from surreal_like.agent.base import Agent
 from surreal_like.agent.link import AgentLink
 from surreal_like.data.parameters import Parameters
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.experience.actor_state import acting_of
 from surreal_like.network.generators import generators_of, restore_states, states_of
 from surreal_like.ps.client import ParameterClient
@@ -128,7 +129,9 @@ class Fetcher:
         return None
 
 
-def agent_for(context: Context, agent: Agent, parameters: Parameters) -> Agent:
+def agent_for(
+    context: Context, agent: Agent, parameters: Parameters, policy: str = DEFAULT_POLICY
+) -> Agent:
     """Returns the agent that loads these parameters: a new one if their generation is.
 
     The new one has the settings that came with the parameters; random numbers go on.
@@ -137,11 +140,12 @@ def agent_for(context: Context, agent: Agent, parameters: Parameters) -> Agent:
         context: context of the process.
         agent: the present one, attached.
         parameters: that arrived.
+        policy: name of the agent's policy.
 
     Raises:
         ConfigError: the settings do not fit the experiment.
     """
-    acting, generation = acting_of(context), int(parameters.info.get("generation", 0))
+    acting, generation = acting_of(context, policy), int(parameters.info.get("generation", 0))
     if generation <= acting.generation:
         return agent
     acting.generation = generation
@@ -151,7 +155,7 @@ def agent_for(context: Context, agent: Agent, parameters: Parameters) -> Agent:
         agent_id=agent.agent_id,
         agent_mode=agent.agent_mode,
     )
-    new.attach(AgentLink(context))
+    new.attach(AgentLink(context, policy=policy))
     restore_states(generators_of(new), states_of(generators_of(agent)))
     context.event("generation", f"{generation}, built anew")
     return new

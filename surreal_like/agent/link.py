@@ -10,6 +10,7 @@ from session.config import Config
 from session.process.context import Context
 from session.process.script import script_context
 from surreal_like.data.parameters import Parameters
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.experience.actor_state import acting_of
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
@@ -23,19 +24,22 @@ class AgentLink:
 
     Args:
         context: context of this process.
+        policy: name of the agent's policy.
         in_script: True if the process is a script, which ends with the run.
 
     Attributes:
-        context: context of this process.
+        context, policy: the same.
         acting: state shared with the sender of experience.
         client: client of the parameter server.
     """
 
-    def __init__(self, context: Context, *, in_script: bool = False) -> None:
-        self.context = context
-        self.acting = acting_of(context)
-        wire = context.wire
-        self.client = ParameterClient(wire.dealer("ps.requests", ANSWERS), context.clock)
+    def __init__(
+        self, context: Context, *, policy: str = DEFAULT_POLICY, in_script: bool = False
+    ) -> None:
+        self.context, self.policy = context, policy
+        self.acting = acting_of(context, policy)
+        dealer = context.wire.dealer("ps.requests", ANSWERS)
+        self.client = ParameterClient(dealer, context.clock, policy=policy)
         self._in_script = in_script
 
     def fetch(self) -> Parameters | None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from session.addons import hooks
+from session.config import Config
 from session.config.sections import sections_of
 from session.process.context import Context
 from session.process.service import IDLE_SECONDS
@@ -223,7 +224,11 @@ def prepare_agent(context: Context, agent: Agent, learner: type[Any]) -> Agent:
 
 
 def make_agent(
-    context: Context, agent: type[Agent], mode: AgentMode | str, agent_id: int | None = None
+    context: Context,
+    agent: type[Agent],
+    mode: AgentMode | str,
+    agent_id: int | None = None,
+    config: Config | None = None,
 ) -> Agent:
     """Builds the agent of a component.
 
@@ -232,8 +237,9 @@ def make_agent(
         agent: the class.
         mode: an :class:`AgentMode` or its name.
         agent_id: the number; None: that of the component.
+        config: config of its policy; None: that of the run.
     """
-    config = context.config
+    config = context.config if config is None else config
     return agent(
         **sections_of(config),
         agent_id=context.component.index if agent_id is None else agent_id,

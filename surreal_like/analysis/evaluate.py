@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from session.config import Config
 from session.errors import UsageError
+from session.folder import RunFolder
 from session.process.seeding import component_seed, seed_all
+from surreal_like.agent.acting import Acting
 from surreal_like.agent.evaluation import Evaluation
-from surreal_like.env.frame_stack import stack_frames
-from surreal_like.env.vector import make_vector_env
+from surreal_like.agent.player import Player, make_player
+from surreal_like.policies.config import learning_policies, policies_of
+from surreal_like.policies.player import make_joint_player
 from surreal_like.policy import load_policy
 
 _STREAMS = 100
@@ -40,7 +44,8 @@ def evaluate(
 
     Returns:
         ``mean_return``, ``std_return``, ``min_return``, ``max_return``, ``mean_length``,
-        ``episodes``, ``checkpoint``, ``seconds``.
+        ``episodes``, ``checkpoint``, ``seconds``; with several policies also ``policies``, the mean
+        return of the agents of each.
 
     Raises:
         UsageError: the folder is no run folder or has no such checkpoint, ``episodes`` is below 1,
@@ -52,21 +57,38 @@ def evaluate(
     if seed is not None and seed < 0:
         raise UsageError(f"the seed is {seed}, expected 0 or more")
     began = time.monotonic()
-    policy = load_policy(folder, checkpoint, import_path=import_path)
-    config = policy.config
+    config = RunFolder(folder).read_config()
+    policies = {
+        name: load_policy(folder, checkpoint, policy=name, import_path=import_path)
+        for name in learning_policies(config)
+    }
     if seed is None:
         seed = component_seed(config.session_config.seed, "evaluate", 1)
     streams = min(config.session_config.evaluator.num_envs or _STREAMS, episodes)
     with contextlib.ExitStack() as stack:
         stack.enter_context(seed_all(seed))
-        single = make_vector_env(config.env_config, num_envs=streams, seed=seed, evaluation=True)
-        env = stack.enter_context(contextlib.closing(stack_frames(single, config.env_config)))
+        acting = {
+            name: Acting(policy.greedy if deterministic else policy.agent)
+            for name, policy in policies.items()
+        }
+        player = _make_player(acting, config, num_envs=streams, seed=seed)
+        stack.callback(player.close)
         played = Evaluation(episodes, streams)
-        obs, _ = env.reset()
-        state = None
+        player.reset()
         while not played.over:
-            actions, state = policy(obs, state, deterministic=deterministic, first=played.first)
-            obs, reward, terminated, truncated, info = env.step(actions)
-            played.step(reward, terminated, truncated, info)
+            player.step(played)
     seconds = time.monotonic() - began
-    return {**played.summary(), "checkpoint": policy.checkpoint, "seconds": seconds}
+    return {
+        **played.summary(),
+        "checkpoint": next(iter(policies.values())).checkpoint,
+        "seconds": seconds,
+    }
+
+
+def _make_player(
+    acting: Mapping[str, Acting], config: Config, *, num_envs: int, seed: int
+) -> Player:
+    if policies_of(config):
+        return make_joint_player(acting, config, num_envs=num_envs, seed=seed)
+    [only] = acting.values()
+    return make_player(only, config, num_envs=num_envs, seed=seed)

@@ -12,18 +12,31 @@ import numpy.typing as npt
 from session.errors import RunError, SurrealError
 from session.launchers.asking import STOP
 from session.wire.requests import Request, RouterSocket
-from session.wire.schema import ArrayOf, Count, Flag, Incarnation, Kinds, Number, OneOf, Schema
+from session.wire.schema import (
+    ArrayOf,
+    Count,
+    Flag,
+    Incarnation,
+    Kinds,
+    MapOf,
+    Name,
+    Number,
+    OneOf,
+    Optional,
+    Schema,
+)
 
+_POLICIES = 1000
 _RETURNS = ("mean_return", "std_return", "min_return", "max_return")
 
-Flat = npt.NDArray[np.uint8]
+Flats = Mapping[str, npt.NDArray[np.uint8]]
 
 
-def requests(flat_bytes: int, modes: Sequence[str]) -> Kinds:
+def requests(flat_bytes: Mapping[str, int], modes: Sequence[str]) -> Kinds:
     """Returns the schema of each kind of message to ``learner.control``.
 
     Args:
-        flat_bytes: size of this learner's parameters, which an evaluation may contain, in bytes.
+        flat_bytes: array of an evaluation -> size in bytes of the parameters that it may hold.
         modes: modes of the run's evaluators.
     """
     return {
@@ -39,8 +52,12 @@ def requests(flat_bytes: int, modes: Sequence[str]) -> Kinds:
                 "env_steps": Count(),
                 "confirm": Flag(),
                 "mode": OneOf(*modes),
+                "policies": Optional(MapOf(Name(), Number(), _POLICIES)),
             },
-            {"flat": ArrayOf("uint8", shape=(flat_bytes,), optional=True)},
+            {
+                name: ArrayOf("uint8", shape=(size,), optional=True)
+                for name, size in flat_bytes.items()
+            },
         ),
         "stop": STOP,
         **dict.fromkeys(("pause", "resume", "save", "status"), Schema()),
@@ -52,8 +69,8 @@ class Control:
 
     Args:
         socket: the router of :func:`requests`.
-        evaluated: called with an evaluation and the evaluated parameters or None; returns the
-            fields of the reply.
+        evaluated: called with an evaluation and the evaluated parameters, as far as it holds
+            them; returns the fields of the reply.
         stop: ends the run; called with a reason, and True if it was interrupted.
         save: saves a checkpoint; None if the disk failed.
         status: returns the state of the run.
@@ -63,7 +80,7 @@ class Control:
         self,
         socket: RouterSocket,
         *,
-        evaluated: Callable[[Mapping[str, Any], Flat | None], dict[str, Any]],
+        evaluated: Callable[[Mapping[str, Any], Flats], dict[str, Any]],
         stop: Callable[[str, bool], None],
         save: Callable[[], Path | None],
         status: Callable[[], dict[str, Any]],
@@ -90,8 +107,7 @@ class Control:
         kind, fields = request.message.kind, request.message.fields
         reply = self.socket.reply
         if kind == "evaluated":
-            flat = request.message.arrays.get("flat")
-            reply(request, "noted", self._evaluated(fields, flat))
+            reply(request, "noted", self._evaluated(fields, request.message.arrays))
         elif kind == "stop":
             self._stop(fields["reason"], fields["interrupted"])
             reply(request, "stopping")

@@ -22,7 +22,8 @@ from session.process.periodic import Every
 from session.wire import Message
 from session.wire.requests import Call, refusal
 from session.wire.sockets import Socket
-from surreal_like.coordinator.control import Control, Flat, requests
+from surreal_like.coordinator.control import Control, Flats, requests
+from surreal_like.coordinator.learners import Learners
 from surreal_like.coordinator.progress_log import ProgressLog
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.standstill import (
@@ -34,7 +35,7 @@ from surreal_like.coordinator.standstill import (
     waits_for,
 )
 from surreal_like.coordinator.stop_rule import LEFT, WAITS, Shutdown, Verdict, end_before
-from surreal_like.learner.worker import Learned, LearnerWorker, Update
+from surreal_like.learner.worker import Learned, Update
 from surreal_like.ps.schemas import ANSWERS
 
 _JUDGE_SECONDS = 0.1
@@ -55,8 +56,8 @@ class RunCoordinator:
     Args:
         context: context of its process.
         folder: the run folder.
-        worker: the side that learns.
-        restored: the state of the checkpoint that the worker has restored, None without one.
+        learners: the side that learns.
+        restored: the state of the checkpoint that the learners has restored, None without one.
 
     Attributes:
         record: statistics of the run.
@@ -68,11 +69,11 @@ class RunCoordinator:
         self,
         context: Context,
         folder: RunFolder,
-        worker: LearnerWorker,
+        learners: Learners,
         restored: Mapping[str, Any] | None,
     ) -> None:
         session, clock = context.config.session_config, context.clock
-        self._context, self._folder, self._worker = context, folder, worker
+        self._context, self._folder, self._learners = context, folder, learners
         self._session = session
         self._record_file = folder.checkpoints / "learner" / "record.json"
         self.record = RunStats(context.config, clock)
@@ -97,15 +98,15 @@ class RunCoordinator:
         self._steps_seen = self._steps_between = 0
 
     def _restore(self, state: Mapping[str, Any] | None) -> None:
-        worker, record, event = self._worker, self.record, self._context.event
+        learners, record, event = self._learners, self.record, self._context.event
         saved = state.get("record") if state is not None else None
         donor = state if state is not None and "donor" in state else None
         if donor is not None:
             complaint = record.restore(self._record_file, None)
             state = None
         else:
-            complaint = record.restore(self._record_file, worker.learner.iteration, saved)
-        record.reach(self._folder.last_progress(), None if donor else worker.learner.iteration)
+            complaint = record.restore(self._record_file, learners.learner.iteration, saved)
+        record.reach(self._folder.last_progress(), None if donor else learners.learner.iteration)
         if complaint:
             event("checkpoint_bad", complaint)
         self.restored_version = max(
@@ -114,13 +115,13 @@ class RunCoordinator:
         if donor is not None:
             self._begins = True
             self._on_donor(donor, record.generation, self.restored_version + 1)
-        worker.learner.env_steps = int(record.times()["env_steps"])
+        learners.set_env_steps(int(record.times()["env_steps"]))
         if state is None and donor is None and record.iterations:
             event("begins_anew", begins_anew(record.lost_iterations))
         elif state is not None and "start_from" in state:
             event("restored", f"parameters of {state['start_from']}; optimisers begin anew")
         elif state is not None:
-            event("restored", f"iteration {worker.learner.iteration}")
+            event("restored", f"iteration {learners.learner.iteration}")
 
     def _on_donor(self, state: Mapping[str, Any], generation: int, version: int) -> None:
         """Goes on from the checkpoint of a donor: its time, but the run's own counts.
@@ -131,15 +132,15 @@ class RunCoordinator:
             version: that is published next.
         """
         self.record.load(state["record"]["times"], generation, version)
-        iteration = self._worker.learner.iteration
+        iteration = self._learners.learner.iteration
         self._context.event(
             "restored", f"iteration {iteration} of a donor, generation {generation}"
         )
 
     def start(self) -> None:
         """Opens the sockets, reports, and publishes the first weights."""
-        wire, worker = self._context.wire, self._worker
-        schemas = requests(worker.flat_bytes, self._session.evaluator.mode)
+        wire, learners = self._context.wire, self._learners
+        schemas = requests(learners.flat_bytes, self._session.evaluator.mode)
         self._control = Control(
             wire.router("learner.control", schemas),
             evaluated=self._add_evaluation,
@@ -151,7 +152,7 @@ class RunCoordinator:
         if self._begins:
             self.save()
         self.report()
-        worker.publish("start")
+        learners.publish("start")
         self.on_publication()
         ended = end_before(
             self._context.config, self._folder.read_result(), self.record.restored_part
@@ -166,7 +167,7 @@ class RunCoordinator:
 
     @property
     def learns(self) -> bool:
-        """True while the worker may learn: the run goes on and is not paused."""
+        """True while the learners may learn: the run goes on and is not paused."""
         return self._ending is None and not self._control.paused
 
     def sockets(self) -> list[Socket]:
@@ -196,27 +197,27 @@ class RunCoordinator:
     def tick(self) -> None:
         """Judges and reports when it is due."""
         if self._reporter is not None and self._trial_counts_due():
-            self._worker.replay.ask_counts()
+            self._learners.ask_counts()
         if self._judge_due():
             self.judge()
             steps = self.record.accounts.env_steps
             self._steps_between, self._steps_seen = steps - self._steps_seen, steps
         elif self._is_near_budget and self._last_counts_due():
-            self._worker.replay.ask_counts()
+            self._learners.ask_counts()
             self.judge()
         if self._report.due():
             self.report()
 
     def tick_end(self) -> None:
         """Continues the end of the run, and writes the result when all rows are accounted for."""
-        ending, worker = self._ending, self._worker
+        ending, learners = self._ending, self._learners
         if ending is None:
             return
         if self._judge_due():
-            worker.replay.drain()
+            learners.drain()
         self._count()
         final = {key: sender.final for key, sender in self.record.accounts.senders.items()}
-        if not ending.over(self._context.clock.now(), worker.replay.counts(), final):
+        if not ending.over(self._context.clock.now(), learners.counts(), final):
             return
         assert self.verdict is not None  # an ending begins with one
         self.report()
@@ -224,7 +225,7 @@ class RunCoordinator:
         self.done = True
 
     def on_learned(self, learned: Learned) -> None:
-        """Adds one attempt of the worker to learn."""
+        """Adds one attempt of the learners to learn."""
         self._report.add_batch(learned.had_batch, learned.asked)
         for update in learned.updates:
             self._on_update(update)
@@ -284,14 +285,14 @@ class RunCoordinator:
 
     def _load(self, reporter: Any) -> None:
         """Takes over the donor's checkpoint and the settings that the tuning has written."""
-        config, worker = self._folder.read_config(), self._worker
+        config, learners = self._folder.read_config(), self._learners
         self._context.busy(60.0, "taking over another trial")
-        donor = worker.load(config)
-        self._on_donor(donor, run_generation(config), worker.learner.version + 1)
-        worker.learner.env_steps = int(self.record.times()["env_steps"])
+        donor = learners.load(config)
+        self._on_donor(donor, run_generation(config), learners.learner.version + 1)
+        learners.set_env_steps(int(self.record.times()["env_steps"]))
         reporter.on_load(self.record.times())
         self._report.clear_updates()
-        worker.publish("another trial was taken over")
+        learners.publish("another trial was taken over")
         self.on_publication()
 
     def _on_update(self, update: Update) -> None:
@@ -299,7 +300,7 @@ class RunCoordinator:
         self._report.add_update(update.metrics)
         record.iterations += 1
         if update.versions is not None:
-            record.lag.add_batch(update.versions, self._worker.learner.iteration)
+            record.lag.add_batch(update.versions, self._learners.learner.iteration)
         if update.stamps:
             record.lag.add_stamps(update.stamps)
         if update.published:
@@ -308,7 +309,7 @@ class RunCoordinator:
     def on_publication(self) -> None:
         """Records how many updates the newest version has had."""
         self.record.lag.add_publication(
-            self._worker.learner.version, self._worker.learner.iteration
+            self._learners.learner.version, self._learners.learner.iteration
         )
 
     def judge(self) -> None:
@@ -316,7 +317,7 @@ class RunCoordinator:
         self._count()
         verdict = self.record.judge.verdict(self.record.progress())
         if verdict is not None and verdict.status == "failed" and self.verdict is None:
-            why = self._worker.replay.refusals.reason or waits_for(self._statuses())
+            why = self._learners.refusal or waits_for(self._statuses())
             remedy = "raise session_config.stop, or lower learner_config.replay.min_size"
             verdict = replace(verdict, reason=f"{verdict.reason}: {why or remedy}")
         if verdict is not None:
@@ -348,20 +349,22 @@ class RunCoordinator:
         if self.verdict is not None:
             return
         self.verdict = verdict
-        context, worker = self._context, self._worker
+        context, learners = self._context, self._learners
         context.event("ending", verdict.reason)
         self.save()
-        worker.publish(verdict.reason, final=True)
-        worker.replay.drain()
+        learners.publish(verdict.reason, final=True)
+        learners.drain()
         timeout = 0.0 if context.orphaned else _ENDING_SHARE * self._session.launcher.grace_seconds
         self._accounts_call.again_seconds = _JUDGE_SECONDS
-        self._ending = Shutdown(context.clock.now(), timeout_seconds=timeout, shards=worker.shards)
+        self._ending = Shutdown(
+            context.clock.now(), timeout_seconds=timeout, shards=learners.shards
+        )
 
     def save(self) -> Path | None:
         """Saves the run's state with a checkpoint; returns its path, None if the disk failed."""
-        record, worker = self.record, self._worker
-        state = record.state(worker.learner.iteration, worker.learner.version)
-        path = worker.save(record.run_id, state)
+        record, learners = self.record, self._learners
+        state = record.state(learners.learner.iteration, learners.learner.version)
+        path = learners.save(record.run_id, state)
         if path is not None:
             self._write_result(Verdict("running", None, ""))
         return path
@@ -372,17 +375,17 @@ class RunCoordinator:
         Args:
             number: number of the report to a tuning, None for a line of the run's own.
         """
-        worker, record = self._worker, self.record
+        learners, record = self._learners, self.record
         self._count()
-        record.plan = worker.plan_counts()
+        record.plan, record.policies = learners.plan_counts(), learners.numbers()
         # Saved before it is reported: a successor must not start below reported numbers.
         with self._writing():
             self._record_file.parent.mkdir(exist_ok=True)
-            record.save(self._record_file, worker.learner.iteration, worker.learner.version)
+            record.save(self._record_file, learners.learner.iteration, learners.learner.version)
         self._report.write(
-            worker.learner.iteration,
-            worker.learner.version,
-            worker.replay.counts().values(),
+            learners.learner.iteration,
+            learners.learner.version,
+            learners.counts().values(),
             standstill=self._look_for_standstill(),
             report=number,
         )
@@ -405,26 +408,24 @@ class RunCoordinator:
         return self.verdict is None and not self._context.leaves and not killed
 
     def _count(self) -> None:
-        record, worker = self.record, self._worker
-        record.add_counts(worker.replay.counts())
-        record.add_episodes(worker.replay.pop_finished(), worker.learner.own_metrics)
+        record, learners = self.record, self._learners
+        record.add_counts(learners.counts())
+        record.add_episodes(learners.pop_finished(), learners.learner.own_metrics)
         record.judge_training()
-        worker.learner.env_steps = int(record.times()["env_steps"])
+        learners.set_env_steps(int(record.times()["env_steps"]))
 
     def _stop(self, reason: str, interrupted: bool) -> None:
         status = "interrupted" if interrupted else "stopped"
         goal_met = False if self.record.judge.has_goal else None
         self.end(Verdict(status, goal_met, reason))
 
-    def _add_evaluation(self, evaluation: Mapping[str, Any], flat: Flat | None) -> dict[str, Any]:
-        judge, worker = self.record.judge, self._worker
-        best, mode = worker.best_return, evaluation["mode"]
+    def _add_evaluation(self, evaluation: Mapping[str, Any], flats: Flats) -> dict[str, Any]:
+        judge, mode = self.record.judge, evaluation["mode"]
         judges = judge.judges(mode)
         seen = {**evaluation, "wall_seconds": self.record.wall_seconds}
         confirm = judge.on_evaluation(seen)
-        better = best is None or evaluation["mean_return"] > best
-        if judges and better and not evaluation["confirm"] and flat is not None:
-            worker.save_best(flat, seen)
+        if judges and not evaluation["confirm"]:
+            self._learners.save_best(flats, seen)
         self._context.event(
             "evaluation",
             f"mean return {evaluation['mean_return']:.2f} over {evaluation['episodes']} episodes"
@@ -439,7 +440,7 @@ class RunCoordinator:
         self._report.add_evaluation(seen, judges=judges)
         if self._ending is None:
             self.judge()
-        return {"confirm": confirm, "best": worker.best_return}
+        return {"confirm": confirm, "best": self._learners.best_return}
 
     def _look_for_standstill(self) -> str | None:
         """Explains a standstill, None without one; also sends an event at growing intervals."""
@@ -463,13 +464,13 @@ class RunCoordinator:
         """Returns the newest status of every component that reports one."""
         beats = read_beats(self._context.folder.alive) if self._context.folder is not None else {}
         return {
-            **reported(self._sender_accounts, self._worker.replay.counts()),
+            **reported(self._sender_accounts, self._learners.counts()),
             **{name: beat.status for name, beat in beats.items()},
-            self._context.name: self._worker.status(),
+            self._context.name: self._learners.status(),
         }
 
     def _write_result(self, verdict: Verdict) -> None:
-        result = self.record.result(verdict, self._worker.learner.iteration)
+        result = self.record.result(verdict, self._learners.learner.iteration)
         result["latency"] = self.record.lag.latency()
         with self._writing():
             write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")

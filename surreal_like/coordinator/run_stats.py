@@ -19,6 +19,7 @@ from session.process.context import run_fingerprint, run_generation, run_part
 from session.process.periodic import Rate
 from session.show.progress import TRAINING_RETURN
 from surreal_like.coordinator.lag import Lag
+from surreal_like.coordinator.learners import add_numbers
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
 from surreal_like.experience.row_accounts import RowAccounts
 from surreal_like.experience.sender import MAX_UNACKED_BYTES
@@ -62,6 +63,8 @@ class RunStats:
         # Counts of the present learner's plan, as `LearnerWorker.plan_counts` gives them.
         self.plan: Mapping[str, Any] = {}
         self._plan_before: Mapping[str, Any] = {}
+        # Iteration and version of each policy, if there are several.
+        self.policies: Mapping[str, Mapping[str, int]] = {}
         # Generation, and what is added to own counts to have the time of the weights.
         self.generation = run_generation(config)
         self._is_trial = bool(run.get("trial"))
@@ -152,7 +155,7 @@ class RunStats:
         self.generation, self._offsets = generation, {}
         self._offsets = {name: times[name] - own for name, own in self.times().items()}
         # The plan of another learner counts from 0.
-        self._plan_before, self.plan = _sums(self._plan_before, self.plan), {}
+        self._plan_before, self.plan = add_numbers(self._plan_before, self.plan), {}
         self._episodes.clear()
         self._episodes_before = self.accounts.episodes
         self.judge.begin(version)
@@ -210,7 +213,23 @@ class RunStats:
             "plan": self._plan_counts(),
             "replay": {name: sum(shard[key] for shard in shards) for name, key in _REPLAY.items()},
             "metrics": self._metric_summaries(),
+            **self._of_policies(),
         }
+
+    def _of_policies(self) -> dict[str, Any]:
+        """Returns the numbers of each policy under ``policies``; empty with one policy only."""
+        own = self.user_metrics()
+        judged = (self.judge.last or {}).get("policies", {})
+        found = {
+            name: {
+                **numbers,
+                "experience": self.accounts.rows(name)._asdict(),
+                "train": {"mean_return_100": own.get(f"policy/{name}")},
+                "eval": {"mean_return": judged.get(name)},
+            }
+            for name, numbers in self.policies.items()
+        }
+        return {"policies": found} if found else {}
 
     def _of_trial(self) -> dict[str, Any]:
         return {
@@ -245,6 +264,7 @@ class RunStats:
             "experience": self.experience() | {"lost": self.accounts.lost()},
             "senders": self.accounts.by_name(),
             **({"gateway": clients} if clients else {}),
+            **self._of_policies(),
         }
 
     def experience(self) -> dict[str, int]:
@@ -262,7 +282,7 @@ class RunStats:
 
     def _plan_counts(self) -> dict[str, Any]:
         """Returns the counts of the plan, with the mean duration of a call of each operator."""
-        counts = _sums(self._plan_before, self.plan)
+        counts = add_numbers(self._plan_before, self.plan)
         for operator in counts.get("operators", {}).values():
             timed, seconds = operator.pop("timed"), operator.pop("seconds")
             operator["call_seconds"] = seconds / timed if timed else None
@@ -312,7 +332,7 @@ class RunStats:
             "accounts": self.accounts.state(),
             "judge": self.judge.state(),
             "lag": self.lag.state(),
-            "plan": _sums(self._plan_before, self.plan),
+            "plan": add_numbers(self._plan_before, self.plan),
             "episodes": list(self._episodes),
             "wall_seconds": self.wall_seconds,
             "iterations": self.iterations,
@@ -415,16 +435,6 @@ class RunStats:
 
 def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
-
-
-def _sums(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the sums of numbers of the same names in two nested mappings."""
-    return {
-        name: _sums(one.get(name, {}), other.get(name, {}))
-        if isinstance(value, Mapping)
-        else one.get(name, 0) + other.get(name, 0)
-        for name, value in {**one, **other}.items()
-    }
 
 
 def _finite(values: list[float], function: Any) -> float | None:

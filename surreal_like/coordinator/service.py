@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from session.errors import RunError
 from session.folder import RunFolder
 from session.process.context import Context
 from session.process.service import START_AGAIN, Service
 from session.wire.sockets import Socket
 from surreal_like.coordinator.coordinator import RunCoordinator
+from surreal_like.coordinator.learners import Learners
 from surreal_like.coordinator.stop_rule import Verdict
 from surreal_like.learner.base import Learner
 from surreal_like.learner.worker import LearnerWorker
@@ -18,19 +21,26 @@ class LearnerService(Service):
 
     Args:
         context: context of this process.
-        learner: not yet connected.
+        learners: policy -> its learner, not yet connected.
         folder: the run folder.
 
     Attributes:
         coordinator: owns the run.
     """
 
-    def __init__(self, context: Context, learner: Learner, folder: RunFolder) -> None:
+    def __init__(
+        self, context: Context, learners: Mapping[str, Learner], folder: RunFolder
+    ) -> None:
         self._context = context
         self._left = False
-        self._worker = LearnerWorker(context, learner, folder)
-        self.coordinator = RunCoordinator(context, folder, self._worker, self._worker.restore())
-        self._worker.connect(self.coordinator.restored_version)
+        workers = {
+            policy: LearnerWorker(context, learner, folder, policy)
+            for policy, learner in learners.items()
+        }
+        self._learners = Learners(workers)
+        restored = self._learners.restore()
+        self.coordinator = RunCoordinator(context, folder, self._learners, restored)
+        self._learners.connect(self.coordinator.restored_version)
         self.coordinator.start()
 
     def tick(self) -> bool:
@@ -38,26 +48,24 @@ class LearnerService(Service):
         coordinator = self.coordinator
         busy = coordinator.tick_control()
         busy |= self._tick_replay(ask=coordinator.learns)
-        learner = self._worker.learner
-        if learner.link.tick_publisher(learner):
+        if self._learners.tick_publishers():
             coordinator.on_publication()
         coordinator.tick_accounts()
         if coordinator.ending:
             coordinator.tick_end()
             return busy
         if coordinator.learns:
-            learned = self._worker.learn()
+            learned = self._learners.learn()
             coordinator.on_learned(learned)
             busy |= learned.had_batch
         coordinator.tick()
-        if self._worker.save_due:
+        if self._learners.save_due:
             coordinator.save()
         return busy
 
     def _tick_replay(self, *, ask: bool) -> bool:
         try:
-            learner = self._worker.learner
-            return learner.link.tick_replay(learner, ask=ask)
+            return self._learners.tick_replay(ask=ask)
         except RunError as error:
             self.coordinator.fail(error)
             return False
@@ -89,7 +97,7 @@ class LearnerService(Service):
 
     def wait_on(self) -> list[Socket]:
         """Returns the sockets of batches, control and parameter server."""
-        return [*self._worker.learner.link.sockets(), *self.coordinator.sockets()]
+        return [*self._learners.sockets(), *self.coordinator.sockets()]
 
     @property
     def doing(self) -> str:
@@ -97,7 +105,7 @@ class LearnerService(Service):
         return self.coordinator.doing
 
     def status(self) -> dict[str, float]:
-        return self._worker.status()
+        return self._learners.status()
 
     def close(self) -> None:
         """Writes the last lines of progress."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from session.config import Config
@@ -69,6 +70,8 @@ class StopRule:
 
     def __init__(self, stop: Mapping[str, Any], modes: Sequence[str]) -> None:
         self._stop = stop
+        # A run that began earlier has none.
+        self._eval_returns: Mapping[str, float] = stop.get("eval_returns") or {}
         self._mode = modes[0]
         self.others: dict[str, Evaluation | None] = {
             mode: None for mode in modes if not self.judges(mode)
@@ -91,7 +94,18 @@ class StopRule:
     @property
     def has_goal(self) -> bool:
         """True if the run has a goal."""
-        return self._stop["eval_return"] is not None or self._stop["metric"] is not None
+        return self._is_evaluated or self._stop["metric"] is not None
+
+    @property
+    def _is_evaluated(self) -> bool:
+        """True if evaluations decide about a goal."""
+        return self._stop["eval_return"] is not None or bool(self._eval_returns)
+
+    def _is_met(self, evaluation: Evaluation) -> bool:
+        goal, means = self._stop["eval_return"], evaluation.get("policies", {})
+        return (goal is None or evaluation["mean_return"] >= goal) and all(
+            means.get(policy, -inf) >= least for policy, least in self._eval_returns.items()
+        )
 
     def judges(self, mode: str) -> bool:
         """Returns True for the mode whose evaluations decide; other modes are only shown."""
@@ -102,7 +116,8 @@ class StopRule:
 
         Args:
             evaluation: ``mode``, ``mean_return`` and its spread, ``episodes``, ``incarnation``,
-                ``version``, ``iteration``, ``env_steps``, ``wall_seconds``, ``confirm``.
+                ``version``, ``iteration``, ``env_steps``, ``wall_seconds``, ``confirm``; with
+                several policies ``policies``, the mean return of the agents of each.
         """
         if evaluation["version"] < self._since:
             return False
@@ -111,17 +126,16 @@ class StopRule:
             return False
         order = (evaluation["incarnation"], evaluation["version"])
         mean = float(evaluation["mean_return"])
-        goal = self._stop["eval_return"]
         if evaluation["confirm"]:
             first = self._candidates.pop(order, None)
-            if first is not None and mean >= goal and self.confirmed is None:
+            if first is not None and self._is_met(evaluation) and self.confirmed is None:
                 self.confirmed = (first, mean)
                 self.greedy = (evaluation["wall_seconds"], evaluation["env_steps"])
             return False
         self.last = evaluation
         if self.best is None or mean > self.best["mean_return"]:
             self.best = evaluation
-        if goal is None or mean < goal or self.confirmed is not None:
+        if not self._is_evaluated or not self._is_met(evaluation) or self.confirmed is not None:
             return False
         self._candidates[order] = mean
         if len(self._candidates) > _CANDIDATES:
@@ -146,7 +160,12 @@ class StopRule:
         stop = self._stop
         if self.confirmed is not None:
             first, second = self.confirmed
-            reason = f"eval_return {stop['eval_return']:g} reached: {first:.1f}, again {second:.1f}"
+            goal, goals = stop["eval_return"], self._eval_returns
+            named = [] if goal is None else [f"eval_return {goal:g}"]
+            each = ", ".join(f"{policy} {least:g}" for policy, least in goals.items())
+            named += [f"eval_returns {each}"] if each else []
+            means = f"{first:.1f}, again {second:.1f}"
+            reason = f"{' and '.join(named)} reached: {means}"
             return Verdict("stopped", True, reason)
         metric, above = stop["metric"], stop["above"]
         if metric is not None:

@@ -67,8 +67,13 @@ class ObservationBatch:
             _log.warning("%s: %s given, converted to %s as its spec says", path, dtype, spec.type)
         return given
 
-    def take(self) -> nest.Nest:
-        """Returns the nest of arrays [N, ...]. Raises DataError for a NaN or an infinity."""
+    def take(self, count: int | None = None) -> nest.Nest:
+        """Returns the nest of arrays [N, ...]. Raises DataError for a NaN or an infinity.
+
+        count: number of rows that were put, n: the arrays are [n, ...]; None: all.
+        """
+        if count is not None and count < self._num_envs:
+            self._rows = [(path, spec, rows[:count]) for path, spec, rows in self._rows]
         for path, spec, rows in self._rows:
             # Checked before a network uses them, because its output would name another field.
             if rows.dtype.kind == "f" and np.count_nonzero(np.isfinite(rows)) < rows.size:

@@ -26,7 +26,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from session.config.named_code import load_callable
 from session.errors import ConfigError, UsageError, did_you_mean
@@ -42,6 +42,9 @@ from surreal_like.env.wrappers import (
     horizon,
 )
 from surreal_like.errors import SpecError
+
+if TYPE_CHECKING:
+    from surreal_like.env.joint import JointEnv
 
 Config = Mapping[str, Any]
 
@@ -62,6 +65,40 @@ def make_env(env_config: Config, evaluation: bool = False) -> Env:
     except BaseException:
         env.close()
         raise
+
+
+def make_joint_env(env_config: Config, evaluation: bool = False) -> JointEnv:
+    """Builds one environment of several agents, with its wrappers of PettingZoo.
+
+    Arguments and errors are those of `make_env`. Raises ConfigError also if the environment has
+    one agent only.
+    """
+    check_env_config(env_config)
+    from surreal_like.env.joint import as_joint
+
+    name, built = str(env_config.get("env_name")), _build_object(env_config, evaluation)
+    if not _is_joint(built):
+        raise ConfigError(f"env_config.env_name: {name} is an environment of a single agent")
+    try:
+        for path, arguments in wrapper_entries(env_config, evaluation):
+            wrapper = load_callable(path, "env_config.wrappers")
+            built = _call(wrapper, path, arguments, "env_config.wrappers", built)
+        return as_joint(built, str(env_config.get("multi_agent_api") or "auto"))
+    except BaseException:
+        built.close()
+        raise
+
+
+class SeveralAgents(ConfigError):
+    """The environment has several agents, and so cannot be an Env."""
+
+
+def _is_joint(built: Any) -> bool:
+    """True for an environment of several agents, by one of PettingZoo's interfaces."""
+    # A space is no function; both interfaces of PettingZoo have one of the agent.
+    return all(
+        callable(getattr(built, f"{what}_space", None)) for what in ("observation", "action")
+    )
 
 
 def check_env_config(env_config: Any) -> None:
@@ -195,12 +232,28 @@ _NEEDED = {
 
 def _build(env_config: Config, evaluation: bool) -> Env:
     name = str(env_config.get("env_name"))
+    built = _build_object(env_config, evaluation)
+    if isinstance(built, Env):
+        return _bound(built, env_config)
+    if _is_joint(built):
+        built.close()
+        raise SeveralAgents(f"env_config.env_name: {name} is an environment of several agents")
+    return _adapt(built, name, env_config, evaluation)
+
+
+def _build_object(env_config: Config, evaluation: bool) -> Any:
+    """Builds the environment without wrappers: an Env, or one of Gymnasium or PettingZoo."""
+    name = str(env_config.get("env_name"))
     kind, _, rest = name.partition(":")
     arguments = env_args(env_config, evaluation)
     if kind == "gym" and rest:
         from surreal_like.env.gym_adapter import make_gym
 
-        return _adapt(make_gym(name, arguments), name, env_config, evaluation)
+        return make_gym(name, arguments)
+    if kind in ("pettingzoo", "mpe2") and rest:
+        from surreal_like.env.joint import make_pettingzoo
+
+        return make_pettingzoo(name, arguments, str(env_config.get("multi_agent_api") or "auto"))
     if not rest or kind.casefold() in ("gymnasium", "openai", "gym"):
         raise ConfigError(f"env_config.env_name: no environment {name!r}; {_suggest(name)}")
     if kind == "atari":
@@ -208,22 +261,18 @@ def _build(env_config: Config, evaluation: bool) -> Env:
 
         return AtariEnv(rest, atari_settings(env_config, evaluation))
     if kind == "toy":
-        return _bound(_build_toy(rest, arguments), env_config)
-    built = _call(
-        load_callable(name, "env_config.env_name"), name, arguments, "env_config.env_args"
-    )
-    if isinstance(built, Env):
-        return _bound(built, env_config)
-    return _adapt(built, name, env_config, evaluation)
+        return _build_toy(rest, arguments)
+    factory = load_callable(name, "env_config.env_name")
+    return _call(factory, name, arguments, "env_config.env_args")
 
 
-def _build_toy(name: str, arguments: Config) -> Env:
-    from surreal_like.env.toy import TOYS
+def _build_toy(name: str, arguments: Config) -> Any:
+    from surreal_like.env.toy import JOINT_TOYS, TOYS
 
-    if name not in TOYS:
+    toys: Mapping[str, Callable[..., Any]] = {**TOYS, **JOINT_TOYS}
+    if name not in toys:
         raise ConfigError(f"env_config.env_name: no environment 'toy:{name}'; {_suggest(name)}")
-    env: Env = _call(TOYS[name], f"toy:{name}", arguments, "env_config.env_args")
-    return env
+    return _call(toys[name], f"toy:{name}", arguments, "env_config.env_args")
 
 
 def _adapt(built: Any, name: str, env_config: Config, evaluation: bool) -> Env:

@@ -285,6 +285,77 @@ class BitFlip(Env):
         }
 
 
+class MultiCartPole:
+    """Independent carts, each with its own pole: an environment of several agents.
+
+    It has PettingZoo's parallel interface. `agents` agents cart_0, cart_1, ... each get the
+    observations and rewards of CartPole-v1. An agent whose pole fell is gone until all are;
+    after `limit` steps the others are truncated.
+    Optimum: `limit` for each agent.
+    """
+
+    metadata: Mapping[str, Any] = MappingProxyType({"name": "multi_cartpole", "render_modes": []})
+
+    def __init__(self, agents: int = 2, *, limit: int = 500) -> None:
+        import gymnasium
+
+        _require(agents >= 1, f"toy:multi_cartpole: agents is {agents}, expected 1 or more")
+        _require(limit >= 1, f"toy:multi_cartpole: limit is {limit}, expected 1 or more")
+        self.possible_agents = [f"cart_{number}" for number in range(agents)]
+        self.agents: list[str] = []
+        self.optimal_return = float(agents * limit)
+        self._limit, self._steps = limit, 0
+        self._carts: dict[str, Any] = {
+            name: gymnasium.make("CartPole-v1").unwrapped for name in self.possible_agents
+        }
+
+    def observation_space(self, agent: str) -> Any:
+        """Returns the space of the four numbers of a cart and its pole."""
+        return self._carts[agent].observation_space
+
+    def action_space(self, agent: str) -> Any:
+        """Returns the space of two actions, left and right."""
+        return self._carts[agent].action_space
+
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Array], dict[str, Info]]:
+        """Sets all poles up; returns observations and infos by agent."""
+        self.agents, self._steps = list(self.possible_agents), 0
+        observations = {}
+        for number, name in enumerate(self.agents):
+            own = None if seed is None else seed + number
+            observations[name] = self._carts[name].reset(seed=own)[0]
+        return observations, {name: {} for name in self.agents}
+
+    def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+        """Moves the carts of the agents that are left.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos, by agent.
+        """
+        self._steps += 1
+        results = {name: self._carts[name].step(actions[name]) for name in self.agents}
+        late = self._steps >= self._limit
+        self.agents = [] if late else [name for name in self.agents if not results[name][2]]
+        return (
+            {name: each[0] for name, each in results.items()},
+            {name: float(each[1]) for name, each in results.items()},
+            {name: each[2] for name, each in results.items()},
+            {name: late and not each[2] for name, each in results.items()},
+            {name: {} for name in results},
+        )
+
+    def render(self) -> Any:
+        """Returns None: there is no image."""
+        return None
+
+    def close(self) -> None:
+        """Frees the carts."""
+        for cart in self._carts.values():
+            cart.close()
+
+
 TOYS: Mapping[str, type[Env]] = MappingProxyType(
     {
         "bandit": Bandit,
@@ -296,6 +367,8 @@ TOYS: Mapping[str, type[Env]] = MappingProxyType(
         "target": Target,
     }
 )
+# Toys of several agents.
+JOINT_TOYS: Mapping[str, type[MultiCartPole]] = MappingProxyType({"multi_cartpole": MultiCartPole})
 
 
 def _one_hot(index: int, size: int) -> Array:

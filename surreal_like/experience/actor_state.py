@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from session.process.context import Context, run_generation
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.experience.chunk import Chunk
 
 
@@ -31,13 +32,13 @@ class ActorState:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-def acting_of(context: Context) -> ActorState:
-    """Returns the state of this component; creates it on first use.
+def acting_of(context: Context, policy: str = DEFAULT_POLICY) -> ActorState:
+    """Returns the state of a policy in this component; creates it on first use.
 
     It is an attribute of the context, because in a script agent and sender have no reference to
     each other.
     """
-    acting: ActorState = vars(context).setdefault(
-        "acting", ActorState(generation=run_generation(context.config))
-    )
-    return acting
+    states: dict[str, ActorState] = vars(context).setdefault("acting", {})
+    if policy not in states:
+        states[policy] = ActorState(generation=run_generation(context.config))
+    return states[policy]

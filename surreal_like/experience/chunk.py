@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -164,6 +164,21 @@ class Chunk:
     def size(self) -> int:
         """Number of rows that count in this chunk, without those of the overlap."""
         return self.length * self.shape[1]
+
+    def parts(self, streams: int) -> Iterator[Chunk]:
+        """Yields chunks of so many of its streams each, whose columns are views."""
+        total = self.shape[1]
+        if total <= streams:
+            yield self
+            return
+        for begin in range(0, total, streams):
+            part = slice(begin, begin + streams)
+            yield replace(
+                self,
+                columns={name: column[:, part] for name, column in self.columns.items()},
+                streams=self.streams[part],
+                lead_in={name: lead[:, part] for name, lead in self.lead_in.items()},
+            )
 
     def count_steps(self) -> int:
         """Returns the environment steps in this chunk; a FIRST row is none."""

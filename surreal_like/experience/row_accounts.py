@@ -233,9 +233,15 @@ class RowAccounts:
             for key, sender in self.senders.items()
         )
 
-    def rows(self) -> RowFates:
-        """Returns the row counts of all senders together."""
-        return _sum(self.senders.values())
+    def rows(self, policy: str = "") -> RowFates:
+        """Returns the row counts of all senders together.
+
+        Args:
+            policy: only those of this policy; empty: of all.
+        """
+        every = self.senders.items()
+        own = f":{policy}"
+        return _sum(each for key, each in every if not policy or _split(key)[0].endswith(own))
 
     def by_name(self) -> dict[str, dict[str, int]]:
         """Returns row counts and environment steps by sender name, over all incarnations."""

@@ -86,11 +86,87 @@ _FLAG = ArraySpec("bool", ())
 _dtype, _shape = attrgetter("dtype"), attrgetter("shape")
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """Required dtype and shape of each row of a column."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+
+
+class RowChecks:
+    """Checks rows against the specs of a stream.
+
+    Args:
+        obs_spec, action_spec: specs of one stream.
+
+    Attributes:
+        opened: True once the very first row has fixed the extras.
+    """
+
+    def __init__(self, obs_spec: Mapping[str, Any], action_spec: Mapping[str, Any]) -> None:
+        self.opened = False
+        self._obs_specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
+        self._action_spec = parse_action_spec(action_spec).array
+        self._extras: dict[str, ArraySpec] = {}
+
+    def open(self, leaves: Mapping[str, Array], streams: int) -> None:
+        """Fixes names, dtypes and shapes of the extras by the very first row, of so many streams.
+
+        Raises:
+            DataError: an extra is no array of numbers ``[streams, ...]``.
+        """
+        self.opened = True
+        self._extras = {
+            name: _spec_of(name, leaf, streams)
+            for name, leaf in leaves.items()
+            if name.startswith("extras/")
+        }
+
+    def layout(self, streams: int) -> dict[str, Layout]:
+        """Returns the dtypes and shapes of a row of so many streams, by column."""
+        specs = {
+            **self._obs_specs,
+            "reward": _REWARD,
+            "terminated": _FLAG,
+            "truncated": _FLAG,
+            "action": self._action_spec,
+            **self._extras,
+        }
+        return {name: Layout(spec.dtype, (streams, *spec.dim)) for name, spec in specs.items()}
+
+    def check(self, columns: Mapping[str, Array], first: Flags) -> None:
+        """Checks the values of a chunk.
+
+        Args:
+            columns: columns ``[rows, N, ...]``.
+            first: True where an episode begins, bool ``[rows, N]``.
+
+        Raises:
+            DataError: a value is NaN or out of its bounds; the message names it.
+        """
+        for name, spec in self._obs_specs.items():
+            spec.validate(name, columns[name])
+        # The environment clips or refuses actions outside their bounds.
+        self._action_spec.validate("action", columns["action"], bounds=False)
+        _REWARD.validate("reward", columns["reward"])
+        if np.count_nonzero(columns["reward"][first]):
+            raise DataError("reward: not 0 at the first row of an episode: no action came before")
+        for name in self._extras:
+            if columns[name].dtype.kind == "f" and np.isnan(columns[name]).any():
+                where = np.argwhere(np.isnan(columns[name]))[0].tolist()
+                raise DataError(f"{name}: NaN at {where} of {list(columns[name].shape)}")
+
+
+def check_row(leaves: Mapping[str, Any], layout: Mapping[str, Layout]) -> None:
+    """Raises DataError for the first field of a row with a wrong dtype or shape."""
+    for name, (dtype, shape) in layout.items():
+        leaf = leaves.get(name)
+        wrong = not isinstance(leaf, np.ndarray) or leaf.shape != shape or leaf.dtype != dtype
+        if wrong:
+            raise _wrong(name, leaf, shape, dtype)
+    if len(leaves) != len(layout):
+        unknown = sorted(set(leaves) - set(layout))
+        raise DataError(f"{', '.join(unknown)}: given now, but not in the first row")
 
 
 class RowBuffer:
@@ -122,10 +198,8 @@ class RowBuffer:
         self.length = length
         self.version = 0
         self._num_envs = num_envs
-        self._obs_specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
-        self._action_spec = parse_action_spec(action_spec).array
-        self._extras: dict[str, ArraySpec] | None = None
-        self._layout: dict[str, _Layout] = {}
+        self._checks = RowChecks(obs_spec, action_spec)
+        self._layout: dict[str, Layout] = {}
         self._rows: list[Mapping[str, Array]] = []
         self._first = np.ones(num_envs, np.bool_)
         self._versions: list[tuple[int, int]] = [(0, 0)]
@@ -158,7 +232,7 @@ class RowBuffer:
         """
         if not self.rows:
             self._open(leaves)
-            self._check_row(leaves)
+            check_row(leaves, self._layout)
         self._rows.append(leaves)
         self.rows += 1
 
@@ -177,35 +251,9 @@ class RowBuffer:
 
     def _open(self, leaves: Mapping[str, Array]) -> None:
         """Fixes the layout by the very first row, which defines the extras."""
-        if self._extras is None:
-            self._extras = {
-                name: _spec_of(name, leaf, self._num_envs)
-                for name, leaf in leaves.items()
-                if name.startswith("extras/")
-            }
-            specs = {
-                **self._obs_specs,
-                "reward": _REWARD,
-                "terminated": _FLAG,
-                "truncated": _FLAG,
-                "action": self._action_spec,
-                **self._extras,
-            }
-            self._layout = {
-                name: _Layout(spec.dtype, (self._num_envs, *spec.dim))
-                for name, spec in specs.items()
-            }
-
-    def _check_row(self, leaves: Mapping[str, Array]) -> None:
-        """Raises DataError for the first field with a wrong dtype or shape."""
-        for name, (dtype, shape) in self._layout.items():
-            leaf = leaves.get(name)
-            wrong = not isinstance(leaf, np.ndarray) or leaf.shape != shape or leaf.dtype != dtype
-            if wrong:
-                raise _wrong(name, leaf, shape, dtype)
-        if len(leaves) != len(self._layout):
-            unknown = sorted(set(leaves) - set(self._layout))
-            raise DataError(f"{', '.join(unknown)}: given now, but not in the first row")
+        if not self._checks.opened:
+            self._checks.open(leaves, self._num_envs)
+            self._layout = self._checks.layout(self._num_envs)
 
     def _columns(self) -> dict[str, Array]:
         """All rows as columns ``[rows, N, ...]``."""
@@ -220,7 +268,7 @@ class RowBuffer:
             }
         except (AttributeError, KeyError, TypeError, ValueError):
             for leaves in rows:
-                self._check_row(leaves)
+                check_row(leaves, self._layout)
             raise
 
     def cut(self) -> dict[str, Array]:
@@ -237,7 +285,7 @@ class RowBuffer:
         columns["step_type"] = step_types(first, terminated, truncated)
         columns["discount"] = discounts(terminated)
         columns["version"] = self._version_column(count)
-        self._check(columns, first)
+        self._checks.check(columns, first)
         self._first = last[count - overlap - 1]
         self._versions = [(0, self.version)]
         return columns
@@ -249,21 +297,8 @@ class RowBuffer:
             column[row:] = version
         return column
 
-    def _check(self, columns: Mapping[str, Array], first: Flags) -> None:
-        for name, spec in self._obs_specs.items():
-            spec.validate(name, columns[name])
-        # The environment clips or refuses actions outside their bounds.
-        self._action_spec.validate("action", columns["action"], bounds=False)
-        _REWARD.validate("reward", columns["reward"])
-        if np.count_nonzero(columns["reward"][first]):
-            raise DataError("reward: not 0 at the first row of an episode: no action came before")
-        for name in self._extras or ():
-            if columns[name].dtype.kind == "f" and np.isnan(columns[name]).any():
-                where = np.argwhere(np.isnan(columns[name]))[0].tolist()
-                raise DataError(f"{name}: NaN at {where} of {list(columns[name].shape)}")
 
-
-def _column(leaves: tuple[Any, ...], layout: _Layout) -> Array:
+def _column(leaves: tuple[Any, ...], layout: Layout) -> Array:
     """Joins the leaves of a column, ``[len(leaves), N, ...]``.
 
     Raises AttributeError, TypeError or ValueError if one does not fit the layout.

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from session.process.context import Context
 from session.wire import Message
 from session.wire.sockets import PushSocket, SubscriberSocket
+from surreal_like.data.policy_names import shard_name
 from surreal_like.experience.schemas import ACKS
 
 # Longest time for which acks may arrive whose number does not rise.
@@ -214,6 +215,7 @@ class ShardConnection:
     Args:
         context: context of this process.
         shard: number of the shard.
+        policy: name of the policy whose rows the shard keeps.
 
     Attributes:
         away_since: clock time in seconds at which the connection was lost, or first attempted;
@@ -221,8 +223,8 @@ class ShardConnection:
         lost: True if the newest :meth:`look` found that the connection was lost.
     """
 
-    def __init__(self, context: Context, shard: int) -> None:
-        name = f"replay-{shard}"
+    def __init__(self, context: Context, shard: int, policy: str) -> None:
+        self.name = name = shard_name(policy, shard)
         self.shard = shard
         self.experience: PushSocket = context.wire.push(f"{name}.experience")
         self.acks: SubscriberSocket = context.wire.subscriber(
@@ -263,16 +265,19 @@ class ShardRouter:
 
     Args:
         context: context of this process.
+        policy: name of the policy that acted.
 
     Attributes:
         way: the present connection.
     """
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        connects = context.component.connects
-        self._shards = sum(end.endswith(".experience") for end in connects)
-        self._home = self.way = ShardConnection(context, context.component.index % self._shards)
+    def __init__(self, context: Context, policy: str) -> None:
+        self._context, self._policy = context, policy
+        connects, shard = context.component.connects, 0
+        while f"{shard_name(policy, shard)}.experience" in connects:
+            shard += 1
+        self._shards = shard
+        self._home = self.way = self._connect(context.component.index % self._shards)
 
     def look(self, now: float) -> bool:
         """Returns True if chunks in flight may be lost: the connection was lost or is given up."""
@@ -295,12 +300,13 @@ class ShardRouter:
 
     def _take(self, shard: int) -> None:
         context, before = self._context, self.way
-        self.way = self._home if shard == self._home.shard else ShardConnection(context, shard)
+        self.way = self._home if shard == self._home.shard else self._connect(shard)
         if before is not self._home:
             before.close()
         if self.way.away_since < math.inf:
             # The new shard gets the full failover time to connect.
             self.way.away_since = context.clock.now()
-        context.event(
-            "rerouted", f"experience goes to replay-{shard}, not to replay-{before.shard}"
-        )
+        context.event("rerouted", f"experience goes to {self.way.name}, not to {before.name}")
+
+    def _connect(self, shard: int) -> ShardConnection:
+        return ShardConnection(self._context, shard, self._policy)

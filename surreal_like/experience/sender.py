@@ -13,6 +13,7 @@ from session.process.context import Context
 from session.wire import Message
 from session.wire.shared import poll
 from session.wire.sockets import Socket
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk, check_episodes, postprocess_chunk
 from surreal_like.experience.send_window import Ack, Kept, SenderWindow, ShardRouter
@@ -37,21 +38,26 @@ class ExpSender:
     Args:
         context: context of this process.
         sender_config: ``session_config.sender``.
+        policy: name of the policy that acts.
 
     Attributes:
+        policy: the same.
         window: chunks that were cut and are not acked.
         env_steps: environment steps in all chunks so far; a FIRST row is none.
         episodes: episodes that ended in them; a lost life of a game that goes on is none.
     """
 
-    def __init__(self, context: Context, sender_config: Config) -> None:
+    def __init__(
+        self, context: Context, sender_config: Config, policy: str = DEFAULT_POLICY
+    ) -> None:
         self.window = SenderWindow(MAX_UNACKED_BYTES, sender_config.max_unacked_chunks)
         self.env_steps = 0
         self.episodes = 0
         self._context = context
-        self._route = ShardRouter(context)
+        self._route = ShardRouter(context, policy)
         self._boot = _boot_number()
-        self._acting = acting_of(context)
+        self._acting = acting_of(context, policy)
+        self.policy = policy
         self._sent_at = self._look_at = -math.inf
         self._held_bytes = 0
         self._ended = False
@@ -78,6 +84,7 @@ class ExpSender:
         self.env_steps += chunk.env_steps
         self.episodes += len(chunk.finished)
         chunk.sequence = sequence = window.next_sequence
+        chunk.policy = self.policy
         chunk.env_steps, chunk.episodes = self.env_steps, self.episodes
         traced = sequence % TRACE_EVERY == 0
         now = self._context.clock.now()
@@ -182,8 +189,9 @@ class SenderLink:
             self.sender.pump()
             poll([self.sender.socket], _POLL_SECONDS)
         ps = self.context.wire.dealer("ps.requests", ANSWERS)
+        fields = {"policy": self.sender.policy, "account": self.sender.account()}
         with suppress(DeadlineError, RefusedError):
-            ps.request("leave", {"account": self.sender.account()}, timeout_seconds=1.0)
+            ps.request("leave", fields, timeout_seconds=1.0)
 
 
 def _boot_number() -> float:

@@ -79,10 +79,7 @@ class ChunkWriter:
         self._streams = list(itertools.islice(self._ids, num_streams))
         self._first_at = 0.0
         self._cut_at_ends = settings.cut == "episodes"
-        # Whole unrolls are never sent before they are full.
-        otherwise = 0.0 if overlap else _FLUSH_SECONDS
-        given: float | None = settings.flush_time
-        self._flush_seconds = otherwise if given is None else given
+        self._flush_seconds = flush_seconds(settings, overlap)
 
     @property
     def open(self) -> bool:
@@ -334,6 +331,18 @@ def unpack(answer: Any, dtype: np.dtype[Any]) -> tuple[Array, dict[str, Array]]:
     if not np.can_cast(actions.dtype, dtype, "same_kind"):
         raise DataError(f"action: {actions.dtype} given, expected {dtype}")
     return cast("action", actions, dtype), columns
+
+
+def flush_seconds(settings: Config, overlap: int) -> float:
+    """Returns the seconds for which the rows of a chunk may wait until it is full; 0: no limit.
+
+    Args:
+        settings: section ``session_config.sender``.
+        overlap: 1 for whole unrolls, which are never sent before they are full.
+    """
+    otherwise = 0.0 if overlap else _FLUSH_SECONDS
+    given: float | None = settings.flush_time
+    return otherwise if given is None else given
 
 
 def check_sender(settings: Config, num_envs: int, overlap: int) -> None:

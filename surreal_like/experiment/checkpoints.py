@@ -10,23 +10,25 @@ from pathlib import Path
 from session.checkpoint import Checkpoints, Note, earlier_ones, read_state
 from session.errors import CheckpointError, UsageError
 from session.folder import RUNS, RunFolder
+from surreal_like.data.policy_names import DEFAULT_POLICY, checkpoint_place
 
 _NAMED = re.compile(r"(.+):(best(?:-\d+)?|latest|\d+)")
 
 
-def whole_checkpoint(run: RunFolder, checkpoint: str | int) -> Path:
+def whole_checkpoint(run: RunFolder, checkpoint: str | int, policy: str = DEFAULT_POLICY) -> Path:
     """Returns the folder of a checkpoint of a run, after verification of every file.
 
     Args:
         run: the folder.
         checkpoint: ``best``, ``best-2`` and so on, ``latest`` (the newest complete one), or the
             iteration of a checkpoint.
+        policy: name of the policy.
 
     Raises:
         UsageError: the checkpoint does not exist; the message lists the existing ones.
         CheckpointError: the checkpoint is incomplete; the message names the file.
     """
-    paths = _by_name(run)
+    paths = _by_name(run, policy)
     if str(checkpoint) not in paths:
         raise UsageError(
             f"run {run} has no checkpoint '{checkpoint}'; it has {', '.join(paths) or 'none yet'}"
@@ -42,13 +44,15 @@ def checkpoints_named(run: RunFolder, checkpoint: str | int) -> list[Path]:
     return _by_name(run).get(str(checkpoint), [])
 
 
-def _by_name(run: RunFolder) -> dict[str, list[Path]]:
-    numbered = list(Checkpoints(run.checkpoints / "learner").newest_first())
-    best = earlier_ones(run.checkpoints / "best")
+def _by_name(run: RunFolder, policy: str = DEFAULT_POLICY) -> dict[str, list[Path]]:
+    folder, best_folder = checkpoint_place(policy)
+    numbered = list(Checkpoints(run.checkpoints / folder).newest_first())
+    best = earlier_ones(run.checkpoints / best_folder)
     paths = {path.name: [path] for path in reversed(numbered)}
     if numbered:
         paths["latest"] = numbered
-    paths |= {path.name: [path] for path in best}
+    number_of = {path: path.name.removeprefix(Path(best_folder).name) for path in best}
+    paths |= {f"best{number}": [path] for path, number in number_of.items()}
     if best:
         # `best` is missing for a moment while a new one is moved into place.
         paths.setdefault("best", best[:1])

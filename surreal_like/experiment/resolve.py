@@ -8,6 +8,7 @@ arbitrary code), so it runs in a short process of its own:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -40,13 +41,15 @@ from session.errors import (
 from session.folder import RunFolder
 from session.json_file import read_object
 from session.version import VERSION
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.errors import SpecError
 from surreal_like.experiment.code import git_revision, own_modules
+from surreal_like.policies.config import policies_of, policy_config
 
 if TYPE_CHECKING:
     from surreal_like.algorithm.base import Algorithm
 
-_KEYS = ("algorithm", *SECTIONS)
+_KEYS = ("algorithm", *SECTIONS, "policies")
 # Keys of tune files only.
 _TUNING = frozenset(("experiment", "space", "tune"))
 # A complete config, or the error of an experiment that cannot be resolved.
@@ -176,6 +179,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     sys.path.extend(path for path in folders if path not in sys.path)
     default = defaults(user.algorithm).extend(BASE_CONFIG, abstract=True)
     config = extend_user(user, default)
+    wanted = config.pop("policies")
     check_values(config, keys_of(default))
     check_resolved(config)
     env = config.env_config
@@ -185,14 +189,44 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
         env.obs_spec, env.action_spec = given
     elif known is not None and _without_specs(env) == _without_specs(known.env_config):
         env.obs_spec, env.action_spec = known.env_config.obs_spec, known.env_config.action_spec
+        if "policies" in known:
+            config["policies"] = known["policies"]
     else:
-        env.obs_spec, env.action_spec = _specs(env, must_be_installed=must_be_installed)
-    algorithm = find_algorithm(config.algorithm)
-    algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
-    algorithm.check_replay(config.learner_config)
-    algorithm.validate_config(**sections_of(config))
-    rehearse(config, algorithm, starts_here=must_be_installed)
+        specs = _specs(env, must_be_installed=must_be_installed)
+        if specs is None:
+            _add_policies(config, user)
+        else:
+            env.obs_spec, env.action_spec = specs
+    if wanted and "policies" not in config:
+        raise ConfigError(f"policies are for several agents, but {env.env_name} has one: remove it")
+    for name in config.session_config.stop.eval_returns:
+        if name not in policies_of(config):
+            names = ", ".join(policies_of(config)) or "none"
+            raise ConfigError(
+                f"session_config.stop.eval_returns has {name!r}, which is no policy of this run: "
+                f"there are {names}"
+            )
+    for name in policies_of(config) or (DEFAULT_POLICY,):
+        own = policy_config(config, name)
+        env, algorithm = own.env_config, find_algorithm(own.algorithm)
+        algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
+        algorithm.check_replay(own.learner_config)
+        algorithm.validate_config(**sections_of(own))
+        rehearse(own, algorithm, starts_here=must_be_installed)
     return _record(config, own_modules(config.session_config.import_path))
+
+
+def _add_policies(config: Config, user: Config) -> None:
+    """Adds the policies of an environment of several agents, and the specs of the first."""
+    from surreal_like.env.registry import make_joint_env
+    from surreal_like.experiment.policies import check_settings, resolve_policies
+
+    check_settings(config)
+    env = config.env_config
+    with contextlib.closing(make_joint_env(env)) as joint:
+        config["policies"] = resolve_policies(config, user, joint, defaults)
+    first = next(iter(policies_of(config).values()))
+    env.obs_spec, env.action_spec = first.obs_spec, first.action_spec
 
 
 def _without_specs(env_config: Config) -> dict[str, Any]:
@@ -226,10 +260,11 @@ def _check_stop(session: Config) -> None:
     stop = session.stop
     # Clients of other processes that act may evaluate.
     acting = count_acting(session) - session.agent.num
-    if stop.eval_return is not None and session.evaluator.num < 1 and not acting:
+    goal = "eval_returns" if stop.eval_returns else "eval_return"
+    if stop[goal] not in (None, {}) and session.evaluator.num < 1 and not acting:
         raise ConfigError(
-            f"session_config.stop.eval_return is {stop.eval_return}, but there is no evaluator: "
-            "set session_config.evaluator.num to 1, or eval_return to null"
+            f"session_config.stop.{goal} is {stop[goal]}, but there is no evaluator: "
+            f"set session_config.evaluator.num to 1, or leave {goal} out"
         )
     if (stop.metric is None) != (stop.above is None):
         raise ConfigError(
@@ -272,12 +307,18 @@ def check_import_path(folders: Sequence[str]) -> None:
             )
 
 
-def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any], ...]:
-    """Returns observation and action spec of the environment, checked against the config's."""
+def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any], ...] | None:
+    """Returns observation and action spec of the environment, checked against the config's.
+
+    None if it has several agents.
+    """
     from surreal_like.env.check import tried_specs
+    from surreal_like.env.registry import SeveralAgents
 
     try:
         return tried_specs(env_config)
+    except SeveralAgents:
+        return None
     except Exception as error:
         missing = isinstance(error, MissingExtra) or isinstance(error.__cause__, ImportError)
         given = env_config.obs_spec, env_config.action_spec

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from session.addons import hooks
 from session.config import Config
 from session.launchers.fork_client import Preload
 from session.process.component import Component, Restart, Topology, resources_of
+from surreal_like.data.policy_names import parameters_end, shard_name
+from surreal_like.policies.config import learning_policies, policy_config
 
 _TELEMETRY = ("tensorplex.records", "loggerplex.records")
+# Name and number of each replay shard.
+Shards = Sequence[tuple[str, int]]
+
 _SHARED = ("ps.requests", *_TELEMETRY)
 # Modules that are slow to import and needed by most components of a kind.
 PRELOAD = Preload(
@@ -37,9 +42,19 @@ def make_topology(config: Config) -> Topology:
             the number of processes of each kind.
     """
     session = config.session_config
-    shards = range(config.learner_config.replay.replay_shards)
+    learning = [(name, policy_config(config, name)) for name in learning_policies(config)]
+    shards = [
+        (shard_name(name, index), index)
+        for name, own in learning
+        for index in range(own.learner_config.replay.replay_shards)
+    ]
+    parameters = tuple(parameters_end(name) for name, _ in learning)
     ends = tuple(end for each in hooks("ps_ends") for end in each(session))
-    components = [*_telemetry_servers(), *_servers(shards, ends), *_clients(config, shards)]
+    components = [
+        *_telemetry_servers(),
+        *_servers(shards, parameters, ends),
+        *_clients(config, shards),
+    ]
     restart = Restart(session.launcher.max_restarts)
     return Topology(
         replace(each, restart=restart, resources=resources_of(session, each.kind))
@@ -64,27 +79,29 @@ def _telemetry_servers() -> Iterator[Component]:
     )
 
 
-def _servers(shards: range, more: tuple[str, ...]) -> Iterator[Component]:
+def _servers(
+    shards: Shards, parameters: tuple[str, ...], more: tuple[str, ...]
+) -> Iterator[Component]:
     yield Component(
         "ps",
         "ps",
         "main.ps",
         binds=("ps.requests", *more),
-        connects=("learner.parameters", *_TELEMETRY),
+        connects=(*parameters, *_TELEMETRY),
     )
-    for index in shards:
-        yield _replay(index)
+    for name, index in shards:
+        yield _replay(name, index)
     yield Component(
         "learner",
         "learner",
         "main.learner",
-        binds=("learner.parameters", "learner.control"),
+        binds=(*parameters, "learner.control"),
         connects=(*_of_shards(shards, "batches", "priorities"), *_SHARED),
         needs_torch=True,
     )
 
 
-def _clients(config: Config, shards: range) -> Iterator[Component]:
+def _clients(config: Config, shards: Shards) -> Iterator[Component]:
     session = config.session_config
     ends = _of_shards(shards, "experience", "acks")
     for index in range(session.agent.num):
@@ -111,11 +128,10 @@ def _clients(config: Config, shards: range) -> Iterator[Component]:
         yield Component("tensorboard", "tensorboard", "main.tensorboard", connects=_SHARED)
 
 
-def _replay(index: int) -> Component:
-    name = f"replay-{index}"
+def _replay(name: str, index: int) -> Component:
     binds = (f"{name}.{end}" for end in ("experience", "acks", "batches", "priorities"))
     return Component(name, "replay", "main.replay", index, tuple(binds), _SHARED)
 
 
-def _of_shards(shards: range, *ends: str) -> tuple[str, ...]:
-    return tuple(f"replay-{index}.{end}" for index in shards for end in ends)
+def _of_shards(shards: Shards, *ends: str) -> tuple[str, ...]:
+    return tuple(f"{name}.{end}" for name, _ in shards for end in ends)

@@ -150,7 +150,7 @@ class Evaluations:
             mode=str(self._policies.modes["evaluate"]),
             seconds=self._now() - self._began_at,
         )
-        self.scores.report(score, self._version.flat)
+        self.scores.report(score, {"flat": self._version.flat})
 
     def _report(self) -> None:
         try:

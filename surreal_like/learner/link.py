@@ -17,6 +17,7 @@ from session.wire.shared import poll
 from session.wire.sockets import PublisherSocket, Socket
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.data.parameters import Manifest, Parameters, parameter_hash
+from surreal_like.data.policy_names import DEFAULT_POLICY, parameters_end, shard_name
 from surreal_like.dataflow.flow import NOT_READY, Signal
 from surreal_like.experience.row_accounts import RowAccounts
 from surreal_like.exploration.schedule import Progress
@@ -69,10 +70,11 @@ class Publisher:
     """Publishes parameters.
 
     Args:
-        socket: publisher of ``learner.parameters``.
+        socket: publisher of the policy's parameters.
         clock: clock for timestamps and repetitions.
         incarnation: incarnation of the learner.
         version: the largest version published so far; the next one is larger by 1.
+        policy: name of the policy.
 
     Attributes:
         newest: the newest publication, None before the first.
@@ -80,14 +82,20 @@ class Publisher:
     """
 
     def __init__(
-        self, socket: PublisherSocket, clock: Clock, *, incarnation: int, version: int
+        self,
+        socket: PublisherSocket,
+        clock: Clock,
+        *,
+        incarnation: int,
+        version: int,
+        policy: str = DEFAULT_POLICY,
     ) -> None:
         self.version = version
         self.newest: Parameters | None = None
         self.exploit: Mapping[str, Any] = {}
         self._socket = socket
         self._clock = clock
-        self._incarnation = incarnation
+        self._incarnation, self._policy = incarnation, policy
         self._sent_at = clock.now()
 
     def publish(
@@ -111,7 +119,9 @@ class Publisher:
             "final": final,
             **self.exploit,
         }
-        self.newest = Parameters(flat, manifest, self.version, self._incarnation, iteration, info)
+        self.newest = Parameters(
+            flat, manifest, self.version, self._incarnation, iteration, info, self._policy
+        )
         self._send()
 
     def tick(self) -> None:
@@ -200,10 +210,11 @@ class LearnerLink:
         learner_config: ``learner_config`` of the experiment.
         device: device of the tensors of batches.
         modules: returns the modules to publish.
+        policy: name of the policy.
         before: link whose sockets this one takes over; None: it opens new ones.
 
     Attributes:
-        context: context of the process.
+        context, policy: the same.
         replay: client of all shards.
         publisher: publisher of the parameters.
         sampled: newest batch as replay sent it; None before the first.
@@ -216,12 +227,13 @@ class LearnerLink:
         learner_config: Config,
         device: torch.device,
         modules: Callable[[], Mapping[str, torch.nn.Module]],
+        policy: str = DEFAULT_POLICY,
         before: LearnerLink | None = None,
     ) -> None:
-        self.context = context
+        self.context, self.policy = context, policy
         if before is None:
-            self.replay: ReplayClient = _make_replay(context, learner_config)
-            self.publisher: Publisher = _make_publisher(context)
+            self.replay: ReplayClient = _make_replay(context, learner_config, policy)
+            self.publisher: Publisher = _make_publisher(context, policy)
         else:
             self.replay, self.publisher = before.replay, before.publisher
         self.sampled: Sampled | None = None
@@ -360,7 +372,7 @@ class LearnerLink:
         return made
 
 
-def _make_replay(context: Context, learner_config: Config) -> ReplayClient:
+def _make_replay(context: Context, learner_config: Config, policy: str) -> ReplayClient:
     replay, learner = learner_config.replay, context.config.session_config.learner
     kind = load_replay_class(learner_config)
     # Unrolls would only age here; sequences are large, and time comes first in them.
@@ -368,7 +380,7 @@ def _make_replay(context: Context, learner_config: Config) -> ReplayClient:
     return ReplayClient(
         context.wire,
         context.clock,
-        shards=replay.replay_shards,
+        shards=[shard_name(policy, index) for index in range(replay.replay_shards)],
         batch_size=replay.batch_size,
         batches_per_request=at_once,
         requests_in_flight=learner.prefetch_requests,
@@ -377,10 +389,11 @@ def _make_replay(context: Context, learner_config: Config) -> ReplayClient:
     )
 
 
-def _make_publisher(context: Context) -> Publisher:
+def _make_publisher(context: Context, policy: str) -> Publisher:
     return Publisher(
-        context.wire.publisher("learner.parameters"),
+        context.wire.publisher(parameters_end(policy)),
         context.clock,
         incarnation=context.incarnation,
         version=context.welcome.version[1],
+        policy=policy,
     )

@@ -30,6 +30,7 @@ from session.errors import CheckpointError, SurrealError
 from session.folder import RunFolder
 from session.process.clock import Clock
 from surreal_like.data.parameters import Manifest
+from surreal_like.data.policy_names import DEFAULT_POLICY, checkpoint_place
 from surreal_like.learner.base import Learner
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.learner.updates import Saveable
@@ -172,6 +173,7 @@ class Saver:
         clock: clock for the time between two checkpoints, and the duration of saving.
         note: called with a line for each checkpoint that is set aside.
         run: section ``run`` of the config.
+        policy: name of the policy.
 
     Attributes:
         best_return: best return of the best stored parameters, None if there are none.
@@ -185,15 +187,18 @@ class Saver:
         clock: Clock,
         note: Note = lambda text: None,
         run: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        policy: str = DEFAULT_POLICY,
     ) -> None:
         self.best_return: float | None = None
         self._folder, self._run = folder, run
         # True until the first checkpoint of a generation is saved.
         self._begins = False
         self._learner = learner
-        self._best = folder.checkpoints / "best"
+        newest, best = checkpoint_place(policy)
+        self._best = folder.checkpoints / best
         self._checkpoints = Checkpoints(
-            folder.checkpoints / "learner", keep_history=config["keep_history"], note=note
+            folder.checkpoints / newest, keep_history=config["keep_history"], note=note
         )
         self._note = note
         self._period: int = config["period"]

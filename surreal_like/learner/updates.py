@@ -12,6 +12,7 @@ from session.errors import ConfigError
 from session.process.reporting import Reporting
 from session.process.seeding import component_seed
 from surreal_like.data.batch import Batch
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.dataflow.flow import NOT_READY, Signal
 from surreal_like.dataflow.items import Loss, Trained
 from surreal_like.errors import unwritten
@@ -208,20 +209,24 @@ class Updates(Reporting):
         assert self._link is not None  # set by connect
         return self._link
 
-    def connect(self, context: Context, before: Updates | None = None) -> None:
+    def connect(
+        self, context: Context, before: Updates | None = None, policy: str = DEFAULT_POLICY
+    ) -> None:
         """Connects to replay and to the parameter server.
 
         Args:
             context: context of the process.
             before: learner whose sockets this one takes over; None: it opens new ones.
+            policy: name of the policy.
         """
         from surreal_like.learner.link import LearnerLink
 
         seconds = self.session_config.tensorplex.update_schedule
-        self.report_by(context, context.metrics(_CLIENT_ID), seconds)
+        client = _CLIENT_ID if policy == DEFAULT_POLICY else f"learner/{policy}"
+        self.report_by(context, context.metrics(client), seconds)
         earlier = None if before is None else before.link
         self._link = LearnerLink(
-            context, self.learner_config, self.device, self.module_dict, earlier
+            context, self.learner_config, self.device, self.module_dict, policy, earlier
         )
 
     def disconnect(self) -> None:

@@ -23,6 +23,7 @@ from session.process.context import Context, run_generation
 from session.process.periodic import Every, Rate
 from session.process.seeding import component_seed
 from surreal_like.data.parameters import manifest_size_bytes
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.dataflow.flow import NOT_READY, STALLED
 from surreal_like.dataflow.items import Trained
 from surreal_like.learner.base import Learner
@@ -189,14 +190,19 @@ class LearnerWorker:
         context: context of this process.
         learner: not yet connected.
         folder: the run folder.
+        policy: name of the policy.
     """
 
-    def __init__(self, context: Context, learner: Learner, folder: RunFolder) -> None:
-        self._context, self._learner = context, learner
+    def __init__(
+        self, context: Context, learner: Learner, folder: RunFolder, policy: str = DEFAULT_POLICY
+    ) -> None:
+        self._context, self._learner, self._policy = context, learner, policy
         config = context.config.session_config.checkpoint
         self._folder = folder
         run = context.config.get("run") or {}
-        self._saver = Saver(learner, folder, config, context.clock, self._complain, run)
+        self._saver = Saver(
+            learner, folder, config, context.clock, self._complain, run, policy=policy
+        )
         self._updates = Rate(clock=context.clock.now)
         every = context.config.session_config.tensorplex.debug_summaries
         self._summaries_due = Every(calls=every, clock=context.clock.now)
@@ -234,7 +240,7 @@ class LearnerWorker:
         state = self._saver.load(learner, config.run)
         # A second time: building the networks has drawn numbers, as many as their sizes.
         self._seed_learner(learner, run_generation(config))
-        learner.connect(self._context, old)
+        learner.connect(self._context, old, policy=self._policy)
         link = learner.link
         link.publisher.exploit = exploit_of(config)
         link.replay.since, link.replay.rows_left_out = link.publisher.version + 1, 0
@@ -260,7 +266,7 @@ class LearnerWorker:
             version: newest one that was ever published.
         """
         learner = self._learner
-        learner.connect(self._context)
+        learner.connect(self._context, policy=self._policy)
         learner.link.publisher.version = max(learner.link.publisher.version, version)
         learner.link.publisher.exploit = exploit_of(self._context.config)
 

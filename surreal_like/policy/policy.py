@@ -38,6 +38,7 @@ from surreal_like.learner.saver import OPTIMIZER, PARAMETERS, Content
 from surreal_like.network.files import load_parameters, set_parameters
 from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
 from surreal_like.network.generators import generators_of, restore_states, states_of
+from surreal_like.policies.config import learning_policies, policy_config
 
 Array = npt.NDArray[Any]
 
@@ -339,6 +340,7 @@ def load_policy(
     folder: str | Path,
     checkpoint: str | int = "best",
     *,
+    policy: str | None = None,
     trainable: bool = False,
     import_path: Sequence[str | Path] = (),
 ) -> Policy:
@@ -351,6 +353,7 @@ def load_policy(
         folder: the run folder.
         checkpoint: ``best``, ``latest`` (the newest complete one), or the iteration of a
             checkpoint.
+        policy: name of the policy, where a run has several.
         trainable: load the learner, too; ``best`` has no state of its optimizers.
         import_path: further folders with modules that the run needs.
 
@@ -363,13 +366,17 @@ def load_policy(
         raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
     config = run.read_config()
     run.find_modules([*import_path, *config.session_config.import_path])
-    path = whole_checkpoint(run, checkpoint)
+    name = _choose_policy(config, policy, run)
+    config = policy_config(config, name)
+    path = whole_checkpoint(run, checkpoint, name)
+    # The best parameters of one of several policies stand in a folder of its name.
+    label = path.name if path.name.isdigit() else path.name.replace(name, "best", 1)
     drawing = AgentMode.training if trainable else AgentMode.eval_stochastic
     agents = _agents(config, run, drawing)
     if not trainable:
         for agent in agents.values():
             load_parameters(agent.module_dict(), path / PARAMETERS)
-        return Policy(agents, config, path.name)
+        return Policy(agents, config, label)
     learner = _learner(with_kept_plan(config, run), run)
     networks_only = not (path / OPTIMIZER).exists()
     Content.read(learner, path, networks_only=networks_only).give(learner)
@@ -377,7 +384,22 @@ def load_policy(
         # Schedules go on where they were; with new optimizers they begin anew, as in a new run.
         state = read_state(path)
         learner.iteration, learner.env_steps = state["iteration"], state["env_steps"]
-    return Policy(agents, config, path.name, learner)
+    return Policy(agents, config, label, learner)
+
+
+def _choose_policy(config: Config, policy: str | None, run: RunFolder) -> str:
+    """Returns the name of the policy, the only one unless it is given.
+
+    Raises:
+        UsageError: there are several, or none of that name.
+    """
+    names = learning_policies(config)
+    if policy is None and len(names) == 1:
+        return names[0]
+    if policy in names:
+        return policy
+    wrong = f"no policy '{policy}'" if policy else "several policies: name one"
+    raise UsageError(f"run {run} has {wrong}; there are {', '.join(names)}")
 
 
 def _learner(config: Config, run: RunFolder | None) -> Learner:

@@ -78,7 +78,7 @@ class ParameterClient:
     def leave(self, account: Account) -> bool:
         """Sends the final account; call it until it returns True: then it is acknowledged."""
         if self._farewell is None:
-            make = partial(Message, "leave", {"account": account})
+            make = partial(Message, "leave", {"policy": self._policy, "account": account})
             self._farewell = Call(make, again_seconds=_ANSWER_SECONDS, forget=True)
         return self.socket.ask(self._farewell, self._clock.now()) is not None
 

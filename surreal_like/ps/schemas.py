@@ -93,7 +93,7 @@ REQUESTS: Kinds = {
         }
     ),
     "info": Schema({"policy": Name(), "account": Optional(ACCOUNT)}),
-    "leave": Schema({"account": ACCOUNT}),
+    "leave": Schema({"account": ACCOUNT, "policy": Name()}),
     "accounts": Schema(),
 }
 ANSWERS: Kinds = {

@@ -14,7 +14,9 @@ from session.wire import PROTOCOL_VERSION
 from session.wire.requests import Request
 from session.wire.schema import SENDERS_LIMIT
 from session.wire.shared import Pollable
+from session.wire.sockets import SubscriberSocket
 from surreal_like.data.parameters import Parameters
+from surreal_like.data.policy_names import DEFAULT_POLICY, account_name, parameters_end
 from surreal_like.ps.schemas import PUBLICATIONS, REQUESTS
 
 _REQUESTS_PER_TICK = 64
@@ -176,6 +178,8 @@ class ParameterServer(Service):
     def __init__(self, context: Context, join: Service | None = None) -> None:
         self._context = context
         self._store = ParameterStore()
+        policies: Mapping[str, Any] = context.config.get("policies") or {}
+        self._policies = list(policies) or [DEFAULT_POLICY]
         self._membership = Membership(
             protocol=PROTOCOL_VERSION,
             fingerprint=context.fingerprint,
@@ -186,7 +190,10 @@ class ParameterServer(Service):
         # Requests that wait for newer parameters: the last such request of each peer.
         self._patient: dict[bytes, Request] = {}
         self._requests = context.wire.router("ps.requests", REQUESTS)
-        self._publications = context.wire.subscriber("learner.parameters", PUBLICATIONS)
+        self._publications = [
+            context.wire.subscriber(parameters_end(policy), PUBLICATIONS)
+            for policy in self._policies
+        ]
         self._join = join
         self._ending = QuietPeriod(context)
         self._draining = False
@@ -194,7 +201,8 @@ class ParameterServer(Service):
 
     def tick(self) -> bool:
         """Receives the newest publication and replies to requests."""
-        taken, answered = self._read_publications(), self._answer_requests()
+        taken = max(map(self._read_publications, self._publications))
+        answered = self._answer_requests()
         if taken or answered:
             self._ending.on_message()
         more = taken == _PUBLICATIONS_PER_TICK or answered == _REQUESTS_PER_TICK
@@ -202,16 +210,17 @@ class ParameterServer(Service):
             more |= self._join.tick()
         return more
 
-    def _read_publications(self) -> int:
-        """Drains the socket, because only the newest counts; returns the number of messages."""
+    def _read_publications(self, publications: SubscriberSocket) -> int:
+        """Drains a socket, because only the newest counts; returns the number of messages."""
         for taken in range(_PUBLICATIONS_PER_TICK):
-            message = self._publications.receive()
+            message = publications.receive()
             if message is None:
                 return taken
             try:
                 parameters = Parameters.from_message(message)
             except DecodeError as error:
-                self._context.wire.reject("learner.parameters", message.sender.name, str(error))
+                endpoint, sender = publications.endpoint, message.sender.name
+                self._context.wire.reject(endpoint, sender, str(error))
                 continue
             if self._store.put(parameters):
                 self._answer_patient()
@@ -252,10 +261,16 @@ class ParameterServer(Service):
             self._requests.reply(request, "accounts", {"accounts": self._accounts})
 
     def _why_unwanted(self, request: Request) -> Refused | None:
-        """Returns a refusal for components with an outdated incarnation, else None."""
+        """Returns a refusal for an outdated incarnation or an unknown policy, else None."""
         sender = request.message.sender
         superseded = self._membership.superseded(sender.name, sender.incarnation)
-        return None if superseded is None else Refused(superseded)
+        if superseded is not None:
+            return Refused(superseded)
+        policy = request.message.fields.get("policy", self._policies[0])
+        if policy in self._policies:
+            return None
+        known = ", ".join(self._policies)
+        return Refused(f"'{sender.name}' asks for policy {policy}, but this run has {known}")
 
     def _welcome(self, request: Request) -> None:
         message = request.message
@@ -274,11 +289,11 @@ class ParameterServer(Service):
         if isinstance(answer, Refused):
             self._refuse(request, answer)
             return
-        newest = self._store.newest()
+        newest = self._store.newest(self._policies[0])
         fields = {
             "starts": answer.starts,
             "incarnation": answer.incarnation,
-            "version": self._store.order(),
+            "version": max(map(self._store.order, self._policies)),
             "iteration": 0 if newest is None else newest.iteration,
         }
         self._requests.reply(request, "welcome", fields)
@@ -314,8 +329,8 @@ class ParameterServer(Service):
         """Stores the account that a sender reports; ignores accounts after the final one."""
         if account is None:
             return
-        sender = request.message.sender
-        key = f"{sender.name}/{sender.incarnation}"
+        sender, policy = request.message.sender, request.message.fields["policy"]
+        key = f"{account_name(sender.name, policy)}/{sender.incarnation}"
         known = self._accounts.get(key)
         # Limited, because the accounts of all senders must fit into one header.
         room = known is not None or len(self._accounts) < SENDERS_LIMIT
@@ -345,10 +360,10 @@ class ParameterServer(Service):
     def wait_on(self) -> list[Pollable]:
         """Returns the sockets of requests and publications."""
         join = self._join.wait_on() if self._join is not None else ()
-        return [self._requests, self._publications, *join]
+        return [self._requests, *self._publications, *join]
 
     def status(self) -> dict[str, float]:
-        incarnation, version = self._store.order()
+        incarnation, version = self._store.order(self._policies[0])
         return {
             "version": float(version),
             "learner_incarnation": float(incarnation),

@@ -241,7 +241,7 @@ class ReplayClient:
     Args:
         wire: makes the sockets.
         clock: measures the time spent waiting.
-        shards: number of replay shards.
+        shards: names of the replay shards.
         batch_size: rows in a batch.
         batches_per_request: batches that one reply carries.
         requests_in_flight: number of them over all shards; at least one per shard where rows
@@ -263,7 +263,7 @@ class ReplayClient:
         wire: Wire,
         clock: Clock,
         *,
-        shards: int,
+        shards: Sequence[str],
         batch_size: int,
         batches_per_request: int = 8,
         requests_in_flight: int = 2,
@@ -277,7 +277,7 @@ class ReplayClient:
         self._in_flight = requests_in_flight
         self._consumes = consumes
         # A second request in a row finds the shard awake, with warm caches.
-        self._turns = WeightedRoundRobin(shards, in_a_row=requests_in_flight)
+        self._turns = WeightedRoundRobin(len(shards), in_a_row=requests_in_flight)
         self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
         # While more batches than this are ready, no request is sent.
         self._enough = batches_per_request * (requests_in_flight - 1)
@@ -288,12 +288,12 @@ class ReplayClient:
         self.refusals = Refusals(clock)
         self._shards = [
             _Shard(
-                f"replay-{index}",
-                wire.dealer(f"replay-{index}.batches", ANSWERS),
-                wire.push(f"replay-{index}.priorities"),
-                lends=HERE and wire.addresses[f"replay-{index}.batches"].connect.startswith(IPC),
+                name,
+                wire.dealer(f"{name}.batches", ANSWERS),
+                wire.push(f"{name}.priorities"),
+                lends=HERE and wire.addresses[f"{name}.batches"].connect.startswith(IPC),
             )
-            for index in range(shards)
+            for name in shards
         ]
 
     def sockets(self) -> list[Socket]:

@@ -172,6 +172,14 @@ class FIFOReplay(Table):
         """Makes the sizes of the queue and of the unrolls to be replayed."""
         return plan_unrolls(self.learner_config, self.env_config, self.session_config)
 
+    def insert(self, experience: Chunk) -> None:
+        """Inserts the unrolls of a chunk; see :meth:`Table.insert`.
+
+        Those of several agents come in chunks of as many streams as were full at the same time.
+        """
+        for part in experience.parts(self.plan.num_envs):
+            super().insert(part)
+
     def make_storage(self) -> ColumnStorage:
         """Makes blocks that each hold an unroll; never is one evicted in part."""
         plan = self.plan

@@ -146,14 +146,14 @@ def test_save_writes_the_parameters(config: Config, tmp_path: Path) -> None:
 def test_the_best_score_makes_the_learner_save_what_was_played(stage: Stage) -> None:
     stage.start("ps", "replay-0", "learner", "eval-0")
     service = stage.service("learner")
-    played = read_flat(service._worker.learner.module_dict())
+    played = read_flat(service._learners.learner.module_dict())
     best = stage.until(lambda: service.coordinator.record.judge.best)
     evaluator = stage.frames.pop("eval-0")  # no further score
     evaluator.context.wire.close(0)
     stage.start("agent-0")
-    stage.until(lambda: service._worker.learner.iteration > 3)
+    stage.until(lambda: service._learners.learner.iteration > 3)
     # The learner has gone on; what is saved is what the evaluator has played.
-    assert not np.array_equal(read_flat(service._worker.learner.module_dict()), played)
+    assert not np.array_equal(read_flat(service._learners.learner.module_dict()), played)
     other = make_learner(stage.config, DQNLearner)
     other.load(stage.folder.checkpoints / "best" / "params.safetensors")
     np.testing.assert_array_equal(read_flat(other.module_dict()), played)

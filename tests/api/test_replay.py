@@ -169,7 +169,7 @@ def test_sampling_starts_when_its_condition_holds(stage: Stage) -> None:
     serve(stage, mine)
     context = stage.context("learner")
     client = ReplayClient(
-        context.wire, context.clock, shards=1, batch_size=2, batches_per_request=1
+        context.wire, context.clock, shards=["replay-0"], batch_size=2, batches_per_request=1
     )
 
     def came() -> int:

@@ -28,7 +28,7 @@ def test_a_session_is_a_set_of_components(
     for stage in (first, second):
         stage.start("loggerplex", "tensorplex", "ps", "replay-0", "learner", "agent-0")
         stage.service("learner")
-    learners = [stage.service("learner")._worker.learner for stage in (first, second)]
+    learners = [stage.service("learner")._learners.learner for stage in (first, second)]
     first.until(lambda: learners[0].iteration > 2)
     assert learners[1].iteration == 0
     second.until(lambda: learners[1].iteration > 2)

@@ -14,6 +14,6 @@ def test_it_has_every_public_name_once_with_its_signature() -> None:
     for name in surreal_like.__all__:
         assert f"`{name}" in text
     assert "| `act(obs)` | Chooses actions. |" in text
-    policy = "`load_policy(folder, checkpoint='best', *, trainable=False, import_path=())`"
-    assert f"| {policy} | Loads the policy of a run. |" in text
+    given = "folder, checkpoint='best', *, policy=None, trainable=False, import_path=()"
+    assert f"| `load_policy({given})` | Loads the policy of a run. |" in text
     assert " at 0x" not in text

@@ -135,13 +135,13 @@ def test_a_joined_machine_spoils_only_its_own_rows(run: RunHandle, attacker: Att
         dealer = attacker.wire(other).dealer("ps.requests")
         hello = {"name": other, "incarnation": 1 << 52, "fresh": True, "protocol": 4}
         assert attacker.ask(dealer, "hello", **hello) == "refused"
-        assert attacker.ask(dealer, "leave", account=ACCOUNT) == "refused"
+        assert attacker.ask(dealer, "leave", policy="default", account=ACCOUNT) == "refused"
     push, theirs = own.push("replay-0.experience"), attacker.wire("agent-0")
     until(lambda: push.send(chunk()))
     as_other = theirs.push("replay-0.experience")
     until(lambda: as_other.send(chunk()))
     asking = own.dealer("ps.requests")
-    assert attacker.ask(asking, "leave", account=ACCOUNT) in ("noted", "refused")
+    assert attacker.ask(asking, "leave", policy="default", account=ACCOUNT) in ("noted", "refused")
     poll([], 0.5)
     assert run.wait(300.0).status == "stopped"
     result = run.folder.read_result() or {}

@@ -99,10 +99,10 @@ def test_replay_that_is_restarted_keeps_every_row(tmp_path: Path) -> None:
 
 def test_the_learner_dies_between_a_publication_and_its_checkpoint(tmp_path: Path) -> None:
     def fault(run: SerialRun) -> tuple[int, int, int]:
-        worker = run.running("learner")._worker
+        worker = run.running("learner")._learners
         run.until(lambda: worker.learner.iteration >= 123)
         version, iteration = worker.learner.version, worker.learner.iteration
-        after = run.kill_and_wait("learner")._worker
+        after = run.kill_and_wait("learner")._learners
         assert after.learner.version >= version
         return version, iteration, after.learner.iteration
 
@@ -123,7 +123,7 @@ def test_the_learner_dies_between_a_publication_and_its_checkpoint(tmp_path: Pat
 def test_the_learner_that_is_restarted_repeats_nothing(tmp_path: Path) -> None:
     def fault(run: SerialRun) -> None:
         before = run.running("learner")
-        run.until(lambda: before._worker.learner.iteration >= 123)
+        run.until(lambda: before._learners.learner.iteration >= 123)
         run.launcher.restart("learner")
         run.until(lambda: run.service("learner") not in (before, None))
 
@@ -137,7 +137,7 @@ def test_the_learner_that_is_restarted_repeats_nothing(tmp_path: Path) -> None:
 def test_a_new_parameter_server_has_the_newest_version_before_the_next_one(tmp_path: Path) -> None:
     def fault(run: SerialRun) -> int:
         run.steps(200)
-        worker = run.service("learner")._worker
+        worker = run.service("learner")._learners
         store = run.kill_and_wait("ps")._store
         for _ in range(20):
             run.launcher.poll()
@@ -180,7 +180,7 @@ def test_an_agent_dies_with_rows_that_it_has_not_sent(tmp_path: Path) -> None:
 def test_without_agents_the_learner_waits_and_then_goes_on(tmp_path: Path) -> None:
     def fault(run: SerialRun) -> int:
         run.steps(200)
-        worker = run.service("learner")._worker
+        worker = run.service("learner")._learners
         run.kill("agent-0", "agent-1")
         run.until(lambda: run.service("agent-0") and run.service("agent-1"))
         # At once the first time; a quarter of a second passes before the second restart.
@@ -379,11 +379,9 @@ def test_a_run_that_an_error_ends_says_how_far_it_came(
 
     def fault(run: SerialRun) -> None:
         learner = run.running("learner")
-        run.until(lambda: learner._worker.learner.iteration >= 5)
+        run.until(lambda: learner._learners.learner.iteration >= 5)
         run.until(
-            lambda: (
-                learner._worker.replay.counts() and learner.coordinator._worker.learner.env_steps
-            )
+            lambda: learner._learners.counts() and learner.coordinator._learners.learner.env_steps
         )
 
         def fail(*words: object) -> bool:

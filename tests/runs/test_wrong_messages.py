@@ -162,7 +162,7 @@ def theatre(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Theatre
 ACCOUNT = dict.fromkeys(("pushed", "inserted", "dropped", "unacked", "env_steps", "episodes"), 1)
 # Messages that a run of some seconds need not see.
 RARE: dict[str, dict[str, Any]] = {
-    "leave": {"account": {**ACCOUNT, "final": True}},
+    "leave": {"policy": "default", "account": {**ACCOUNT, "final": True}},
     "goodbye": {"seq": 1, "rows": 0, "env_steps": 0, "episodes": 0, "filled": 0.5},
     "fetch": {"policy": "default", "have": [0, 0], "account": {**ACCOUNT, "final": False}},
     "stop": {"reason": "enough", "interrupted": False},

@@ -241,7 +241,7 @@ class UnrollView(SequenceView):
     def check(self, chunk: Chunk) -> None:
         """Raises DataError unless the chunk is an unroll of T steps, with the frames before it."""
         rows, streams = chunk.shape
-        if (rows - 1, streams) != (self.length, self._streams):
+        if rows - 1 != self.length or streams % self._streams:
             raise DataError(
                 f"unroll of {rows - 1} steps x {streams} streams, expected "
                 f"{self.length} x {self._streams}"

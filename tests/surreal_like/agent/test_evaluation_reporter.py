@@ -68,7 +68,7 @@ def test_parameters_go_along_where_they_beat_the_best(rig: Rig) -> None:
     learner, scores = ControlPeer(rig), client(rig)
     for mean, best in ((2.0, 2.0), (1.5, 2.0), (3.0, 3.0)):
         learner.answers.append({"confirm": False, "best": best})
-        scores.report({"mean_return": mean}, FLAT)
+        scores.report({"mean_return": mean}, {"flat": FLAT})
         assert not noted(rig, scores)
     assert [flat for _, flat in learner.reports] == [True, False, True]
 
@@ -76,7 +76,7 @@ def test_parameters_go_along_where_they_beat_the_best(rig: Rig) -> None:
 def test_the_learner_may_want_it_confirmed(rig: Rig) -> None:
     learner, scores = ControlPeer(rig), client(rig)
     learner.answers.append({"confirm": True, "best": 2.0})
-    scores.report({"mean_return": 2.0}, FLAT)
+    scores.report({"mean_return": 2.0}, {"flat": FLAT})
     assert noted(rig, scores)
     assert scores.best == 2.0
 
@@ -89,7 +89,7 @@ def test_a_score_that_is_refused_is_an_error(rig: Rig) -> None:
             router.refuse(request, "'evaluated' with wrong fields")
 
     rig.stepping.append(refuse)
-    scores.report({"mean_return": 2.0}, FLAT)
+    scores.report({"mean_return": 2.0}, {"flat": FLAT})
     with pytest.raises(RefusedError, match="wrong fields"):
         noted(rig, scores)
 
@@ -103,7 +103,7 @@ def test_nothing_is_due_without_a_score(rig: Rig) -> None:
 def test_a_learner_that_does_not_answer_is_asked_again_and_given_up_in_the_end(rig: Rig) -> None:
     learner, scores = ControlPeer(rig), client(rig)
     learner.silent = True
-    scores.report({"mean_return": 2.0}, FLAT)
+    scores.report({"mean_return": 2.0}, {"flat": FLAT})
     rig.until(lambda: scores.tick() or learner.reports)
     rig.clock.seconds += 5.1
     rig.until(lambda: scores.tick() or len(learner.reports) == 2)
@@ -115,10 +115,10 @@ def test_a_learner_that_does_not_answer_is_asked_again_and_given_up_in_the_end(r
 def test_a_restarted_learner_gets_the_score_with_the_parameters(rig: Rig) -> None:
     first, scores = ControlPeer(rig), client(rig)
     first.answers.append({"confirm": False, "best": 50.0})
-    scores.report({"mean_return": 50.0}, FLAT)
+    scores.report({"mean_return": 50.0}, {"flat": FLAT})
     noted(rig, scores)
     first.silent = True
-    scores.report({"mean_return": 40.0}, FLAT)
+    scores.report({"mean_return": 40.0}, {"flat": FLAT})
     rig.until(lambda: scores.tick() or len(first.reports) == 2)
     rig.stepping.remove(first.tick)
     first.wire.close(0)

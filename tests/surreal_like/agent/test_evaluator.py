@@ -38,7 +38,7 @@ def service(frame: Frame) -> EvaluatorService:
 
 def seeds(rig: Rig, frame: Frame) -> list[int]:
     rig.until(lambda: frame._service)
-    env = service(frame)._env
+    env = service(frame)._player.env
     assert isinstance(env, SyncVector)
     return [seed for each in env.envs if isinstance(each, Count) for seed in each.seeds]
 

@@ -19,9 +19,9 @@ def test_only_the_mode_that_judges_can_be_the_best(mode: str, kept: bool, tmp_pa
         for name in ("ps", "replay-0", "learner"):
             stage.start(name)
         learner = stage.service("learner")
-        flat = np.zeros(learner._worker.flat_bytes, np.uint8)
+        flat = np.zeros(learner._learners.flat_bytes["flat"], np.uint8)
         answer = learner.coordinator._add_evaluation(
-            {**score(1.0, mode=mode), "mean_length": 1.0}, flat
+            {**score(1.0, mode=mode), "mean_length": 1.0}, {"flat": flat}
         )
         assert answer == {"confirm": False, "best": 1.0 if kept else None}
         assert (stage.folder.checkpoints / "best").exists() is kept

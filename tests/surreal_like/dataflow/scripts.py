@@ -59,5 +59,5 @@ def link(learner: Learner, **methods: Any) -> None:
         SimpleNamespace(replay=SimpleNamespace(**methods), publisher=SimpleNamespace(version=0)),
     )
     learner._link = LearnerLink(
-        context, learner.learner_config, learner.device, learner.module_dict, before
+        context, learner.learner_config, learner.device, learner.module_dict, before=before
     )

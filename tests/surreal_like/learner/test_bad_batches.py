@@ -95,7 +95,8 @@ def learn(stage: Stage, replay: Any = None, **changes: Any) -> Any:
     stage.start("replay-0", build=build)
     stage.start("agent-0")
     stage.start(
-        "learner", build=lambda c: LearnerService(c, kind(**sections_of(c.config)), stage.folder)
+        "learner",
+        build=lambda c: LearnerService(c, {"default": kind(**sections_of(c.config))}, stage.folder),
     )
     return stage.service("learner")
 
@@ -114,7 +115,7 @@ def line_of_raise() -> int:
 
 def test_a_batch_for_which_learn_raises_is_kept_and_left_out(stage: Stage) -> None:
     service = learn(stage, bad=staticmethod(lambda call: call in (2, 3, 6)))
-    stage.until(lambda: service._worker.learner.iteration >= 8)
+    stage.until(lambda: service._learners.learner.iteration >= 8)
     assert service.coordinator.verdict is None
     lines = stage.until(lambda: len(found := events(stage, "bad_update")) == 3 and found)
     place = f"IndexError('index 99 at call 2'), in Choosy.learn ({HERE}:{line_of_raise()})"
@@ -135,7 +136,7 @@ def test_a_batch_for_which_learn_raises_is_kept_and_left_out(stage: Stage) -> No
 
 
 def test_a_kept_batch_names_the_senders_of_its_shard(stage: Stage) -> None:
-    worker = learn(stage)._worker
+    worker = learn(stage)._learners.owner
     stage.until(worker.replay.counts)
     stage.until(lambda: worker.learner.sampled)
     worker._set_aside(ValueError("wrong"))
@@ -148,7 +149,7 @@ def test_a_kept_batch_names_the_senders_of_its_shard(stage: Stage) -> None:
 def test_the_third_in_a_row_ends_the_run_with_the_first_error(stage: Stage) -> None:
     service = learn(stage, bad=staticmethod(lambda call: call > 4))
     verdict = stage.until(lambda: service.coordinator.verdict)
-    assert service._worker.learner.calls == 7
+    assert service._learners.learner.calls == 7
     place = f"in Choosy.learn ({HERE}:{line_of_raise()})"
     assert (verdict.status, verdict.reason) == (
         "failed",
@@ -186,7 +187,7 @@ def test_what_is_not_finite_has_its_own_limit_and_is_kept_once(tmp_path: Path) -
 
 def test_learn_may_return_nothing(stage: Stage) -> None:
     service = learn(stage, returns=None)
-    stage.until(lambda: service._worker.learner.iteration >= 3)
+    stage.until(lambda: service._learners.learner.iteration >= 3)
     assert service.coordinator._report.line["learn"] == {}
 
 

@@ -65,9 +65,14 @@ def test_each_training_ends_in_one_version_before_rows_are_collected_again(
         stage.start("ps", "replay-0", "agent-0", "agent-1")
         stage.start(
             "learner",
-            build=lambda c: LearnerService(c, kind(**sections_of(c.config)), stage.folder),
+            build=lambda c: LearnerService(
+                c, {"default": kind(**sections_of(c.config))}, stage.folder
+            ),
         )
-        learner, table = stage.service("learner")._worker.learner, stage.service("replay-0")._replay
+        learner, table = (
+            stage.service("learner")._learners.learner,
+            stage.service("replay-0")._replay,
+        )
         stage.until(lambda: learner.version > 4)
         # Agents and learner wait: further rounds add no rows and no versions.
         stage.rounds(0.1)
@@ -104,9 +109,11 @@ def test_no_agent_waits_for_an_unroll_that_could_not_be_learned_from(tmp_path: P
         stage.start("ps", "replay-0", "agent-0")
         stage.start(
             "learner",
-            build=lambda c: LearnerService(c, Raising(**sections_of(c.config)), stage.folder),
+            build=lambda c: LearnerService(
+                c, {"default": Raising(**sections_of(c.config))}, stage.folder
+            ),
         )
-        learner = stage.service("learner")._worker.learner
+        learner = stage.service("learner")._learners.learner
         stage.until(lambda: learner.calls >= 4)
         assert (learner.iteration, learner.version) in ((2, 4), (3, 5))
     finally:
@@ -165,7 +172,7 @@ def test_no_agent_waits_for_a_batch_that_was_lost_with_its_connection(
             "ps", "replay-0", *(["agent-0", "agent-1"] if algorithm == "dqn" else ["agent-0"])
         )
         stage.start("learner")
-        learner = stage.service("learner")._worker.learner
+        learner = stage.service("learner")._learners.learner
         [socket] = learner.link.replay.sockets()
         read: Callable[[], Message | None] = socket.receive
         lost: list[Message] = []
@@ -202,7 +209,7 @@ def test_no_agent_waits_for_a_batch_of_before_an_exploit(tmp_path: Path) -> None
     )
     try:
         stage.start("ps", "replay-0", "agent-0", "agent-1", "learner")
-        learner, agent = stage.service("learner")._worker.learner, stage.service("agent-0")
+        learner, agent = stage.service("learner")._learners.learner, stage.service("agent-0")
         stage.until(lambda: learner.version > 2)
         slow = stage.frames.pop("agent-1")
         stage.until(lambda: agent._waits())

@@ -81,7 +81,7 @@ class Cluster:
         self.client = ReplayClient(
             Wire(self.zmq, self.addresses, identity),
             self.clock,
-            shards=len(self.shards),
+            shards=[f"replay-{index}" for index in range(len(self.shards))],
             batch_size=BATCH,
             batches_per_request=1,
             collate=self.kind.collate(settings.learner_config),

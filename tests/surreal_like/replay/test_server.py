@@ -126,7 +126,7 @@ class Bench:
         return ReplayClient(
             self.wire("learner", incarnation),
             self.clock,
-            shards=1,
+            shards=["replay-0"],
             batch_size=4,
             batches_per_request=2,
             collate=self.kind.collate(self.config.learner_config),
@@ -362,7 +362,12 @@ def test_small_answers_leave_together_and_are_asked_for_together(
     bench.until(bench.ack)
     wire = bench.wire("learner", 2)
     client = ReplayClient(
-        wire, bench.clock, shards=1, batch_size=4, batches_per_request=1, requests_in_flight=8
+        wire,
+        bench.clock,
+        shards=["replay-0"],
+        batch_size=4,
+        batches_per_request=1,
+        requests_in_flight=8,
     )
     bench.until(client.sockets()[0].writable)
     done: list[str] = []
@@ -660,7 +665,7 @@ def test_a_flood_of_one_socket_leaves_time_for_the_others(
 
 def test_priorities_that_cannot_leave_at_once_leave_later(make: Callable[..., Bench]) -> None:
     bench = make(type="PrioritizedReplay")
-    late = ReplayClient(bench.wire("learner", 1), bench.clock, shards=1, batch_size=4)
+    late = ReplayClient(bench.wire("learner", 1), bench.clock, shards=["replay-0"], batch_size=4)
     indices = {"indices": np.arange(4, dtype=np.int64)}
     # Nobody is there yet.
     late.update_priorities(Sampled(indices, 0, 7, {}), np.full(4, 0.5, np.float32))

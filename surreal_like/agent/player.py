@@ -1,0 +1,83 @@
+"""Lets an agent play the episodes of evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.config import Config
+from surreal_like.agent.acting import Acting
+from surreal_like.agent.evaluation import Evaluation
+from surreal_like.env.base import Pulse, VectorEnv, no_pulse
+from surreal_like.env.frame_stack import stack_frames
+from surreal_like.env.vector import make_vector_env
+
+MakePlayer = Callable[..., "Player"]
+
+
+class Player:
+    """Steps the environments of an evaluation.
+
+    Args:
+        acting: lets the agent act.
+        env: the environments.
+
+    Attributes:
+        env: the same.
+        num_envs: number of environments.
+    """
+
+    def __init__(self, acting: Acting, env: VectorEnv) -> None:
+        self.num_envs = env.num_envs
+        self._acting, self.env = acting, env
+        self._obs: Any = None
+
+    @property
+    def ready(self) -> bool:
+        """True once all other policies that play have parameters."""
+        return True
+
+    def fetch(self) -> None:
+        """Fetches parameters of other policies that play."""
+
+    def load(self) -> None:
+        """Loads the newest parameters of other policies that play, for a new evaluation."""
+
+    def flats(self) -> dict[str, npt.NDArray[np.uint8]]:
+        """Returns the loaded parameters of other policies, as arrays of an evaluation."""
+        return {}
+
+    def reset(self) -> None:
+        """Starts a new episode in every environment."""
+        self._obs, _ = self.env.reset()
+
+    def step(self, evaluation: Evaluation) -> None:
+        """Makes one step of all environments, and counts it."""
+        actions, _ = self._acting.act(self._obs, evaluation.first)
+        self._obs, reward, terminated, truncated, info = self.env.step(actions)
+        self._acting.end_step(evaluation.step(reward, terminated, truncated, info))
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self.env.close()
+
+
+def make_player(
+    acting: Acting, config: Config, *, num_envs: int, seed: int, pulse: Pulse = no_pulse
+) -> Player:
+    """Builds the environments of an evaluation.
+
+    Args:
+        acting: lets the agent act.
+        config: the resolved experiment.
+        num_envs: number of environments.
+        seed: their seed.
+        pulse: called between them.
+    """
+    single = make_vector_env(
+        config.env_config, num_envs=num_envs, seed=seed, evaluation=True, pulse=pulse
+    )
+    return Player(acting, stack_frames(single, config.env_config))

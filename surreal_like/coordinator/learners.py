@@ -1,0 +1,225 @@
+"""The learners of all policies of a process, as its coordinator sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from session.config import Config
+from session.wire.sockets import Socket
+from surreal_like.data.policy_names import account_name
+from surreal_like.learner.base import Learner
+from surreal_like.learner.worker import Learned, LearnerWorker, Update
+
+
+class Learners:
+    """Learns all policies in turn.
+
+    The first policy owns the run: its iteration and its version are those of the run.
+
+    Args:
+        workers: policy -> its worker.
+    """
+
+    def __init__(self, workers: Mapping[str, LearnerWorker]) -> None:
+        self._workers = dict(workers)
+        self.owner = next(iter(self._workers.values()))
+
+    @property
+    def learner(self) -> Learner:
+        """The present learner of the first policy."""
+        return self.owner.learner
+
+    @property
+    def _all(self) -> Sequence[LearnerWorker]:
+        return list(self._workers.values())
+
+    # -- the run ----------------------------------------------------------------------------------
+
+    def restore(self) -> Mapping[str, Any] | None:
+        """Restores the newest checkpoint of each; returns the state of the first policy's."""
+        states = [worker.restore() for worker in self._all]
+        return states[0]
+
+    def load(self, config: Config) -> Mapping[str, Any]:
+        """Takes over a donor's checkpoint, see :meth:`LearnerWorker.load`."""
+        return self.owner.load(config)
+
+    def connect(self, version: int) -> None:
+        """Connects all; no version is published that is not above this one."""
+        for worker in self._all:
+            worker.connect(version)
+
+    def set_env_steps(self, steps: int) -> None:
+        """Sets the environment steps of the run, for schedules."""
+        for worker in self._all:
+            worker.learner.env_steps = steps
+
+    def publish(self, reason: str, *, final: bool = False) -> None:
+        """Publishes the current weights of all."""
+        for worker in self._all:
+            worker.publish(reason, final=final)
+
+    @property
+    def save_due(self) -> bool:
+        """True if the next checkpoint of one is due."""
+        return any(worker.save_due for worker in self._all)
+
+    def save(self, run_id: str, state: Mapping[str, Any]) -> Path | None:
+        """Saves all; returns the path of the first policy's, None if the disk failed."""
+        paths = [worker.save(run_id, state) for worker in self._all]
+        return paths[0] if all(paths) else None
+
+    def save_best(
+        self, flats: Mapping[str, npt.NDArray[np.uint8]], score: Mapping[str, Any]
+    ) -> None:
+        """Stores the parameters of an evaluation, of each policy for which it is the best.
+
+        Args:
+            flats: parameters of each policy, by the names of :attr:`flat_bytes`.
+            score: the evaluation; a policy goes by the mean return of its own agents.
+        """
+        means = score.get("policies", {})
+        for policy, worker in self._workers.items():
+            flat, mean = flats.get(self._array(policy)), means.get(policy, score["mean_return"])
+            best = worker.best_return
+            if flat is not None and (best is None or mean > best):
+                worker.save_best(flat, {**score, "mean_return": mean})
+
+    def _array(self, policy: str) -> str:
+        return "flat" if self._workers[policy] is self.owner else f"flat/{policy}"
+
+    @property
+    def best_return(self) -> float | None:
+        """Return of the best stored parameters; None without any, and with several policies."""
+        return self.owner.best_return if len(self._workers) == 1 else None
+
+    @property
+    def flat_bytes(self) -> dict[str, int]:
+        """Array of an evaluation -> size of the parameters of a policy, in bytes."""
+        return {self._array(policy): each.flat_bytes for policy, each in self._workers.items()}
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def learn(self) -> Learned:
+        """Pulls the plan of each once."""
+        attempts = [worker.learn() for worker in self._all]
+        if len(attempts) == 1:
+            return attempts[0]
+        updates = [
+            self._label(update, policy)
+            for policy, each in zip(self._workers, attempts, strict=True)
+            for update in each.updates
+        ]
+        return Learned(
+            any(each.had_batch for each in attempts),
+            attempts[0].asked,
+            updates,
+            next((each.error for each in attempts if each.error is not None), None),
+        )
+
+    def _label(self, update: Update, policy: str) -> Update:
+        """Names the metrics by policy; the lag of a run is that of its first policy."""
+        metrics = {f"{policy}/{name}": value for name, value in update.metrics.items()}
+        if self._workers[policy] is self.owner:
+            return replace(update, metrics=metrics)
+        return Update(metrics, None, {}, published=False)
+
+    def numbers(self) -> dict[str, dict[str, int]]:
+        """Returns iteration and version of each policy by name; empty with one policy only."""
+        if len(self._workers) == 1:
+            return {}
+        return {
+            policy: {"iteration": worker.learner.iteration, "version": worker.learner.version}
+            for policy, worker in self._workers.items()
+        }
+
+    def tick_replay(self, *, ask: bool) -> bool:
+        """Keeps requests in flight; returns True after a reply.
+
+        Raises:
+            RunError: replay refuses every request; the message gives the reason.
+        """
+        ticks = [worker.learner.link.tick_replay(worker.learner, ask=ask) for worker in self._all]
+        return any(ticks)
+
+    def tick_publishers(self) -> bool:
+        """Makes postponed publications; returns True if the first policy's was made."""
+        made = [worker.learner.link.tick_publisher(worker.learner) for worker in self._all]
+        return made[0]
+
+    def sockets(self) -> list[Socket]:
+        """Returns the sockets by which batches come."""
+        return [socket for worker in self._all for socket in worker.learner.link.sockets()]
+
+    def status(self) -> dict[str, float]:
+        """Returns rates and queue lengths for the heartbeat: sums, and the owner's iteration."""
+        total: dict[str, float] = {}
+        for worker in self._all:
+            for name, number in worker.status().items():
+                total[name] = total.get(name, 0.0) + number
+        return total | {"iteration": self.owner.status()["iteration"]}
+
+    def plan_counts(self) -> dict[str, Any]:
+        """Returns the counts of all plans since the learners were built."""
+        total: dict[str, Any] = {}
+        for worker in self._all:
+            total = add_numbers(total, worker.plan_counts())
+        return total
+
+    # -- replay -----------------------------------------------------------------------------------
+
+    @property
+    def shards(self) -> int:
+        """Number of replay shards of all policies."""
+        return sum(worker.shards for worker in self._all)
+
+    def counts(self) -> dict[str, Mapping[str, Any]]:
+        """Returns the counts of each replay shard, with senders by the names of their accounts."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for policy, worker in self._workers.items():
+            for shard, counts in worker.replay.counts().items():
+                senders = {
+                    _account_key(key, policy): rows for key, rows in counts["senders"].items()
+                }
+                found[shard] = {**counts, "senders": senders}
+        return found
+
+    def pop_finished(self) -> list[dict[str, Any]]:
+        """Returns summaries of the episodes that ended since the last call."""
+        return [each for worker in self._all for each in worker.replay.pop_finished()]
+
+    def ask_counts(self) -> None:
+        """Asks all shards for their counts."""
+        for worker in self._all:
+            worker.replay.ask_counts()
+
+    def drain(self) -> None:
+        """Asks all shards to accept everything that is still sent."""
+        for worker in self._all:
+            worker.replay.drain()
+
+    @property
+    def refusal(self) -> str:
+        """Reason for which a shard refuses requests; empty without one."""
+        return next(filter(None, (each.replay.refusals.reason for each in self._all)), "")
+
+
+def add_numbers(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the sums of numbers of the same names in two nested mappings."""
+    return {
+        name: add_numbers(one.get(name, {}), other.get(name, {}))
+        if isinstance(value, Mapping)
+        else one.get(name, 0) + other.get(name, 0)
+        for name, value in {**one, **other}.items()
+    }
+
+
+def _account_key(sender: str, policy: str) -> str:
+    name, _, incarnation = sender.rpartition("/")
+    return f"{account_name(name, policy)}/{incarnation}"

@@ -1,0 +1,321 @@
+"""Environments of several agents, by the interfaces of PettingZoo.
+
+A `JointEnv` is one environment with its agents; in the parallel interface all living agents act at
+once, in AEC one after the other. PettingZoo itself is not imported: any object with the methods
+and attributes of one of the interfaces will do.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from session.errors import ConfigError, MissingExtra, did_you_mean
+from surreal_like.env.base import Info
+from surreal_like.env.batching import flag, kinds
+from surreal_like.env.spaces import specs_from_spaces
+from surreal_like.errors import DataError, SpecError
+
+INTERFACES = ("auto", "parallel", "aec")
+
+Specs = tuple[dict[str, Any], dict[str, Any]]
+
+
+class Turn(NamedTuple):
+    """An observation of one agent, which acts on it unless it has ended.
+
+    Args:
+        agent: name of the agent.
+        obs: the observation, as the environment gave it.
+        terminated, truncated: flags of this agent.
+        info: info of this agent.
+    """
+
+    agent: str
+    obs: Any
+    terminated: bool
+    truncated: bool
+    info: Info
+
+
+class JointEnv(ABC):
+    """One environment with several agents.
+
+    Args:
+        env: environment of PettingZoo.
+
+    Attributes:
+        env: the same.
+        rewards: reward of each agent in the newest step.
+        over: True once no agent of the episode is left.
+        metadata: as of an Env.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.rewards: Mapping[str, float] = {}
+        self.over = True
+        self.metadata: Mapping[str, Any] = getattr(env, "metadata", {})
+
+    @property
+    def possible_agents(self) -> list[str]:
+        """Names of all agents that may appear; empty if the environment does not tell them."""
+        return list(getattr(self.env, "possible_agents", None) or ())
+
+    def spaces_of(self, agent: str) -> tuple[Any, Any]:
+        """Returns observation space and action space of an agent."""
+        return self.env.observation_space(agent), self.env.action_space(agent)
+
+    def specs_of(self, agent: str) -> Specs:
+        """Returns observation spec and action spec of an agent.
+
+        Raises:
+            SpecError: a space is of an unsupported kind; the message names the agent.
+        """
+        try:
+            return specs_from_spaces(*self.spaces_of(agent))
+        except SpecError as error:
+            raise SpecError(f"agent {agent}: {error}") from None
+
+    @abstractmethod
+    def reset(self, seed: int | None = None) -> list[Turn]:
+        """Starts an episode; returns the first observations that wait for an action."""
+
+    @abstractmethod
+    def step(self, actions: Mapping[str, Any]) -> list[Turn]:
+        """Makes one step of the environment.
+
+        Args:
+            actions: action of each agent whose newest turn has not ended.
+
+        Returns:
+            The observations that wait for an action, and the last ones of agents that have ended.
+
+        Raises:
+            DataError: the environment breaks its interface; the message names the agent.
+        """
+
+    @abstractmethod
+    def cut(self) -> list[Turn]:
+        """Truncates the episode after a step: returns a last turn of each agent that lives."""
+
+    def state(self) -> Any:
+        """Returns the global state of the environment."""
+        return self.env.state()
+
+    def render(self) -> Any:
+        """Returns an image, or None."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Frees the resources of the environment."""
+        self.env.close()
+
+
+class ParallelJointEnv(JointEnv):
+    """All living agents act at once."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self._acting: list[str] = []
+        # Agents that have ended, but are still listed.
+        self._lingering: set[str] = set()
+        self._newest: dict[str, tuple[Any, Info]] = {}
+
+    def reset(self, seed: int | None = None) -> list[Turn]:
+        """See the base class."""
+        result = self.env.reset(seed=seed)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise DataError(f"reset() gave {kinds(result)}, expected (observations, infos)")
+        observations, infos = result
+        self.rewards, self._newest, self._lingering = {}, {}, set()
+        self._acting, self.over = list(self.env.agents), False
+        if not self._acting:
+            raise DataError("reset() left no agent in `agents`: an episode needs one")
+        return [self._turn(a, observations, infos, False, False) for a in self._acting]
+
+    def step(self, actions: Mapping[str, Any]) -> list[Turn]:
+        """See the base class."""
+        result = self.env.step(dict(actions))
+        if not isinstance(result, tuple) or len(result) != 5:
+            wanted = "(observations, rewards, terminations, truncations, infos)"
+            raise DataError(f"step() gave {kinds(result)}, expected {wanted}")
+        observations, rewards, terminations, truncations, infos = result
+        self.rewards = rewards
+        turns, living = [], []
+        for agent in self._acting:
+            if agent not in terminations or agent not in truncations:
+                raise DataError(
+                    f"agent {agent}: it acted, but step() gave no termination and no truncation "
+                    "of it: an agent leaves with one of them"
+                )
+            terminated = flag(f"terminations[{agent!r}]", terminations[agent])
+            truncated = flag(f"truncations[{agent!r}]", truncations[agent])
+            if not (terminated or truncated):
+                living.append(agent)
+            turns.append(self._turn(agent, observations, infos, terminated, truncated))
+        present = list(self.env.agents)
+        if living != present:
+            self._check(living, present)
+            ended = self._lingering | set(self._acting).difference(living)
+            self._lingering = ended.intersection(present)
+            for agent in set(present).difference(ended, living):
+                living.append(agent)
+                turns.append(self._turn(agent, observations, infos, False, False))
+        self._acting, self.over = living, not living
+        return turns
+
+    def _check(self, living: list[str], present: list[str]) -> None:
+        for agent in living:
+            if agent not in present:
+                raise DataError(
+                    f"agent {agent}: it is not in `agents` any more, but step() gave no "
+                    "termination and no truncation of it"
+                )
+
+    def cut(self) -> list[Turn]:
+        """See the base class."""
+        living, self._acting, self.over = self._acting, [], True
+        return [Turn(a, self._newest[a][0], False, True, self._newest[a][1]) for a in living]
+
+    def _turn(
+        self,
+        agent: str,
+        observations: Mapping[str, Any],
+        infos: Mapping[str, Info],
+        terminated: bool,
+        truncated: bool,
+    ) -> Turn:
+        if agent not in observations:
+            raise DataError(f"agent {agent}: the environment gave no observation of it")
+        obs, info = observations[agent], infos.get(agent) or {}
+        self._newest[agent] = obs, info
+        return Turn(agent, obs, terminated, truncated, info)
+
+
+class AecJointEnv(JointEnv):
+    """One agent acts after the other (Agent Environment Cycle)."""
+
+    def reset(self, seed: int | None = None) -> list[Turn]:
+        """See the base class."""
+        self.env.reset(seed=seed)
+        self.rewards, self.over = {}, False
+        if not self.env.agents:
+            raise DataError("reset() left no agent in `agents`: an episode needs one")
+        return self._turns()
+
+    def step(self, actions: Mapping[str, Any]) -> list[Turn]:
+        """See the base class."""
+        env = self.env
+        env.step(actions[env.agent_selection])
+        self.rewards = dict(env.rewards)
+        return self._turns()
+
+    def cut(self) -> list[Turn]:
+        """See the base class."""
+        env = self.env
+        self.over = True
+        return [
+            Turn(agent, env.observe(agent), env.terminations[agent], True, env.infos[agent])
+            for agent in env.agents
+        ]
+
+    def _turns(self) -> list[Turn]:
+        """Returns the last turns of agents that have ended, and the turn of the next that acts."""
+        env, turns = self.env, []
+        while env.agents:
+            agent = env.agent_selection
+            terminated = flag(f"terminations[{agent!r}]", env.terminations[agent])
+            truncated = flag(f"truncations[{agent!r}]", env.truncations[agent])
+            turns.append(
+                Turn(agent, env.observe(agent), terminated, truncated, env.infos.get(agent) or {})
+            )
+            if not (terminated or truncated):
+                return turns
+            # An agent that has ended takes its leave with a step of no action.
+            env.step(None)
+        self.over = True
+        return turns
+
+
+def as_joint(env: Any, interface: str = "auto") -> JointEnv:
+    """Returns the environment behind one interface for both of PettingZoo's.
+
+    Args:
+        env: environment of PettingZoo.
+        interface: `env_config.multi_agent_api`; `auto` takes the one that the object has.
+
+    Raises:
+        ConfigError: the object has not that interface.
+    """
+    if interface not in INTERFACES:
+        hint = did_you_mean(interface, INTERFACES, otherwise="expected auto, parallel or aec")
+        raise ConfigError(f"env_config.multi_agent_api is {interface!r}: {hint}")
+    is_aec = hasattr(env, "agent_iter") or hasattr(type(env), "agent_selection")
+    found = "aec" if is_aec else "parallel"
+    if interface not in ("auto", found):
+        raise ConfigError(
+            f"env_config.multi_agent_api is {interface}, but the environment "
+            f"{type(env).__name__} has the interface {found}"
+        )
+    return AecJointEnv(env) if is_aec else ParallelJointEnv(env)
+
+
+def make_pettingzoo(name: str, arguments: Mapping[str, Any], interface: str = "auto") -> Any:
+    """Builds an environment of PettingZoo or of MPE2.
+
+    Args:
+        name: `pettingzoo:classic/rps-v2` or `mpe2:simple_spread_v3`.
+        arguments: constructor arguments.
+        interface: as of :func:`as_joint`; `auto` takes parallel if the environment has it.
+
+    Raises:
+        ConfigError: there is no such environment.
+        MissingExtra: a package is not installed.
+    """
+    package, _, rest = name.partition(":")
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise MissingExtra.named(f"environment {name}", "multi") from error
+    makers = _find_makers(rest) if package == "pettingzoo" else _in_module(name)
+    wanted = [interface] if interface != "auto" else ["parallel", "aec"]
+    maker = next((makers[each] for each in wanted if each in makers), None)
+    if maker is None:
+        raise ConfigError(
+            f"env_config.multi_agent_api is {interface}, but {name} has only {', '.join(makers)}"
+        )
+    return maker(**arguments)
+
+
+def _find_makers(rest: str) -> dict[str, Any]:
+    """Returns interface -> function that builds an environment in PettingZoo's registries."""
+    pettingzoo: Any = importlib.import_module("pettingzoo")
+    # PettingZoo itself writes rps_v2 and rps-v2.
+    rest = re.sub(r"_v(?=\d+$)", "-v", rest)
+    registries = {"parallel": pettingzoo.parallel_registry, "aec": pettingzoo.aec_registry}
+    makers = {
+        interface: partial(pettingzoo.make, interface, rest)
+        for interface, registry in registries.items()
+        if rest in registry
+    }
+    if not makers:
+        names = sorted({*registries["parallel"], *registries["aec"]})
+        hint = did_you_mean(rest, names, otherwise=f"there are {', '.join(names)}")
+        raise ConfigError(f"env_config.env_name: no environment 'pettingzoo:{rest}'; {hint}")
+    return makers
+
+
+def _in_module(name: str) -> dict[str, Any]:
+    """Returns interface -> function of a module with `parallel_env` and `env`."""
+    module = name.replace(":", ".", 1)
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"env_config.env_name: no environment {name!r}: {error}") from error
+    makers = {"parallel": "parallel_env", "aec": "env"}
+    return {key: getattr(found, each) for key, each in makers.items() if hasattr(found, each)}

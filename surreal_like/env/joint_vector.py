@@ -1,0 +1,335 @@
+"""N environments of several agents in step; rows of the streams that have an observation.
+
+A stream is one agent of one copy of the environment, under the policy that plays it. There is no
+padding: a stream has a row when its agent gets an observation on which it acts, and when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from session.nest import Nest
+from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.env.actions import ActionValidator
+from surreal_like.env.base import Pulse, no_pulse
+from surreal_like.env.batching import ObservationBatch, step_rewards
+from surreal_like.env.joint import JointEnv, Specs, Turn
+from surreal_like.env.registry import make_joint_env
+from surreal_like.env.spaces import action_writer, observation_reader
+from surreal_like.env.vector import stream_seeds
+from surreal_like.env.wrappers import horizon
+from surreal_like.errors import DataError
+
+Flags = npt.NDArray[np.bool_]
+# Policy of an agent, by the number of the episode of its copy.
+Mapper = Callable[[str], str]
+
+
+class Rows(NamedTuple):
+    """Rows of the streams of a policy that have an observation now, one per stream.
+
+    Args:
+        streams: number of the stream of each row, int64 ``[n]``.
+        obs: nest of arrays ``[n, ...]``, at an end the true last observation.
+        reward: sum of what the agent has got since its last action, float32 ``[n]``.
+        terminated, truncated: flags of the agent, bool ``[n]``.
+        first: True where an episode of the agent begins, bool ``[n]``.
+        steps: steps of the environment that the row stands for, int64 ``[n]``: of all rows of a
+            step of a copy, the first one that is no FIRST row counts it.
+    """
+
+    streams: npt.NDArray[np.int64]
+    obs: Nest
+    reward: npt.NDArray[np.float32]
+    terminated: Flags
+    truncated: Flags
+    first: Flags
+    steps: npt.NDArray[np.int64]
+
+
+class JointStep(NamedTuple):
+    """Result of one step of all copies.
+
+    Args:
+        rows: rows by policy; a policy without a row is left out.
+        episodes: number of the copy and summary of each joint episode that ended.
+    """
+
+    rows: Mapping[str, Rows]
+    episodes: list[tuple[int, EpisodeSummary]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Agents that a policy plays.
+
+    Args:
+        specs: observation spec and action spec of its agents.
+        agents: names of the agents that it may play.
+    """
+
+    specs: Specs
+    agents: Sequence[str]
+
+
+@dataclass(slots=True)
+class _Seat:
+    """An agent of a copy, in the present episode."""
+
+    policy: str
+    stream: int
+    begun: bool = False
+    ended: bool = False
+    reward: float = 0.0
+    total: float = 0.0
+
+
+@dataclass(slots=True)
+class _Copy:
+    """One copy of the environment, with its present episode."""
+
+    env: JointEnv
+    seed: int | None
+    seats: dict[str, _Seat] = field(default_factory=dict)
+    actions: dict[str, Any] = field(default_factory=dict)
+    # Rewards of agents before their first turn.
+    early: dict[str, float] = field(default_factory=dict)
+    length: int = 0
+    uncounted: int = 0
+
+
+class _Collector:
+    """Collects the rows of one policy in one step of all copies."""
+
+    def __init__(self, part: Part, env: JointEnv, streams: int) -> None:
+        obs_spec, action_spec = part.specs
+        self._batch = ObservationBatch(obs_spec, streams)
+        self._action_spec = action_spec
+        self._doors: dict[int, ActionValidator] = {}
+        space, actions = env.spaces_of(part.agents[0])
+        self._read, self.write = observation_reader(space), action_writer(actions)
+        self.places: list[tuple[_Copy, str]] = []
+        self._rows: list[tuple[int, float, bool, bool, bool, int]] = []
+
+    def begin(self) -> None:
+        self._batch.begin()
+        self.places, self._rows = [], []
+
+    def put(self, copy: _Copy, turn: Turn, seat: _Seat, *, first: bool, steps: int) -> None:
+        self._batch.put(len(self._rows), self._read(turn.obs))
+        self.places.append((copy, turn.agent))
+        self._rows.append((seat.stream, seat.reward, turn.terminated, turn.truncated, first, steps))
+
+    def take(self) -> Rows | None:
+        if not self._rows:
+            return None
+        streams, rewards, terminated, truncated, first, steps = zip(*self._rows, strict=True)
+        return Rows(
+            np.array(streams, np.int64),
+            self._batch.take(len(streams)),
+            step_rewards(rewards),
+            np.array(terminated),
+            np.array(truncated),
+            np.array(first),
+            np.array(steps, np.int64),
+        )
+
+    def hand_out(self, actions: npt.NDArray[Any]) -> None:
+        """Writes the actions to the copies; those of rows at an end are ignored."""
+        count = len(self._rows)
+        door = self._doors.get(count)
+        if door is None:
+            door = self._doors[count] = ActionValidator(self._action_spec, (count,))
+        ended = np.array([row[2] or row[3] for row in self._rows])
+        checked = door(actions, ended)
+        singles: Any = map(self.write, checked) if checked.ndim > 1 else checked.tolist()
+        for (copy, agent), action, over in zip(self.places, singles, ended.tolist(), strict=True):
+            if not over:
+                copy.actions[agent] = action
+
+
+def make_joint_vector(
+    env_config: Mapping[str, Any],
+    parts: Mapping[str, Part],
+    *,
+    num_envs: int,
+    seed: int,
+    mapping: Mapper,
+    evaluation: bool = False,
+    pulse: Pulse = no_pulse,
+) -> JointVector:
+    """Builds the N copies of one agent or evaluator, each with a seed of its own.
+
+    Arguments and errors are those of `make_vector_env` and of `JointVector`.
+    """
+    envs: list[JointEnv] = []
+    try:
+        for _ in range(num_envs):
+            envs.append(make_joint_env(env_config, evaluation))
+        limit = horizon(env_config.get("limit_episode_length"))
+        return JointVector(
+            envs,
+            stream_seeds(seed, num_envs),
+            parts,
+            mapping=mapping,
+            horizon=limit or 0,
+            pulse=pulse,
+        )
+    except BaseException:
+        for env in envs:
+            env.close()
+        raise
+
+
+class JointVector:
+    """Steps N copies of an environment of several agents, one after the other.
+
+    Args:
+        envs: the copies.
+        seeds: seed of the first reset of each.
+        parts: policy -> agents that it plays.
+        mapping: returns the policy of an agent in an episode that begins.
+        horizon: steps after which an episode is truncated; 0: never.
+        pulse: called after each copy.
+
+    Attributes:
+        num_envs: N.
+        num_streams: policy -> number of its streams, N for each of its agents.
+        env_steps: steps of the environment so far.
+    """
+
+    def __init__(
+        self,
+        envs: Sequence[JointEnv],
+        seeds: Sequence[int],
+        parts: Mapping[str, Part],
+        *,
+        mapping: Mapper,
+        horizon: int = 0,
+        pulse: Pulse = no_pulse,
+    ) -> None:
+        self.num_envs = len(envs)
+        self.num_streams = {name: self.num_envs * len(part.agents) for name, part in parts.items()}
+        self.env_steps = 0
+        self._copies = [_Copy(env, seed) for env, seed in zip(envs, seeds, strict=True)]
+        self._mapping, self._horizon, self._pulse = mapping, horizon, pulse
+        self._places = {
+            name: {agent: place for place, agent in enumerate(part.agents)}
+            for name, part in parts.items()
+        }
+        self._collectors = {
+            name: _Collector(part, envs[0], self.num_streams[name]) for name, part in parts.items()
+        }
+
+    def reset(self) -> JointStep:
+        """Starts a new episode in every copy."""
+        return self._collect(self._reset)
+
+    def step(self, actions: Mapping[str, npt.NDArray[Any]]) -> JointStep:
+        """Makes one step of every copy, or resets it if its last step has ended its episode.
+
+        Args:
+            actions: policy -> action of each of its newest rows, ``[n, ...]``. Those of rows at an
+                end are ignored.
+
+        Raises:
+            DataError: an action does not fit its spec, or the environment breaks its interface.
+        """
+        for name, given in actions.items():
+            self._collectors[name].hand_out(given)
+        return self._collect(self._step)
+
+    def _collect(self, advance: Callable[[int, _Copy], EpisodeSummary | None]) -> JointStep:
+        for collector in self._collectors.values():
+            collector.begin()
+        episodes = []
+        for number, copy in enumerate(self._copies):
+            summary = advance(number, copy)
+            if summary is not None:
+                episodes.append((number, summary))
+            self._pulse()
+        rows = ((name, collector.take()) for name, collector in self._collectors.items())
+        return JointStep({name: each for name, each in rows if each is not None}, episodes)
+
+    def _reset(self, number: int, copy: _Copy) -> None:
+        turns = copy.env.reset(copy.seed)
+        copy.seed = None
+        copy.seats, copy.actions, copy.early, copy.length = {}, {}, {}, 0
+        for turn in turns:
+            self._put(number, copy, turn, 0)
+
+    def _step(self, number: int, copy: _Copy) -> EpisodeSummary | None:
+        if copy.env.over:
+            self._reset(number, copy)
+            return None
+        actions, copy.actions = copy.actions, {}
+        turns = copy.env.step(actions)
+        self.env_steps += 1
+        copy.length += 1
+        copy.uncounted += 1
+        for agent, reward in copy.env.rewards.items():
+            seat = copy.seats.get(agent)
+            if seat is None:
+                copy.early[agent] = copy.early.get(agent, 0.0) + reward
+            elif not seat.ended:
+                seat.reward += reward
+                seat.total += reward
+        if self._horizon and copy.length >= self._horizon and not copy.env.over:
+            ended = [turn for turn in turns if turn.terminated or turn.truncated]
+            turns = ended + copy.env.cut()
+        for turn in turns:
+            copy.uncounted -= self._put(number, copy, turn, copy.uncounted)
+        return self._summary(copy) if copy.env.over else None
+
+    def _put(self, number: int, copy: _Copy, turn: Turn, steps: int) -> int:
+        """Adds a row; returns the number of environment steps that it counts."""
+        seat = copy.seats.get(turn.agent)
+        if seat is None:
+            policy = self._mapping(turn.agent)
+            places = self._places[policy]
+            stream = number * len(places) + places[turn.agent]
+            total = copy.early.pop(turn.agent, 0.0)
+            seat = copy.seats[turn.agent] = _Seat(policy, stream, total=total)
+        if seat.ended:
+            raise DataError(
+                f"agent {turn.agent}: it has come back after its end, which PettingZoo forbids: "
+                "give it another name, or end it later"
+            )
+        seat.ended = turn.terminated or turn.truncated
+        first = not seat.begun
+        if first and seat.ended:
+            # It has ended before it could act.
+            return 0
+        seat.begun = True
+        counted = 0 if first else steps
+        self._collectors[seat.policy].put(copy, turn, seat, first=first, steps=counted)
+        seat.reward = 0.0
+        return counted
+
+    def _summary(self, copy: _Copy) -> EpisodeSummary:
+        by_policy: dict[str, list[float]] = {}
+        for seat in copy.seats.values():
+            by_policy.setdefault(seat.policy, []).append(seat.total)
+        returns = {f"return/{agent}": seat.total for agent, seat in copy.seats.items()}
+        if len(self.num_streams) > 1:
+            means = {f"policy/{name}": sum(each) / len(each) for name, each in by_policy.items()}
+            returns |= means
+        return {
+            "return": float(sum(seat.total for seat in copy.seats.values())),
+            "length": copy.length,
+            "metrics": returns,
+        }
+
+    def render(self) -> Any:
+        """Returns an image of the first copy, or None."""
+        return self._copies[0].env.render()
+
+    def close(self) -> None:
+        """Closes every copy."""
+        for copy in self._copies:
+            copy.env.close()

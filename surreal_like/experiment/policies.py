@@ -1,0 +1,249 @@
+"""Resolves the policies of an experiment: algorithms, settings, agents and their specs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Any
+
+from session.addons import count_acting
+from session.config.config import Config, keys_of
+from session.config.constraints import check_values
+from session.config.defaults import BASE_CONFIG
+from session.config.merge import quote
+from session.errors import ConfigError, did_you_mean
+from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.env.joint import JointEnv, Specs
+
+Defaults = Callable[[str], Config]
+
+_NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
+_KEYS = ("algorithm", "learner_config")
+_COMPLETE = (*_KEYS, "agents", "obs_spec", "action_spec", "sender")
+
+# Settings of a single agent -> the value that they must have, and the remedy.
+_SINGLE: Mapping[str, tuple[Any, str]] = MappingProxyType(
+    {
+        "env_config.frame_stack": (0, "supersuit.frame_stack_v2 in env_config.wrappers stacks"),
+        "env_config.action_repeat": (1, "supersuit.frame_skip_v0 in env_config.wrappers repeats"),
+        "env_config.obs_keys": ([], "a wrapper of PettingZoo can leave parts out"),
+        "env_config.info_keys": ([], "leave it out"),
+        "env_config.metric_keys": ([], "leave it out"),
+        "learner_config.algo.synchronous": (False, "leave it out"),
+    }
+)
+
+
+def check_settings(config: Config) -> None:
+    """Rejects settings that an environment of several agents does not have.
+
+    Args:
+        config: the experiment.
+
+    Raises:
+        ConfigError: names the setting, and the remedy.
+    """
+    name = config.env_config.env_name
+    for path, (wanted, remedy) in _SINGLE.items():
+        section, *keys = path.split(".")
+        value: Any = config[section]
+        for key in keys:
+            value = value.get(key, wanted) if isinstance(value, Mapping) else wanted
+        if value and value != wanted:
+            raise ConfigError(
+                f"{path} is {value}, but {name} has several agents, for which it is not made: "
+                f"{remedy}"
+            )
+    if config.env_config.vector == "process":
+        raise ConfigError(
+            f"env_config.vector is process, but {name} has several agents, which are stepped in "
+            "the agent's process: leave it out, and set session_config.agent.num higher"
+        )
+    if count_acting(config.session_config) > config.session_config.agent.num:
+        raise ConfigError(
+            f"{name} has several agents, which clients of a gateway cannot play: set "
+            "session_config.gateway.num to 0"
+        )
+
+
+def resolve_policies(
+    config: Config, user: Config, env: JointEnv, defaults: Defaults
+) -> dict[str, Any]:
+    """Returns the policies of an experiment, complete, with their agents and specs.
+
+    Args:
+        config: the experiment, resolved but for its policies.
+        user: the settings of the user.
+        env: one copy of the environment.
+        defaults: returns the defaults of an algorithm.
+
+    Raises:
+        ConfigError: a policy, a mapping or a setting is wrong.
+    """
+    given: Mapping[str, Any] = user.get("policies") or {}
+    # A run that is resumed has its policies complete.
+    if not given or "agents" in (given.get(DEFAULT_POLICY) or {}):
+        return shared_policy(env, config.env_config.env_name)
+    for name in given:
+        _check_name(name)
+    agents = agents_by_policy(
+        env.possible_agents, config.env_config.policy_mapping, list(given), config.env_config
+    )
+    found = {}
+    for name, each in given.items():
+        specs = check_same({agent: env.specs_of(agent) for agent in agents[name]}, name)
+        own = complete_policy(name, each, config, user, defaults)
+        parts = {"agents": agents[name], "obs_spec": specs[0], "action_spec": specs[1]}
+        found[name] = {**parts, **own}
+    return found
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name == DEFAULT_POLICY:
+        raise ConfigError(
+            f"policies has {name!r}, expected a name of a lower case letter and at most 15 further "
+            f"lower case letters and digits, other than {DEFAULT_POLICY}"
+        )
+
+
+def complete_policy(
+    name: str, given: Any, config: Config, user: Config, defaults: Defaults
+) -> dict[str, Any]:
+    """Returns algorithm, `learner_config` and `sender` of a policy, completed by the defaults.
+
+    A policy without an algorithm has that of the run, and the run's `learner_config` under its own.
+
+    Raises:
+        ConfigError: a key, a type or a value is wrong; the message has the path of the key.
+    """
+    path = f"policies.{name}"
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{path} is {quote(given)}, expected a mapping, such as {{}}")
+    for key in given:
+        if key not in (_KEYS if "agents" not in given else _COMPLETE):
+            hint = did_you_mean(str(key), _KEYS, otherwise=f"it may have {', '.join(_KEYS)}")
+            raise ConfigError(f"unknown key {path}.{key}: {hint}")
+    own = Config(given.get("learner_config") or {})
+    algorithm = given.get("algorithm", config.algorithm)
+    if "algorithm" not in given:
+        own = user.learner_config | own
+    default = defaults(algorithm).extend(BASE_CONFIG, abstract=True)
+    sender = given.get("sender") or user.session_config.get("sender") or {}
+    mine = {"learner_config": own, "sender": sender}
+    base = {"learner_config": default.learner_config, "sender": default.session_config.sender}
+    whole = Config({"policies": {name: mine}}).extend({"policies": {name: base}}, strict=True)
+    done = whole.policies[name]
+    try:
+        check_values(Config({"learner_config": done.learner_config}), keys_of(default))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return {"algorithm": algorithm, **done}
+
+
+def agents_by_policy(
+    agents: Sequence[str],
+    mapping: Mapping[str, str],
+    policies: Sequence[str],
+    env_config: Config,
+) -> dict[str, list[str]]:
+    """Returns the agents that each policy plays, by the first pattern that fits.
+
+    Args:
+        agents: names of all agents.
+        mapping: `env_config.policy_mapping`, agent or pattern -> policy.
+        policies: names of all policies.
+        env_config: section of the run, for the errors.
+
+    Raises:
+        ConfigError: an agent has no policy, a policy no agent, or a policy is unknown.
+    """
+    for pattern, policy in mapping.items():
+        if policy not in policies:
+            hint = did_you_mean(str(policy), policies, otherwise=f"there are {', '.join(policies)}")
+            raise ConfigError(
+                f"env_config.policy_mapping gives {pattern} to policy {policy!r}, which is not in "
+                f"policies: {hint}"
+            )
+    found: dict[str, list[str]] = {name: [] for name in policies}
+    for agent in agents:
+        owner = next((each for key, each in mapping.items() if fnmatchcase(agent, key)), None)
+        if owner is None:
+            raise ConfigError(
+                f"agent {agent} of {env_config.env_name} has no policy: add it, or a pattern such "
+                f"as '*', to env_config.policy_mapping (agents: {', '.join(agents)})"
+            )
+        found[owner].append(agent)
+    for policy, each in found.items():
+        if not each:
+            raise ConfigError(
+                f"policy {policy} plays no agent: give it one in env_config.policy_mapping "
+                f"(agents: {', '.join(agents)})"
+            )
+    return found
+
+
+def shared_policy(env: JointEnv, env_name: str) -> dict[str, Any]:
+    """Returns the one policy that plays all agents of an environment.
+
+    Args:
+        env: the environment.
+        env_name: name of the environment, for the errors.
+
+    Raises:
+        ConfigError: the environment does not name its agents, or their specs differ.
+    """
+    agents = env.possible_agents
+    if not agents:
+        raise ConfigError(
+            f"environment {env_name} has no `possible_agents`: name its agents by patterns in "
+            "env_config.policy_mapping"
+        )
+    by_agent = {agent: env.specs_of(agent) for agent in agents}
+    obs_spec, action_spec = check_same(by_agent, DEFAULT_POLICY)
+    return {DEFAULT_POLICY: {"agents": agents, "obs_spec": obs_spec, "action_spec": action_spec}}
+
+
+def check_same(by_agent: Mapping[str, Specs], policy: str) -> Specs:
+    """Returns the specs that all agents of a policy have.
+
+    Raises:
+        ConfigError: two agents differ; the message has both, and what to write.
+    """
+    first, *others = by_agent
+    for other in others:
+        if by_agent[other] != by_agent[first]:
+            names = ("observation spec", "action spec")
+            pairs = zip(names, by_agent[first], by_agent[other], strict=True)
+            differ = "; ".join(
+                f"{name} {one} of {first}, {two} of {other}"
+                for name, one, two in pairs
+                if one != two
+            )
+            raise ConfigError(
+                f"policy {policy} plays agents with different specs: {differ}. Write "
+                f"{_proposal(by_agent)}"
+            )
+    return by_agent[first]
+
+
+def _proposal(by_agent: Mapping[str, Specs]) -> str:
+    """Returns `policies` and `policy_mapping` to paste: one policy for each pair of specs."""
+    groups: list[tuple[Specs, list[str]]] = []
+    for agent, specs in by_agent.items():
+        known = next((names for each, names in groups if each == specs), None)
+        if known is None:
+            groups.append((specs, [agent]))
+        else:
+            known.append(agent)
+    mapping: dict[str, str] = {}
+    for _, agents in groups:
+        stem = agents[0].rstrip("0123456789").rstrip("_-").lower()
+        policy = "".join(filter(str.isalnum, stem))[:16] or "policy"
+        while policy in mapping.values():
+            policy += "x"
+        mapping |= dict.fromkeys(agents, policy)
+    policies = ", ".join(f"{name}: {{}}" for name in dict.fromkeys(mapping.values()))
+    pairs = ", ".join(f"{agent}: {policy}" for agent, policy in mapping.items())
+    return f"policies: {{{policies}}} and env_config.policy_mapping: {{{pairs}}}"

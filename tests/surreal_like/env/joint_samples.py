@@ -1,0 +1,64 @@
+"""Environments of several agents for tests; they need no PettingZoo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+_SPACE = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+
+class Script:
+    """A parallel environment whose agents live as long as the script says.
+
+    The observation is the step, the reward 1 for the first agent, 2 for the second, and so on.
+
+    Args:
+        lives: agent -> (step of its first observation, step of its end).
+        keeps: True lists agents that have ended until the episode is over.
+    """
+
+    def __init__(self, lives: dict[str, tuple[int, int]], *, keeps: bool = False) -> None:
+        self.possible_agents = list(lives)
+        self.agents: list[str] = []
+        self.lives, self.keeps, self.now = lives, keeps, 0
+
+    def observation_space(self, agent: str) -> Any:
+        return _SPACE
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(3)
+
+    def _obs(self) -> Any:
+        return np.array([self.now], np.float32)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.now = 0
+        self.agents = [name for name, (begin, _) in self.lives.items() if begin == 0]
+        return {name: self._obs() for name in self.agents}, {name: {} for name in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        self.now += 1
+        acted = list(actions)
+        ends = {name: self.now >= self.lives[name][1] for name in acted}
+        new = [name for name, (begin, _) in self.lives.items() if begin == self.now]
+        lived = self.agents if self.keeps else [name for name in acted if not ends[name]]
+        self.agents = [*lived, *new]
+        if self.keeps and all(self.now >= end for _, end in self.lives.values()):
+            self.agents = list(self.possible_agents)
+        names = [*acted, *new]
+        return (
+            {name: self._obs() for name in names},
+            {name: float(self.possible_agents.index(name) + 1) for name in acted},
+            {name: ends.get(name, False) for name in names},
+            dict.fromkeys(names, False),
+            {name: {} for name in names},
+        )
+
+    def render(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self.agents = []

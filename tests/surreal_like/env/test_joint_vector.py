@@ -1,0 +1,263 @@
+"""Rows of environments of several agents: who has one, when, and what it counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from session.errors import ConfigError
+from surreal_like.env.joint import as_joint
+from surreal_like.env.joint_vector import JointStep, JointVector, Part
+from surreal_like.env.registry import SeveralAgents, make_env, make_joint_env
+from surreal_like.env.toy import MultiCartPole
+from surreal_like.errors import DataError
+from tests.surreal_like.env.joint_samples import Script
+
+Lives = dict[str, tuple[int, int]]
+
+
+def vector_of(
+    *envs: Any, policies: dict[str, list[str]] | None = None, **options: Any
+) -> JointVector:
+    """Returns a vector of these environments; without policies one plays all agents."""
+    joint = [as_joint(env) for env in envs]
+    agents = policies or {"default": joint[0].possible_agents}
+    parts = {name: Part(joint[0].specs_of(each[0]), each) for name, each in agents.items()}
+    owner = {agent: name for name, each in agents.items() for agent in each}
+    return JointVector(joint, range(len(joint)), parts, mapping=owner.__getitem__, **options)
+
+
+def act(step: JointStep, action: int = 0) -> dict[str, Any]:
+    return {name: np.full(len(rows.streams), action) for name, rows in step.rows.items()}
+
+
+def listed(step: JointStep, policy: str = "default") -> list[tuple[Any, ...]]:
+    """Returns (stream, observation, reward, kind, steps) of each row."""
+    rows = step.rows.get(policy)
+    if rows is None:
+        return []
+    obs = np.asarray(rows.obs).reshape(len(rows.streams), -1)[:, 0].tolist()
+    ends = (rows.terminated | rows.truncated).tolist()
+    kinds = [
+        "FIRST" if f else "LAST" if e else "MID" for f, e in zip(rows.first, ends, strict=True)
+    ]
+    numbers = rows.streams.tolist(), obs, rows.reward.tolist(), kinds, rows.steps.tolist()
+    return list(zip(*numbers, strict=True))
+
+
+def play(vector: JointVector, steps: int, policy: str = "default") -> list[list[tuple[Any, ...]]]:
+    step, seen = vector.reset(), []
+    for _ in range(steps):
+        seen.append(listed(step, policy))
+        step = vector.step(act(step))
+    return [*seen, listed(step, policy)]
+
+
+def test_an_agent_that_ends_early_has_no_rows_until_all_have_ended() -> None:
+    seen = play(vector_of(Script({"a": (0, 1), "b": (0, 3)})), 4)
+    assert seen == [
+        [(0, 0, 0, "FIRST", 0), (1, 0, 0, "FIRST", 0)],
+        [(0, 1, 1, "LAST", 1), (1, 1, 2, "MID", 0)],
+        [(1, 2, 2, "MID", 1)],
+        [(1, 3, 2, "LAST", 1)],
+        [(0, 0, 0, "FIRST", 0), (1, 0, 0, "FIRST", 0)],
+    ]
+
+
+def test_an_agent_may_join_late() -> None:
+    seen = play(vector_of(Script({"a": (0, 3), "b": (2, 3)})), 3)
+    assert seen[2:] == [
+        [(0, 2, 1, "MID", 1), (1, 2, 0, "FIRST", 0)],
+        [(0, 3, 1, "LAST", 1), (1, 3, 2, "LAST", 0)],
+    ]
+
+
+def test_an_agent_that_has_ended_may_stay_listed() -> None:
+    lives = {"a": (0, 1), "b": (0, 3)}
+    vectors = [vector_of(Script(lives, keeps=keeps)) for keeps in (False, True)]
+    once, kept = (play(vector, 4) for vector in vectors)
+    assert once == kept
+    assert [vector.env_steps for vector in vectors] == [3, 3]
+
+
+def test_streams_are_numbered_by_copy_and_agent() -> None:
+    vector = vector_of(Script({"a": (0, 2), "b": (0, 2)}), Script({"a": (0, 2), "b": (0, 2)}))
+    assert [row[0] for row in listed(vector.reset())] == [0, 1, 2, 3]
+    assert vector.num_streams == {"default": 4}
+
+
+def test_policies_have_rows_of_their_own_and_count_each_step_once() -> None:
+    policies = {"left": ["a"], "right": ["b"]}
+    vector = vector_of(Script({"a": (0, 1), "b": (0, 3)}), policies=policies)
+    step = vector.reset()
+    counted = {"left": 0, "right": 0}
+    for _ in range(4):
+        step = vector.step(act(step))
+        for name in counted:
+            counted[name] += sum(row[4] for row in listed(step, name))
+    assert counted == {"left": 1, "right": 2}
+    assert vector.env_steps == 3
+
+
+def test_episodes_are_joint() -> None:
+    vector = vector_of(Script({"a": (0, 1), "b": (0, 3)}))
+    step, ended = vector.reset(), []
+    for _ in range(3):
+        step = vector.step(act(step))
+        ended += step.episodes
+    metrics = {"return/a": 1.0, "return/b": 6.0}
+    assert ended == [(0, {"return": 7.0, "length": 3, "metrics": metrics})]
+
+
+def test_a_horizon_truncates_every_agent_that_lives() -> None:
+    vector = vector_of(Script({"a": (0, 1), "b": (0, 9), "c": (0, 9)}), horizon=2)
+    step = vector.reset()
+    for _ in range(2):
+        step = vector.step(act(step))
+    rows = step.rows["default"]
+    assert listed(step) == [(1, 2, 2, "LAST", 1), (2, 2, 3, "LAST", 0)]
+    assert rows.truncated.all()
+    assert not rows.terminated.any()
+    assert len(step.episodes) == 1
+
+
+def _vanishes(env: Script) -> None:
+    inner = env.step
+
+    def step(actions: dict[str, Any]) -> Any:
+        result = inner(actions)
+        env.agents.remove("b")
+        for part in result[2:4]:
+            del part["b"]
+        return result
+
+    env.step = step  # type: ignore[method-assign]
+
+
+def _is_blind(env: Script) -> None:
+    inner = env.step
+
+    def step(actions: dict[str, Any]) -> Any:
+        result = inner(actions)
+        del result[0]["b"]
+        return result
+
+    env.step = step  # type: ignore[method-assign]
+
+
+def _comes_back(env: Script) -> None:
+    inner = env.step
+
+    def step(actions: dict[str, Any]) -> Any:
+        result = inner(actions)
+        if env.now == 3:
+            env.agents.append("b")
+            result[0]["b"] = result[0]["a"]
+        return result
+
+    env.lives["b"] = (0, 1)
+    env.step = step  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_vanishes, "agent b: it acted, but step\\(\\) gave no termination"),
+        (_is_blind, "agent b: the environment gave no observation of it"),
+        (_comes_back, "agent b: it has come back after its end"),
+    ],
+)
+def test_an_environment_that_breaks_its_interface_is_refused(spoil: Any, message: str) -> None:
+    env = Script({"a": (0, 5), "b": (0, 5)})
+    spoil(env)
+    with pytest.raises(DataError, match=message):
+        play(vector_of(env), 4)
+
+
+def test_keys_that_are_no_agents_are_ignored() -> None:
+    env = Script({"a": (0, 2)})
+    inner = env.step
+
+    def step(actions: dict[str, Any]) -> Any:
+        result = inner(actions)
+        for part in result:
+            part["common"] = 1.0
+        return result
+
+    env.step = step  # type: ignore[method-assign]
+    assert play(vector_of(env), 2)[-1] == [(0, 2, 1, "LAST", 1)]
+
+
+def test_an_action_outside_its_space_is_refused() -> None:
+    vector = vector_of(Script({"a": (0, 5)}))
+    step = vector.reset()
+    with pytest.raises(DataError, match="action: 3 in stream 0"):
+        vector.step(act(step, 3))
+
+
+ROCK_PAPER_SCISSORS = {"player_0": [0, 1], "player_1": [1, 1]}
+FIRST_PLAYER = [(3, 0, "FIRST"), (1, -1, "MID"), (1, 0, "LAST")]
+SECOND_PLAYER = [(3, 0, "FIRST"), (0, 1, "MID"), (1, 0, "LAST")]
+
+
+@pytest.mark.parametrize(("interface", "steps"), [("aec", 4), ("parallel", 2)])
+def test_two_rounds_of_rock_paper_scissors(interface: str, steps: int) -> None:
+    config = {
+        "env_name": "pettingzoo:classic/rps_v2",
+        "env_args": {"max_cycles": 2},
+        "multi_agent_api": interface,
+    }
+    joint = make_joint_env(config)
+    agents = joint.possible_agents
+    part = {"default": Part(joint.specs_of(agents[0]), agents)}
+    vector = JointVector([joint], [0], part, mapping=lambda agent: "default")
+    moves = {name: list(each) for name, each in ROCK_PAPER_SCISSORS.items()}
+    seen: dict[str, list[Any]] = {name: [] for name in agents}
+    step = vector.reset()
+    while not step.episodes:
+        rows, actions = step.rows["default"], []
+        for stream, obs, reward, kind, _ in listed(step):
+            seen[agents[stream]].append((obs, reward, kind))
+            actions.append(moves[agents[stream]].pop(0))
+        assert not rows.terminated.any()
+        assert not rows.truncated.any()
+        step = vector.step({"default": np.array(actions)})
+    for stream, obs, reward, kind, _ in listed(step):
+        seen[agents[stream]].append((obs, reward, kind))
+    assert step.rows["default"].truncated.all()
+    assert seen == {"player_0": FIRST_PLAYER, "player_1": SECOND_PLAYER}
+    assert vector.env_steps == steps
+    vector.close()
+
+
+def test_multi_cartpole_is_as_many_carts() -> None:
+    env = MultiCartPole(3, limit=20)
+    vector = vector_of(env)
+    step = vector.reset()
+    lengths = np.zeros(3, int)
+    while not step.episodes:
+        step = vector.step(act(step))
+        lengths[step.rows["default"].streams] += 1
+    [(_, summary)] = step.episodes
+    assert summary["return"] == lengths.sum()
+    assert summary["length"] == lengths.max()
+    assert len(set(lengths.tolist())) > 1, "they fall at different times"
+
+
+def test_several_agents_are_no_env() -> None:
+    with pytest.raises(SeveralAgents, match="is an environment of several agents"):
+        make_env({"env_name": "toy:multi_cartpole"})
+    with pytest.raises(ConfigError, match="is an environment of a single agent"):
+        make_joint_env({"env_name": "toy:chain"})
+
+
+def test_names_that_are_similar_are_given() -> None:
+    with pytest.raises(ConfigError, match="did you mean classic/rps-v2"):
+        make_joint_env({"env_name": "pettingzoo:classic/rps-v3"})
+    config = {"env_name": "toy:multi_cartpole", "multi_agent_api": "aec"}
+    with pytest.raises(
+        ConfigError, match="multi_agent_api is aec, but the environment MultiCartPole has"
+    ):
+        make_joint_env(config)

@@ -1,0 +1,150 @@
+"""Policies of an experiment: what they are completed to, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from session.config import Config
+from session.errors import SurrealError
+from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.policies.config import policy_config
+
+MIXED: dict[str, Any] = {
+    "algorithm": "ppo",
+    "policies": {
+        "left": {},
+        "right": {"algorithm": "dqn", "learner_config": {"algo": {"learning_rate": 5e-4}}},
+    },
+    "learner_config": {"algo": {"gamma": 0.97}},
+    "env_config": {
+        "env_name": "toy:multi_cartpole",
+        "env_args": {"agents": 3},
+        "num_envs": 4,
+        "policy_mapping": {"cart_1": "right", "cart_*": "left"},
+    },
+}
+
+
+def resolved(tmp_path: Path, changes: Mapping[str, Any]) -> Config:
+    """Resolves the mixed experiment; a change is a dotted key and its value."""
+    config = Config(MIXED).copy()
+    for path, value in changes.items():
+        *sections, name = path.split(".")
+        inner: Any = config
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[name] = value
+    file = tmp_path / "mixed.yaml"
+    file.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
+    return resolve(read_experiment(file))
+
+
+def test_a_policy_stands_complete(tmp_path: Path) -> None:
+    config = resolved(tmp_path, {})
+    left, right = config.policies.left, config.policies.right
+    assert left.agents == ["cart_0", "cart_2"]
+    assert right.agents == ["cart_1"]
+    assert (left.algorithm, right.algorithm) == ("ppo", "dqn")
+    assert left.obs_spec == right.obs_spec == {"type": "float32", "dim": [4]}
+    # The first has the settings of the run, the second begins with the defaults of its algorithm.
+    assert left.learner_config.algo.gamma == 0.97
+    assert right.learner_config.algo.gamma == 0.99
+    assert right.learner_config.algo.learning_rate.start == 5e-4
+    assert right.learner_config.replay.type == "UniformReplay"
+    assert right.sender.flush_iteration == 16
+
+
+def test_a_policy_has_the_config_of_a_run_of_its_own(tmp_path: Path) -> None:
+    config = resolved(tmp_path, {})
+    own = policy_config(config, "right")
+    assert own.algorithm == "dqn"
+    assert "policies" not in own
+    assert own.env_config.num_envs == 4, "one agent in each of four copies"
+    assert policy_config(config, "left").env_config.num_envs == 1, "unrolls come one by one"
+    assert config.env_config.num_envs == 4
+
+
+def test_without_policies_one_plays_all_agents(tmp_path: Path) -> None:
+    config = resolved(tmp_path, {"policies": {}, "env_config.policy_mapping": {}})
+    assert list(config.policies) == ["default"]
+    assert config.policies.default.agents == ["cart_0", "cart_1", "cart_2"]
+
+
+def test_a_single_agent_has_no_policies(tmp_path: Path) -> None:
+    changes = {"policies": {}, "env_config": {"env_name": "toy:chain"}}
+    assert "policies" not in resolved(tmp_path, changes)
+
+
+def test_the_fingerprint_covers_policies(tmp_path: Path) -> None:
+    first = resolved(tmp_path, {})
+    other = resolved(tmp_path, {"policies.right.learner_config.algo.learning_rate": 1e-4})
+    assert first.fingerprint() != other.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"policies.Left": {}}, "policies has 'Left', expected a name of a lower case letter"),
+        ({"policies.default": {}}, "other than default"),
+        ({"policies.left": 3}, "policies.left is 3, expected a mapping"),
+        ({"policies.left.algoritm": "dqn"}, "policies.left.algoritm: did you mean algorithm?"),
+        (
+            {"policies.right.learner_config.algo.gama": 1},
+            "unknown key policies.right.learner_config.algo.gama = 1; did you mean "
+            "policies.right.learner_config.algo.gamma?",
+        ),
+        ({"policies.right.learner_config.algo.gamma": 2}, "policies.right: .*gamma is 2"),
+        ({"policies.right.algorithm": "dqm"}, "unknown algorithm 'dqm': did you mean dqn?"),
+        ({"policies.right.algorithm": "sac"}, "SAC needs continuous actions"),
+        (
+            {"env_config.policy_mapping": {"*": "rigth"}},
+            "gives * to policy 'rigth', which is not in policies: did you mean right?",
+        ),
+        (
+            {"env_config.policy_mapping": {"cart_0": "left", "cart_1": "right"}},
+            "agent cart_2 of toy:multi_cartpole has no policy",
+        ),
+        ({"env_config.policy_mapping": {"*": "left"}}, "policy right plays no agent"),
+        ({"session_config.stop.eval_returns": {"middle": 1.0}}, "has 'middle', which is no policy"),
+        ({"env_config.frame_stack": 4}, "env_config.frame_stack is 4, but toy:multi_cartpole has"),
+        ({"env_config.vector": "process"}, "env_config.vector is process, but"),
+        ({"env_config": {"env_name": "toy:chain"}}, "toy:chain has one: remove it"),
+        ({"env_config.multi_agent_api": "aec"}, "multi_agent_api is aec, but the environment"),
+    ],
+)
+def test_wrong_settings_are_refused(
+    tmp_path: Path, changes: Mapping[str, Any], message: str
+) -> None:
+    with pytest.raises(SurrealError) as caught:
+        resolved(tmp_path, changes)
+    said = str(caught.value)
+    assert "\n" not in said
+    start, dots, end = message.partition(".*")
+    assert start in said, said
+    assert not dots or end in said, said
+
+
+def test_agents_with_other_specs_need_other_policies(tmp_path: Path) -> None:
+    (tmp_path / "two_kinds.py").write_text(
+        "from gymnasium import spaces\n"
+        "from tests.surreal_like.env.joint_samples import Script\n"
+        "class Kinds(Script):\n"
+        "    def __init__(self):\n"
+        "        super().__init__({'wolf_0': (0, 5), 'wolf_1': (0, 5), 'sheep_0': (0, 5)})\n"
+        "    def action_space(self, agent):\n"
+        "        return spaces.Discrete(3 if agent.startswith('wolf') else 5)\n"
+    )
+    changes = {
+        "policies": {},
+        "env_config": {"env_name": f"{tmp_path / 'two_kinds.py'}:Kinds"},
+    }
+    with pytest.raises(SurrealError) as caught:
+        resolved(tmp_path, changes)
+    assert "action spec {'type': 'discrete', 'dim': [3]} of wolf_0" in str(caught.value)
+    assert "policies: {wolf: {}, sheep: {}}" in str(caught.value)
+    assert "wolf_0: wolf, wolf_1: wolf, sheep_0: sheep" in str(caught.value)
