@@ -77,6 +77,7 @@ class Algorithm:
     ) -> None:
         """Raises SpecError, in one line with both sides, if the specs are not supported."""
         # Not at the top: the import of numpy would slow down commands that only list algorithms.
+        from surreal_like.data.masks import check_mask
         from surreal_like.data.spec import is_bounded, parse_action_spec, parse_obs_spec
 
         parse_obs_spec(obs_spec)
@@ -87,6 +88,7 @@ class Algorithm:
                 f" but {env_name} has {spec.type} {list(spec.dim)}: "
                 f"try {_fitting(spec.type, bounded=is_bounded(spec.array))}"
             )
+        check_mask(obs_spec, action_spec, env_name, stacks=True)
         if cls.bounded and not is_bounded(spec.array):
             low, high = action_spec.get("low"), action_spec.get("high")
             raise SpecError(

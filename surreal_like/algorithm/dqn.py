@@ -46,6 +46,7 @@ from surreal_like.loss.value import (
     taken_value,
     td_target,
 )
+from surreal_like.network.masks import legal_values
 from surreal_like.network.module import Module
 from surreal_like.network.q_network import DISTRIBUTION_CONFIG, Q_NETWORK_CONFIG, QNetwork
 
@@ -175,12 +176,22 @@ class DQNAgent(Agent):
             return self._explore(values(obs).argmax(1))
 
     def explore(self, q_values: torch.Tensor) -> npt.NDArray[np.int64]:
-        """Returns actions `[N]` from values `[N, A]`, a share of epsilon of them random."""
-        return self._explore(q_values.argmax(1).cpu().numpy())
+        """Returns actions `[N]` from values `[N, A]`, a share of epsilon of them random.
 
-    def _explore(self, greedy: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        Where the mask of the observation has set a value to `MASKED_VALUE`, never that action.
+        """
+        greedy = q_values.argmax(1).cpu().numpy()
+        if self.q_network.mask is None or not self.epsilon:
+            return self._explore(greedy)
+        return self._explore(greedy, legal_values(q_values).cpu().numpy())
+
+    def _explore(
+        self, greedy: npt.NDArray[np.int64], legal: npt.NDArray[np.bool_] | None = None
+    ) -> npt.NDArray[np.int64]:
         epsilon = self.epsilon
-        return epsilon_greedy(greedy, self.num_actions, epsilon, self.rng) if epsilon else greedy
+        if not epsilon:
+            return greedy
+        return epsilon_greedy(greedy, self.num_actions, epsilon, self.rng, legal)
 
     @property
     def epsilon(self) -> float:
@@ -238,7 +249,8 @@ class DQNLearner(QLearner[QNetwork]):
     def divergence(self, batch: Batch) -> Losses:
         """Returns the losses of categorical distributions; the priorities are the divergences."""
         atoms = self.q_network.atoms
-        moved = (self.next_distribution(batch).softmax(-1), atoms, batch.rewards, batch.discounts)
+        discounts = self.discounts(batch)
+        moved = (self.next_distribution(batch).softmax(-1), atoms, batch.rewards, discounts)
         target = categorical_projection(*moved)
         logits = taken_distribution(self.q_network.distribution(batch.obs), batch.actions)
         losses = categorical_loss(logits, target)
@@ -251,7 +263,9 @@ class DQNLearner(QLearner[QNetwork]):
     def quantiles(self, batch: Batch) -> Losses:
         """Returns the losses of quantiles; the priorities are the absolute errors of the means."""
         targets = td_target(
-            batch.rewards.unsqueeze(1), batch.discounts.unsqueeze(1), self.next_distribution(batch)
+            batch.rewards.unsqueeze(1),
+            self.discounts(batch).unsqueeze(1),
+            self.next_distribution(batch),
         )
         theta = taken_distribution(self.q_network.distribution(batch.obs), batch.actions)
         losses = quantile_loss(theta, targets, self.kappa)
@@ -261,9 +275,16 @@ class DQNLearner(QLearner[QNetwork]):
     @torch.no_grad()
     def next_distribution(self, batch: Batch) -> torch.Tensor:
         """Returns the target network's outputs `[B, K]` of the best next actions."""
-        x_t = self.target.module.distribution(batch.obs_next)
-        selector = self.q_network(batch.obs_next) if self.double else self.target.module.mean(x_t)
-        return taken_distribution(x_t, selector.argmax(1))
+        network, obs = self.target.module, batch.obs_next
+        x_t = network.distribution(obs)
+        values = self.q_network(obs) if self.double else network.mask_values(network.mean(x_t), obs)
+        return taken_distribution(x_t, values.argmax(1))
+
+    def discounts(self, batch: Batch) -> torch.Tensor:
+        """Returns the discounts `[B]`; 0 where nothing is legal, as `mask_values` sets values."""
+        mask = self.q_network.mask
+        discounts: torch.Tensor = batch.discounts
+        return discounts if mask is None else discounts * mask.legal(batch.obs_next).any(-1)
 
     def bootstrap(self, batch: Batch) -> torch.Tensor:
         """Returns the targets `[B]` of the Q values."""

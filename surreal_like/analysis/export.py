@@ -25,7 +25,8 @@ from session.errors import MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
 from session.version import VERSION
 from surreal_like.agent.base import Agent
-from surreal_like.data.spec import ArraySpec, parse_obs_spec, plain
+from surreal_like.data.masks import MASK, has_mask
+from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec, plain
 from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.policy import Policy, load_policy
 
@@ -165,8 +166,12 @@ class _Graph(torch.nn.Module):
 def _probe(policy: Policy) -> dict[str, Array]:
     """Returns name of each input -> random values `[256, ...]` within its spec."""
     rng = np.random.default_rng(0)
-    specs = nest.flatten(parse_obs_spec(policy.config.env_config.obs_spec), "obs")
+    env = policy.config.env_config
+    specs = nest.flatten(parse_obs_spec(env.obs_spec), "obs")
     values = {name: _random(spec, rng) for name, spec in specs.items()}
+    if has_mask(env.obs_spec):
+        name = f"obs/{MASK}"
+        values[name] = _random_mask(specs[name], parse_action_spec(env.action_spec).dim, rng)
     state = policy.greedy.initial_state(_COMPARED)
     if state is not None:
         values["state"] = rng.normal(0.0, 0.5, tuple(state.shape)).astype(np.float32)
@@ -188,6 +193,15 @@ def _random(spec: ArraySpec, rng: np.random.Generator) -> Array:
     high = (1 if spec.dtype.kind == "b" else 100) if spec.high is None else spec.high
     values = low + rng.random(shape) * (np.asarray(high, np.float64) - low + 1)
     return np.floor(values).astype(spec.dtype)
+
+
+def _random_mask(spec: ArraySpec, nums: Sequence[int], rng: np.random.Generator) -> Array:
+    """Returns masks that leave at least one action of each choice."""
+    parts = [rng.random((_COMPARED, num)) < 0.5 for num in nums]
+    for part, num in zip(parts, nums, strict=True):
+        part[np.arange(_COMPARED), rng.integers(num, size=_COMPARED)] = True
+    legal = np.concatenate(parts, 1).reshape(_COMPARED, *(1 for _ in spec.dim[1:]), -1)
+    return np.broadcast_to(legal, (_COMPARED, *spec.dim)).astype(spec.dtype)
 
 
 def _trace(graph: _Graph, probe: Mapping[str, Array]) -> torch.export.ExportedProgram:

@@ -21,6 +21,7 @@ from session.errors import ConfigError, describe
 from session.process.seeding import seed_all
 from surreal_like.data.casts import cast
 from surreal_like.data.frames import stack_size, stack_spec
+from surreal_like.data.masks import MASK
 from surreal_like.data.spec import ArraySpec, is_bounded, parse_action_spec, parse_obs_spec
 from surreal_like.env.base import Env
 from surreal_like.env.batching import flag, kinds
@@ -155,15 +156,26 @@ def _try(
     for _ in range(_TRIED_STEPS):
         for path, leaf in nest.flatten(obs, "obs").items():
             parts[path].validate(path, leaf)
-        obs = vector.step(random_action(action_spec, rng)[None])[0]
+        one = nest.map(lambda leaf: leaf[0], obs)
+        obs = vector.step(random_action(action_spec, rng, one)[None])[0]
         if time.monotonic() > until:
             return
 
 
-def random_action(action_spec: Mapping[str, Any], rng: np.random.Generator) -> npt.NDArray[Any]:
-    """Returns a valid action, uniform within its bounds, or within +-1 where it has none."""
+def random_action(
+    action_spec: Mapping[str, Any], rng: np.random.Generator, obs: Any = None
+) -> npt.NDArray[Any]:
+    """Returns a valid action, uniform within its bounds, or within +-1 where it has none.
+
+    obs: observation of one environment, whose mask leaves illegal actions out; None: all are legal.
+    """
     parsed = parse_action_spec(action_spec)
     spec, ends = parsed.array, parsed.inner_bounds
+    mask = obs.get(MASK) if isinstance(obs, Mapping) else None
+    if spec.num is not None and mask is not None:
+        parts = np.split(np.asarray(mask) != 0, np.cumsum(parsed.dim)[:-1])
+        drawn = [(rng.random(len(part)) * part).argmax() for part in parts]
+        return np.array(drawn, np.int64).reshape(spec.dim)
     if spec.num is not None:
         return np.asarray(rng.integers(0, spec.num, spec.dim), np.int64)
     low = np.full(spec.dim, -np.inf) if ends[0] is None else ends[0]
@@ -247,22 +259,24 @@ class _Check:
         rng = np.random.default_rng(self.seed)
         seconds: list[float] = []
         ends = 0
-        self._reset(env)
+        obs = self._reset(env)
         for _ in range(steps):
-            action = random_action(self.action_spec, rng)
+            action = random_action(self.action_spec, rng, obs)
             began = time.monotonic()
             with self._guard("step()"):
                 result = env.step(action if action.ndim else action.item())
             seconds.append(time.monotonic() - began)
-            if self._step_ended(result):
+            ended, obs = self._step_ended(result), result[0]
+            if ended:
                 ends += 1
-                self._reset(env)
+                obs = self._reset(env)
             if time.monotonic() > self.until:
                 break
         median = float(np.median(seconds)) if seconds else 0.0
         return {"steps": len(seconds), "wanted": steps, "ends": ends, "seconds": median}
 
-    def _reset(self, env: Env) -> None:
+    def _reset(self, env: Env) -> Any:
+        """Resets an environment; returns the first observation."""
         with self._guard("reset()"):
             result: Any = env.reset()
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
@@ -271,6 +285,7 @@ class _Check:
             )
             raise _StopChecking
         self._observe(result[0])
+        return result[0]
 
     def _step_ended(self, result: Any) -> bool:
         if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
@@ -382,22 +397,25 @@ class _Check:
     def _trace(self, env: Env, other: Env | None) -> list[Any]:
         """Returns observations and rewards of the same actions; steps `other` in between."""
         rng, seen = np.random.default_rng(self.seed), []
+        its_rng, its_obs = np.random.default_rng(self.seed + 1), None
         if other is not None:
             other.seed(self.seed + 1)
-            other.reset()
+            its_obs = other.reset()[0]
         env.seed(self.seed)
         obs: Any = env.reset()[0]
         seen.append((_copy(obs), 0.0))
         with self._guard("step()"):
             for _ in range(_COMPARED_STEPS):
-                action = random_action(self.action_spec, rng)
+                action = random_action(self.action_spec, rng, obs)
                 single = action if action.ndim else action.item()
                 obs, reward, terminated, truncated, _ = env.step(single)
                 seen.append((_copy(obs), float(reward)))
                 if terminated or truncated:
-                    env.reset()
-                if other is not None and any(other.step(single)[2:4]):
-                    other.reset()
+                    obs = env.reset()[0]
+                if other is not None:
+                    action = random_action(self.action_spec, its_rng, its_obs)
+                    its_obs, _, *flags = other.step(action if action.ndim else action.item())[:4]
+                    its_obs = other.reset()[0] if any(flags) else its_obs
                 if time.monotonic() > self.until:
                     break
         return seen

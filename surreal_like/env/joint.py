@@ -10,14 +10,18 @@ from __future__ import annotations
 import importlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+from gymnasium import spaces
+
 from session.errors import ConfigError, MissingExtra, did_you_mean
+from session.nest import Nest
+from surreal_like.data.masks import MASK, has_mask, mask_spec
 from surreal_like.env.base import Info
 from surreal_like.env.batching import flag, kinds
-from surreal_like.env.spaces import specs_from_spaces
+from surreal_like.env.spaces import observation_reader, specs_from_spaces
 from surreal_like.errors import DataError, SpecError
 
 INTERFACES = ("auto", "parallel", "aec")
@@ -73,13 +77,51 @@ class JointEnv(ABC):
     def specs_of(self, agent: str) -> Specs:
         """Returns observation spec and action spec of an agent.
 
+        A mask of actions is a part of the observations, also where the environment has it in its
+        infos: then it is added to a mapping, or to one with the part `observation`.
+
         Raises:
             SpecError: a space is of an unsupported kind; the message names the agent.
         """
         try:
-            return specs_from_spaces(*self.spaces_of(agent))
+            space, actions = self.spaces_of(agent)
+            obs_spec, action_spec = specs_from_spaces(space, actions)
         except SpecError as error:
             raise SpecError(f"agent {agent}: {error}") from None
+        if has_mask(obs_spec) or action_spec["type"] == "continuous" or not self._informs:
+            return obs_spec, action_spec
+        parts = obs_spec if isinstance(space, spaces.Dict) else {"observation": obs_spec}
+        return {**parts, MASK: mask_spec(action_spec)}, action_spec
+
+    @cached_property
+    def _informs(self) -> bool:
+        """True if infos have masks of actions, as those of a reset show."""
+        return any(MASK in turn.info for turn in self.reset())
+
+    def reader_of(self, agent: str, obs_spec: Mapping[str, Any]) -> Callable[[Turn], Nest]:
+        """Returns a function that converts the observations of an agent to nests of arrays.
+
+        Args:
+            agent: name of the agent.
+            obs_spec: observation spec, as of `specs_of`.
+        """
+        space, _ = self.spaces_of(agent)
+        read = observation_reader(space)
+        if not has_mask(obs_spec) or (isinstance(space, spaces.Dict) and MASK in space.spaces):
+            return lambda turn: read(turn.obs)
+        idle = [0] * obs_spec[MASK]["dim"][0]
+
+        def join(turn: Turn) -> Nest:
+            if MASK not in turn.info and not (turn.terminated or turn.truncated):
+                raise DataError(
+                    f"agent {turn.agent}: its info has no {MASK}, but that of a reset had one: "
+                    "give one whenever it acts"
+                )
+            obs = read(turn.obs)
+            parts = obs if isinstance(space, spaces.Dict) else {"observation": obs}
+            return {**parts, MASK: turn.info.get(MASK, idle)}
+
+        return join
 
     @abstractmethod
     def reset(self, seed: int | None = None) -> list[Turn]:

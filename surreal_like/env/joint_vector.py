@@ -19,8 +19,9 @@ from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Pulse, no_pulse
 from surreal_like.env.batching import ObservationBatch, step_rewards
 from surreal_like.env.joint import JointEnv, Specs, Turn
+from surreal_like.env.masks import make_guard
 from surreal_like.env.registry import make_joint_env
-from surreal_like.env.spaces import action_writer, observation_reader
+from surreal_like.env.spaces import action_writer
 from surreal_like.env.vector import stream_seeds
 from surreal_like.env.wrappers import horizon
 from surreal_like.errors import DataError
@@ -111,9 +112,11 @@ class _Collector:
         self._batch = ObservationBatch(obs_spec, streams)
         self._action_spec = action_spec
         self._doors: dict[int, ActionValidator] = {}
-        space, actions = env.spaces_of(part.agents[0])
-        self._read, self.write = observation_reader(space), action_writer(actions)
+        agent = part.agents[0]
+        self._read = env.reader_of(agent, obs_spec)
+        self.write = action_writer(env.spaces_of(agent)[1])
         self.places: list[tuple[_Copy, str]] = []
+        self._masks = make_guard(obs_spec, action_spec, lambda row: f"agent {self.places[row][1]}")
         self._rows: list[tuple[int, float, bool, bool, bool, int]] = []
 
     def begin(self) -> None:
@@ -121,7 +124,7 @@ class _Collector:
         self.places, self._rows = [], []
 
     def put(self, copy: _Copy, turn: Turn, seat: _Seat, *, first: bool, steps: int) -> None:
-        self._batch.put(len(self._rows), self._read(turn.obs))
+        self._batch.put(len(self._rows), self._read(turn))
         self.places.append((copy, turn.agent))
         self._rows.append((seat.stream, seat.reward, turn.terminated, turn.truncated, first, steps))
 
@@ -129,9 +132,12 @@ class _Collector:
         if not self._rows:
             return None
         streams, rewards, terminated, truncated, first, steps = zip(*self._rows, strict=True)
+        obs = self._batch.take(len(streams))
+        if self._masks is not None:
+            self._masks.observe(obs, self._ended())
         return Rows(
             np.array(streams, np.int64),
-            self._batch.take(len(streams)),
+            obs,
             step_rewards(rewards),
             np.array(terminated),
             np.array(truncated),
@@ -139,14 +145,19 @@ class _Collector:
             np.array(steps, np.int64),
         )
 
+    def _ended(self) -> Flags:
+        return np.array([row[2] or row[3] for row in self._rows])
+
     def hand_out(self, actions: npt.NDArray[Any]) -> None:
         """Writes the actions to the copies; those of rows at an end are ignored."""
         count = len(self._rows)
         door = self._doors.get(count)
         if door is None:
             door = self._doors[count] = ActionValidator(self._action_spec, (count,))
-        ended = np.array([row[2] or row[3] for row in self._rows])
+        ended = self._ended()
         checked = door(actions, ended)
+        if self._masks is not None:
+            self._masks.check(checked, ended)
         singles: Any = map(self.write, checked) if checked.ndim > 1 else checked.tolist()
         for (copy, agent), action, over in zip(self.places, singles, ended.tolist(), strict=True):
             if not over:

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.data.casts import cast
+from surreal_like.data.masks import has_mask
 from surreal_like.data.spec import compare
 from surreal_like.env.actions import ActionValidator, Outside
 from surreal_like.env.base import Info, VectorEnv, VectorStep
@@ -42,7 +43,7 @@ def make_native(
     """Builds the native implementation; returns None where N single Envs must be stepped.
 
     These are environments without one, with wrappers or action repeat, with a horizon or arguments
-    that its constructor does not take, or with other specs than those of one Env.
+    that its constructor does not take, with masks of actions, or with other specs than one Env.
     Raises ConfigError, naming the mode, if it resets in another mode than the next step.
     """
     name = str(env_config.get("env_name"))
@@ -58,7 +59,8 @@ def make_native(
     outside: Outside = "clip" if env_config.get("clip_action", True) else "refuse"
     keys = tuple(env_config.get("info_keys") or ())
     vector = NativeVector(gym_env, seed=seed, outside=outside, info_keys=keys)
-    if not _same_as_one(vector, env_config):
+    # Single environments have their masks checked.
+    if has_mask(vector.obs_spec) or not _same_as_one(vector, env_config):
         vector.close()
         return None
     return vector

@@ -18,6 +18,7 @@ from session.nest import Nest
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.batching import InfoBatch, ObservationBatch, kinds, step_rewards, step_values
+from surreal_like.env.masks import make_guard
 from surreal_like.env.registry import check_env_config, make_env, specs_of
 from surreal_like.errors import DataError
 
@@ -135,6 +136,7 @@ class SyncVector(VectorEnv):
         self.obs_spec, self.action_spec = obs_spec, action_spec
         self.metadata = self.envs[0].metadata
         self._door = ActionValidator(action_spec, (self.num_envs,))
+        self._masks = make_guard(obs_spec, action_spec)
         self._batch = ObservationBatch(obs_spec, self.num_envs)
         self._infos = InfoBatch(info_keys, self.num_envs)
         self._ended = np.zeros(self.num_envs, np.bool_)
@@ -144,11 +146,13 @@ class SyncVector(VectorEnv):
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._batch.begin()
         infos = [self._reset_one(stream) for stream in range(self.num_envs)]
-        return self._batch.take(), self._infos(infos, np.zeros(self.num_envs, np.float32))
+        return self._take(), self._infos(infos, np.zeros(self.num_envs, np.float32))
 
     def step(self, actions: npt.NDArray[Any]) -> VectorStep:
         """Steps every Env, or resets it where its last step ended an episode."""
         checked = self._door(actions, self._ended)
+        if self._masks is not None:
+            self._masks.check(checked, self._ended)
         # Single discrete actions reach an author's Env as an int.
         singles: Any = checked.tolist() if checked.ndim == 1 else checked
         # Lists: to fill arrays one number at a time takes longer than to make them of all.
@@ -171,7 +175,13 @@ class SyncVector(VectorEnv):
         self._ended = terminations | truncations
         checked_rewards = step_rewards(rewards)
         info = self._infos(infos, checked_rewards)
-        return self._batch.take(), checked_rewards, terminations, truncations, info
+        return self._take(), checked_rewards, terminations, truncations, info
+
+    def _take(self) -> Nest:
+        obs = self._batch.take()
+        if self._masks is not None:
+            self._masks.observe(obs, self._ended)
+        return obs
 
     def render(self) -> Any:
         return self.envs[0].render()

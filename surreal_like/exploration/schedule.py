@@ -171,9 +171,16 @@ def agent_epsilon(epsilon: float, alpha: float, agent_id: int, num_agents: int) 
 
 
 def epsilon_greedy(
-    greedy: npt.NDArray[np.int64], num_actions: int, epsilon: float, rng: np.random.Generator
+    greedy: npt.NDArray[np.int64],
+    num_actions: int,
+    epsilon: float,
+    rng: np.random.Generator,
+    legal: npt.NDArray[np.bool_] | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Replaces actions `greedy` `[N]`, each with probability epsilon, by a uniform draw."""
+    """Replaces actions `greedy` `[N]`, each with probability epsilon, by a uniform draw.
+
+    legal: `[N, num_actions]`, actions to draw from, at least one in each row; None: all.
+    """
     draws = rng.random(len(greedy))
     # Of one environment most steps end here; comparing as floats is cheaper than as arrays.
     if draws.min() >= epsilon:
@@ -182,6 +189,13 @@ def epsilon_greedy(
     actions = greedy.copy()
     # A draw below epsilon is uniform there, so it also selects the action. Rounding may yield
     # num_actions, which is no valid action.
-    random = draws[exploring] * (num_actions / epsilon)
-    actions[exploring] = np.minimum(random, num_actions - 1)
+    if legal is None:
+        random = draws[exploring] * (num_actions / epsilon)
+        actions[exploring] = np.minimum(random, num_actions - 1)
+        return actions
+    numbers = legal[exploring].cumsum(1)
+    counts = numbers[:, -1]
+    chosen = np.minimum((draws[exploring] * (counts / epsilon)).astype(np.int64), counts - 1)
+    # The first action that has this number among the legal ones.
+    actions[exploring] = (numbers > chosen[:, None]).argmax(1)
     return actions

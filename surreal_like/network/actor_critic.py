@@ -93,11 +93,11 @@ class ActorCritic(ObsModule):
         if self.core is not None:
             raise ValueError("a network with a memory looks at unrolls: call unroll() or act()")
         own: dict[str, Any] = self._modules
-        obs = self.seen(obs)
-        features = own["torso"](obs)
-        policy = own["head"](features)
+        seen = self.seen(obs)
+        features = own["torso"](seen)
+        policy = self._policy(features, obs)
         if own.get("value_torso") is not None:
-            features = own["value_torso"](obs)
+            features = own["value_torso"](seen)
         return policy, own["value_head"](features)
 
     def unroll(
@@ -111,13 +111,13 @@ class ActorCritic(ObsModule):
             first: bool `[T, B]`, True where an episode begins.
         """
         with self.parameter_lock:
-            obs = self.seen(obs)
-            features = self._over_rows(self.torso, obs, first)
+            seen = self.seen(obs)
+            features = self._over_rows(self.torso, seen, first)
             if self.core is not None and state is not None:
                 features, _ = self.core(features, state, first)
-            policy: Distribution = self.head(features)
+            policy = self._policy(features, obs)
             if self.value_torso is not None:
-                features = self._over_rows(self.value_torso, obs, first)
+                features = self._over_rows(self.value_torso, seen, first)
             values: torch.Tensor = self.value_head(features)
         return policy, values
 
@@ -142,8 +142,15 @@ class ActorCritic(ObsModule):
             if self.core is not None and state is not None:
                 outs, state = self.core(features.unsqueeze(0), state, first.unsqueeze(0))
                 features = outs[0]
-            policy: Distribution = own["head"](features)
+            policy = self._policy(features, obs)
         return policy, state
+
+    def _policy(self, features: torch.Tensor, obs: Any) -> Distribution:
+        """Returns the policy at features; it never draws what the mask of `obs` forbids."""
+        head: Any = self._modules["head"]
+        made: Distribution
+        made = head(features) if self.mask is None else head(features, self.mask.legal(obs))
+        return made
 
 
 def _initialize(module: nn.Module, gain: float) -> None:

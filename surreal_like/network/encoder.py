@@ -10,7 +10,7 @@ An image has channels first or last, or none (two dimensions, uint8); or it is a
 whose frames become channels.
 
 Parts of type uint8 are scaled to [0, 1] on their device, so that they are transferred as single
-bytes.
+bytes. A mask of actions is no feature: it is left out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch import nn
 
 from session import nest
 from session.errors import ConfigError
+from surreal_like.data.masks import feature_spec
 from surreal_like.data.spec import ArraySpec, parse_obs_spec
 from surreal_like.errors import SpecError
 
@@ -173,7 +174,7 @@ def make_encoder(
         SpecError: the spec is malformed, or an image too small for the convolutions.
         ConfigError: a convolution is malformed.
     """
-    specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec))
+    specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(feature_spec(obs_spec)))
     leaves: dict[str, LeafEncoder] = {}
     for path, spec in specs.items():
         if spec.num is not None:

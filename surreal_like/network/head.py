@@ -26,6 +26,7 @@ from surreal_like.network.distribution import (
     MultiCategorical,
     SquashedGaussian,
 )
+from surreal_like.network.masks import mask_logits
 from surreal_like.network.torso import MLP, Linear, LinearFactory
 from surreal_like.transform.normalizer import Moments
 
@@ -123,9 +124,15 @@ class CategoricalHead(Linear):
         super().__init__(in_features, sum(nums))
         self._nums = None if not several and len(nums) == 1 else tuple(nums)
 
-    def forward(self, features: torch.Tensor) -> Distribution:  # type: ignore[override]
-        """Returns the policy at features `[..., in_features]`."""
-        return self._of(super().forward(features))
+    def forward(  # type: ignore[override]
+        self, features: torch.Tensor, legal: torch.Tensor | None = None
+    ) -> Distribution:
+        """Returns the policy at features `[..., in_features]`.
+
+        legal: bool `[..., sum(nums)]`, False for actions that it never draws; None: all are legal.
+        """
+        logits = super().forward(features)
+        return self._of(logits if legal is None else mask_logits(logits, legal))
 
     def of(self, columns: Mapping[str, torch.Tensor]) -> Distribution:
         """Rebuilds the policy of `columns`."""

@@ -22,6 +22,7 @@ from surreal_like.network.flat import (
     named_tensors,
     read_flat,
 )
+from surreal_like.network.masks import make_mask
 from surreal_like.transform.normalizer import Normalizer
 
 
@@ -130,20 +131,26 @@ class Module(nn.Module):
 class ObsModule(Module):
     """A `Module` that normalises observations if its model has `normalize_obs`.
 
+    A mask of actions never reaches its layers.
+
     Args:
         obs_spec: observations spec from the environment config.
         model: model from `learner_config`; without the key nothing is normalised.
 
     Attributes:
         normalizer: normalizer of observations, updated only by the learner; None without one.
+        mask: reads the masks of actions; None if observations have none.
     """
 
     def __init__(self, obs_spec: Mapping[str, Any], model: Mapping[str, Any]) -> None:
         super().__init__()
         self.normalizer = Normalizer(obs_spec) if model.get("normalize_obs", False) else None
+        self.mask = make_mask(obs_spec)
 
     def seen(self, obs: Any) -> Any:
         """Returns the nest of observations `[..., *shape]` as input of the layers."""
+        if self.mask is not None:
+            obs = self.mask.features(obs)
         return obs if self.normalizer is None else self.normalizer(obs)
 
     def learn_moments(self, obs: Any) -> None:

@@ -18,6 +18,7 @@ from session.config.key import FROM_0, FROM_1, Key, Range
 from session.errors import ConfigError
 from surreal_like.network.encoder import BYTE_SCALE, FlatEncoder
 from surreal_like.network.head import DuelingHead, make_stream
+from surreal_like.network.masks import mask_values
 from surreal_like.network.module import ObsModule
 from surreal_like.network.noisy import Noise, NoisyLinear
 from surreal_like.network.recurrent import make_core
@@ -125,6 +126,8 @@ DISTRIBUTION_CONFIG = Config(
 class QNetwork(ObsModule):
     """Computes the values of all actions, `[B, num_actions]`, from observations `[B, ...]`.
 
+    With a mask of actions, the values of illegal ones are `MASKED_VALUE`.
+
     Args:
         obs_spec: observations spec from the environment config.
         num_actions: A below.
@@ -178,7 +181,11 @@ class QNetwork(ObsModule):
 
     def forward(self, obs: Any) -> torch.Tensor:
         """Returns Q, float32 `[B, num_actions]`: of a distribution its means."""
-        return self.mean(self.outputs(obs))
+        return self.mask_values(self.mean(self.outputs(obs)), obs)
+
+    def mask_values(self, values: torch.Tensor, obs: Any) -> torch.Tensor:
+        """Returns values `[..., num_actions]` with those of illegal actions masked, if any are."""
+        return values if self.mask is None else mask_values(values, self.mask.legal(obs))
 
     def on_arrays(self) -> ArrayNetwork | None:
         """Returns what computes the values from arrays; None where only torch can.
@@ -191,7 +198,7 @@ class QNetwork(ObsModule):
         return array_network(self.torso, self.head)
 
     def distribution(self, obs: Any) -> torch.Tensor:
-        """Returns float32 `[B, num_actions, K]`: logits of the atoms, or quantiles.
+        """Returns float32 `[B, num_actions, K]`, without a mask: logits of the atoms, or quantiles.
 
         Without a distribution K is 1, and they are the values.
         """
@@ -268,7 +275,7 @@ class RecurrentQNetwork(QNetwork):
         with self.parameter_lock:
             features, state = self._remember(obs, state, first)
             q_values: torch.Tensor = self.head(features.flatten(0, 1))
-        return q_values.view(*first.shape, -1), state
+        return self.mask_values(q_values.view(*first.shape, -1), obs), state
 
     def burn_in(self, obs: Any, state: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
         """Returns the state after sequences, `[B, state_size]`; arguments as of `unroll`."""

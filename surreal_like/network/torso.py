@@ -18,6 +18,7 @@ from session.config import Config
 from session.config.key import FROM_1, Key
 from session.config.named_code import load_callable
 from session.errors import ConfigError
+from surreal_like.data.masks import feature_spec
 from surreal_like.network.encoder import NATURE, make_encoder
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyType(
@@ -183,7 +184,7 @@ def make_torso(
     where = f"learner_config.model.torso '{path}'"
     torso = load_callable(path, "learner_config.model.torso")
     try:
-        made = torso(obs_spec, **model["torso_args"])
+        made = torso(feature_spec(obs_spec), **model["torso_args"])
     except TypeError as error:
         raise ConfigError(f"{where} cannot be built with torso_args: {error}") from error
     if not isinstance(made, nn.Module) or not isinstance(getattr(made, "out_features", None), int):

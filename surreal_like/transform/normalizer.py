@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from session import nest
+from surreal_like.data.masks import feature_spec
 from surreal_like.data.spec import ArraySpec, parse_obs_spec
 
 _EPSILON = 1e-8
@@ -84,7 +85,7 @@ class Normalizer(nn.Module):
 
     def __init__(self, obs_spec: Mapping[str, Any]) -> None:
         super().__init__()
-        specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec))
+        specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(feature_spec(obs_spec)))
         self._paths = tuple(specs)
         self.parts = nn.ModuleList(
             Moments(spec.dim) if spec.dtype.kind == "f" else nn.Identity()
@@ -92,7 +93,7 @@ class Normalizer(nn.Module):
         )
 
     def forward(self, obs: Any) -> Any:
-        """Returns the same nest, leaves `[..., *shape]`."""
+        """Returns the same nest without a mask of actions, leaves `[..., *shape]`."""
         # By path: the parts of an observation may be in another order than those of its spec.
         leaves = nest.flatten(obs)
         return nest.unflatten({path: part(leaves[path]) for path, part in self._by_path()})

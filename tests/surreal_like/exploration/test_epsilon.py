@@ -43,3 +43,16 @@ def test_the_share_of_random_actions_is_epsilon() -> None:
     assert actions.dtype == np.int64
     # Half of the random ones are the greedy one.
     assert actions.mean() == pytest.approx(0.15, abs=0.01)
+
+
+def test_random_actions_are_uniform_over_the_legal_ones() -> None:
+    legal = np.array([[True, False, True, True], [False, True, False, False]])
+    greedy = np.repeat(np.array([0, 1]), 30_000)
+    rng = np.random.default_rng(0)
+    found = epsilon_greedy(greedy, 4, 1.0, rng, np.repeat(legal, 30_000, 0))
+    counts = np.bincount(found[:30_000], minlength=4)
+    assert counts[1] == 0
+    assert counts[[0, 2, 3]] == pytest.approx([10_000] * 3, rel=0.05)
+    assert (found[30_000:] == 1).all()
+    some = epsilon_greedy(greedy, 4, 0.3, rng, np.repeat(legal, 30_000, 0))
+    assert np.mean(some[:30_000] != 0) == pytest.approx(0.3 * 2 / 3, rel=0.05)
