@@ -116,7 +116,9 @@ class _Collector:
         self._read = env.reader_of(agent, obs_spec)
         self.write = action_writer(env.spaces_of(agent)[1])
         self.places: list[tuple[_Copy, str]] = []
-        self._masks = make_guard(obs_spec, action_spec, lambda row: f"agent {self.places[row][1]}")
+        self._masks = make_guard(
+            obs_spec, action_spec, lambda row: f"of agent {self.places[row][1]}"
+        )
         self._rows: list[tuple[int, float, bool, bool, bool, int]] = []
 
     def begin(self) -> None:

@@ -21,7 +21,7 @@ class MaskGuard:
 
     Args:
         action_spec: action spec in the form of `env_config`.
-        place: returns the name of a row in errors, from its number; None: its stream.
+        place: returns the words for a row in errors, from its number; None: its stream.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class MaskGuard:
     ) -> None:
         nums = parse_action_spec(action_spec).dim
         self._starts = np.array([0, *np.cumsum(nums)[:-1]])
-        self._place = place or (lambda row: f"stream {row}")
+        self._place = place or (lambda row: f"in stream {row}")
         self._legal: Flags | None = None
 
     def observe(self, obs: Mapping[str, Array], ended: Flags) -> None:
@@ -47,7 +47,7 @@ class MaskGuard:
         if not possible.all():
             row = int(possible.argmin())
             raise DataError(
-                f"{self._place(row)}: obs/{MASK} {_text(obs[MASK][row])} leaves no legal action, "
+                f"obs/{MASK}: {_text(obs[MASK][row])} {self._place(row)} leaves no legal action, "
                 "but the episode goes on: mark a legal one with 1, or end the episode"
             )
 
@@ -66,7 +66,7 @@ class MaskGuard:
             parts = np.split(self._legal[row], self._starts[1:])
             legal = [part.nonzero()[0].tolist() for part in parts]
             raise DataError(
-                f"{self._place(row)}: action {actions[row].tolist()} is masked by obs/{MASK}, "
+                f"action: {actions[row].tolist()} {self._place(row)} is masked by obs/{MASK}, "
                 f"legal are {_text(legal if actions.ndim > 1 else legal[0])}: choose by the mask"
             )
 

@@ -23,6 +23,7 @@ from session.stream.protocols import Encoding
 from surreal_like.data.bounds import Bounds
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec, plain
 from surreal_like.env.base import Info
+from surreal_like.env.masks import make_guard
 from surreal_like.errors import DataError
 from surreal_like.gateway.payloads import (
     FLOAT32_MOST,
@@ -138,6 +139,7 @@ class Protocol:
         obs: Nest = parse_obs_spec(obs_spec)
         self._paths: dict[str, ArraySpec] = nest.flatten(obs, "observation")
         self._obs = make_field(obs, "observation", num_envs, limited=limited)
+        self._masks = make_guard(obs_spec, action_spec)
         action = parse_action_spec(action_spec)
         self._action = ClientArray(action.array, "action", num_envs, limited=limited)
         low, high = (np.array(each, np.float32) for each in (self._least_reward, self._most_reward))
@@ -226,7 +228,7 @@ class Protocol:
         )
 
     def _reset(self, fields: Fields, seq: int) -> Request:
-        obs = self._obs.read(fields.get("observation"))
+        obs = self._read(fields, self._no)
         return Request("reset", seq, obs, self._no_reward, self._no, self._no)
 
     def _step(self, fields: Fields, seq: int) -> Request:
@@ -236,7 +238,7 @@ class Protocol:
             terminated, truncated = (
                 field.read(fields.get(name)) for name, field in self._flags.items()
             )
-        obs = self._obs.read(fields.get("observation"))
+        obs = self._read(fields, terminated | truncated)
         if len(fields) == _STEP_FIELDS:
             return Request("step", seq, obs, reward, terminated, truncated)
         further = self._optional(fields, seq)
@@ -270,6 +272,13 @@ class Protocol:
         return Ping(token)
 
     # -- fields
+
+    def _read(self, fields: Fields, ended: npt.NDArray[np.bool_]) -> Nest:
+        """Returns the observation of a request; one that goes on has a legal action."""
+        obs: Nest = self._obs.read(fields.get("observation"))
+        if self._masks is not None:
+            self._masks.observe(obs, ended)
+        return obs
 
     def _reward(self, fields: Fields) -> npt.NDArray[np.float32]:
         value: Any = fields.get("reward")

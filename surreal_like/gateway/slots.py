@@ -18,6 +18,7 @@ from session.nest import Array
 from session.process.context import Context
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.env.masks import MaskGuard, make_guard
 from surreal_like.errors import DataError
 from surreal_like.experience.actor_state import ActorState
 from surreal_like.experience.chunk_episodes import Flags
@@ -53,6 +54,7 @@ class Slot:
         num_envs: Number of streams, N.
         acting: State of the agent, for the metrics of episodes.
         now: Function that returns the time in seconds.
+        masks: Checks the actions that clients correct; None without masks.
 
     Attributes:
         muted: True while rows are not recorded, because replay takes none.
@@ -67,8 +69,9 @@ class Slot:
         num_envs: int,
         acting: ActorState,
         now: Callable[[], float],
+        masks: MaskGuard | None = None,
     ) -> None:
-        self.writer = writer
+        self.writer, self._masks = writer, masks
         self._acting, self._now = acting, now
         self._num_envs = num_envs
         self._request: Request | None = None
@@ -117,12 +120,16 @@ class Slot:
         self._advice, self._rows = advice, slice(start, start + self._num_envs)
 
     def check(self, request: Request) -> None:
-        """Checks a step of several streams against the one before.
+        """Checks a corrected action, and a step of several streams, against the step before.
 
         Raises:
-            DataError: an episode that has just begun has a reward, or ends.
+            DataError: the action is masked; an episode that has just begun has a reward, or ends.
         """
         before = self._request
+        if self._masks is not None and before is not None and request.action is not None:
+            ended = before.terminated | before.truncated
+            self._masks.observe(before.obs, ended)
+            self._masks.check(request.action, ended)
         if self._num_envs == 1 or before is None:
             return
         begins = before.terminated | before.truncated
@@ -289,6 +296,7 @@ class Rows:
         self._config, self._acting, self._now = config, acting, now
         self.num_envs: int = config.session_config.gateway.num_envs
         self.frame_spec = frame_spec(config.env_config.obs_spec, stack_size(config.env_config))
+        self._masks = make_guard(self.frame_spec, config.env_config.action_spec)
 
     @property
     def has_room(self) -> bool:
@@ -307,7 +315,7 @@ class Rows:
             place: Place of the session.
             mode: Mode of the session.
         """
-        return Slot(None, self.num_envs, self._acting, self._now)
+        return Slot(None, self.num_envs, self._acting, self._now, self._masks)
 
 
 class Recorder(Rows):
@@ -351,7 +359,8 @@ class Recorder(Rows):
             return super().make_slot(place, mode)
         slot = self._slots.get(place)
         if slot is None:
-            slot = Slot(self._make_writer(), self.num_envs, self._acting, self._now)
+            writer = self._make_writer()
+            slot = Slot(writer, self.num_envs, self._acting, self._now, self._masks)
             self._slots[place] = slot
         return slot
 

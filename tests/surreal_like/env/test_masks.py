@@ -84,7 +84,7 @@ def test_a_stack_of_frames_may_have_a_mask_of_each() -> None:
 def test_a_mask_without_a_legal_action_is_refused_where_one_must_be_taken() -> None:
     vector = as_vector(Fixed([1, 0, 0], [0, 0, 0], [0, 0, 1]))
     vector.reset()
-    with pytest.raises(DataError, match=r"^stream 0: obs/action_mask .* leaves no legal action"):
+    with pytest.raises(DataError, match=r"^obs/action_mask: .* in stream 0 leaves no legal action"):
         vector.step(np.array([0]))
 
 
@@ -117,7 +117,7 @@ def test_a_masked_action_is_refused(way: str) -> None:
         actions = legal_actions(obs)
         actions[1] = illegal = obs["action_mask"][1].argmin()
         legal = obs["action_mask"][1].nonzero()[0].tolist()
-        words = rf"stream 1: action {illegal} is masked by obs/action_mask, legal are \{legal}"
+        words = rf"action: {illegal} in stream 1 is masked by obs/action_mask, legal are \{legal}"
         with pytest.raises(DataError, match=words):
             env.step(actions)
     finally:
@@ -127,7 +127,9 @@ def test_a_masked_action_is_refused(way: str) -> None:
 def test_a_masked_action_of_several_choices_is_refused() -> None:
     vector = as_vector(Fixed([1, 0, 0, 1], [1, 1, 1, 1], nums=(2, 2)))
     vector.reset()
-    with pytest.raises(DataError, match=r"action \[0, 0\] is masked.* legal are \[\[0\], \[1\]\]"):
+    with pytest.raises(
+        DataError, match=r"action: \[0, 0\] in stream 0 is masked.* legal are \[\[0\], \[1\]\]"
+    ):
         vector.step(np.array([[0, 0]]))
 
 
@@ -178,7 +180,7 @@ def test_an_agent_that_takes_a_masked_action_is_named() -> None:
     rows = vector.reset().rows["p"]
     actions = legal_actions(rows.obs)
     actions[1] = rows.obs["action_mask"][1].argmin()
-    with pytest.raises(DataError, match=r"^agent b: action \d is masked by obs/action_mask"):
+    with pytest.raises(DataError, match=r"^action: \d of agent b is masked by obs/action_mask"):
         vector.step({"p": actions})
 
 
@@ -189,7 +191,7 @@ def test_an_agent_without_a_legal_action_is_named(informs: bool) -> None:
     parts = {"p": Part(joint.specs_of("a"), ["a", "b"])}
     env.games["b"].ends_at_once = True
     vector = JointVector([joint], [0], parts, mapping=lambda _: "p")
-    with pytest.raises(DataError, match=r"^agent b: obs/action_mask .* leaves no legal action"):
+    with pytest.raises(DataError, match=r"^obs/action_mask: .* of agent b leaves no legal action"):
         vector.reset()
 
 

@@ -43,6 +43,9 @@ LIMITED_FOUR = Protocol({"type": "float32", "dim": []}, DISCRETE, 4, rewards=(-1
 INSIDE = {"parts": {"small": [1e6, -1e6], "whole": 1_000_000}, "box": [1.0, 1e6]}
 
 
+MASKED = Protocol({"x": OBS, "action_mask": {"type": "bool", "dim": [2]}}, DISCRETE, 2)
+
+
 def refused(protocol: Protocol, fields: dict[str, Any]) -> Refusal:
     with pytest.raises(Refusal) as caught:
         protocol.parse(fields)
@@ -374,3 +377,17 @@ def test_where_nothing_is_learned_numbers_need_only_be_finite() -> None:
 def test_any_bytes_are_decoded_or_malformed(data: bytes, start: bytes) -> None:
     with suppress(Refusal):
         ONE.parse(decode(start + data, None)[0])
+
+
+@pytest.mark.parametrize("kind", ["reset", "step"])
+def test_a_mask_without_a_legal_action_is_refused(kind: str) -> None:
+    mask = [[True, False], [False, False]]
+    flags = {"terminated": [False, False], "truncated": [False, False], "reward": [0.0, 0.0]}
+    obs = {"x": [[0.0] * 4] * 2, "action_mask": mask}
+    fields = {"kind": kind, "seq": 2, "observation": obs, **(flags if kind == "step" else {})}
+    found = refused(MASKED, fields)
+    assert found.code == "bad_observation"
+    assert "in stream 1 leaves no legal action" in str(found)
+    # Nothing need be legal where an episode ends.
+    ended = {**fields, **flags, "kind": "step", "terminated": [False, True]}
+    assert isinstance(MASKED.parse(ended), Request)

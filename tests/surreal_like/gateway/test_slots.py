@@ -15,11 +15,13 @@ from session.config import Config
 from session.config.defaults import BASE_SESSION_CONFIG
 from surreal_like.agent.wrapper import ExpSenderWrapper
 from surreal_like.env.base import Step
+from surreal_like.env.masks import make_guard
 from surreal_like.env.vector import SyncVector
+from surreal_like.errors import DataError
 from surreal_like.experience.actor_state import ActorState
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.writer import ChunkWriter
-from surreal_like.gateway.messages import Protocol
+from surreal_like.gateway.messages import Protocol, Request
 from surreal_like.gateway.slots import Advice, Slot
 from tests.surreal_like.agent.rig import Count, make_rig
 
@@ -462,3 +464,26 @@ def test_streams_of_one_session_end_on_their_own() -> None:
     # A row at which a stream has just begun cannot end it: both get new numbers.
     assert [chunk["streams"] for chunk in sent.chunks] == [[10, 11], [12, 13]]
     assert sent.chunks[1]["columns"]["step_type"].tolist() == [[0, 0], [2, 2]]
+
+
+def test_a_client_cannot_correct_to_a_masked_action() -> None:
+    specs: dict[str, Any] = {
+        "obs_spec": {"x": Count.obs_spec, "action_mask": {"type": "int8", "dim": [2]}},
+        "action_spec": {"type": "discrete", "dim": [2]},
+    }
+    protocol = Protocol(**specs)
+    slot = Slot(None, 1, ActorState(), lambda: 0.0, make_guard(**specs))
+    shape = Count.obs_spec["dim"]
+    obs = {"x": np.zeros(shape).tolist(), "action_mask": [0, 1]}
+    fields: dict[str, Any] = {"kind": "reset", "seq": 1, "observation": obs}
+    begun = protocol.parse(fields)
+    assert isinstance(begun, Request)
+    slot.begin(begun)
+    for action, legal in ((1, True), (0, False)):
+        step = protocol.parse({**fields, "kind": "step", "reward": 0.0, "action": action})
+        assert isinstance(step, Request)
+        if legal:
+            slot.check(step)
+            continue
+        with pytest.raises(DataError, match=r"^action: 0 in stream 0 is masked"):
+            slot.check(step)
