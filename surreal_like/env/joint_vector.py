@@ -116,9 +116,7 @@ class _Collector:
         self._read = env.reader_of(agent, obs_spec)
         self.write = action_writer(env.spaces_of(agent)[1])
         self.places: list[tuple[_Copy, str]] = []
-        self._masks = make_guard(
-            obs_spec, action_spec, lambda row: f"of agent {self.places[row][1]}"
-        )
+        self._masks = make_guard(obs_spec, action_spec, self._describe)
         self._rows: list[tuple[int, float, bool, bool, bool, int]] = []
 
     def begin(self) -> None:
@@ -146,6 +144,10 @@ class _Collector:
             np.array(first),
             np.array(steps, np.int64),
         )
+
+    def _describe(self, row: int) -> str:
+        copy, agent = self.places[row]
+        return f"of agent {agent} after {copy.length} steps"
 
     def _ended(self) -> Flags:
         return np.array([row[2] or row[3] for row in self._rows])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
 from surreal_like.data.masks import check_mask, feature_spec, has_mask
 from surreal_like.env.base import Env, VectorEnv
@@ -14,7 +16,7 @@ from surreal_like.env.gym_adapter import GymAdapter
 from surreal_like.env.joint import as_joint
 from surreal_like.env.joint_vector import JointStep, JointVector, Part
 from surreal_like.env.registry import make_joint_env
-from surreal_like.env.vector import as_vector, make_vector_env
+from surreal_like.env.vector import SyncVector, as_vector, make_vector_env
 from surreal_like.errors import DataError, SpecError
 from tests.surreal_like.env.masked import STEPS, Masked, MaskedGame
 
@@ -124,6 +126,20 @@ def test_a_masked_action_is_refused(way: str) -> None:
         env.close()
 
 
+def test_native_code_is_not_used_where_masks_must_be_checked() -> None:
+    gymnasium.register(
+        "Masked-v0",
+        entry_point=Masked,
+        vector_entry_point=lambda num_envs: SyncVectorEnv([Masked] * num_envs),
+    )
+    try:
+        env = make_vector_env({"env_name": "gym:Masked-v0"}, num_envs=2, seed=0)
+        assert isinstance(env, SyncVector)
+        env.close()
+    finally:
+        del gymnasium.registry["Masked-v0"]
+
+
 def test_a_masked_action_of_several_choices_is_refused() -> None:
     vector = as_vector(Fixed([1, 0, 0, 1], [1, 1, 1, 1], nums=(2, 2)))
     vector.reset()
@@ -180,7 +196,9 @@ def test_an_agent_that_takes_a_masked_action_is_named() -> None:
     rows = vector.reset().rows["p"]
     actions = legal_actions(rows.obs)
     actions[1] = rows.obs["action_mask"][1].argmin()
-    with pytest.raises(DataError, match=r"^action: \d of agent b is masked by obs/action_mask"):
+    with pytest.raises(
+        DataError, match=r"^action: \d of agent b after 0 steps is masked by obs/action_mask"
+    ):
         vector.step({"p": actions})
 
 
@@ -191,7 +209,9 @@ def test_an_agent_without_a_legal_action_is_named(informs: bool) -> None:
     parts = {"p": Part(joint.specs_of("a"), ["a", "b"])}
     env.games["b"].ends_at_once = True
     vector = JointVector([joint], [0], parts, mapping=lambda _: "p")
-    with pytest.raises(DataError, match=r"^obs/action_mask: .* of agent b leaves no legal action"):
+    with pytest.raises(
+        DataError, match=r"^obs/action_mask: .* of agent b after 0 steps leaves no legal action"
+    ):
         vector.reset()
 
 
