@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 STEPS = 5
 
@@ -62,6 +63,11 @@ class Masked(gymnasium.Env[Any, Any]):
         mask = self.np_random.random(num) < 0.4
         mask[self.np_random.integers(num - 1)] = True
         return mask
+
+
+def make_vector(num_envs: int) -> SyncVectorEnv:
+    """Vector code of Gymnasium for :class:`Masked`."""
+    return SyncVectorEnv([Masked] * num_envs)
 
 
 class MaskedBox(Masked):

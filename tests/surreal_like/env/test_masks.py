@@ -7,7 +7,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import SyncVectorEnv
 
 from surreal_like.data.masks import check_mask, feature_spec, has_mask
 from surreal_like.env.base import Env, VectorEnv
@@ -127,11 +126,8 @@ def test_a_masked_action_is_refused(way: str) -> None:
 
 
 def test_native_code_is_not_used_where_masks_must_be_checked() -> None:
-    gymnasium.register(
-        "Masked-v0",
-        entry_point=Masked,
-        vector_entry_point=lambda num_envs: SyncVectorEnv([Masked] * num_envs),
-    )
+    native = f"{PLACE}:make_vector"
+    gymnasium.register("Masked-v0", entry_point=f"{PLACE}:Masked", vector_entry_point=native)
     try:
         env = make_vector_env({"env_name": "gym:Masked-v0"}, num_envs=2, seed=0)
         assert isinstance(env, SyncVector)
