@@ -96,7 +96,7 @@ class JointEnv(ABC):
     @cached_property
     def _informs(self) -> bool:
         """True if infos have masks of actions, as those of a reset show."""
-        return any(MASK in turn.info for turn in self.reset())
+        return any(MASK in turn.info for turn in self.reset(seed=0))
 
     def reader_of(self, agent: str, obs_spec: Mapping[str, Any]) -> Callable[[Turn], Nest]:
         """Returns a function that converts the observations of an agent to nests of arrays.
