@@ -49,13 +49,15 @@ EXTRAS = {
     "tune": ["optuna>=4.1"],
 }
 EXTRAS["all"] = sorted({line for lines in EXTRAS.values() for line in lines})
-# Not in "all": minigrid and highway-env bring pygame-ce, which is installed over pygame.
+# Not in "all": minigrid, highway-env and multi bring pygame-ce, which is installed over pygame.
 EXTRAS["minatar"] = ["minatar>=1.0.15"]
 EXTRAS["minigrid"] = ["minigrid>=3.0"]
 EXTRAS["robotics"] = ["gymnasium-robotics>=1.4", "mujoco<=3.10"]  # Fetch asserts with later ones
+EXTRAS["multi"] = ["pettingzoo>=1.27", "mpe2>=1.1", "pygame-ce>=2.3"]
 # What `make test-all` needs in addition: every environment in the table of docs/environments.md.
 EXTRAS["environments"] = ["popgym>=1.0", "highway-env>=1.10"]
-EXTRAS["environments"] += EXTRAS["minatar"] + EXTRAS["minigrid"] + EXTRAS["robotics"]
+EXTRAS["environments"] += EXTRAS["minatar"] + EXTRAS["minigrid"] + EXTRAS["multi"]
+EXTRAS["environments"] += EXTRAS["robotics"]
 EXTRAS["dev"] = [
     "pytest>=8.2",
     "pytest-timeout>=2.3",
@@ -63,6 +65,7 @@ EXTRAS["dev"] = [
     "hypothesis>=6.100",
     "ruff==0.17.5",  # another release formats differently
     "mypy>=1.13",
+    "pettingzoo>=1.27",
     "kubernetes-validate>=1.37",
     "types-PyYAML",
     "types-psutil",

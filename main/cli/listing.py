@@ -102,13 +102,23 @@ def in_columns(texts: Sequence[str], width: int) -> str:
 
 
 def _specs(name: str) -> None:
-    """Prints the part of an experiment file that replaces an environment that is not installed."""
+    """Prints the part of an experiment file that replaces an environment that is not installed.
+
+    Of an environment of several agents it prints the specs of each.
+    """
     import yaml
 
-    from surreal_like.env.registry import derive_specs
+    from surreal_like.env.registry import SeveralAgents, derive_joint_specs, derive_specs
 
-    obs_spec, action_spec = derive_specs(Config({"env_name": name}))
-    specs = {"env_name": name, "obs_spec": obs_spec, "action_spec": action_spec}
+    config = Config({"env_name": name})
+    specs: dict[str, Any] = {"env_name": name}
+    try:
+        specs["obs_spec"], specs["action_spec"] = derive_specs(config)
+    except SeveralAgents:
+        specs["agents"] = {
+            agent: {"obs_spec": obs_spec, "action_spec": action_spec}
+            for agent, (obs_spec, action_spec) in derive_joint_specs(config).items()
+        }
     print(yaml.safe_dump({"env_config": specs}, sort_keys=False, default_flow_style=None), end="")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,15 @@ class Player:
         actions, _ = self._acting.act(self._obs, evaluation.first)
         self._obs, reward, terminated, truncated, info = self.env.step(actions)
         self._acting.end_step(evaluation.step(reward, terminated, truncated, info))
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Metadata of the environment."""
+        return self.env.metadata
+
+    def render(self) -> Any:
+        """Returns an image of the first environment, or None."""
+        return self.env.render()
 
     def close(self) -> None:
         """Closes the environments."""

@@ -10,14 +10,14 @@ from typing import Any
 
 from session.config import Config
 from session.errors import UsageError
-from session.folder import RunFolder
 from session.process.seeding import component_seed, seed_all
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.agent.player import Player, make_player
 from surreal_like.policies.config import learning_policies, policies_of
 from surreal_like.policies.player import make_joint_player
-from surreal_like.policy import load_policy
+from surreal_like.policy import Policy, load_policy
+from surreal_like.policy.policy import find_run
 
 _STREAMS = 100
 
@@ -57,21 +57,14 @@ def evaluate(
     if seed is not None and seed < 0:
         raise UsageError(f"the seed is {seed}, expected 0 or more")
     began = time.monotonic()
-    config = RunFolder(folder).read_config()
-    policies = {
-        name: load_policy(folder, checkpoint, policy=name, import_path=import_path)
-        for name in learning_policies(config)
-    }
+    config, policies = load_policies(folder, checkpoint, import_path)
     if seed is None:
         seed = component_seed(config.session_config.seed, "evaluate", 1)
     streams = min(config.session_config.evaluator.num_envs or _STREAMS, episodes)
     with contextlib.ExitStack() as stack:
         stack.enter_context(seed_all(seed))
-        acting = {
-            name: Acting(policy.greedy if deterministic else policy.agent)
-            for name, policy in policies.items()
-        }
-        player = _make_player(acting, config, num_envs=streams, seed=seed)
+        acting = acting_of(policies, deterministic)
+        player = make_player_for(acting, config, num_envs=streams, seed=seed)
         stack.callback(player.close)
         played = Evaluation(episodes, streams)
         player.reset()
@@ -85,9 +78,30 @@ def evaluate(
     }
 
 
-def _make_player(
+def load_policies(
+    folder: str | Path, checkpoint: str | int, import_path: Sequence[str | Path]
+) -> tuple[Config, dict[str, Policy]]:
+    """Returns the config of a run, and all its policies by name; raises as :func:`evaluate`."""
+    config = find_run(folder).read_config()
+    policies = {
+        name: load_policy(folder, checkpoint, policy=name, import_path=import_path)
+        for name in learning_policies(config)
+    }
+    return config, policies
+
+
+def acting_of(policies: Mapping[str, Policy], deterministic: bool) -> dict[str, Acting]:
+    """Returns what lets each policy act, by its best actions or by drawn ones."""
+    return {
+        name: Acting(policy.greedy if deterministic else policy.agent)
+        for name, policy in policies.items()
+    }
+
+
+def make_player_for(
     acting: Mapping[str, Acting], config: Config, *, num_envs: int, seed: int
 ) -> Player:
+    """Builds the environments of an evaluation, and lets the policies play them."""
     if policies_of(config):
         return make_joint_player(acting, config, num_envs=num_envs, seed=seed)
     [only] = acting.values()

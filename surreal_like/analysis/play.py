@@ -15,16 +15,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from session.config import Config
 from session.errors import ConfigError, MissingExtra, UsageError
 from session.process.seeding import component_seed, seed_all
+from surreal_like.agent.acting import Acting
 from surreal_like.agent.evaluation import Evaluation
-from surreal_like.env.base import Env, VectorEnv, Wrapper
-from surreal_like.env.frame_stack import stack_frames
+from surreal_like.agent.player import Player
+from surreal_like.analysis.evaluate import acting_of, load_policies, make_player_for
+from surreal_like.env.base import Env, Wrapper
 from surreal_like.env.gym_adapter import GymAdapter
-from surreal_like.env.registry import make_env
-from surreal_like.env.vector import make_sync, stream_seeds
+from surreal_like.env.registry import make_env, make_joint_env
 from surreal_like.errors import DataError
-from surreal_like.policy import Policy, load_policy
+from surreal_like.policies.config import policies_of
 
 _NO_SCREEN = "no screen to open a window on: write a file with --video out.mp4"
 # Environment variables on Linux that indicate a screen, or the user's choice of a driver.
@@ -250,92 +252,93 @@ def play(
         check_video(path)
     else:
         check_screen()
-    policy, played = (
-        load_policy(folder, checkpoint, import_path=import_path),
-        Evaluation(episodes, 1),
-    )
+    config, policies = load_policies(folder, checkpoint, import_path)
+    played = Evaluation(episodes, 1)
     if seed is None:
-        seed = component_seed(policy.config.session_config.seed, "play", 1)
+        seed = component_seed(config.session_config.seed, "play", 1)
     with contextlib.ExitStack() as stack:
         stack.enter_context(seed_all(seed))
         stack.enter_context(drawing_settings(window=path is None))
-        single = _make_env(policy.config.env_config, seed)
-        env = stack_frames(
-            stack.enter_context(contextlib.closing(single)), policy.config.env_config
-        )
-        fps = _fps(env, policy.config.env_config)
-        pictures = _pictures(policy, env, played, deterministic)
+        player = _make_player(acting_of(policies, deterministic), config, seed)
+        stack.callback(player.close)
+        fps = _fps(player, config.env_config)
+        pictures = _pictures(player, played, str(config.env_config.env_name))
         if path is not None:
             frames = write_video(path, pictures, fps)
         else:
-            frames = show_frames(pictures, fps, str(policy.config.env_config.env_name))
+            frames = show_frames(pictures, fps, str(config.env_config.env_name))
     return {
         "returns": [float(each["return"]) for each in played.finished],
         "lengths": [int(each["length"]) for each in played.finished],
         "frames": frames,
         "fps": fps,
-        "checkpoint": policy.checkpoint,
+        "checkpoint": next(iter(policies.values())).checkpoint,
         "video": str(path) if path is not None else None,
     }
 
 
-def _make_env(env_config: Mapping[str, Any], seed: int) -> VectorEnv:
-    """Builds one stream that renders frames.
+def _make_player(acting: Mapping[str, Acting], config: Config, seed: int) -> Player:
+    """Builds one environment that renders frames, and lets the policy play it.
 
     Raises:
         UsageError: the environment cannot render.
     """
-    with contextlib.closing(make_env(env_config, evaluation=True)) as env:
-        modes = list(env.metadata.get("render_modes") or ())
-        draws = _MODE in modes or not isinstance(_innermost(env), GymAdapter)
-    name = env_config["env_name"]
+    name = config.env_config.env_name
+    modes, draws = _render_modes(config)
     if not draws:
         there = ", ".join(map(str, modes)) or "none"
         raise UsageError(
             f"{name} has no pictures to show: its render modes are {there}, needed is {_MODE}; "
             "its returns: surreal-like evaluate"
         )
-    seeds = stream_seeds(seed, 1)
+    config = config.copy()
+    # Native vector code and worker processes do not draw.
+    config.env_config.vector = "sync"
     if _MODE in modes:
-        mode = {"render_mode": _MODE}
-        drawn = {**env_config, "env_args": {**(env_config.get("env_args") or {}), **mode}}
-        drawn["eval_mode"] = {**(env_config.get("eval_mode") or {}), **mode}
+        drawn = config.copy()
+        for key in ("env_args", "eval_mode"):
+            drawn.env_config[key] = {**(drawn.env_config.get(key) or {}), "render_mode": _MODE}
         # A user's own environment may render without this argument.
         with contextlib.suppress(ConfigError):
-            return make_sync(drawn, seeds, evaluation=True)
-    return make_sync(env_config, seeds, evaluation=True)
+            return make_player_for(acting, drawn, num_envs=1, seed=seed)
+    return make_player_for(acting, config, num_envs=1, seed=seed)
+
+
+def _render_modes(config: Config) -> tuple[list[str], bool]:
+    """Returns the modes that an environment names, and True if it may draw."""
+    several = bool(policies_of(config))
+    make: Any = make_joint_env if several else make_env
+    with contextlib.closing(make(config.env_config, evaluation=True)) as env:
+        modes = list(env.metadata.get("render_modes") or ())
+        # An author's own environment may draw without naming a mode.
+        own = not several and not isinstance(_innermost(env), GymAdapter)
+    return modes, own or _MODE in modes
 
 
 def _innermost(env: Env) -> Env:
     return env.unwrapped if isinstance(env, Wrapper) else env
 
 
-def _fps(env: VectorEnv, env_config: Mapping[str, Any]) -> float:
+def _fps(player: Player, env_config: Mapping[str, Any]) -> float:
     """Returns the frames per second at the environment's intended speed."""
-    usual = float(env.metadata.get("render_fps") or _USUAL_FPS)
+    usual = float(player.metadata.get("render_fps") or _USUAL_FPS)
     return usual / (env_config.get("action_repeat") or 1)
 
 
-def _pictures(
-    policy: Policy, env: VectorEnv, played: Evaluation, deterministic: bool
-) -> Iterator[Frame]:
+def _pictures(player: Player, played: Evaluation, name: str) -> Iterator[Frame]:
     """Plays; yields a frame after each reset and step."""
-    obs, _ = env.reset()
-    yield _picture(env, policy)
-    state = None
+    player.reset()
+    yield _picture(player, name)
     while not played.over:
-        actions, state = policy(obs, state, deterministic=deterministic, first=played.first)
-        obs, reward, terminated, truncated, info = env.step(actions)
-        played.step(reward, terminated, truncated, info)
-        yield _picture(env, policy)
+        player.step(played)
+        yield _picture(player, name)
 
 
-def _picture(env: VectorEnv, policy: Policy) -> Frame:
+def _picture(player: Player, name: str) -> Frame:
     from gymnasium.error import DependencyNotInstalled
 
-    name = policy.config.env_config.env_name
     try:
-        drawn = env.render()
+        drawn = player.render()
     except (DependencyNotInstalled, ModuleNotFoundError) as error:
         raise MissingExtra.named(f"a picture of {name}", "video") from error
     except Exception as error:

@@ -107,3 +107,27 @@ class ActionValidator:
         shown = "NaN" if value != value else value
         place = f" in stream {where[0]}" if len(self._shape) > len(self._spec.dim) else ""
         raise DataError(f"action: {shown}{place}, expected {expected}")
+
+
+def random_action(
+    action_spec: Mapping[str, Any], rng: np.random.Generator, obs: Any = None
+) -> npt.NDArray[Any]:
+    """Returns a valid action, uniform within its bounds, or within +-1 where it has none.
+
+    obs: observation of one environment, whose part `action_mask` leaves illegal actions out.
+    """
+    parsed = parse_action_spec(action_spec)
+    spec, ends = parsed.array, parsed.inner_bounds
+    mask = obs.get("action_mask") if isinstance(obs, Mapping) else None
+    if spec.num is not None and mask is not None:
+        parts = np.split(np.asarray(mask) != 0, np.cumsum(parsed.dim)[:-1])
+        drawn = [(rng.random(len(part)) * part).argmax() for part in parts]
+        return np.array(drawn, np.int64).reshape(spec.dim)
+    if spec.num is not None:
+        return np.asarray(rng.integers(0, spec.num, spec.dim), np.int64)
+    low = np.full(spec.dim, -np.inf) if ends[0] is None else ends[0]
+    high = np.full(spec.dim, np.inf) if ends[1] is None else ends[1]
+    low = np.where(np.isfinite(low), low, np.minimum(-1.0, high - 1.0))
+    high = np.where(np.isfinite(high), high, np.maximum(1.0, low + 1.0))
+    # Between bounds that are all but equal float32 may have no number.
+    return rng.uniform(low, np.maximum(low, high)).astype(np.float32)

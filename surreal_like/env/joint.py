@@ -7,16 +7,14 @@ and attributes of one of the interfaces will do.
 
 from __future__ import annotations
 
-import importlib
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
 from gymnasium import spaces
 
-from session.errors import ConfigError, MissingExtra, did_you_mean
+from session.errors import ConfigError, did_you_mean
 from session.nest import Nest
 from surreal_like.data.masks import MASK, has_mask, mask_spec
 from surreal_like.env.base import Info
@@ -27,6 +25,16 @@ from surreal_like.errors import DataError, SpecError
 INTERFACES = ("auto", "parallel", "aec")
 
 Specs = tuple[dict[str, Any], dict[str, Any]]
+
+
+class AgentSpaces(Protocol):
+    """An environment of PettingZoo, of either interface, or a class of the same form."""
+
+    def observation_space(self, agent: str) -> Any:
+        """Returns the observation space of an agent."""
+
+    def action_space(self, agent: str) -> Any:
+        """Returns the action space of an agent."""
 
 
 class Turn(NamedTuple):
@@ -307,57 +315,27 @@ def as_joint(env: Any, interface: str = "auto") -> JointEnv:
     return AecJointEnv(env) if is_aec else ParallelJointEnv(env)
 
 
-def make_pettingzoo(name: str, arguments: Mapping[str, Any], interface: str = "auto") -> Any:
-    """Builds an environment of PettingZoo or of MPE2.
-
-    Args:
-        name: `pettingzoo:classic/rps-v2` or `mpe2:simple_spread_v3`.
-        arguments: constructor arguments.
-        interface: as of :func:`as_joint`; `auto` takes parallel if the environment has it.
-
-    Raises:
-        ConfigError: there is no such environment.
-        MissingExtra: a package is not installed.
-    """
-    package, _, rest = name.partition(":")
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        raise MissingExtra.named(f"environment {name}", "multi") from error
-    makers = _find_makers(rest) if package == "pettingzoo" else _in_module(name)
-    wanted = [interface] if interface != "auto" else ["parallel", "aec"]
-    maker = next((makers[each] for each in wanted if each in makers), None)
-    if maker is None:
-        raise ConfigError(
-            f"env_config.multi_agent_api is {interface}, but {name} has only {', '.join(makers)}"
-        )
-    return maker(**arguments)
+def group_by_specs(by_agent: Mapping[str, Specs]) -> list[tuple[Specs, list[str]]]:
+    """Returns each pair of specs with the agents that have it."""
+    groups: list[tuple[Specs, list[str]]] = []
+    for agent, specs in by_agent.items():
+        known = next((names for each, names in groups if each == specs), None)
+        if known is None:
+            groups.append((specs, [agent]))
+        else:
+            known.append(agent)
+    return groups
 
 
-def _find_makers(rest: str) -> dict[str, Any]:
-    """Returns interface -> function that builds an environment in PettingZoo's registries."""
-    pettingzoo: Any = importlib.import_module("pettingzoo")
-    # PettingZoo itself writes rps_v2 and rps-v2.
-    rest = re.sub(r"_v(?=\d+$)", "-v", rest)
-    registries = {"parallel": pettingzoo.parallel_registry, "aec": pettingzoo.aec_registry}
-    makers = {
-        interface: partial(pettingzoo.make, interface, rest)
-        for interface, registry in registries.items()
-        if rest in registry
-    }
-    if not makers:
-        names = sorted({*registries["parallel"], *registries["aec"]})
-        hint = did_you_mean(rest, names, otherwise=f"there are {', '.join(names)}")
-        raise ConfigError(f"env_config.env_name: no environment 'pettingzoo:{rest}'; {hint}")
-    return makers
-
-
-def _in_module(name: str) -> dict[str, Any]:
-    """Returns interface -> function of a module with `parallel_env` and `env`."""
-    module = name.replace(":", ".", 1)
-    try:
-        found = importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigError(f"env_config.env_name: no environment {name!r}: {error}") from error
-    makers = {"parallel": "parallel_env", "aec": "env"}
-    return {key: getattr(found, each) for key, each in makers.items() if hasattr(found, each)}
+def propose_policies(by_agent: Mapping[str, Specs]) -> str:
+    """Returns `policies` and `policy_mapping` to paste: one policy for each pair of specs."""
+    mapping: dict[str, str] = {}
+    for _, agents in group_by_specs(by_agent):
+        stem = agents[0].rstrip("0123456789").rstrip("_-").lower()
+        policy = "".join(filter(str.isalnum, stem))[:16] or "policy"
+        while policy in mapping.values():
+            policy += "x"
+        mapping |= dict.fromkeys(agents, policy)
+    policies = ", ".join(f"{name}: {{}}" for name in dict.fromkeys(mapping.values()))
+    pairs = ", ".join(f"{agent}: {policy}" for agent, policy in mapping.items())
+    return f"policies: {{{policies}}} and env_config.policy_mapping: {{{pairs}}}"

@@ -216,6 +216,7 @@ class JointVector:
         num_envs: N.
         num_streams: policy -> number of its streams, N for each of its agents.
         env_steps: steps of the environment so far.
+        metadata: as of an Env.
     """
 
     def __init__(
@@ -231,6 +232,7 @@ class JointVector:
         self.num_envs = len(envs)
         self.num_streams = {name: self.num_envs * len(part.agents) for name, part in parts.items()}
         self.env_steps = 0
+        self.metadata = envs[0].metadata
         self._copies = [_Copy(env, seed) for env, seed in zip(envs, seeds, strict=True)]
         self._mapping, self._horizon, self._pulse = mapping, horizon, pulse
         self._places = {

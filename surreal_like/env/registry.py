@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -33,6 +32,12 @@ from session.errors import ConfigError, UsageError, did_you_mean
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.spec import compare
 from surreal_like.env.base import Env, VectorEnv
+from surreal_like.env.pettingzoo_names import (
+    extra_of_pettingzoo,
+    is_installed,
+    list_pettingzoo,
+    make_pettingzoo,
+)
 from surreal_like.env.wrappers import (
     ActionRepeat,
     ClipAction,
@@ -77,7 +82,7 @@ def make_joint_env(env_config: Config, evaluation: bool = False) -> JointEnv:
     from surreal_like.env.joint import as_joint
 
     name, built = str(env_config.get("env_name")), _build_object(env_config, evaluation)
-    if not _is_joint(built):
+    if not is_joint(built):
         raise ConfigError(f"env_config.env_name: {name} is an environment of a single agent")
     try:
         for path, arguments in wrapper_entries(env_config, evaluation):
@@ -93,8 +98,8 @@ class SeveralAgents(ConfigError):
     """The environment has several agents, and so cannot be an Env."""
 
 
-def _is_joint(built: Any) -> bool:
-    """True for an environment of several agents, by one of PettingZoo's interfaces."""
+def is_joint(built: Any) -> bool:
+    """Returns True for an environment of several agents, by one of PettingZoo's interfaces."""
     # A space is no function; both interfaces of PettingZoo have one of the agent.
     return all(
         callable(getattr(built, f"{what}_space", None)) for what in ("observation", "action")
@@ -178,22 +183,29 @@ def derive_specs(env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     return stack_spec(obs_spec, stack_size(env_config)), action_spec
 
 
-def list_environments() -> list[str]:
-    """Returns all values of `env_name` that need no code: toys, Gymnasium's, Atari's.
+def derive_joint_specs(env_config: Config) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Builds one environment of several agents and closes it; returns the specs by agent."""
+    with contextlib.closing(make_joint_env(env_config)) as env:
+        return {agent: env.specs_of(agent) for agent in env.possible_agents}
 
-    Those of Gymnasium whose package is neither installed nor in an extra are left out.
+
+def list_environments() -> list[str]:
+    """Returns all values of `env_name` that need no code: toys, Gymnasium's, Atari's, PettingZoo's.
+
+    Those whose package is neither installed nor in an extra are left out.
     """
     import gymnasium
 
     from surreal_like.env.atari_emulator import PREFIX, list_games
-    from surreal_like.env.toy import TOYS
+    from surreal_like.env.toy import JOINT_TOYS, TOYS
 
     with contextlib.suppress(ModuleNotFoundError):
         gymnasium.register_envs(importlib.import_module("ale_py"))
     return [
-        *(f"toy:{name}" for name in TOYS),
+        *(f"toy:{name}" for name in (*TOYS, *JOINT_TOYS)),
         *(f"gym:{name}" for name in sorted(gymnasium.registry) if extra_of(f"gym:{name}") != "?"),
         *(f"{PREFIX}{name}" for name in list_games()),
+        *(name for name in list_pettingzoo() if extra_of(name) != "?"),
     ]
 
 
@@ -206,18 +218,16 @@ def extra_of(name: str) -> str:
 
     kind, _, bare = name.partition(":")
     if kind == "atari":
-        return "" if _is_installed("ale_py") else "atari"
+        return "" if is_installed("ale_py") else "atari"
+    if kind == "pettingzoo":
+        return extra_of_pettingzoo(name)
     if kind != "gym" or bare not in gymnasium.registry:
         return ""
     entry = f"{bare} {gymnasium.registry[bare].entry_point}"
     for words, (package, extra) in _NEEDED.items():
         if any(word in entry for word in words):
-            return "" if package and _is_installed(package) else extra
+            return "" if package and is_installed(package) else extra
     return ""
-
-
-def _is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
 
 
 # Words in the entry point of a Gymnasium environment -> the package that it needs, and the extra
@@ -235,9 +245,12 @@ def _build(env_config: Config, evaluation: bool) -> Env:
     built = _build_object(env_config, evaluation)
     if isinstance(built, Env):
         return _bound(built, env_config)
-    if _is_joint(built):
+    if is_joint(built):
         built.close()
-        raise SeveralAgents(f"env_config.env_name: {name} is an environment of several agents")
+        raise SeveralAgents(
+            f"env_config.env_name: {name} is an environment of several agents, but one of a single "
+            "agent is needed here: train, evaluate and play run it"
+        )
     return _adapt(built, name, env_config, evaluation)
 
 
@@ -251,8 +264,6 @@ def _build_object(env_config: Config, evaluation: bool) -> Any:
 
         return make_gym(name, arguments)
     if kind in ("pettingzoo", "mpe2") and rest:
-        from surreal_like.env.joint import make_pettingzoo
-
         return make_pettingzoo(name, arguments, str(env_config.get("multi_agent_api") or "auto"))
     if not rest or kind.casefold() in ("gymnasium", "openai", "gym"):
         raise ConfigError(f"env_config.env_name: no environment {name!r}; {_suggest(name)}")

@@ -294,9 +294,13 @@ class MultiCartPole:
     Optimum: `limit` for each agent.
     """
 
-    metadata: Mapping[str, Any] = MappingProxyType({"name": "multi_cartpole", "render_modes": []})
+    metadata: Mapping[str, Any] = MappingProxyType(
+        {"name": "multi_cartpole", "render_modes": ["rgb_array"], "render_fps": 50}
+    )
 
-    def __init__(self, agents: int = 2, *, limit: int = 500) -> None:
+    def __init__(
+        self, agents: int = 2, *, limit: int = 500, render_mode: str | None = None
+    ) -> None:
         import gymnasium
 
         _require(agents >= 1, f"toy:multi_cartpole: agents is {agents}, expected 1 or more")
@@ -306,7 +310,8 @@ class MultiCartPole:
         self.optimal_return = float(agents * limit)
         self._limit, self._steps = limit, 0
         self._carts: dict[str, Any] = {
-            name: gymnasium.make("CartPole-v1").unwrapped for name in self.possible_agents
+            name: gymnasium.make("CartPole-v1", render_mode=render_mode).unwrapped
+            for name in self.possible_agents
         }
 
     def observation_space(self, agent: str) -> Any:
@@ -347,8 +352,9 @@ class MultiCartPole:
         )
 
     def render(self) -> Any:
-        """Returns None: there is no image."""
-        return None
+        """Returns an image, the carts one below the other; None without a render mode."""
+        images = [cart.render() for cart in self._carts.values()]
+        return None if images[0] is None else np.concatenate([each[::2, ::2] for each in images])
 
     def close(self) -> None:
         """Frees the carts."""

@@ -15,7 +15,7 @@ from session.config.defaults import BASE_CONFIG
 from session.config.merge import quote
 from session.errors import ConfigError, did_you_mean
 from surreal_like.data.policy_names import DEFAULT_POLICY
-from surreal_like.env.joint import JointEnv, Specs
+from surreal_like.env.joint import JointEnv, Specs, propose_policies
 
 Defaults = Callable[[str], Config]
 
@@ -223,27 +223,6 @@ def check_same(by_agent: Mapping[str, Specs], policy: str) -> Specs:
             )
             raise ConfigError(
                 f"policy {policy} plays agents with different specs: {differ}. Write "
-                f"{_proposal(by_agent)}"
+                f"{propose_policies(by_agent)}"
             )
     return by_agent[first]
-
-
-def _proposal(by_agent: Mapping[str, Specs]) -> str:
-    """Returns `policies` and `policy_mapping` to paste: one policy for each pair of specs."""
-    groups: list[tuple[Specs, list[str]]] = []
-    for agent, specs in by_agent.items():
-        known = next((names for each, names in groups if each == specs), None)
-        if known is None:
-            groups.append((specs, [agent]))
-        else:
-            known.append(agent)
-    mapping: dict[str, str] = {}
-    for _, agents in groups:
-        stem = agents[0].rstrip("0123456789").rstrip("_-").lower()
-        policy = "".join(filter(str.isalnum, stem))[:16] or "policy"
-        while policy in mapping.values():
-            policy += "x"
-        mapping |= dict.fromkeys(agents, policy)
-    policies = ", ".join(f"{name}: {{}}" for name in dict.fromkeys(mapping.values()))
-    pairs = ", ".join(f"{agent}: {policy}" for agent, policy in mapping.items())
-    return f"policies: {{{policies}}} and env_config.policy_mapping: {{{pairs}}}"

@@ -21,7 +21,7 @@ from session.nest import Array
 from surreal_like.data.casts import cast
 from surreal_like.data.frames import stack_size
 from surreal_like.data.spec import is_leaf
-from surreal_like.env.registry import make_env
+from surreal_like.env.registry import SeveralAgents, make_env
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay
@@ -152,16 +152,23 @@ def make_goal_reward(reward: str, env_config: Mapping[str, Any], event: Event) -
                 "file.py:function"
             )
         return GoalReward(load_callable(reward, f"{_KEY}.reward"), event=event)
-    env = make_env(env_config)
+    try:
+        env = make_env(env_config)
+    except SeveralAgents:
+        raise ConfigError(_missing_reward(env_config)) from None
     compute_reward = _method(env, "compute_reward")
     if compute_reward is None:
         env.close()
-        raise ConfigError(
-            f"{_KEY}.reward is env, but {env_config['env_name']} has no method "
-            "compute_reward(achieved, desired, info): name a function package.module:function of "
-            "the same arguments"
-        )
+        raise ConfigError(_missing_reward(env_config))
     return GoalReward(compute_reward, _method(env, "compute_terminated"), event=event)
+
+
+def _missing_reward(env_config: Mapping[str, Any]) -> str:
+    return (
+        f"{_KEY}.reward is env, but {env_config['env_name']} has no method "
+        "compute_reward(achieved, desired, info): name a function package.module:function of "
+        "the same arguments"
+    )
 
 
 def _method(env: Any, name: str) -> GoalFunction | None:

@@ -132,6 +132,15 @@ class JointPlayer(Player):
         for acting in self._all.values():
             acting.end_step(episodes)
 
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Metadata of the environment."""
+        return self._joint.metadata
+
+    def render(self) -> Any:
+        """Returns an image of the first environment, or None."""
+        return self._joint.render()
+
     def close(self) -> None:
         """Closes the environments."""
         self._joint.close()

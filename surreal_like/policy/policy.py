@@ -361,9 +361,7 @@ def load_policy(
         UsageError: the folder is no run folder, or has no such checkpoint.
         CheckpointError: the checkpoint is incomplete, or does not fit the run's network.
     """
-    run = RunFolder(folder)
-    if not os.path.exists(run.config):
-        raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
+    run = find_run(folder)
     config = run.read_config()
     run.find_modules([*import_path, *config.session_config.import_path])
     name = _choose_policy(config, policy, run)
@@ -385,6 +383,14 @@ def load_policy(
         state = read_state(path)
         learner.iteration, learner.env_steps = state["iteration"], state["env_steps"]
     return Policy(agents, config, label, learner)
+
+
+def find_run(folder: str | Path) -> RunFolder:
+    """Returns the files of a run; raises UsageError if the folder is no run folder."""
+    run = RunFolder(folder)
+    if not os.path.exists(run.config):
+        raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
+    return run
 
 
 def _choose_policy(config: Config, policy: str | None, run: RunFolder) -> str:

@@ -30,6 +30,7 @@ from surreal_like.env.vector import make_vector_env
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.writer import ChunkWriter
 from surreal_like.experiment.topology import PRELOAD, make_topology
+from surreal_like.policies.config import policies_of
 from surreal_like.policy.policy import Policy
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.tuple_replay import ChunkSamples
@@ -190,7 +191,8 @@ class WorkerSet:
         num_workers: agents; 0: this process steps the environments, without any other.
 
     Raises:
-        ConfigError: its algorithm learns from single rows or from sequences.
+        ConfigError: its algorithm learns from single rows or from sequences, or its environment has
+            several agents.
         UsageError: the policy only acts.
     """
 
@@ -198,6 +200,11 @@ class WorkerSet:
         self._policy = policy
         self._learner = policy.learner
         config = self._config = policy.config.copy()
+        if policies_of(config):
+            raise ConfigError(
+                f"{config.env_config.env_name} is an environment of several agents, but a "
+                "WorkerSet collects the experience of one: train learns from theirs"
+            )
         gives = load_replay_class(config.learner_config).gives()
         if num_workers and gives == "gradients":
             raise ConfigError(

@@ -15,7 +15,8 @@ import pytest
 from session import nest
 from session.config import Config
 from session.config.defaults import BASE_ENV_CONFIG
-from surreal_like.env.registry import make_env
+from surreal_like import check_env
+from surreal_like.env.registry import extra_of, make_env
 from tests.docs.examples import ROOT
 
 ROW = re.compile(r"\| ([^|]*) \| [^|]*\| `(gym:[^`]*)` \| ([^|]*)\|")
@@ -24,6 +25,7 @@ ROWS = [
     (name, " ".join(re.findall(r"obs_keys: \[([\w, ]+)\]", rest)))
     for _, name, rest in ROW.findall(TEXT)
 ]
+JOINT = re.findall(r"\| `((?:pettingzoo|mpe2):[^`]*)` \|", TEXT)
 # Package of rows that name none.
 PACKAGES = {
     "gym:HalfCheetah-v5": "mujoco",
@@ -32,8 +34,9 @@ PACKAGES = {
 }
 
 
-def test_the_table_is_read() -> None:
+def test_the_tables_are_read() -> None:
     assert len(ROWS) == 15
+    assert len(JOINT) == 4
     assert ("gym:minigrid:MiniGrid-Empty-5x5-v0", "image, direction") in ROWS
 
 
@@ -71,3 +74,15 @@ def test_each_environment_that_is_installed_runs(
             assert all(np.isfinite(part).all() for part in nest.flatten(obs, "obs").values())
     left = {path.name for path in tmp_path.iterdir()}
     assert left <= {"MUJOCO_LOG.TXT"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", JOINT)
+def test_each_environment_of_several_agents_that_is_installed_runs(name: str) -> None:
+    package = name.partition(":")[0]
+    if importlib.util.find_spec(package) is None or extra_of(name):
+        pytest.skip(f"{package}, or what {name} needs, is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = check_env(name, steps=20)
+    assert report.ok, report

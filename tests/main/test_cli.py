@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from main.cli import main
 from main.cli.commands import all_commands, overview
@@ -227,6 +228,9 @@ def test_lists(command: Command) -> None:
         "    type: discrete",
         "    dim: [2]",
     ]
+    agents = yaml.safe_load(command("list", "environments", "--specs", "toy:multi_cartpole").out)
+    assert list(agents["env_config"]["agents"]) == ["cart_0", "cart_1"]
+    assert agents["env_config"]["agents"]["cart_1"]["obs_spec"] == {"type": "float32", "dim": [4]}
     assert "no runs" in command("list", "runs").out
 
 

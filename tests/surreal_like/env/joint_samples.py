@@ -62,3 +62,22 @@ class Script:
 
     def close(self) -> None:
         self.agents = []
+
+
+class TwoLives(Script):
+    """Two agents, of which the second ends first."""
+
+    def __init__(self) -> None:
+        super().__init__({"a_0": (0, 5), "a_1": (0, 3)})
+
+
+class Goals(TwoLives):
+    """Two agents with goals, and no function for their rewards."""
+
+    def observation_space(self, agent: str) -> Any:
+        parts = ("observation", "achieved_goal", "desired_goal")
+        return spaces.Dict(dict.fromkeys(parts, _SPACE))
+
+    def _obs(self) -> Any:
+        own = super()._obs()
+        return {"observation": own, "achieved_goal": own, "desired_goal": own + 1}

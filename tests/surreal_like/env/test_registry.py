@@ -1,12 +1,21 @@
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from session.errors import ConfigError
+from session.errors import ConfigError, MissingExtra
+from session.program import install_line
 from surreal_like.env.gym_adapter import GymAdapter
-from surreal_like.env.registry import derive_specs, extra_of, list_environments, make_env
-from surreal_like.env.toy import Chain
+from surreal_like.env.registry import (
+    derive_specs,
+    extra_of,
+    list_environments,
+    make_env,
+    make_joint_env,
+)
+from surreal_like.env.toy import JOINT_TOYS, TOYS, Chain
 from surreal_like.env.wrappers import ActionRepeat, ClipAction, LimitEpisodeLength
 from surreal_like.errors import SpecError
 
@@ -160,9 +169,11 @@ def test_every_listed_name_has_a_prefix_and_toys_build() -> None:
     assert "toy:grid" in names
     assert len(set(names)) == len(names)
     for name in names:
-        assert name.startswith(("gym:", "toy:", "atari:"))
-        if name.startswith("toy:"):
+        assert name.startswith(("gym:", "toy:", "atari:", "pettingzoo:"))
+        if name.removeprefix("toy:") in TOYS:
             make_env({"env_name": name}).close()
+        if name.removeprefix("toy:") in JOINT_TOYS:
+            make_joint_env({"env_name": name}).close()
 
 
 WORDED = {"env_name": "tests.surreal_like.env.gym_samples:Worded"}
@@ -242,6 +253,37 @@ def test_environments_that_no_extra_makes_buildable_are_not_listed() -> None:
 
 def test_an_environment_that_needs_an_extra_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert extra_of("gym:LunarLander-v3") == ""
-    monkeypatch.setattr("surreal_like.env.registry._is_installed", lambda package: False)
+    monkeypatch.setattr("surreal_like.env.registry.is_installed", lambda package: False)
     names = ("gym:LunarLander-v3", "gym:Ant-v5", "atari:Pong", "gym:CartPole-v1", "toy:chain")
     assert [extra_of(name) for name in names] == ["box2d", "mujoco", "atari", "", ""]
+
+
+def test_names_of_pettingzoo_are_listed_with_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {name for name in list_environments() if name.startswith("pettingzoo:")}
+    assert "pettingzoo:classic/rps-v2" in names
+    assert not [name for name in names if "hanabi" in name or "atari/" in name]
+    installed = {"pettingzoo"}
+    where = "surreal_like.env.pettingzoo_names.is_installed"
+    monkeypatch.setattr(where, lambda package: package in installed)
+    assert extra_of("pettingzoo:classic/rps_v2") == "multi"
+    assert extra_of("pettingzoo:sisl/multiwalker-v9") == "box2d"
+    assert extra_of("pettingzoo:classic/chess-v6") == "?"
+    installed.clear()
+    assert extra_of("pettingzoo:classic/rps-v2") == "multi"
+    assert not [name for name in list_environments() if name.startswith("pettingzoo:")]
+
+
+def test_a_missing_package_of_pettingzoo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("pymunk", "pettingzoo.sisl.pursuit.pursuit"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match="pistonball-v6 needs a package that is not installed"):
+        make_joint_env({"env_name": "pettingzoo:butterfly/pistonball-v6"})
+    where = "surreal_like.env.pettingzoo_names.is_installed"
+    monkeypatch.setattr(where, lambda package: package == "pettingzoo")
+    with pytest.raises(MissingExtra, match=re.escape(install_line("multi"))):
+        make_joint_env({"env_name": "pettingzoo:sisl/pursuit-v5"})
+    with pytest.raises(ConfigError, match="env_args: pettingzoo:classic/tictactoe-v3 cannot be"):
+        make_joint_env({"env_name": "pettingzoo:classic/tictactoe-v3", "env_args": {"size": 4}})
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    with pytest.raises(MissingExtra, match=re.escape(install_line("multi"))):
+        make_joint_env({"env_name": "pettingzoo:classic/rps-v2"})
