@@ -40,6 +40,7 @@ PRIORITIES: dict[str, Any] = {
     "learner_config__replay__type": "PrioritizedReplay",
     "learner_config__replay__priority__initial": "acting",
 }
+QUICK = ("dqn", "ppo")
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "dqn": ("dqn", ROWS),
     "dqn cut, not double": ("dqn", {**ROWS, **CUT, "learner_config__algo__double": False}),
@@ -81,10 +82,13 @@ def losses(run: Run) -> dict[str, float]:
     return {tag: max(map(abs, each)) for tag, each in found.items()}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=needs("gradients") if "a3c" in name else ()) for name in RUNS],
-)
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    """Returns the marks of a run: two are quick tests, which stand for all."""
+    slow = [] if name in QUICK else [pytest.mark.slow]
+    return slow + ([needs("gradients")] if "a3c" in name else [])
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in RUNS])
 def test_no_illegal_action_is_ever_taken(name: str, tmp_path: Path) -> None:
     # The environment ends the run with an error at the first one.
     run = trained(name, tmp_path / "run")
@@ -111,6 +115,7 @@ def test_several_agents_take_legal_actions_only(
     assert run.result["iteration"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dqn", "ppo several", "r2d2"])
 def test_an_exported_policy_never_chooses_a_masked_action(name: str, tmp_path: Path) -> None:
     run = trained(name, tmp_path / "run")

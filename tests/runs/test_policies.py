@@ -52,6 +52,7 @@ def test_two_algorithms_learn_at_once(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_checkpoints_stand_by_policy(tmp_path: Path) -> None:
     train = run(tmp_path / "run")
     for name in POLICIES:
