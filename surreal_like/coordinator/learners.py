@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,16 +28,13 @@ class Learners:
 
     def __init__(self, workers: Mapping[str, LearnerWorker]) -> None:
         self._workers = dict(workers)
-        self.owner = next(iter(self._workers.values()))
+        self._all = list(self._workers.values())
+        self.owner = self._all[0]
 
     @property
     def learner(self) -> Learner:
         """The present learner of the first policy."""
         return self.owner.learner
-
-    @property
-    def _all(self) -> Sequence[LearnerWorker]:
-        return list(self._workers.values())
 
     # -- the run ----------------------------------------------------------------------------------
 

@@ -213,7 +213,8 @@ class ParallelJointEnv(JointEnv):
             self._check(living, present)
             ended = self._lingering | set(self._acting).difference(living)
             self._lingering = ended.intersection(present)
-            for agent in set(present).difference(ended, living):
+            # In the order of the environment: a set would make two equal runs differ.
+            for agent in [each for each in present if each not in ended and each not in living]:
                 living.append(agent)
                 turns.append(self._turn(agent, observations, infos, False, False))
         self._acting, self.over = living, not living

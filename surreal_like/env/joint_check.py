@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session import nest
+from surreal_like.data.masks import MASK
 from surreal_like.env.actions import random_action
 from surreal_like.env.findings import (
     COMPARED_STEPS,
@@ -38,7 +39,6 @@ from surreal_like.env.pettingzoo_tests import run_tests
 from surreal_like.env.wrappers import horizon
 from surreal_like.errors import DataError
 
-MASK = "action_mask"
 _SHOWN = 6
 _SLOW_REMEDY = "session_config.agent.num is the number of processes that step them"
 

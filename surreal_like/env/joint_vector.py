@@ -27,7 +27,7 @@ from surreal_like.env.wrappers import horizon
 from surreal_like.errors import DataError
 
 Flags = npt.NDArray[np.bool_]
-# Policy of an agent, by the number of the episode of its copy.
+# Returns the policy that plays an agent.
 Mapper = Callable[[str], str]
 
 
@@ -162,7 +162,9 @@ class _Collector:
         checked = door(actions, ended)
         if self._masks is not None:
             self._masks.check(checked, ended)
-        singles: Any = map(self.write, checked) if checked.ndim > 1 else checked.tolist()
+        # One number each: written at once, which adds the start of a discrete space.
+        several = checked.ndim > 1
+        singles: Any = map(self.write, checked) if several else self.write(checked).tolist()
         for (copy, agent), action, over in zip(self.places, singles, ended.tolist(), strict=True):
             if not over:
                 copy.actions[agent] = action

@@ -74,16 +74,17 @@ class StreamWriter:
         """True while no row waits to be sent."""
         return not self._counts.any()
 
-    def observe(self, rows: Rows, episodes: list[EpisodeSummary]) -> None:
+    def observe(self, rows: Rows | None, episodes: list[EpisodeSummary]) -> None:
         """Begins rows with the outcome of the last actions.
 
         Args:
-            rows: the newest rows; those before have been completed by :meth:`act`.
+            rows: the newest rows, None without any; those before have been completed by
+                :meth:`act`.
             episodes: episodes that ended; they are sent with the next chunk.
         """
         self._row = rows
         self._episodes += episodes
-        if not self._overlap or not self._columns:
+        if rows is None or not self._overlap or not self._columns:
             return
         full = self._counts[rows.streams] == self._length
         if full.any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -125,7 +126,9 @@ class PolicyActor:
         """Fetches parameters, and loads those that have arrived."""
         parameters = self.fetcher.tick()
         if parameters is not None:
-            self._agent = self._acting.agent = agent_for(self._context, self._agent, parameters)
+            self._agent = self._acting.agent = agent_for(
+                self._context, self._agent, parameters, self.policy
+            )
             self._agent.load(parameters)
             self._published_at = parameters.info.get("time", self._context.clock.time())
         if not self.version and self.fetcher.idle:
@@ -144,8 +147,7 @@ class PolicyActor:
     def observe(self, rows: Rows | None, episodes: list[EpisodeSummary]) -> None:
         """Takes the rows of the newest step, and the episodes that it ended."""
         self._rows = rows
-        if rows is not None:
-            self.writer.observe(rows, episodes)
+        self.writer.observe(rows, episodes)
         if self._acting.hooked:
             self._acting.end_step(episodes)
         self.fetcher.count(len(episodes))
@@ -223,7 +225,7 @@ class JointAgentService(Service):
         self._pulse.work = self._pump
         self._begun = self._leaves = False
         self._pump_at = 0.0
-        self._recent: list[EpisodeSummary] = []
+        self._recent: deque[EpisodeSummary] = deque(maxlen=_RECENT)
         self._steps = 0
         self._steps_per_second = 0.0
         self._report_due = Every(
@@ -272,7 +274,7 @@ class JointAgentService(Service):
 
     def _observe(self, step: JointStep) -> None:
         episodes = [summary for _, summary in step.episodes]
-        self._recent = (self._recent + episodes)[-_RECENT:]
+        self._recent += episodes
         for actor in self._actors:
             ended = episodes if actor is self._owner else []
             actor.observe(step.rows.get(actor.policy), ended)
@@ -285,7 +287,7 @@ class JointAgentService(Service):
         now = self._context.clock.now()
         passed = max(1e-9, now - self._reported_at)
         self._steps_per_second = self._steps * self._env.num_envs / passed
-        several, episodes = len(self._actors) > 1, self._recent
+        several, episodes = len(self._actors) > 1, list(self._recent)
         curves = {"steps_per_second": self._steps_per_second, **mean_metrics(episodes)}
         for actor in self._actors:
             prefix = f"{actor.policy}/" if several else ""
@@ -294,7 +296,8 @@ class JointAgentService(Service):
             curves["return"] = float(np.mean([each["return"] for each in episodes]))
             curves["episode_length"] = float(np.mean([each["length"] for each in episodes]))
         self._context.tensorplex.add_scalars(curves, self._owner.progress_steps)
-        self._reported_at, self._steps, self._recent = now, 0, []
+        self._reported_at, self._steps = now, 0
+        self._recent.clear()
 
     def drain(self) -> None:
         """Sends the collected experience first."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from session.errors import ConfigError
 from surreal_like.env.joint import as_joint
@@ -188,6 +189,27 @@ def test_keys_that_are_no_agents_are_ignored() -> None:
 
     env.step = step  # type: ignore[method-assign]
     assert play(vector_of(env), 2)[-1] == [(0, 2, 1, "LAST", 1)]
+
+
+def test_a_discrete_space_may_start_elsewhere() -> None:
+    env = Script({"a": (0, 2), "b": (0, 2)})
+    env.action_space = lambda agent: spaces.Discrete(3, start=5)  # type: ignore[method-assign]
+    inner, seen = env.step, list[Any]()
+
+    def step(actions: dict[str, Any]) -> Any:
+        seen.append(actions)
+        return inner(actions)
+
+    env.step = step  # type: ignore[method-assign]
+    vector = vector_of(env)
+    vector.step(act(vector.reset(), 2))
+    assert seen == [{"a": 7, "b": 7}]
+
+
+def test_agents_join_in_the_order_of_the_environment() -> None:
+    names = [f"late_{number}" for number in range(9)]
+    seen = play(vector_of(Script({"a": (0, 3), **dict.fromkeys(names, (1, 3))})), 1)
+    assert [row[0] for row in seen[1]] == list(range(10))
 
 
 def test_an_action_outside_its_space_is_refused() -> None:

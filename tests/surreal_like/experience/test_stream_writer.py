@@ -164,6 +164,14 @@ def test_at_the_end_every_row_is_sent() -> None:
     assert life.writer.between_chunks
 
 
+def test_an_episode_that_ends_without_a_row_here_is_sent() -> None:
+    life = Life(1, length=1, overlap=1)
+    life.play({0: FIRST})
+    life.writer.observe(None, [{"return": 3.0, "length": 2, "metrics": {}}])
+    life.observe({0: MID}, 1)
+    assert [each["return"] for each in life.chunks[0].finished] == [3.0]
+
+
 def test_streams_get_new_numbers_after_the_end() -> None:
     life = Life(2, length=1)
     life.play({0: FIRST, 1: FIRST})
