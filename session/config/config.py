@@ -190,7 +190,14 @@ class Config(dict[str, Any]):
 _RESERVED = frozenset(dir(Config))
 # The specs follow from the rest; the number of worker processes does not affect learning.
 # Keys that came later -> their defaults.
-_LATER = {"obs_keys": [], "multi_agent_api": "auto", "policy_mapping": {}}
+_LATER = {
+    "obs_keys": [],
+    "multi_agent_api": "auto",
+    "policy_mapping": {},
+    "observe_state": False,
+    "agent_id": False,
+    "team_reward": "own",
+}
 _UNCOVERED = ("obs_spec", "action_spec", "workers", "gradient_columns")
 # Sections whose keys are no settings: arguments and parts of an observation, named by their
 # authors, and values that a run records.

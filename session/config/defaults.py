@@ -90,6 +90,22 @@ BASE_ENV_CONFIG = Config(
             "Agent, or pattern such as player_*, and the policy that plays it; the first that "
             "fits counts.",
         ),
+        "observe_state": Key(
+            False,
+            "Value functions also see the state of an environment of several agents, as the part "
+            "state of observations; policies act without it.",
+        ),
+        "agent_id": Key(
+            False,
+            "Observations of several agents have the part agent_id, a one-hot of the agent among "
+            "those of its policy.",
+        ),
+        "team_reward": Key(
+            "own",
+            "Reward of an agent's row, of several agents: own, or the sum or mean of the rewards "
+            "of all living agents in that step.",
+            one_of=("own", "sum", "mean"),
+        ),
         "eval_mode": Key({}, "Entries that replace those of env_args during evaluation."),
     }
 )

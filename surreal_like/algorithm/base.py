@@ -49,6 +49,8 @@ class Algorithm:
     bounded: ClassVar[bool] = False
     # If True, agents send values of actions where `replay.priority.initial` is acting.
     sends_values: ClassVar[bool] = False
+    # If True, its value functions may see parts of observations that its policy does not see.
+    central_critic: ClassVar[bool] = False
     # Values that replace defaults of `learner_config` and `session_config`, with the same nesting.
     learner_config: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     session_config: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -77,6 +79,7 @@ class Algorithm:
     ) -> None:
         """Raises SpecError, in one line with both sides, if the specs are not supported."""
         # Not at the top: the import of numpy would slow down commands that only list algorithms.
+        from surreal_like.data.added_parts import critic_parts
         from surreal_like.data.masks import check_mask
         from surreal_like.data.spec import is_bounded, parse_action_spec, parse_obs_spec
 
@@ -89,6 +92,12 @@ class Algorithm:
                 f"try {_fitting(spec.type, bounded=is_bounded(spec.array))}"
             )
         check_mask(obs_spec, action_spec, env_name, stacks=True)
+        if critic_parts(obs_spec) and not cls.central_critic:
+            able = [name for name, each in describe_algorithms().items() if each.central_critic]
+            raise SpecError(
+                f"{cls.__name__} has no value function that sees more than its policy, as "
+                f"env_config.observe_state needs: set it to false, or try {_or(able)}"
+            )
         if cls.bounded and not is_bounded(spec.array):
             low, high = action_spec.get("low"), action_spec.get("high")
             raise SpecError(
@@ -157,7 +166,11 @@ def _fitting(action_type: str, *, bounded: bool) -> str:
         for name, known in describe_algorithms().items()
         if action_type in known.actions and (bounded or not known.bounded)
     ]
-    return " or ".join(filter(None, [", ".join(found[:-1]), found[-1]]))
+    return _or(found)
+
+
+def _or(names: list[str]) -> str:
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def defaults_of(owner: type[Any]) -> Config:

@@ -18,6 +18,7 @@ class ActorCritic(Algorithm):
     agent = ActorAgent
     learner = ActorCriticLearner
     replay = "FIFOReplay"
+    central_critic = True
 
 
 def build_algorithm(

@@ -18,6 +18,7 @@ class Registration(NamedTuple):
         learns_from: content of a batch: rows, unrolls or sequences.
         bounded: continuous actions must have finite bounds.
         memory: supported values of `learner_config.model.memory`, besides none.
+        central_critic: True if value functions may see more than the policy.
     """
 
     path: str
@@ -25,6 +26,7 @@ class Registration(NamedTuple):
     learns_from: str
     bounded: bool = False
     memory: tuple[str, ...] = ()
+    central_critic: bool = False
 
     @property
     def replay(self) -> tuple[str, ...]:
@@ -45,10 +47,18 @@ _REGISTERED: Mapping[str, Registration] = MappingProxyType(
         ),
         "dqn": Registration("surreal_like.algorithm.dqn:DQN", ("discrete",), "rows"),
         "impala": Registration(
-            "surreal_like.algorithm.impala:Impala", EVERY_ACTION, "unrolls", memory=CORES
+            "surreal_like.algorithm.impala:Impala",
+            EVERY_ACTION,
+            "unrolls",
+            memory=CORES,
+            central_critic=True,
         ),
         "ppo": Registration(
-            "surreal_like.algorithm.ppo:PPO", EVERY_ACTION, "unrolls", memory=CORES
+            "surreal_like.algorithm.ppo:PPO",
+            EVERY_ACTION,
+            "unrolls",
+            memory=CORES,
+            central_critic=True,
         ),
         "r2d2": Registration(
             "surreal_like.algorithm.r2d2:R2D2", ("discrete",), "sequences", memory=CORES

@@ -163,3 +163,4 @@ class Impala(Algorithm):
     agent = ImpalaAgent
     learner = ImpalaLearner
     replay = "FIFOReplay"
+    central_critic = True

@@ -219,6 +219,7 @@ class PPO(Algorithm):
     agent = PPOAgent
     learner = PPOLearner
     replay = "FIFOReplay"
+    central_critic = True
 
 
 def _check(algo: Config) -> None:

@@ -25,6 +25,7 @@ from session.errors import MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
 from session.version import VERSION
 from surreal_like.agent.base import Agent
+from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.masks import MASK, has_mask
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec, plain
 from surreal_like.experiment.checkpoints import whole_checkpoint
@@ -167,7 +168,7 @@ def _probe(policy: Policy) -> dict[str, Array]:
     """Returns name of each input -> random values `[256, ...]` within its spec."""
     rng = np.random.default_rng(0)
     env = policy.config.env_config
-    specs = nest.flatten(parse_obs_spec(env.obs_spec), "obs")
+    specs = nest.flatten(parse_obs_spec(policy_spec(env.obs_spec)), "obs")
     values = {name: _random(spec, rng) for name, spec in specs.items()}
     if has_mask(env.obs_spec):
         name = f"obs/{MASK}"
@@ -309,7 +310,7 @@ def _metadata(policy: Policy, run: RunFolder) -> dict[str, str]:
     config: Config = policy.config
     state = read_state(whole_checkpoint(run, policy.checkpoint))
     return {
-        "obs_spec": json.dumps(plain(config.env_config.obs_spec)),
+        "obs_spec": json.dumps(plain(policy_spec(config.env_config.obs_spec))),
         "action_spec": json.dumps(plain(config.env_config.action_spec)),
         "algorithm": str(config.algorithm),
         "environment": str(config.env_config.env_name),

@@ -2,7 +2,8 @@
 
 An observation spec is `{type: float32, dim: [4]}`; a nested observation is a mapping of such
 specs, a tuple a mapping with the keys "0", "1", ...; a discrete one adds its count, as in
-`{type: int64, dim: [], num: 500}`. It may add `low` and `high`, which are then checked.
+`{type: int64, dim: [], num: 500}`. It may add `low` and `high`, which are then checked, and
+`critic_only: true`, if only value functions see this part.
 An action spec is one of
 
     {type: discrete, dim: [2]}                           two actions, 0 and 1
@@ -241,7 +242,7 @@ _EXAMPLE = "expected something like {type: float32, dim: [4]}"
 
 
 def _obs_leaf(spec: Mapping[str, Any], where: str) -> ArraySpec:
-    _refuse_unknown(spec, {"type", "dim", "low", "high", "num"}, where)
+    _refuse_unknown(spec, {"type", "dim", "low", "high", "num", "critic_only"}, where)
     kind = _member(spec, "type", OBS_TYPES, where)
     dim, dtype = _dim(spec, where), np.dtype(kind)
     num = spec.get("num")

@@ -44,6 +44,8 @@ class ObservationBatch:
             if obs.dtype == rows.dtype and obs.shape == spec.dim and path == "obs":
                 rows[stream] = obs
                 return
+        if type(obs) is dict and self._put_parts(stream, obs):
+            return
         flat = nest.flatten(obs, "obs")
         if flat.keys() != self._specs.keys():
             raise DataError(
@@ -52,6 +54,17 @@ class ObservationBatch:
             )
         for path, spec, rows in self._rows:
             rows[stream] = self._convert(path, flat[path], spec, stream)
+
+    def _put_parts(self, stream: int, obs: dict[str, Any]) -> bool:
+        """Copies a dict of arrays as their specs say; returns False for any other."""
+        if len(obs) != len(self._rows):
+            return False
+        for path, spec, rows in self._rows:
+            part = obs.get(path[4:])
+            if type(part) is not np.ndarray or part.dtype != rows.dtype or part.shape != spec.dim:
+                return False
+            rows[stream] = part
+        return True
 
     def _convert(self, path: str, value: Any, spec: ArraySpec, stream: int) -> npt.NDArray[Any]:
         """Returns the part of one stream as its spec says; warns once of another dtype."""

@@ -8,21 +8,26 @@ and attributes of one of the interfaces will do.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from gymnasium import spaces
 
 from session.errors import ConfigError, did_you_mean
 from session.nest import Nest
+from surreal_like.data.added_parts import AGENT_ID, STATE, state_part
 from surreal_like.data.masks import MASK, has_mask, mask_spec
+from surreal_like.data.spec import is_leaf
 from surreal_like.env.base import Info
 from surreal_like.env.batching import flag, kinds
 from surreal_like.env.spaces import observation_reader, specs_from_spaces
 from surreal_like.errors import DataError, SpecError
 
 INTERFACES = ("auto", "parallel", "aec")
+# Added part -> the setting that adds it.
+_SETTINGS = {STATE: "observe_state"}
 
 Specs = tuple[dict[str, Any], dict[str, Any]]
 
@@ -45,6 +50,7 @@ class Turn(NamedTuple):
         obs: the observation, as the environment gave it.
         terminated, truncated: flags of this agent.
         info: info of this agent.
+        state: state of the whole environment, None unless it is observed.
     """
 
     agent: str
@@ -52,6 +58,7 @@ class Turn(NamedTuple):
     terminated: bool
     truncated: bool
     info: Info
+    state: Any = None
 
 
 class JointEnv(ABC):
@@ -59,6 +66,7 @@ class JointEnv(ABC):
 
     Args:
         env: environment of PettingZoo.
+        observe_state: adds the state of the environment to each turn.
 
     Attributes:
         env: the same.
@@ -67,8 +75,9 @@ class JointEnv(ABC):
         metadata: as of an Env.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, observe_state: bool = False) -> None:
         self.env = env
+        self._observe_state = observe_state
         self.rewards: Mapping[str, float] = {}
         self.over = True
         self.metadata: Mapping[str, Any] = getattr(env, "metadata", {})
@@ -82,52 +91,102 @@ class JointEnv(ABC):
         """Returns observation space and action space of an agent."""
         return self.env.observation_space(agent), self.env.action_space(agent)
 
-    def specs_of(self, agent: str) -> Specs:
+    def specs_of(self, agent: str, added: Mapping[str, Any] | None = None) -> Specs:
         """Returns observation spec and action spec of an agent.
 
         A mask of actions is a part of the observations, also where the environment has it in its
         infos: then it is added to a mapping, or to one with the part `observation`.
 
+        Args:
+            agent: name of the agent.
+            added: specs of further parts, which are added in the same way.
+
         Raises:
-            SpecError: a space is of an unsupported kind; the message names the agent.
+            SpecError: a space is of an unsupported kind, or the environment itself has such a
+                part; the message names the agent.
         """
         try:
             space, actions = self.spaces_of(agent)
             obs_spec, action_spec = specs_from_spaces(space, actions)
         except SpecError as error:
             raise SpecError(f"agent {agent}: {error}") from None
-        if has_mask(obs_spec) or action_spec["type"] == "continuous" or not self._informs:
-            return obs_spec, action_spec
         parts = obs_spec if isinstance(space, spaces.Dict) else {"observation": obs_spec}
-        return {**parts, MASK: mask_spec(action_spec)}, action_spec
+        added = dict(added or {})
+        for name in added:
+            if name in parts:
+                raise SpecError(
+                    f"agent {agent}: its observations have a part {name!r} already: leave "
+                    f"env_config.{_SETTINGS.get(name, name)} out, or rename that part in a wrapper"
+                )
+        if not has_mask(obs_spec) and action_spec["type"] != "continuous" and self._informs:
+            added[MASK] = mask_spec(action_spec)
+        return ({**parts, **added} if added else obs_spec), action_spec
+
+    def state_spec(self, env_name: str) -> dict[str, Any]:
+        """Returns the spec of the part `state` of observations.
+
+        Args:
+            env_name: name of the environment, for the errors.
+
+        Raises:
+            ConfigError: the environment has no state, or a nest of them.
+            SpecError: `state_space` is of an unsupported kind.
+        """
+        space = getattr(self.env, "state_space", None)
+        spec = None if space is None else specs_from_spaces(space, spaces.Discrete(1))[0]
+        if spec is not None and not is_leaf(spec):
+            raise ConfigError(
+                f"env_config.observe_state is true, but state_space of {env_name} is a "
+                f"{type(space).__name__}: flatten it to a Box in a wrapper, or leave it out"
+            )
+        try:
+            self.reset(seed=0)
+            state = self.state()
+        except (AttributeError, NotImplementedError):
+            state = None
+        if spec is None or state is None:
+            raise ConfigError(
+                f"env_config.observe_state is true, but {env_name} has no state() with a "
+                "state_space: give it both, or leave observe_state out"
+            )
+        return state_part(spec)
 
     @cached_property
     def _informs(self) -> bool:
         """True if infos have masks of actions, as those of a reset show."""
         return any(MASK in turn.info for turn in self.reset(seed=0))
 
-    def reader_of(self, agent: str, obs_spec: Mapping[str, Any]) -> Callable[[Turn], Nest]:
-        """Returns a function that converts the observations of an agent to nests of arrays.
+    def reader_of(
+        self, agent: str, obs_spec: Mapping[str, Any], agents: Sequence[str] = ()
+    ) -> Callable[[Turn], Nest]:
+        """Returns a function that converts the observations of agents to nests of arrays.
 
         Args:
-            agent: name of the agent.
-            obs_spec: observation spec, as of `specs_of`.
+            agent: name of one of the agents.
+            obs_spec: their observation spec, as of `specs_of`.
+            agents: names of all agents of the policy, in the order of `agent_id`.
         """
         space, _ = self.spaces_of(agent)
-        read = observation_reader(space)
-        if not has_mask(obs_spec) or (isinstance(space, spaces.Dict) and MASK in space.spaces):
+        # Not copied here: a row is copied into its batch at once.
+        read = observation_reader(space, copy=False)
+        own = space.spaces if isinstance(space, spaces.Dict) else None
+        makers: dict[str, Callable[[], Callable[[Turn], Any]]] = {
+            MASK: partial(_mask_reader, obs_spec),
+            STATE: lambda: lambda turn: turn.state,
+            AGENT_ID: partial(_id_reader, agents),
+        }
+        added = {
+            name: make()
+            for name, make in makers.items()
+            if name in obs_spec and name not in (own or ())
+        }
+        if not added and (own is not None or "observation" not in obs_spec):
             return lambda turn: read(turn.obs)
-        idle = [0] * obs_spec[MASK]["dim"][0]
 
         def join(turn: Turn) -> Nest:
-            if MASK not in turn.info and not (turn.terminated or turn.truncated):
-                raise DataError(
-                    f"agent {turn.agent}: its info has no {MASK}, but that of a reset had one: "
-                    "give one whenever it acts"
-                )
-            obs = read(turn.obs)
-            parts = obs if isinstance(space, spaces.Dict) else {"observation": obs}
-            return {**parts, MASK: turn.info.get(MASK, idle)}
+            obs: Any = read(turn.obs)
+            parts = {name: each(turn) for name, each in added.items()}
+            return {"observation": obs, **parts} if own is None else {**obs, **parts}
 
         return join
 
@@ -157,6 +216,14 @@ class JointEnv(ABC):
         """Returns the global state of the environment."""
         return self.env.state()
 
+    def _observe(self) -> Any:
+        """Returns the state for a turn, an array; None unless it is observed."""
+        return self._read_state(self.env.state()) if self._observe_state else None
+
+    @cached_property
+    def _read_state(self) -> Callable[[Any], Nest]:
+        return observation_reader(self.env.state_space, f"obs/{STATE}")
+
     def render(self) -> Any:
         """Returns an image, or None."""
         return self.env.render()
@@ -166,15 +233,37 @@ class JointEnv(ABC):
         self.env.close()
 
 
+def _mask_reader(obs_spec: Mapping[str, Any]) -> Callable[[Turn], Any]:
+    """Returns a function that reads the mask of actions from the info of a turn."""
+    idle = [0] * obs_spec[MASK]["dim"][0]
+
+    def read(turn: Turn) -> Any:
+        if MASK not in turn.info and not (turn.terminated or turn.truncated):
+            raise DataError(
+                f"agent {turn.agent}: its info has no {MASK}, but that of a reset had one: "
+                "give one whenever it acts"
+            )
+        return turn.info.get(MASK, idle)
+
+    return read
+
+
+def _id_reader(agents: Sequence[str]) -> Callable[[Turn], Any]:
+    """Returns a function that gives the one-hot of the agent of a turn."""
+    codes = dict(zip(agents, np.eye(len(agents), dtype=np.int8), strict=True))
+    return lambda turn: codes[turn.agent]
+
+
 class ParallelJointEnv(JointEnv):
     """All living agents act at once."""
 
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
+    def __init__(self, env: Any, observe_state: bool = False) -> None:
+        super().__init__(env, observe_state)
         self._acting: list[str] = []
         # Agents that have ended, but are still listed.
         self._lingering: set[str] = set()
         self._newest: dict[str, tuple[Any, Info]] = {}
+        self._state: Any = None
 
     def reset(self, seed: int | None = None) -> list[Turn]:
         """See the base class."""
@@ -186,6 +275,7 @@ class ParallelJointEnv(JointEnv):
         self._acting, self.over = list(self.env.agents), False
         if not self._acting:
             raise DataError("reset() left no agent in `agents`: an episode needs one")
+        self._state = self._observe()
         return [self._turn(a, observations, infos, False, False) for a in self._acting]
 
     def step(self, actions: Mapping[str, Any]) -> list[Turn]:
@@ -195,7 +285,7 @@ class ParallelJointEnv(JointEnv):
             wanted = "(observations, rewards, terminations, truncations, infos)"
             raise DataError(f"step() gave {kinds(result)}, expected {wanted}")
         observations, rewards, terminations, truncations, infos = result
-        self.rewards = rewards
+        self.rewards, self._state = rewards, self._observe()
         turns, living = [], []
         for agent in self._acting:
             if agent not in terminations or agent not in truncations:
@@ -203,8 +293,12 @@ class ParallelJointEnv(JointEnv):
                     f"agent {agent}: it acted, but step() gave no termination and no truncation "
                     "of it: an agent leaves with one of them"
                 )
-            terminated = flag(f"terminations[{agent!r}]", terminations[agent])
-            truncated = flag(f"truncations[{agent!r}]", truncations[agent])
+            terminated, truncated = terminations[agent], truncations[agent]
+            # The usual flags pass without the cost of their check.
+            if terminated is not True and terminated is not False:
+                terminated = flag(f"terminations[{agent!r}]", terminated)
+            if truncated is not True and truncated is not False:
+                truncated = flag(f"truncations[{agent!r}]", truncated)
             if not (terminated or truncated):
                 living.append(agent)
             turns.append(self._turn(agent, observations, infos, terminated, truncated))
@@ -231,7 +325,8 @@ class ParallelJointEnv(JointEnv):
     def cut(self) -> list[Turn]:
         """See the base class."""
         living, self._acting, self.over = self._acting, [], True
-        return [Turn(a, self._newest[a][0], False, True, self._newest[a][1]) for a in living]
+        newest = ((agent, *self._newest[agent]) for agent in living)
+        return [Turn(agent, obs, False, True, info, self._state) for agent, obs, info in newest]
 
     def _turn(
         self,
@@ -245,7 +340,7 @@ class ParallelJointEnv(JointEnv):
             raise DataError(f"agent {agent}: the environment gave no observation of it")
         obs, info = observations[agent], infos.get(agent) or {}
         self._newest[agent] = obs, info
-        return Turn(agent, obs, terminated, truncated, info)
+        return Turn(agent, obs, terminated, truncated, info, self._state)
 
 
 class AecJointEnv(JointEnv):
@@ -269,9 +364,9 @@ class AecJointEnv(JointEnv):
     def cut(self) -> list[Turn]:
         """See the base class."""
         env = self.env
-        self.over = True
+        self.over, state = True, self._observe()
         return [
-            Turn(agent, env.observe(agent), env.terminations[agent], True, env.infos[agent])
+            Turn(agent, env.observe(agent), env.terminations[agent], True, env.infos[agent], state)
             for agent in env.agents
         ]
 
@@ -282,9 +377,8 @@ class AecJointEnv(JointEnv):
             agent = env.agent_selection
             terminated = flag(f"terminations[{agent!r}]", env.terminations[agent])
             truncated = flag(f"truncations[{agent!r}]", env.truncations[agent])
-            turns.append(
-                Turn(agent, env.observe(agent), terminated, truncated, env.infos.get(agent) or {})
-            )
+            obs, info = env.observe(agent), env.infos.get(agent) or {}
+            turns.append(Turn(agent, obs, terminated, truncated, info, self._observe()))
             if not (terminated or truncated):
                 return turns
             # An agent that has ended takes its leave with a step of no action.
@@ -293,12 +387,13 @@ class AecJointEnv(JointEnv):
         return turns
 
 
-def as_joint(env: Any, interface: str = "auto") -> JointEnv:
+def as_joint(env: Any, interface: str = "auto", observe_state: bool = False) -> JointEnv:
     """Returns the environment behind one interface for both of PettingZoo's.
 
     Args:
         env: environment of PettingZoo.
         interface: `env_config.multi_agent_api`; `auto` takes the one that the object has.
+        observe_state: adds the state of the environment to each turn.
 
     Raises:
         ConfigError: the object has not that interface.
@@ -313,7 +408,7 @@ def as_joint(env: Any, interface: str = "auto") -> JointEnv:
             f"env_config.multi_agent_api is {interface}, but the environment "
             f"{type(env).__name__} has the interface {found}"
         )
-    return AecJointEnv(env) if is_aec else ParallelJointEnv(env)
+    return (AecJointEnv if is_aec else ParallelJointEnv)(env, observe_state)
 
 
 def group_by_specs(by_agent: Mapping[str, Specs]) -> list[tuple[Specs, list[str]]]:

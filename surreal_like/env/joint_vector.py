@@ -113,7 +113,7 @@ class _Collector:
         self._action_spec = action_spec
         self._doors: dict[int, ActionValidator] = {}
         agent = part.agents[0]
-        self._read = env.reader_of(agent, obs_spec)
+        self._read = env.reader_of(agent, obs_spec, part.agents)
         self.write = action_writer(env.spaces_of(agent)[1])
         self.places: list[tuple[_Copy, str]] = []
         self._masks = make_guard(obs_spec, action_spec, self._describe)
@@ -195,6 +195,7 @@ def make_joint_vector(
             parts,
             mapping=mapping,
             horizon=limit or 0,
+            team_reward=str(env_config.get("team_reward") or "own"),
             pulse=pulse,
         )
     except BaseException:
@@ -212,6 +213,7 @@ class JointVector:
         parts: policy -> agents that it plays.
         mapping: returns the policy of an agent in an episode that begins.
         horizon: steps after which an episode is truncated; 0: never.
+        team_reward: `env_config.team_reward`.
         pulse: called after each copy.
 
     Attributes:
@@ -229,6 +231,7 @@ class JointVector:
         *,
         mapping: Mapper,
         horizon: int = 0,
+        team_reward: str = "own",
         pulse: Pulse = no_pulse,
     ) -> None:
         self.num_envs = len(envs)
@@ -237,6 +240,7 @@ class JointVector:
         self.metadata = envs[0].metadata
         self._copies = [_Copy(env, seed) for env, seed in zip(envs, seeds, strict=True)]
         self._mapping, self._horizon, self._pulse = mapping, horizon, pulse
+        self._team_reward = team_reward
         self._places = {
             name: {agent: place for place, agent in enumerate(part.agents)}
             for name, part in parts.items()
@@ -291,12 +295,13 @@ class JointVector:
         self.env_steps += 1
         copy.length += 1
         copy.uncounted += 1
+        team = self._share(copy)
         for agent, reward in copy.env.rewards.items():
             seat = copy.seats.get(agent)
             if seat is None:
                 copy.early[agent] = copy.early.get(agent, 0.0) + reward
             elif not seat.ended:
-                seat.reward += reward
+                seat.reward += reward if team is None else team
                 seat.total += reward
         if self._horizon and copy.length >= self._horizon and not copy.env.over:
             ended = [turn for turn in turns if turn.terminated or turn.truncated]
@@ -304,6 +309,17 @@ class JointVector:
         for turn in turns:
             copy.uncounted -= self._put(number, copy, turn, copy.uncounted)
         return self._summary(copy) if copy.env.over else None
+
+    def _share(self, copy: _Copy) -> float | None:
+        """Returns the reward of all agents that lived in the step; None if each gets its own."""
+        if self._team_reward == "own":
+            return None
+        rewards, seats = copy.env.rewards, copy.seats
+        lived = [agent for agent, seat in seats.items() if not seat.ended]
+        # Of AEC, agents whose first turn comes later live, too.
+        lived += [agent for agent in copy.env.env.agents if agent not in seats]
+        shared = [rewards[agent] for agent in lived if agent in rewards]
+        return sum(shared) / (len(shared) if self._team_reward == "mean" and shared else 1)
 
     def _put(self, number: int, copy: _Copy, turn: Turn, steps: int) -> int:
         """Adds a row; returns the number of environment steps that it counts."""

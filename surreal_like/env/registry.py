@@ -88,7 +88,9 @@ def make_joint_env(env_config: Config, evaluation: bool = False) -> JointEnv:
         for path, arguments in wrapper_entries(env_config, evaluation):
             wrapper = load_callable(path, "env_config.wrappers")
             built = _call(wrapper, path, arguments, "env_config.wrappers", built)
-        return as_joint(built, str(env_config.get("multi_agent_api") or "auto"))
+        # Only what learns sees the state.
+        observe = bool(env_config.get("observe_state")) and not evaluation
+        return as_joint(built, str(env_config.get("multi_agent_api") or "auto"), observe)
     except BaseException:
         built.close()
         raise

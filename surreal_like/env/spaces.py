@@ -33,25 +33,30 @@ def choose_parts(space: spaces.Space[Any], keep: Sequence[str]) -> spaces.Space[
     return spaces.Dict({key: parts[key] for key in keep_parts(list(parts), keep)})
 
 
-def observation_reader(space: spaces.Space[Any], path: str = "obs") -> Callable[[Any], Nest]:
+def observation_reader(
+    space: spaces.Space[Any], path: str = "obs", *, copy: bool = True
+) -> Callable[[Any], Nest]:
     """Returns a function that converts an observation, or a batch of them, to a nest of arrays.
 
     Floats become float32, discrete values int64 counted from 0. The result is a copy. The function
     raises DataError for a value that the type of its part cannot hold.
 
     path: of the space, for the errors.
+    copy: False: an array that needs no conversion stays the environment's.
     """
     if isinstance(space, spaces.Dict):
-        readers = {key: observation_reader(part, f"{path}/{key}") for key, part in space.items()}
+        readers = {
+            key: observation_reader(part, f"{path}/{key}", copy=copy) for key, part in space.items()
+        }
         return lambda obs: {key: read(_part(obs, key)) for key, read in readers.items()}
     if isinstance(space, spaces.Tuple):
-        parts = [observation_reader(part, f"{path}/{i}") for i, part in enumerate(space)]
+        parts = [observation_reader(part, f"{path}/{i}", copy=copy) for i, part in enumerate(space)]
         return lambda obs: tuple(read(_part(obs, i)) for i, read in enumerate(parts))
     dtype = np.dtype(_obs_spec(space)["type"])
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(space.start):
         start = space.start
         return lambda obs: cast(path, obs, dtype) - start
-    return lambda obs: cast(path, obs, dtype, copy=True)
+    return lambda obs: cast(path, obs, dtype, copy=copy)
 
 
 def action_writer(space: spaces.Space[Any]) -> Callable[[npt.NDArray[Any]], Any]:

@@ -15,6 +15,7 @@ from session.config import Config
 from session.errors import UsageError
 from session.launchers.launcher import free_ports, resolve_host
 from session.wire.endpoint import LOOPBACK
+from surreal_like.data.added_parts import critic_parts, policy_spec
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.replay.storage import LINK_BYTES, parse_columns, row_bytes
@@ -68,13 +69,12 @@ def env_row_parts(config: Config) -> dict[str, int]:
     """Returns name -> bytes of one row of the environment."""
     env = config.env_config
     # Of a stack only the newest frame is stored: the previous rows have the others.
-    obs = nest.leaves(parse_obs_spec(frame_spec(env.obs_spec, stack_size(env))))
+    spec = frame_spec(env.obs_spec, stack_size(env))
+    obs = nest.leaves(parse_obs_spec(policy_spec(spec)))
+    hidden = [parse_obs_spec(spec[name]) for name in critic_parts(spec)]
     action = parse_action_spec(env.action_spec).array
-    return {
-        "observation": sum(map(_bytes, obs)),
-        "action": _bytes(action),
-        "other": _FIXED_BYTES,
-    }
+    parts = {"observation": sum(map(_bytes, obs)), "action": _bytes(action), "other": _FIXED_BYTES}
+    return {**parts, "state": sum(map(_bytes, hidden))} if hidden else parts
 
 
 def check_memory(config: Config) -> None:

@@ -14,6 +14,7 @@ from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import quote
 from session.errors import ConfigError, did_you_mean
+from surreal_like.data.added_parts import AGENT_ID, STATE, agent_id_part, critic_parts
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.env.joint import JointEnv, Specs, propose_policies
 
@@ -21,6 +22,8 @@ Defaults = Callable[[str], Config]
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
 _KEYS = ("algorithm", "learner_config")
+# Settings that only several agents have.
+_SEVERAL = ("observe_state", "agent_id", "team_reward")
 _COMPLETE = (*_KEYS, "agents", "obs_spec", "action_spec", "sender")
 
 # Settings of a single agent -> the value that they must have, and the remedy.
@@ -68,6 +71,31 @@ def check_settings(config: Config) -> None:
         )
 
 
+def check_single(config: Config, policies: object) -> None:
+    """Rejects settings of several agents in an experiment with one.
+
+    Args:
+        config: the experiment, with its specs.
+        policies: the section `policies` of the user.
+
+    Raises:
+        ConfigError: names the setting.
+    """
+    given = {f"env_config.{key}": config.env_config[key] for key in _SEVERAL}
+    for path, value in {"policies": policies, **given}.items():
+        if value and value != "own":
+            verb = "are" if path == "policies" else "is"
+            raise ConfigError(
+                f"{path} {verb} for several agents, but {config.env_config.env_name} has one: "
+                "remove it"
+            )
+    for name in critic_parts(config.env_config.obs_spec):
+        raise ConfigError(
+            f"env_config.obs_spec.{name} is critic_only, as only env_config.observe_state of "
+            "several agents makes a part: remove this key"
+        )
+
+
 def resolve_policies(
     config: Config, user: Config, env: JointEnv, defaults: Defaults
 ) -> dict[str, Any]:
@@ -85,7 +113,7 @@ def resolve_policies(
     given: Mapping[str, Any] = user.get("policies") or {}
     # A run that is resumed has its policies complete.
     if not given or "agents" in (given.get(DEFAULT_POLICY) or {}):
-        return shared_policy(env, config.env_config.env_name)
+        return shared_policy(env, config.env_config)
     for name in given:
         _check_name(name)
     agents = agents_by_policy(
@@ -93,7 +121,8 @@ def resolve_policies(
     )
     found = {}
     for name, each in given.items():
-        specs = check_same({agent: env.specs_of(agent) for agent in agents[name]}, name)
+        added = added_parts(env, config.env_config, agents[name])
+        specs = check_same({agent: env.specs_of(agent, added) for agent in agents[name]}, name)
         own = complete_policy(name, each, config, user, defaults)
         parts = {"agents": agents[name], "obs_spec": specs[0], "action_spec": specs[1]}
         found[name] = {**parts, **own}
@@ -184,12 +213,29 @@ def agents_by_policy(
     return found
 
 
-def shared_policy(env: JointEnv, env_name: str) -> dict[str, Any]:
+def added_parts(env: JointEnv, env_config: Config, agents: Sequence[str]) -> dict[str, Any]:
+    """Returns the specs of the parts that a config adds to the observations of a policy.
+
+    Args:
+        env: the environment.
+        env_config: section of the run.
+        agents: agents of the policy.
+
+    Raises:
+        ConfigError: the environment has no state that could be added.
+    """
+    added = {AGENT_ID: agent_id_part(agents)} if env_config.agent_id else {}
+    if env_config.observe_state:
+        added[STATE] = env.state_spec(env_config.env_name)
+    return added
+
+
+def shared_policy(env: JointEnv, env_config: Config) -> dict[str, Any]:
     """Returns the one policy that plays all agents of an environment.
 
     Args:
         env: the environment.
-        env_name: name of the environment, for the errors.
+        env_config: section of the run.
 
     Raises:
         ConfigError: the environment does not name its agents, or their specs differ.
@@ -197,10 +243,11 @@ def shared_policy(env: JointEnv, env_name: str) -> dict[str, Any]:
     agents = env.possible_agents
     if not agents:
         raise ConfigError(
-            f"environment {env_name} has no `possible_agents`: name its agents by patterns in "
-            "env_config.policy_mapping"
+            f"environment {env_config.env_name} has no `possible_agents`: name its agents by "
+            "patterns in env_config.policy_mapping"
         )
-    by_agent = {agent: env.specs_of(agent) for agent in agents}
+    added = added_parts(env, env_config, agents)
+    by_agent = {agent: env.specs_of(agent, added) for agent in agents}
     obs_spec, action_spec = check_same(by_agent, DEFAULT_POLICY)
     return {DEFAULT_POLICY: {"agents": agents, "obs_spec": obs_spec, "action_spec": action_spec}}
 

@@ -171,6 +171,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     """
     from surreal_like.algorithm.registry import find_algorithm
     from surreal_like.data.bounds import reward_bounds
+    from surreal_like.experiment.policies import check_single
     from surreal_like.experiment.preflight import rehearse
 
     if must_be_installed:
@@ -197,8 +198,8 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
             _add_policies(config, user)
         else:
             env.obs_spec, env.action_spec = specs
-    if wanted and "policies" not in config:
-        raise ConfigError(f"policies are for several agents, but {env.env_name} has one: remove it")
+    if "policies" not in config:
+        check_single(config, wanted)
     for name in config.session_config.stop.eval_returns:
         if name not in policies_of(config):
             names = ", ".join(policies_of(config)) or "none"

@@ -16,6 +16,7 @@ import numpy as np
 from session.config import Config
 from session.nest import Array
 from session.process.context import Context
+from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.env.masks import MaskGuard, make_guard
@@ -295,7 +296,8 @@ class Rows:
     def __init__(self, config: Config, acting: ActorState, now: Callable[[], float]) -> None:
         self._config, self._acting, self._now = config, acting, now
         self.num_envs: int = config.session_config.gateway.num_envs
-        self.frame_spec = frame_spec(config.env_config.obs_spec, stack_size(config.env_config))
+        obs_spec = policy_spec(config.env_config.obs_spec)
+        self.frame_spec = frame_spec(obs_spec, stack_size(config.env_config))
         self._masks = make_guard(self.frame_spec, config.env_config.action_spec)
 
     @property

@@ -176,6 +176,7 @@ class A3C(Algorithm):
     agent = A3CAgent
     learner = A3CLearner
     replay = "FIFOReplay"
+    central_critic = True
     session_config = MappingProxyType(
         {
             "agent": {"fetch_parameter_mode": "step:5", "fetch_interval_seconds": 0.0},

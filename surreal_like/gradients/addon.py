@@ -8,7 +8,13 @@ from surreal_like.algorithm.catalog import CORES, EVERY_ACTION, Registration
 ADD_ON = AddOn(
     keys={"learner_config.gradients_at": "surreal_like.gradients.defaults:GRADIENTS_AT"},
     algorithms={
-        "a3c": Registration("surreal_like.gradients.a3c:A3C", EVERY_ACTION, "unrolls", memory=CORES)
+        "a3c": Registration(
+            "surreal_like.gradients.a3c:A3C",
+            EVERY_ACTION,
+            "unrolls",
+            memory=CORES,
+            central_critic=True,
+        )
     },
     hooks={"agent": "surreal_like.gradients.agents:send_gradients"},
 )

@@ -11,6 +11,7 @@ from torch import nn
 
 from session import nest
 from session.config.key import FROM_1, Key
+from surreal_like.data.added_parts import critic_parts, policy_spec
 from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import POLICIES, ScaledValueHead, ValueHead, make_policy_head
 from surreal_like.network.module import ObsModule
@@ -22,7 +23,8 @@ ACTOR_CRITIC_CONFIG = TORSO_CONFIG | {
     "activation": "tanh",
     "shared": Key(
         False,
-        "One torso for policy and value (always so with a memory); otherwise one for each.",
+        "One torso for policy and value (always so with a memory, never with a state); otherwise "
+        "one for each.",
     ),
     "memory": Key("", "Recurrent core between torso and heads: lstm, gru; empty: none."),
     "memory_size": Key(64, "Units of the recurrent core.", within=FROM_1),
@@ -51,6 +53,9 @@ class ActorCritic(ObsModule):
     are initially about equally likely: Andrychowicz et al. 2021, What Matters in On-Policy
     Reinforcement Learning, section 3.2.
 
+    Observations may have parts that only values see. They then have a torso of their own, without a
+    memory, and `act` does not need these parts.
+
     Args:
         obs_spec: observations spec from the environment config.
         action_spec: action spec from the environment config.
@@ -64,12 +69,13 @@ class ActorCritic(ObsModule):
         self, obs_spec: Mapping[str, Any], action_spec: Mapping[str, Any], model: Mapping[str, Any]
     ) -> None:
         super().__init__(obs_spec, model)
-        self.torso = make_torso(obs_spec, model)
+        self._hidden = critic_parts(obs_spec)
+        self.torso = make_torso(policy_spec(obs_spec), model)
         width = self.torso.out_features
         self.core = (
             make_core(model["memory"], width, model["memory_size"]) if model["memory"] else None
         )
-        alone = model["shared"] or self.core is not None
+        alone = (model["shared"] or self.core is not None) and not self._hidden
         self.value_torso = None if alone else make_torso(obs_spec, model)
         width = width if self.core is None else self.core.out_features
         self.head = make_policy_head(
@@ -79,6 +85,7 @@ class ActorCritic(ObsModule):
             policy=model["policy"],
             variance=model.get("variance", ""),
         )
+        width = width if self.value_torso is None else self.value_torso.out_features
         self.value_head = (ScaledValueHead if model["normalize_values"] else ValueHead)(width)
         if not model["torso"]:
             _initialize(self, math.sqrt(2.0))
@@ -94,7 +101,7 @@ class ActorCritic(ObsModule):
             raise ValueError("a network with a memory looks at unrolls: call unroll() or act()")
         own: dict[str, Any] = self._modules
         seen = self.seen(obs)
-        features = own["torso"](seen)
+        features = own["torso"](self._of_policy(seen) if self._hidden else seen)
         policy = self._policy(features, obs)
         if own.get("value_torso") is not None:
             features = own["value_torso"](seen)
@@ -112,7 +119,7 @@ class ActorCritic(ObsModule):
         """
         with self.parameter_lock:
             seen = self.seen(obs)
-            features = self._over_rows(self.torso, seen, first)
+            features = self._over_rows(self.torso, self._of_policy(seen), first)
             if self.core is not None and state is not None:
                 features, _ = self.core(features, state, first)
             policy = self._policy(features, obs)
@@ -138,12 +145,16 @@ class ActorCritic(ObsModule):
         """
         with self.parameter_lock:
             own: dict[str, Any] = self._modules
-            features = own["torso"](self.seen(obs))
+            features = own["torso"](self.seen(self._of_policy(obs) if self._hidden else obs))
             if self.core is not None and state is not None:
                 outs, state = self.core(features.unsqueeze(0), state, first.unsqueeze(0))
                 features = outs[0]
             policy = self._policy(features, obs)
         return policy, state
+
+    def _of_policy(self, obs: Any) -> Any:
+        """Returns the parts of observations that the policy sees."""
+        return {k: x for k, x in obs.items() if k not in self._hidden} if self._hidden else obs
 
     def _policy(self, features: torch.Tensor, obs: Any) -> Distribution:
         """Returns the policy at features; it never draws what the mask of `obs` forbids."""

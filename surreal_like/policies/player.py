@@ -206,7 +206,7 @@ def make_joint_player(
     """
     env = make_joint_vector(
         config.env_config,
-        parts_of(config),
+        parts_of(config, evaluation=True),
         num_envs=num_envs,
         seed=seed,
         mapping=map_to_only(config),

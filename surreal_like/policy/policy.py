@@ -24,6 +24,7 @@ from session.process.seeding import seed_globals
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.base import Agent, AgentMode, Progress
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.batch import Batch
 from surreal_like.data.casts import cast
 from surreal_like.data.spec import parse_obs_spec
@@ -65,7 +66,8 @@ class Policy:
         self._agents = agents
         self._acting = {greedy: Acting(agent) for greedy, agent in agents.items()}
         self._learner = learner
-        self._spec = parse_obs_spec(config.env_config.obs_spec)
+        self._obs_spec = policy_spec(config.env_config.obs_spec)
+        self._spec = parse_obs_spec(self._obs_spec)
         self._read = nest.unflatten(
             {
                 path: partial(cast, path, dtype=spec.dtype)
@@ -187,7 +189,7 @@ class Policy:
             shapes = [array.shape for _, array in pairs]
             raise DataError(
                 f"observation of shapes {shapes} fits env_config.obs_spec neither as one "
-                f"observation nor as a batch: {self.config.env_config.obs_spec}"
+                f"observation nor as a batch: {self._obs_spec}"
             )
         return (arrays if batched else nest.map(lambda a: a[None], arrays)), batched
 

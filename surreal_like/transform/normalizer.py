@@ -93,10 +93,15 @@ class Normalizer(nn.Module):
         )
 
     def forward(self, obs: Any) -> Any:
-        """Returns the same nest without a mask of actions, leaves `[..., *shape]`."""
+        """Returns the same nest without a mask of actions, leaves `[..., *shape]`.
+
+        Parts that only value functions see may be left out.
+        """
         # By path: the parts of an observation may be in another order than those of its spec.
         leaves = nest.flatten(obs)
-        return nest.unflatten({path: part(leaves[path]) for path, part in self._by_path()})
+        return nest.unflatten(
+            {path: part(leaves[path]) for path, part in self._by_path() if path in leaves}
+        )
 
     def update(self, obs: Any) -> None:
         """Adds a nest of rows `[M, ...]`."""

@@ -16,7 +16,9 @@ TUNINGS = [path for path in ALL if "\ntune:" in path.read_text()]
 CONFIGS = [path for path in ALL if path not in TUNINGS]
 # docs/generate.py has put the folder of benchmarks on the path.
 ROWS = importlib.import_module("milestones").ROWS
-WITH_GOALS = {"fetchreach_sac", "pointmaze_sac"}
+# Experiments whose check builds the environment -> the package that has it.
+PACKAGES = dict.fromkeys(("fetchreach_sac", "pointmaze_sac"), "gymnasium_robotics")
+PACKAGES |= dict.fromkeys(("simple_spread_ppo", "speaker_listener_ppo"), "mpe2")
 MILESTONES = {row.config for row in ROWS}
 # Shown elsewhere: by the tests of runs, and by benchmarks, for they take minutes and more.
 ELSEWHERE = {"cartpole_browser", "cartpole_dqn", "cartpole_remote"}
@@ -25,6 +27,12 @@ ELSEWHERE |= {"lunarlander_ppo", "pong_apex", "pong_impala", "pong_rainbow"}
 # that of a small environment where there is one.
 SMALL_LAST = sorted(CONFIGS, key=lambda path: path.stem.startswith(("cartpole", "pendulum")))
 QUICK = {path.stem.partition("_")[2]: path for path in SMALL_LAST}.values()
+
+
+def need_packages(path: Path) -> None:
+    """Skips the test of an experiment whose package is not installed."""
+    if path.stem in PACKAGES:
+        pytest.importorskip(PACKAGES[path.stem])
 
 
 @pytest.mark.parametrize(
@@ -38,9 +46,7 @@ def test_a_shipped_experiment_has_a_goal_and_a_budget(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its log there
-    if path.stem in WITH_GOALS:
-        # The check of its goals builds the environment.
-        pytest.importorskip("gymnasium_robotics")
+    need_packages(path)
     stop = RunRequest(path).resolve().config.session_config.stop
     compared = {row.config for row in ROWS if row.goal is None} | {"pong_apex", "pong_rainbow"}
     goal = stop.eval_return is not None or stop.metric is not None or bool(stop.eval_returns)
@@ -61,8 +67,9 @@ def test_a_shipped_tuning_fits_its_experiment(path: Path) -> None:
 @pytest.mark.parametrize("name", sorted({path.stem for path in CONFIGS} - ELSEWHERE - MILESTONES))
 def test_a_policy_is_learned(name: str, run_folder: Path) -> None:
     # The budget of environment steps decides: one of seconds would measure the machine.
-    path, budget = str(ROOT / "configs" / f"{name}.yaml"), "session_config.stop.seconds=null"
-    with Train(run_folder, path, "--quiet", budget) as train:
+    path, budget = ROOT / "configs" / f"{name}.yaml", "session_config.stop.seconds=null"
+    need_packages(path)
+    with Train(run_folder, str(path), "--quiet", budget) as train:
         assert train.wait(1900) == 0, train.words
     assert train.result["goal_met"] is True
     assert clean(train.result, gradients=name.endswith("_a3c"))

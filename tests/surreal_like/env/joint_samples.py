@@ -81,3 +81,71 @@ class Goals(TwoLives):
     def _obs(self) -> Any:
         own = super()._obs()
         return {"observation": own, "achieved_goal": own, "desired_goal": own + 1}
+
+
+class Stated(TwoLives):
+    """Two agents, and a state: ten times the step, and the number of agents that live."""
+
+    state_space: Any = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+    def state(self) -> Any:
+        return np.array([10 * self.now, len(self.agents)], np.float64)
+
+
+class AgentsWithAState(Stated):
+    """The same, with observations that have parts, one of them named `state`."""
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Dict({"here": _SPACE, "state": _SPACE})
+
+    def _obs(self) -> Any:
+        return {"here": super()._obs(), "state": super()._obs()}
+
+
+class InTurns:
+    """An AEC environment of two agents; its state is the number of steps.
+
+    A step gives 1 to the first agent and 4 to the second. The episode has four steps.
+    """
+
+    possible_agents = ("a", "b")
+    state_space: Any = spaces.Discrete(9)
+
+    def observation_space(self, agent: str) -> Any:
+        return _SPACE
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(3)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        self.agents, self.now = list(self.possible_agents), 0
+        self.agent_selection = "a"
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos: dict[str, Any] = {name: {} for name in self.agents}
+
+    def agent_iter(self) -> None:
+        raise NotImplementedError
+
+    def observe(self, agent: str) -> Any:
+        return np.array([self.now], np.float32)
+
+    def state(self) -> int:
+        return self.now
+
+    def step(self, action: Any) -> None:
+        if self.terminations[self.agent_selection]:
+            self.agents.remove(self.agent_selection)
+            self.agent_selection = self.agents[0] if self.agents else ""
+            return
+        self.now += 1
+        self.rewards = {"a": 1.0, "b": 4.0}
+        self.terminations = dict.fromkeys(self.agents, self.now == 4)
+        self.agent_selection = "ab"[self.now % 2]
+
+    def render(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self.agents = []

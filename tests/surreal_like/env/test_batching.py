@@ -35,7 +35,22 @@ def test_a_nest_of_one_part_stays_a_nest() -> None:
     assert collect({"a": FLAT}, {"a": np.zeros(2)})["a"].shape == (1, 2)
 
 
+PARTS = {"a": FLAT, "b": {"type": "uint8", "dim": []}}
+
+
+def test_a_part_of_another_dtype_is_converted() -> None:
+    stacked = collect(PARTS, {"a": np.zeros(2), "b": np.array(3)}, {"b": 4, "a": [1, 2]})
+    assert stacked["b"].tolist() == [3, 4]
+    assert stacked["a"].tolist() == [[0, 0], [1, 2]]
+
+
 WRONG = [
+    (PARTS, {"a": np.zeros(2), "b": np.array(300)}, "obs/b in stream 0: 300 does not fit"),
+    (
+        PARTS,
+        {"a": np.zeros(1, np.float32), "b": np.array(3, np.uint8)},
+        r"obs/a: shape \[1\] given",
+    ),
     (FLAT, np.zeros(3), r"obs: shape \[3\] given in stream 0, its spec says \[2\]"),
     (FLAT, np.float32(1), r"obs: shape \[\]"),
     (FLAT, {"a": np.zeros(2)}, r"obs: parts \['obs/a'\] given in stream 0, its spec has \['obs'\]"),

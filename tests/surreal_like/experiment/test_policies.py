@@ -11,6 +11,7 @@ import yaml
 
 from session.config import Config
 from session.errors import SurrealError
+from surreal_like.experiment.machine import env_row_parts
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.policies.config import policy_config
 
@@ -148,3 +149,80 @@ def test_agents_with_other_specs_need_other_policies(tmp_path: Path) -> None:
     assert "action spec {'type': 'discrete', 'dim': [3]} of wolf_0" in str(caught.value)
     assert "policies: {wolf: {}, sheep: {}}" in str(caught.value)
     assert "wolf_0: wolf, wolf_1: wolf, sheep_0: sheep" in str(caught.value)
+
+
+CENTRAL: dict[str, Any] = {
+    "policies": {},
+    "env_config.policy_mapping": {},
+    "env_config.env_args": {},
+}
+STATED = "tests.surreal_like.env.joint_samples:Stated"
+
+
+def test_a_state_and_a_number_are_parts_of_observations(tmp_path: Path) -> None:
+    added = {"env_config.observe_state": True, "env_config.agent_id": True}
+    config = resolved(tmp_path, {**CENTRAL, "env_config.env_name": STATED, **added})
+    assert config.policies.default.obs_spec == {
+        "observation": {"type": "float32", "dim": [1]},
+        "agent_id": {"type": "int8", "dim": [2]},
+        "state": {"type": "float32", "dim": [2], "critic_only": True},
+    }
+    assert env_row_parts(config)["state"] == 8
+    assert env_row_parts(config)["observation"] == 6
+
+
+def test_agents_are_numbered_within_their_policy(tmp_path: Path) -> None:
+    config = resolved(tmp_path, {"env_config.agent_id": True})
+    parts = [each.obs_spec.agent_id.dim for each in config.policies.values()]
+    assert parts == [[2], [1]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"env_config.observe_state": True},
+            "observe_state is true, but toy:multi_cartpole has no state\\(\\) with a state_space: "
+            "give it both",
+        ),
+        (
+            {"env_config.observe_state": True, "env_config.env_name": STATED, "algorithm": "dqn"},
+            "DQN has no value function that sees more than its policy, as "
+            "env_config.observe_state needs: set it to false, or try a3c, impala or ppo",
+        ),
+        (
+            {"env_config": {"env_name": "toy:chain", "observe_state": True}},
+            "env_config.observe_state is for several agents, but toy:chain has one: remove it",
+        ),
+        (
+            {"env_config": {"env_name": "toy:chain", "agent_id": True}},
+            "env_config.agent_id is for several agents, but toy:chain has one: remove it",
+        ),
+        (
+            {"env_config": {"env_name": "toy:chain", "team_reward": "mean"}},
+            "env_config.team_reward is for several agents, but toy:chain has one: remove it",
+        ),
+        (
+            {
+                "env_config": {
+                    "env_name": "tests.surreal_like.env.samples:Spoiled",
+                    "obs_spec": {
+                        "temps": {"type": "float32", "dim": [3], "critic_only": True},
+                        "door": {"type": "int8", "dim": []},
+                    },
+                }
+            },
+            "env_config.obs_spec.temps is critic_only, as only env_config.observe_state of several",
+        ),
+        (
+            {"env_config.team_reward": "total"},
+            "env_config.team_reward is 'total', expected",
+        ),
+    ],
+)
+def test_parts_that_cannot_be_added_are_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SurrealError, match=message) as error:
+        resolved(tmp_path, {**CENTRAL, "learner_config": {}, **changes})
+    assert "\n" not in str(error.value)

@@ -38,21 +38,26 @@ RUNS: dict[str, tuple[str, int, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=list(RUNS))
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a small run that has ended."""
-    folder = tmp_path_factory.mktemp("served") / "run"
-    env, _, overrides = RUNS[request.param]
+def play(folder: Path, algorithm: str, env: str, overrides: dict[str, Any]) -> Path:
+    """Runs a small experiment to its end; returns its folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
         train(
-            algorithm=request.param,
+            algorithm=algorithm,
             env=env,
             overrides=SMALL | overrides,
             launcher="serial",
             folder=folder,
         )
     return folder
+
+
+@pytest.fixture(scope="module", params=list(RUNS))
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small run that has ended."""
+    env, _, overrides = RUNS[request.param]
+    folder = tmp_path_factory.mktemp("served") / "run"
+    return play(folder, request.param, env, overrides)
 
 
 @pytest.fixture
@@ -113,6 +118,15 @@ def test_an_answer_is_that_of_the_loaded_policy(run: RunFolder) -> None:
                 other.request("step", observation=place(run, step), reward=0.0)
             episode = one.request("end", observation=place(run, 0), reward=2.0)
             assert (episode["return"], episode["length"]) == (2.0, 6)
+
+
+def test_a_client_sends_no_state(tmp_path: Path) -> None:
+    env = "tests.surreal_like.env.joint_samples:Stated"
+    folder = play(tmp_path / "run", "ppo", env, {"env_config.observe_state": True})
+    policy, obs = load_policy(folder, "latest"), {"observation": np.ones(1, np.float32)}
+    with serving(RunFolder(folder), "latest") as served:
+        answer = served.client().request("reset", observation=obs)
+        assert answer["action"] == policy(obs)[0]
 
 
 def test_only_the_mode_act_is_there(run: RunFolder) -> None:
