@@ -16,11 +16,12 @@ CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
 # The data plane, in about ten minutes. Whole runs and the like: by name.
 BENCH ?= storage replay parameters scale actor
 
-.PHONY: help train learn test test-all lint format bench image manifests clean
+.PHONY: help train learn learn-multi test test-all lint format bench image manifests clean
 
 help:
 	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
 	@echo 'make learn     what the shipped experiments learn and how fast, over three seeds: ten minutes to half an hour'
+	@echo 'make learn-multi  the same of several agents; runs that are kept are not repeated'
 	@echo 'make test      what decides about a change: ruff, mypy, every test that needs no patience or privilege'
 	@echo 'make test-all  the same with the slow tests, more environments, and those that need root, kubectl or Chromium'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
@@ -33,6 +34,9 @@ train: $(VENV)/.installed
 
 learn: $(VENV)/.installed
 	@$(BIN)/python benchmarks/learn.py $(ARGS)
+
+learn-multi: $(VENV)/.installed
+	@$(BIN)/python benchmarks/learn.py --group learn_multi --resume $(ARGS)
 
 # A test file stays in one worker: what its tests share is started once.
 # Bytecode is kept: else each of many processes would compile all modules anew.

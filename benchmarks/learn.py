@@ -6,6 +6,10 @@ benchmarks/results/<name>.json; the exit code is 1 if a row has failed.
 
     python benchmarks/learn.py                                   all rows, three seeds each
     python benchmarks/learn.py --rows cartpole_ppo memory_ppo --name some --keep runs/learn
+    python benchmarks/learn.py --group learn_multi --resume      several agents: make learn-multi
+
+--resume keeps the runs of the file that were made with the same settings, code and processor, and
+makes only the others; the file is written after each row.
 """
 
 from __future__ import annotations
@@ -15,17 +19,19 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from machine import machine, spread, write_result
+from machine import RESULTS, code_version, machine, spread, write_result
 from setting import add_seeds, run_folders, seeds_of
 from tables import LEARNED_CRITERION, learned_table
 from whole import RunFailed, result_of
 
 from session.config import Config
+from session.errors import SurrealError
+from surreal_like.run.request import RunRequest
 
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs"
@@ -43,7 +49,8 @@ class Row:
     Args:
         name: of the row.
         config: file in configs/, without .yaml.
-        goal: mean return of greedy episodes, confirmed; None: all environment steps are used.
+        goal: mean return of greedy episodes, confirmed; of several policies by their names, all at
+            once; None: all environment steps are used.
         at_most_seconds: from the command's start, on two cores.
         overrides: of settings, as on the command line.
         below: the best evaluation has to stay below this instead; None: the goal has to be met.
@@ -52,7 +59,7 @@ class Row:
 
     name: str
     config: str
-    goal: float | None
+    goal: float | Mapping[str, float] | None
     at_most_seconds: float
     overrides: tuple[str, ...] = ()
     below: float | None = None
@@ -62,6 +69,11 @@ class Row:
 def row(config: str, goal: float, at_most_seconds: float) -> Row:
     """Returns the row of an experiment as shipped."""
     return Row(config, config, goal, at_most_seconds)
+
+
+def both(config: str, goal: float, at_most_seconds: float) -> Row:
+    """Returns the row of an experiment with the policies left and right, which both must learn."""
+    return Row(config, config, {"left": goal, "right": goal}, at_most_seconds)
 
 
 def without_memory(config: str) -> Row:
@@ -74,6 +86,22 @@ def without_hindsight(config: str) -> Row:
     return Row(f"{config}, no hindsight", config, -6.9, 60.0, WITHOUT_HINDSIGHT, below=-14.5)
 
 
+# The same experiment with four carts, of which each policy plays two.
+FOUR_AGENTS = (
+    "env_config.env_args.agents=4",
+    "env_config.policy_mapping={cart_0: left, cart_1: left, cart_2: right, cart_3: right}",
+)
+# Rows of several agents.
+MULTI = (
+    both("multi_cartpole_ppo", 400.0, 300.0),
+    replace(
+        both("multi_cartpole_ppo", 400.0, 300.0),
+        name="multi_cartpole_ppo, 4 agents",
+        overrides=FOUR_AGENTS,
+    ),
+    both("multi_cartpole_mixed", 150.0, 300.0),
+    both("multi_cartpole_impala", 350.0, 600.0),
+)
 ROWS = (
     row("cartpole_ppo", 475.0, 15.0),
     row("cartpole_dqn", 475.0, 20.0),
@@ -101,9 +129,16 @@ ROWS = (
     row("acrobot_ppo", -85.0, 120.0),
     row("acrobot_dqn", -85.0, 120.0),
     row("lunarlander_ppo", 235.0, 480.0),
+    *MULTI,
 )
 # Not part of `make learn`: takes minutes per run and needs an extra package.
 LONG = ("lunarlander_ppo",)
+_SEVERAL = [each.name for each in MULTI]
+# Name of a file of results -> the rows that it usually has.
+GROUPS = {
+    "learn": [each.name for each in ROWS if each.name not in (*LONG, *_SEVERAL)],
+    "learn_multi": _SEVERAL,
+}
 
 
 def one_run(wanted: Row, seed: int, folder: Path) -> dict[str, Any]:
@@ -133,10 +168,36 @@ def one_run(wanted: Row, seed: int, folder: Path) -> dict[str, Any]:
     }
 
 
+def fingerprint(wanted: Row) -> str:
+    """Returns the fingerprint of a row's experiment.
+
+    Raises:
+        SystemExit: it cannot be resolved here, such as for an environment that is not installed.
+    """
+    request = RunRequest(CONFIGS / f"{wanted.config}.yaml", overrides=wanted.overrides)
+    try:
+        return str(request.resolve().config.recorded["fingerprint"])
+    except SurrealError as error:
+        raise SystemExit(f"{wanted.name}: {error}") from None
+
+
+def made_by(wanted: Row) -> dict[str, str]:
+    """Returns what a run of a row depends on, apart from its seed; raises as `fingerprint`."""
+    now = machine()
+    return {
+        "experiment": fingerprint(wanted),
+        "code": code_version(),
+        "processor": f"{now['cores']} x {now['processor']}",
+    }
+
+
 def outcome_of(result: Mapping[str, Any]) -> dict[str, Any]:
     """Extracts from a result.json the time at which the goal was met, and the rates of the run."""
     solved = result["solved"] or {}
     seconds = solved.get("greedy_seconds")
+    policies = {
+        name: numbers["eval"]["mean_return"] for name, numbers in result.get("policies", {}).items()
+    }
     return {
         "goal_met": result["goal_met"],
         "greedy_seconds": None if seconds is None else round(seconds, 2),
@@ -148,6 +209,7 @@ def outcome_of(result: Mapping[str, Any]) -> dict[str, Any]:
         "iterations": result["iterations"],
         "rates": result["rates"],
         "lag": result["lag"],
+        **({"policies": policies} if policies else {}),
     }
 
 
@@ -185,23 +247,33 @@ def check_goals(rows: Iterable[Row]) -> None:
         SystemExit: a goal differs; the message names both.
     """
     for wanted in rows:
-        goal = Config.load_file(CONFIGS / f"{wanted.config}.yaml").session_config.stop.eval_return
+        stop = Config.load_file(CONFIGS / f"{wanted.config}.yaml").session_config.stop
+        goal = stop.eval_returns if isinstance(wanted.goal, Mapping) else stop.eval_return
         if goal != wanted.goal:
             raise SystemExit(f"configs/{wanted.config}.yaml ends at {goal}, not at {wanted.goal}")
 
 
-def measure(rows: Iterable[Row], seeds: list[int], keep: Path) -> list[dict[str, Any]]:
-    """Measures all rows, one run at a time; reports each run as soon as it ends."""
-    found = []
-    for wanted in rows:
-        runs = []
-        for seed in seeds:
-            folder = keep / wanted.name.replace(", ", "-").replace(" ", "-") / f"seed-{seed}"
-            runs.append(one_run(wanted, seed, folder))
-            shown = {key: runs[-1][key] for key in ("seed", "greedy_seconds", "best_mean_return")}
-            print(json.dumps({"row": wanted.name, **shown}), file=sys.stderr, flush=True)
-        found.append(judged(wanted, runs))
-    return found
+def measure(
+    wanted: Row, seeds: Iterable[int], keep: Path, kept: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Measures a row, one run at a time; reports each run as soon as it ends.
+
+    Args:
+        wanted: the row.
+        seeds: seed of each run.
+        keep: folder for the run folders.
+        kept: runs that were made before; one of equal settings, code and processor is not repeated.
+    """
+    maker = made_by(wanted)
+    known = {run["seed"]: run for run in kept if run.get("made_by") == maker}
+    runs = []
+    for seed in seeds:
+        folder = keep / wanted.name.replace(", ", "-").replace(" ", "-") / f"seed-{seed}"
+        run = known.get(seed) or {**one_run(wanted, seed, folder), "made_by": maker}
+        runs.append(dict(run))
+        shown = {key: run[key] for key in ("seed", "greedy_seconds", "best_mean_return")}
+        print(json.dumps({"row": wanted.name, **shown}), file=sys.stderr, flush=True)
+    return judged(wanted, runs)
 
 
 def main() -> int:
@@ -211,20 +283,29 @@ def main() -> int:
         epilog=f"criterion: {LEARNED_CRITERION}",
     )
     names = [each.name for each in ROWS]
-    usual = [name for name in names if name not in LONG]
-    parser.add_argument("--rows", nargs="+", choices=names, default=usual, metavar="ROW")
+    parser.add_argument("--group", choices=GROUPS, default="learn", help="default: learn")
+    parser.add_argument("--rows", nargs="+", choices=names, metavar="ROW", help="some of them")
     add_seeds(parser, "101..103")
-    parser.add_argument("--name", default="learn", help="of the file with the results")
+    parser.add_argument("--name", help="of the file with the results; default: the group")
+    parser.add_argument("--resume", action="store_true", help="keep the runs that are there")
     parser.add_argument("--keep", type=Path, help="folder for the run folders, which stay there")
     given = parser.parse_args()
-    rows = [each for each in ROWS if each.name in given.rows]
+    name, wanted = given.name or given.group, given.rows or GROUPS[given.group]
+    rows = [each for each in ROWS if each.name in wanted]
     check_goals(rows)
+    path = RESULTS / f"{name}.json"
+    before = json.loads(path.read_text())["learned"] if given.resume and path.exists() else []
+    learned = {each["name"]: each for each in before}
     with run_folders(given.keep) as folder:
-        found = measure(rows, seeds_of(given.seeds), folder)
-    kept = {"machine": machine(), "criterion": LEARNED_CRITERION, "learned": found}
-    write_result(given.name, kept)
-    print(learned_table(kept))
-    return 0 if all(each["passed"] for each in found) else 1
+        for each in rows:
+            kept = learned.get(each.name, {}).get("runs", [])
+            learned[each.name] = measure(each, seeds_of(given.seeds), folder, kept)
+            if given.resume or each is rows[-1]:
+                found = [learned[known] for known in names if known in learned]
+                result = {"machine": machine(), "criterion": LEARNED_CRITERION, "learned": found}
+                write_result(name, result)
+    print(learned_table(result))
+    return 0 if all(learned[each.name]["passed"] for each in rows) else 1
 
 
 if __name__ == "__main__":

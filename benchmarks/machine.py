@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 import platform
@@ -41,6 +42,17 @@ def machine() -> dict[str, Any]:
             ["python", *(os.path.relpath(a) if os.path.exists(a) else a for a in sys.argv)]
         ),
     }
+
+
+def code_version() -> str:
+    """Returns a SHA-256 of the source files that a run may import, in 16 hexadecimal digits."""
+    top, digest = RESULTS.parents[1], hashlib.sha256()
+    files = (
+        path for each in ("session", "surreal_like", "main") for path in top.glob(f"{each}/**/*.py")
+    )
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(top)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _processor() -> str:

@@ -30,7 +30,7 @@ from types import MappingProxyType
 from typing import Any
 
 from environments import PACKAGES, install
-from learn import CONFIGS, Row, holds, one_run
+from learn import CONFIGS, Row, fingerprint, holds, one_run
 from machine import machine
 from setting import add_scratch, add_seeds, run_folders, seeds_of
 from tables import LEARNED_CRITERION, learned_on, loads, milestones_table
@@ -38,9 +38,7 @@ from whole import RunFailed, run_script
 
 from session.config import Config
 from session.config.defaults import BASE_SESSION_CONFIG
-from session.errors import SurrealError
 from session.folder import LAG, RunFolder
-from surreal_like.run.request import RunRequest
 from surreal_like.statistics import iqm
 
 HERE = Path(__file__).resolve().parent
@@ -197,19 +195,11 @@ def _write_peer(folder: RunFolder, row: Row, seed: int, curve: Kept) -> None:
     folder.progress.write_text("".join(f"{json.dumps(others | line)}\n" for line in curve))
 
 
-def fingerprint(wanted: Row) -> str:
-    """Returns the fingerprint of a row's experiment; of a peer's, its packages and settings.
-
-    Raises:
-        SystemExit: it cannot be resolved here, such as for an environment that is not installed.
-    """
+def settings_of(wanted: Row) -> str:
+    """Returns the fingerprint of a row's experiment; of a peer's, its packages and settings."""
     if is_peer(wanted):
         return " ".join([*PACKAGES["sb3_mujoco"], "sac", json.dumps(peer_experiment(wanted))])
-    request = RunRequest(CONFIGS / f"{wanted.config}.yaml", overrides=wanted.overrides)
-    try:
-        return str(request.resolve().config.recorded["fingerprint"])
-    except SurrealError as error:
-        raise SystemExit(f"{wanted.name}: {error}") from None
+    return fingerprint(wanted)
 
 
 def left(
@@ -314,7 +304,7 @@ def main() -> int:
         rows = [*rows, *peers_of(rows)]
         python = install("sb3_mujoco", given.scratch)
     kept: Kept = json.loads(path.read_text())["milestones"] if path.exists() else []
-    prints = {row.name: fingerprint(row) for row in rows}
+    prints = {row.name: settings_of(row) for row in rows}
     until = time.monotonic() + 3600 * given.hours if given.hours is not None else float("inf")
     failed = False
     with run_folders(given.keep) as folder:

@@ -136,14 +136,20 @@ def learned_table(found: Mapping[str, Any]) -> str:
     return f"{grid(head, map(_learned, rows))}\n\n{where} {loads(runs)}"
 
 
+def _goal(goal: float | Mapping[str, float]) -> str:
+    """Formats a goal; of several policies ``left 400, right 400``."""
+    if isinstance(goal, Mapping):
+        return ", ".join(f"{policy} {each:g}" for policy, each in goal.items())
+    return f"{goal:g}"
+
+
 def _learned(row: Mapping[str, Any]) -> list[str]:
-    cells = [f"`{row['config']}.yaml`"]
+    cells = [f"`{row['config']}.yaml`{row['name'].removeprefix(row['config'])}"]
     if row["below"] is not None:
-        cells[0] += row["name"].removeprefix(row["config"])
         best = row["best_mean_return"]
         cells += [f"stays below {row['below']:g}", f"at best {best['max']:.2f}", "", "", ""]
     else:
-        cells += [f"{row['goal']:g}", f"{row['met']} of {len(row['runs'])}"]
+        cells += [_goal(row["goal"]), f"{row['met']} of {len(row['runs'])}"]
         cells += [span(row["seconds"], ".1f"), f"{row['at_most_seconds']:g}"]
         cells += [span(row["env_steps"], ",.0f")]
     return [*cells, verdict(row["passed"])]

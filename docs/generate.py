@@ -3,8 +3,8 @@
 `docs/configuration.md` is made of the Keys of the default configs,
 `docs/api.md` of the public names and their docstrings (`docs/api_reference.py`), the picture
 in README.md of the topology of `configs/cartpole_dqn.yaml`, the tables in `docs/performance.md`,
-`docs/algorithms.md`, `docs/gateway.md`, `docs/tune.md` and `docs/several_machines.md` of
-`benchmarks/results/`. Tests hold that all are up to date.
+`docs/algorithms.md`, `docs/gateway.md`, `docs/tune.md`, `docs/several_machines.md` and
+`docs/multi_agent.md` of `benchmarks/results/`. Tests hold that all are up to date.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ API = ROOT / "docs" / "api.md"
 README = ROOT / "README.md"
 MEASURED = tuple(
     ROOT / "docs" / f"{name}.md"
-    for name in ("performance", "algorithms", "gateway", "tune", "several_machines")
+    for name in ("performance", "algorithms", "gateway", "tune", "several_machines", "multi_agent")
 )
 RESULTS = ROOT / "benchmarks" / "results"
 EXPERIMENT = ROOT / "configs" / "cartpole_dqn.yaml"

@@ -5,9 +5,11 @@ python acting.py RUN_FOLDER
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,8 @@ def make_bare_step(config: Config, network: nn.Module) -> Callable[[], bool]:
 
     Its weights are those that the agent has, so that it sees episodes of the same length.
     """
+    if config.get("policies"):
+        return _make_joint_step(config)
     env_config, num_envs = config.env_config, config.env_config.num_envs
     num_actions = env_config.action_spec.dim[0]
     env = _bare_env(env_config)
@@ -135,6 +139,28 @@ def make_bare_step(config: Config, network: nn.Module) -> Callable[[], bool]:
         if explores.any():
             actions = np.where(explores, generator.integers(num_actions, size=num_envs), actions)
         seen[0] = env.step(actions)[0]
+        return True
+
+    return step
+
+
+def _make_joint_step(config: Config) -> Callable[[], bool]:
+    """One step of each copy of an environment of several agents, by actions drawn before."""
+    module = import_module(config.env_config.env_name.replace(":", "."))
+    envs = [module.parallel_env() for _ in range(config.env_config.num_envs)]
+    generator = np.random.default_rng(0)
+    for env in envs:
+        env.reset(seed=0)
+    drawn = [
+        {name: int(generator.integers(env.action_space(name).n)) for name in env.possible_agents}
+        for env in envs
+        for _ in range(100)
+    ]
+    actions = itertools.cycle(drawn)
+
+    def step() -> bool:
+        for env in envs:
+            env.step(next(actions)) if env.agents else env.reset()
         return True
 
     return step

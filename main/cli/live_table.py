@@ -14,7 +14,14 @@ from rich.text import Text
 
 from session.process.heartbeat import State
 from session.show.components import STYLES, ComponentRow
-from session.show.overview import BAR_WIDTH, conditions, heading, numbers_table
+from session.show.overview import (
+    BAR_WIDTH,
+    POLICY_HEAD,
+    conditions,
+    heading,
+    numbers_table,
+    policies_table,
+)
 from session.show.run_view import RunView
 from session.show.text import bar, duration
 
@@ -86,7 +93,8 @@ def render(view: RunView, seconds: float) -> Group:
     components = Columns([_component(row) for row in view.components.values()])
     if not view.line:
         return Group(gap, title, gap, components)
-    return Group(gap, title, gap, _numbers(view), gap, _conditions(view, seconds), gap, components)
+    above = [Group(part, gap) for part in (_numbers(view), *_policies(view))]
+    return Group(gap, title, gap, *above, _conditions(view, seconds), gap, components)
 
 
 def _numbers(view: RunView) -> Table:
@@ -97,6 +105,18 @@ def _numbers(view: RunView) -> Table:
         style = "bold green" if right == "greedy return" else ""
         table.add_row(_label(left), amount, note, _label(right), Text(value, style), _label(remark))
     return table
+
+
+def _policies(view: RunView) -> list[Table]:
+    """Renders a line for each of several policies."""
+    table = Table.grid(*POLICY_HEAD, padding=(0, 2))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    rows = policies_table(view)
+    table.add_row(*map(_label, POLICY_HEAD))
+    for row in rows:
+        table.add_row(*row)
+    return [table] if rows else []
 
 
 def _conditions(view: RunView, seconds: float) -> Table:

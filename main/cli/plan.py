@@ -22,6 +22,7 @@ from session.process.component import Component, Topology
 from session.program import interpreter, shell_line
 from session.show.text import GAP, columns, count, size
 from surreal_like.experiment.machine import replay_need
+from surreal_like.policies.config import policy_configs
 from surreal_like.replay.base import load_replay_class
 from surreal_like.run.folder import new_path
 from surreal_like.run.request import Plan, RunRequest
@@ -49,6 +50,8 @@ _HERE_ONLY = ("shell", "procfile")
 # Width of the --explain table in a file or a pipe, in characters.
 _WIDTH = 120
 _LEAST_WIDTH = 20
+# Source of the rows that the policies of a run share out, in the dataflow.
+_EXPERIENCE = "experience of all agents"
 
 # All components connect to these: one separate box, as its arrows would hide the others.
 _TELEMETRY = ("tensorplex", "loggerplex")
@@ -85,16 +88,28 @@ def mermaid(topology: Topology) -> str:
     return "\n".join(lines)
 
 
-def dataflow(flow: Flow) -> Iterator[str]:
-    """Yields the lines of a box with one node per operator of a learner's plan."""
-    numbers = {id(part): number for number, part in enumerate(flow.parts(), 1)}
+def dataflow(flows: Mapping[str, Flow]) -> Iterator[str]:
+    """Yields the lines of a box with one node per operator of a learner's plans.
+
+    Args:
+        flows: policy -> its plan; above several stand the rows of all agents, which are divided.
+    """
+    parts = [part for flow in flows.values() for part in flow.parts()]
+    numbers = {id(part): number for number, part in enumerate(parts, 1)}
     yield '    subgraph dataflow["dataflow of the learner"]'
-    for part in flow.parts():
+    for part in parts:
         name = part.name.replace('"', "'")
         yield f'        operator{numbers[id(part)]}["{name}"]'
-    for part in flow.parts():
+    for part in parts:
         for source in part.inputs:
             yield f"        operator{numbers[id(source)]} --> operator{numbers[id(part)]}"
+    if len(flows) > 1:
+        yield f'        experience["{_EXPERIENCE}"] --> duplicate["duplicate({len(flows)})"]'
+        for policy, flow in flows.items():
+            yield f'        duplicate --> select_{policy}["select({policy})"]'
+            for part in flow.parts():
+                if not part.inputs:
+                    yield f"        select_{policy} --> operator{numbers[id(part)]}"
     yield "    end"
 
 
@@ -271,28 +286,40 @@ def _table(plan: Plan, folder: Path) -> str:
         [
             component.name,
             component.module,
-            ", ".join(end.partition(".")[2] for end in component.binds),
+            ", ".join(end.removeprefix(f"{component.name}.") for end in component.binds),
             ", ".join(_connects(component)),
         ]
         for component in plan.topology
     ]
     head = ["component", "started as", "binds", "connects to"]
-    flow = _flow(config)
-    operators = [f"  {line}" for line in flow.outline()] if flow is not None else []
     parts = [columns([], _facts(config, plan.topology)), columns(head, rows)]
+    operators = [f"  {line}" for line in outline(_flows(config))]
     return "\n\n".join([*parts, "\n".join(["dataflow of the learner", *operators])])
 
 
-def _flow(config: Config) -> Flow | None:
+def outline(flows: Mapping[str, Flow]) -> Iterator[str]:
+    """Yields the operators of a learner's plans, one a line; arguments as of :func:`dataflow`."""
+    if len(flows) == 1:
+        yield from next(iter(flows.values())).outline()
+    elif flows:
+        yield from (_EXPERIENCE, f"duplicate({len(flows)})")
+        for policy, flow in flows.items():
+            yield from (f"select({policy})", *(f"  {line}" for line in flow.outline()))
+
+
+def _flows(config: Config) -> dict[str, Flow]:
+    """Returns policy -> its plan; empty if a bug prevents one."""
     # Not at the top: it imports torch, which the other formats do not need.
     from surreal_like.experiment.preflight import flow_of
 
-    return flow_of(config)
+    flows = {name: flow_of(own) for name, own in policy_configs(config).items()}
+    found = {name: flow for name, flow in flows.items() if flow is not None}
+    return found if len(found) == len(flows) else {}
 
 
 def _mermaid(plan: Plan, folder: Path) -> str:
-    flow = _flow(plan.config)
-    return "\n".join([mermaid(plan.topology), *(dataflow(flow) if flow is not None else ())])
+    flows = _flows(plan.config)
+    return "\n".join([mermaid(plan.topology), *(dataflow(flows) if flows else ())])
 
 
 def _connects(component: Component) -> list[str]:
@@ -301,19 +328,41 @@ def _connects(component: Component) -> list[str]:
 
 
 def _facts(config: Config, topology: Topology) -> list[list[str]]:
-    env, need = config.env_config, replay_need(config)
-    stop = {key: value for key, value in config.session_config.stop.items() if value is not None}
+    env, stop = config.env_config, config.session_config.stop
     return [
-        ["algorithm", str(config.algorithm)],
+        ["algorithm", _by_policy(config, lambda own: str(own.algorithm))],
         ["environment", f"{env.env_name}, {env.num_envs} in each agent"],
-        ["observations", _spec(env.obs_spec)],
-        ["actions", _spec(env.action_spec)],
-        ["replay", f"{count(need.rows)} rows of {size(need.row_bytes)}: {size(need.total_bytes)}"],
+        ["observations", _by_policy(config, lambda own: _spec(own.env_config.obs_spec))],
+        ["actions", _by_policy(config, lambda own: _spec(own.env_config.action_spec))],
+        ["replay", _by_policy(config, _replay)],
         ["requests", requests(topology)],
-        ["stop", ", ".join(f"{key} {value}" for key, value in stop.items())],
+        [
+            "stop",
+            ", ".join(
+                f"{key} {_words(value)}" for key, value in stop.items() if value not in (None, {})
+            ),
+        ],
         ["seed", str(config.session_config.seed)],
         ["fingerprint", config.fingerprint()[:16]],
     ]
+
+
+def _by_policy(config: Config, text: Callable[[Config], str]) -> str:
+    """Returns a text of each policy's config behind its name; with one policy the text alone."""
+    texts = {name: text(own) for name, own in policy_configs(config).items()}
+    return _words(texts) if len(texts) > 1 else next(iter(texts.values()))
+
+
+def _words(value: object) -> str:
+    """Formats a setting: the entries of a mapping as ``left 150, right 150``."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {each}" for key, each in value.items())
+    return str(value)
+
+
+def _replay(config: Config) -> str:
+    need = replay_need(config)
+    return f"{count(need.rows)} rows of {size(need.row_bytes)}: {size(need.total_bytes)}"
 
 
 def _spec(spec: Mapping[str, object]) -> str:

@@ -99,18 +99,43 @@ def numbers_table(view: RunView) -> list[list[str]]:
     return [[*left, *right] for left, right in texts]
 
 
+POLICY_HEAD = (
+    *("policy", "updates", "version", "lag", "train return", "greedy return"),
+    *("steps/s", "updates/s"),
+)
+
+
+def policies_table(view: RunView) -> list[list[str]]:
+    """Lays out the numbers of each policy below POLICY_HEAD; empty with one policy only."""
+    return [
+        [
+            policy,
+            count(each["iteration"]),
+            count(each["version"]),
+            decimal(each["lag"]["mean_versions"]),
+            decimal(each["train"]["mean_return_100"]),
+            decimal(each["eval"]["mean_return"]),
+            rate(each["rates"]["agent_steps_per_second"]).removesuffix("/s"),
+            rate(each["rates"]["updates_per_second"]).removesuffix("/s"),
+        ]
+        for policy, each in (view.line.get("policies") or {}).items()
+    ]
+
+
 def conditions(view: RunView, seconds: float | None = None) -> list[tuple[str, float, str]]:
-    """Formats goal and budgets: name, reached or used share, what is reached or used of what.
+    """Formats goals and budgets: name, reached or used share, what is reached or used of what.
 
     Args:
         view: the state of the run.
         seconds: real duration so far, if that is newer than the last report.
     """
     found = []
-    if (goal := view.goal()) is not None:
-        name, wanted, reached = goal
-        text = f"{decimal(reached)} of {decimal(wanted)} {name}"
-        found.append(("goal", share_of(reached, wanted), text))
+    if goals := view.goals():
+        texts = [
+            f"{decimal(reached)} of {decimal(wanted)} {name}" for name, wanted, reached in goals
+        ]
+        share = min(share_of(reached, wanted) for _, wanted, reached in goals)
+        found.append(("goal", share, ", ".join(texts)))
     budgets = view.budgets()
     return found + [("budget", each.share, _budget(view, each, seconds)) for each in budgets]
 
@@ -148,10 +173,12 @@ def overview(view: RunView, width: int = 0) -> str:
     first = [heading(view), state_line(view), damage, standstill, view.missing_metric(), *pages]
     limits = conditions(view) if going and view.line else []
     bars = [[name, bar(share, BAR_WIDTH), text] for name, share, text in limits]
-    table = _component_table(view, width)
+    table, policies = _component_table(view, width), policies_table(view)
+    right = range(1, len(POLICY_HEAD))
     blocks = [
         "\n".join(filter(None, first)),
         columns([], numbers_table(view), right=(1, 2, 4), gap=_GAP),
+        columns(POLICY_HEAD, policies, right=right, gap=_GAP) if policies else "",
         columns([], bars, gap=_GAP),
         table,
     ]

@@ -310,15 +310,21 @@ class RunView:
         found: Mapping[str, Any] = (result or self.line).get("rates") or {}
         return found
 
-    def goal(self) -> tuple[str, float, float | None] | None:
-        """Returns name, wanted value and present value of the goal; None without a goal."""
-        stop = self.config.session_config.stop
+    def goals(self) -> list[tuple[str, float, float | None]]:
+        """Returns name, wanted value and present value of each goal, of policies by their names.
+
+        All have to be reached; empty without a goal.
+        """
+        stop, found = self.config.session_config.stop, []
         if stop.eval_return is not None:
             best = self.line.get("best_eval") or {}
-            return "greedy return", float(stop.eval_return), best.get("mean_return")
-        if stop.metric is not None and stop.above is not None:
-            return str(stop.metric), float(stop.above), self._mean_of(stop.metric)
-        return None
+            found.append(("greedy return", float(stop.eval_return), best.get("mean_return")))
+        for policy, wanted in (stop.get("eval_returns") or {}).items():
+            last = (self.line.get("policies") or {}).get(policy, {}).get("eval", {})
+            found.append((policy, float(wanted), last.get("mean_return")))
+        if not found and stop.metric is not None and stop.above is not None:
+            found.append((str(stop.metric), float(stop.above), self._mean_of(stop.metric)))
+        return found
 
     def _mean_of(self, metric: str) -> float | None:
         """Returns the mean of a metric over recent episodes; None if it is not known yet."""

@@ -118,10 +118,12 @@ class Groups:
         group, _, name = check_client_id(client_id).partition("/")
         if group == CLIENT:
             return self._place_of_script(name, check_tag(tag))
-        if group not in self._bins:
+        # A component of a policy, such as `replay-left/0`, shares the charts of its kind.
+        kind = group.partition("-")[0]
+        if kind not in self._bins:
             known = ", ".join(self._bins)
             raise UsageError(f"metrics client id '{client_id}': the groups are {known}")
-        bin_size = self._bins[group]
+        bin_size = self._bins[kind]
         tag = check_tag(tag)
         if bin_size is None:
             return Group(group, _join(name, tag))
@@ -130,7 +132,7 @@ class Groups:
                 f"metrics client id '{client_id}': group {group} counts its clients, "
                 f"as in {group}/0"
             )
-        return Group(f"{group}/{int(name)}", _join(group, tag) + _suffix(int(name), bin_size))
+        return Group(f"{group}/{int(name)}", _join(kind, tag) + _suffix(int(name), bin_size))
 
     def _place_of_script(self, own_name: str, tag: str) -> Group:
         """Place of a script's curve: numeric ids have one folder each, other ids share one."""

@@ -297,20 +297,20 @@ class RunCoordinator:
 
     def _on_update(self, update: Update) -> None:
         record = self.record
-        self._report.add_update(update.metrics)
+        self._report.add_update(update.metrics, update.policy)
         record.iterations += 1
         if update.versions is not None:
-            record.lag.add_batch(update.versions, self._learners.learner.iteration)
+            iteration = self._learners.by_policy()[update.policy].iteration
+            record.lag_of(update.policy).add_batch(update.versions, iteration)
         if update.stamps:
             record.lag.add_stamps(update.stamps)
         if update.published:
             self.on_publication()
 
     def on_publication(self) -> None:
-        """Records how many updates the newest version has had."""
-        self.record.lag.add_publication(
-            self._learners.learner.version, self._learners.learner.iteration
-        )
+        """Records how many updates the newest version of each policy has had."""
+        for policy, learner in self._learners.by_policy().items():
+            self.record.lag_of(policy).add_publication(learner.version, learner.iteration)
 
     def judge(self) -> None:
         """Ends the run if the stop rule says so."""
@@ -377,7 +377,10 @@ class RunCoordinator:
         """
         learners, record = self._learners, self.record
         self._count()
-        record.plan, record.policies = learners.plan_counts(), learners.numbers()
+        record.plan = learners.plan_counts()
+        for policy, stats in record.policies.items():
+            learner = learners.by_policy()[policy]
+            stats.iteration, stats.version = learner.iteration, learner.version
         # Saved before it is reported: a successor must not start below reported numbers.
         with self._writing():
             self._record_file.parent.mkdir(exist_ok=True)

@@ -50,9 +50,14 @@ class _Sums:
 
 
 class Lag:
-    """Policy lag in versions and in updates, and mean durations of the stages of experience."""
+    """Policy lag in versions and in updates, and mean durations of the stages of experience.
 
-    def __init__(self) -> None:
+    Args:
+        whole: lag of the run, to which batches of one of its policies count, too.
+    """
+
+    def __init__(self, whole: Lag | None = None) -> None:
+        self._whole = whole
         self._versions: list[int] = []
         self._iterations: list[int] = []
         self._before = _Sums()
@@ -60,7 +65,9 @@ class Lag:
         self._way: dict[str, list[float]] = {}
 
     def add_publication(self, version: int, iteration: int) -> None:
-        """Records the number of updates of a version."""
+        """Records the number of updates of a version; does nothing if it knows the version."""
+        if self._versions and version == self._versions[-1]:
+            return
         self._versions.append(version)
         self._iterations.append(iteration)
         if len(self._versions) > 2 * _HISTORY:
@@ -72,12 +79,16 @@ class Lag:
             return
         newest = self._versions[-1]
         mean, oldest = float(versions.mean()), int(versions.min())
-        recent = self._recent
-        recent.rows += versions.size
         # After a restart the learner may get rows of versions that it does not know yet.
-        recent.versions += max(0.0, newest - mean) * versions.size
-        recent.max_versions = max(recent.max_versions, newest - oldest)
-        recent.updates += max(0.0, iteration - self._updates_of(mean)) * versions.size
+        batch = _Sums(
+            versions.size,
+            max(0.0, newest - mean) * versions.size,
+            max(0.0, iteration - self._updates_of(mean)) * versions.size,
+            max(0, newest - oldest),
+        )
+        self._recent += batch
+        if self._whole is not None:
+            self._whole._recent += batch
 
     def _updates_of(self, version: float) -> float:
         """Returns the number of updates of a version, interpolated between known versions."""

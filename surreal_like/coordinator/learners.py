@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from session.config import Config
 from session.wire.sockets import Socket
-from surreal_like.data.policy_names import account_name
+from surreal_like.data.policy_names import DEFAULT_POLICY, account_name
 from surreal_like.learner.base import Learner
 from surreal_like.learner.worker import Learned, LearnerWorker, Update
 
@@ -30,11 +30,17 @@ class Learners:
         self._workers = dict(workers)
         self._all = list(self._workers.values())
         self.owner = self._all[0]
+        # Shard -> its newest counts, and the same by accounts.
+        self._named: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
 
     @property
     def learner(self) -> Learner:
         """The present learner of the first policy."""
         return self.owner.learner
+
+    def by_policy(self) -> dict[str, Learner]:
+        """Returns the present learner of each policy by name."""
+        return {policy: worker.learner for policy, worker in self._workers.items()}
 
     # -- the run ----------------------------------------------------------------------------------
 
@@ -108,33 +114,13 @@ class Learners:
         attempts = [worker.learn() for worker in self._all]
         if len(attempts) == 1:
             return attempts[0]
-        updates = [
-            self._label(update, policy)
-            for policy, each in zip(self._workers, attempts, strict=True)
-            for update in each.updates
-        ]
+        updates = [_label(update) for each in attempts for update in each.updates]
         return Learned(
             any(each.had_batch for each in attempts),
             attempts[0].asked,
             updates,
             next((each.error for each in attempts if each.error is not None), None),
         )
-
-    def _label(self, update: Update, policy: str) -> Update:
-        """Names the metrics by policy; the lag of a run is that of its first policy."""
-        metrics = {f"{policy}/{name}": value for name, value in update.metrics.items()}
-        if self._workers[policy] is self.owner:
-            return replace(update, metrics=metrics)
-        return Update(metrics, None, {}, published=False)
-
-    def numbers(self) -> dict[str, dict[str, int]]:
-        """Returns iteration and version of each policy by name; empty with one policy only."""
-        if len(self._workers) == 1:
-            return {}
-        return {
-            policy: {"iteration": worker.learner.iteration, "version": worker.learner.version}
-            for policy, worker in self._workers.items()
-        }
 
     def tick_replay(self, *, ask: bool) -> bool:
         """Keeps requests in flight; returns True after a reply.
@@ -146,9 +132,9 @@ class Learners:
         return any(ticks)
 
     def tick_publishers(self) -> bool:
-        """Makes postponed publications; returns True if the first policy's was made."""
+        """Makes postponed publications; returns True if one was made."""
         made = [worker.learner.link.tick_publisher(worker.learner) for worker in self._all]
-        return made[0]
+        return any(made)
 
     def sockets(self) -> list[Socket]:
         """Returns the sockets by which batches come."""
@@ -180,12 +166,22 @@ class Learners:
         """Returns the counts of each replay shard, with senders by the names of their accounts."""
         found: dict[str, Mapping[str, Any]] = {}
         for policy, worker in self._workers.items():
-            for shard, counts in worker.replay.counts().items():
-                senders = {
-                    _account_key(key, policy): rows for key, rows in counts["senders"].items()
+            counts = worker.replay.counts()
+            if policy != DEFAULT_POLICY:
+                counts = {
+                    shard: self._rename(shard, each, policy) for shard, each in counts.items()
                 }
-                found[shard] = {**counts, "senders": senders}
+            found |= counts
         return found
+
+    def _rename(self, shard: str, counts: Mapping[str, Any], policy: str) -> Mapping[str, Any]:
+        """Returns the counts of a shard by accounts; makes them only of counts that are new."""
+        before, named = self._named.get(shard, (None, counts))
+        if before is not counts:
+            senders = {_account_key(key, policy): rows for key, rows in counts["senders"].items()}
+            named = {**counts, "senders": senders}
+            self._named[shard] = (counts, named)
+        return named
 
     def pop_finished(self) -> list[dict[str, Any]]:
         """Returns summaries of the episodes that ended since the last call."""
@@ -215,6 +211,12 @@ def add_numbers(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, A
         else one.get(name, 0) + other.get(name, 0)
         for name, value in {**one, **other}.items()
     }
+
+
+def _label(update: Update) -> Update:
+    """Names the metrics of an update by its policy."""
+    metrics = {f"{update.policy}/{name}": value for name, value in update.metrics.items()}
+    return replace(update, metrics=metrics)
 
 
 def _account_key(sender: str, policy: str) -> str:

@@ -13,6 +13,7 @@ from session.process.context import Context
 from session.process.periodic import Every
 from session.show.progress import mode_name
 from surreal_like.coordinator.run_stats import RunStats
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.learner.metrics import recent_means
 
 _RECENT_UPDATES = 100
@@ -40,7 +41,8 @@ class ProgressLog:
         self._clock = context.clock
         self._file = AppendFile(path, lines=True)
         self._curves = {name: context.metrics(f"learner/{name}") for name in _SECTIONS}
-        self._updates: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_UPDATES)
+        # Policy -> its last updates: one that is rarely updated has its share, too.
+        self._updates: dict[str, deque[Mapping[str, Any]]] = {}
         self._began = context.clock.now()
         self._waited = 0.0
         # Time since which there is no batch; None while there is one.
@@ -57,9 +59,11 @@ class ProgressLog:
             self._waited += asked - self._empty_since
         self._empty_since = None if there else asked
 
-    def add_update(self, metrics: Mapping[str, Any]) -> None:
-        """Adds the result of one ``learn``."""
-        self._updates.append(metrics)
+    def add_update(self, metrics: Mapping[str, Any], policy: str = DEFAULT_POLICY) -> None:
+        """Adds the result of one ``learn`` of a policy."""
+        if policy not in self._updates:
+            self._updates[policy] = deque(maxlen=_RECENT_UPDATES)
+        self._updates[policy].append(metrics)
 
     def clear_updates(self) -> None:
         """Removes all results of updates: the next line shows those of other weights only."""
@@ -91,7 +95,11 @@ class ProgressLog:
         """
         line = self._record.line(iteration, version, counts)
         line["waiting_share"] = self._waiting_share()
-        line["learn"] = recent_means(self._updates)
+        line["learn"] = {
+            name: mean
+            for updates in self._updates.values()
+            for name, mean in recent_means(updates).items()
+        }
         line["standstill"] = standstill
         if report is not None:
             line["report"] = report

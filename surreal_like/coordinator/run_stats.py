@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,11 @@ from session.process.periodic import Rate
 from session.show.progress import TRAINING_RETURN
 from surreal_like.coordinator.lag import Lag
 from surreal_like.coordinator.learners import add_numbers
+from surreal_like.coordinator.policy_stats import PolicyStats
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
-from surreal_like.experience.row_accounts import RowAccounts
+from surreal_like.experience.row_accounts import RowAccounts, RowFates
 from surreal_like.experience.sender import MAX_UNACKED_BYTES
+from surreal_like.policies.config import learning_policies
 
 _RECENT_EPISODES = 100
 # Counters whose rates a line of progress contains.
@@ -63,8 +65,13 @@ class RunStats:
         # Counts of the present learner's plan, as `LearnerWorker.plan_counts` gives them.
         self.plan: Mapping[str, Any] = {}
         self._plan_before: Mapping[str, Any] = {}
-        # Iteration and version of each policy, if there are several.
-        self.policies: Mapping[str, Mapping[str, int]] = {}
+        names = learning_policies(config)
+        # The numbers of each policy, if there are several.
+        self.policies = {
+            name: PolicyStats(self.lag, lambda: self.wall_seconds)
+            for name in names
+            if len(names) > 1
+        }
         # Generation, and what is added to own counts to have the time of the weights.
         self.generation = run_generation(config)
         self._is_trial = bool(run.get("trial"))
@@ -213,23 +220,30 @@ class RunStats:
             "plan": self._plan_counts(),
             "replay": {name: sum(shard[key] for shard in shards) for name, key in _REPLAY.items()},
             "metrics": self._metric_summaries(),
-            **self._of_policies(),
+            **self._of_policies(PolicyStats.line),
         }
 
-    def _of_policies(self) -> dict[str, Any]:
+    def lag_of(self, policy: str) -> Lag:
+        """Returns the lag of a policy; that of the run, if there is one policy."""
+        return self.policies[policy].lag if self.policies else self.lag
+
+    def _of_policies(
+        self, numbers: Callable[[PolicyStats, RowFates], Mapping[str, Any]]
+    ) -> dict[str, Any]:
         """Returns the numbers of each policy under ``policies``; empty with one policy only."""
-        own = self.user_metrics()
-        judged = (self.judge.last or {}).get("policies", {})
-        found = {
-            name: {
-                **numbers,
-                "experience": self.accounts.rows(name)._asdict(),
-                "train": {"mean_return_100": own.get(f"policy/{name}")},
-                "eval": {"mean_return": judged.get(name)},
+        if not self.policies:
+            return {}
+        own, judged = self.user_metrics(), (self.judge.last or {}).get("policies", {})
+        return {
+            "policies": {
+                name: {
+                    **numbers(stats, self.accounts.rows(name)),
+                    "train": {"mean_return_100": own.get(f"policy/{name}")},
+                    "eval": {"mean_return": judged.get(name)},
+                }
+                for name, stats in self.policies.items()
             }
-            for name, numbers in self.policies.items()
         }
-        return {"policies": found} if found else {}
 
     def _of_trial(self) -> dict[str, Any]:
         return {
@@ -264,7 +278,7 @@ class RunStats:
             "experience": self.experience() | {"lost": self.accounts.lost()},
             "senders": self.accounts.by_name(),
             **({"gateway": clients} if clients else {}),
-            **self._of_policies(),
+            **self._of_policies(PolicyStats.result),
         }
 
     def experience(self) -> dict[str, int]:
@@ -326,12 +340,14 @@ class RunStats:
             iteration: iteration of the current weights.
             version: version of the newest published parameters.
         """
+        lags = {name: each.lag.state() for name, each in self.policies.items()}
         return {
             "run_id": self.run_id,
             "part": run_part(self._config),
             "accounts": self.accounts.state(),
             "judge": self.judge.state(),
             "lag": self.lag.state(),
+            **({"lags": lags} if lags else {}),
             "plan": add_numbers(self._plan_before, self.plan),
             "episodes": list(self._episodes),
             "wall_seconds": self.wall_seconds,
@@ -404,10 +420,13 @@ class RunStats:
     def _take(self, state: Mapping[str, Any], iteration: int | None) -> None:
         """Takes over a state; if it is incomplete, raises an error and changes nothing."""
         session = self._config.session_config
-        accounts, judge, lag = RowAccounts(), StopRule(session.stop, session.evaluator.mode), Lag()
+        accounts, judge = RowAccounts(), StopRule(session.stop, session.evaluator.mode)
         accounts.restore(state["accounts"])
         judge.restore(state["judge"])
-        lag.restore(state["lag"])
+        lags = [(self.lag, state["lag"])]
+        lags += [(each.lag, state["lags"][name]) for name, each in self.policies.items()]
+        for _, kept in lags:
+            Lag().restore(kept)
         episodes = list(state["episodes"])
         # The weights may be older than this state, or some updates newer.
         ahead = 0 if iteration is None else iteration - state["iteration"]
@@ -415,7 +434,9 @@ class RunStats:
         repeated = state["repeated_iterations"] + max(0, -ahead)
         part, version = int(state["part"]), int(state["version"])
         before = float(state["wall_seconds"])
-        self.accounts, self.judge, self.lag = accounts, judge, lag
+        self.accounts, self.judge = accounts, judge
+        for lag, kept in lags:
+            lag.restore(kept)
         self._episodes.extend(episodes)
         self._offsets = dict(state.get("offsets", {}))
         self._episodes_before = int(state.get("episodes_before", 0))

@@ -340,16 +340,18 @@ class MultiCartPole:
             Observations, rewards, terminations, truncations and infos, by agent.
         """
         self._steps += 1
-        results = {name: self._carts[name].step(actions[name]) for name in self.agents}
-        late = self._steps >= self._limit
-        self.agents = [] if late else [name for name in self.agents if not results[name][2]]
-        return (
-            {name: each[0] for name, each in results.items()},
-            {name: float(each[1]) for name, each in results.items()},
-            {name: each[2] for name, each in results.items()},
-            {name: late and not each[2] for name, each in results.items()},
-            {name: {} for name in results},
-        )
+        late, left = self._steps >= self._limit, []
+        found: tuple[dict[str, Any], ...] = ({}, {}, {}, {}, {})
+        observations, rewards, terminations, truncations, infos = found
+        # One pass: this is most of the work of an agent process.
+        for name in self.agents:
+            observations[name], reward, fell, _, infos[name] = self._carts[name].step(actions[name])
+            rewards[name], terminations[name] = float(reward), fell
+            truncations[name] = late and not fell
+            if not fell:
+                left.append(name)
+        self.agents = [] if late else left
+        return found
 
     def render(self) -> Any:
         """Returns an image, the carts one below the other; None without a render mode."""

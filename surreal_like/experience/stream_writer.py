@@ -1,7 +1,8 @@
 """The writer of chunks of streams that do not have their rows at the same time.
 
 :class:`ChunkWriter` writes a row of all its streams at once. Here each stream gathers its own rows,
-whatever the others do; streams that are full at the same time leave as one chunk.
+whatever the others do. Streams that are full at about the same time leave as one chunk: messages of
+a single stream would cost the sender and replay more than their rows.
 """
 
 from __future__ import annotations
@@ -65,6 +66,10 @@ class StreamWriter:
         self._row: Rows | None = None
         self._episodes: list[EpisodeSummary] = []
         self._first_at = 0.0
+        # Full streams that wait for others, so that they leave as one chunk: their columns and ids.
+        self._full: list[tuple[dict[str, Array], list[int]]] = []
+        # Steps for which they may still wait.
+        self._patience = 0
 
     def _new_ids(self, count: int) -> Indices:
         return np.array(list(itertools.islice(self._ids_left, count)), np.int64)
@@ -72,7 +77,7 @@ class StreamWriter:
     @property
     def between_chunks(self) -> bool:
         """True while no row waits to be sent."""
-        return not self._counts.any()
+        return not (self._full or self._counts.any())
 
     def observe(self, rows: Rows | None, episodes: list[EpisodeSummary]) -> None:
         """Begins rows with the outcome of the last actions.
@@ -84,13 +89,16 @@ class StreamWriter:
         """
         self._row = rows
         self._episodes += episodes
+        self._patience -= 1
+        if self._full and self._patience < 0:
+            self._send_full()
         if rows is None or not self._overlap or not self._columns:
             return
         full = self._counts[rows.streams] == self._length
         if full.any():
             streams = rows.streams[full]
             self._write_end(rows, full)
-            self._cut(streams, self._length + 1)
+            self._cut_full(streams, self._length + 1)
 
     def unpack(self, answer: Any) -> tuple[Array, dict[str, Array]]:
         """Takes apart what an agent's ``act`` returned, see :func:`unpack`."""
@@ -119,7 +127,7 @@ class StreamWriter:
             return
         full = self._counts[rows.streams] == self._length
         if full.any():
-            self._cut(rows.streams[full], self._length)
+            self._cut_full(rows.streams[full], self._length)
 
     def _write(self, streams: Indices, leaves: Mapping[str, Array]) -> None:
         if not self._columns:
@@ -161,6 +169,7 @@ class StreamWriter:
 
     def flush(self) -> None:
         """Cuts all rows whose actions have been taken."""
+        self._send_full()
         for count in np.unique(self._counts[self._counts > 0]).tolist():
             self._cut(np.flatnonzero(self._counts == count), count)
 
@@ -172,22 +181,45 @@ class StreamWriter:
             waiting = ~rows.first | (self._counts[rows.streams] > 0)
             if waiting.any():
                 self._write_end(rows, waiting)
+        self._send_full()
         for count in np.unique(self._counts[self._counts > 0]).tolist():
             self._cut(np.flatnonzero(self._counts == count), count, tail=True)
         self._ids = self._new_ids(len(self._ids))
 
+    def _cut_full(self, streams: Indices, rows: int) -> None:
+        """Cuts full streams, which wait for others until the first could be a quarter full again.
+
+        They leave at once if these are all streams.
+        """
+        if not self._full:
+            self._patience = self._length // 4
+        self._full.append((self._take(streams, rows), self._ids[streams].tolist()))
+        if self._patience <= 0 or sum(len(ids) for _, ids in self._full) == len(self._counts):
+            self._send_full()
+
+    def _send_full(self) -> None:
+        if not self._full:
+            return
+        parts = [columns for columns, _ in self._full]
+        ids = [each for _, ids in self._full for each in ids]
+        self._full = []
+        columns = {name: np.concatenate([p[name] for p in parts], axis=1) for name in parts[0]}
+        self._send_chunk(columns, ids)
+
     def _cut(self, streams: Indices, rows: int, *, tail: bool = False) -> None:
-        columns = {
-            name: column[:rows].take(streams, axis=1) for name, column in self._columns.items()
-        }
+        self._send_chunk(self._take(streams, rows), self._ids[streams].tolist(), tail=tail)
+
+    def _take(self, streams: Indices, rows: int) -> dict[str, Array]:
+        self._counts[streams] = 0
+        return {name: each[:rows].take(streams, axis=1) for name, each in self._columns.items()}
+
+    def _send_chunk(self, columns: dict[str, Array], ids: list[int], *, tail: bool = False) -> None:
         terminated, truncated = columns.pop("terminated"), columns.pop("truncated")
         first, steps = columns.pop("first"), columns.pop("steps")
         columns["step_type"] = step_types(first, terminated, truncated)
         columns["discount"] = discounts(terminated)
         self._checks.check(columns, first)
-        self._counts[streams] = 0
-        overlap = max(rows - self._length, 0)
-        ids = self._ids[streams].tolist()
+        overlap = max(len(steps) - self._length, 0)
         chunk = Chunk(columns, 0, ids, tail=tail, overlap=overlap)
         chunk.finished, self._episodes = self._episodes, []
         chunk.env_steps = int(steps[: chunk.length].sum())

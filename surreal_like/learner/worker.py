@@ -158,12 +158,14 @@ class Update:
         versions: versions of the parameters that acted, ``[B]`` or ``[T, B]``; None if unknown.
         stamps: times of a traced batch [s], by name; empty for others.
         published: True if the new weights were published.
+        policy: policy of which it is.
     """
 
     metrics: Mapping[str, Any]
     versions: npt.NDArray[np.int64] | None
     stamps: Mapping[str, Any]
     published: bool
+    policy: str = DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +370,7 @@ class LearnerWorker:
             fresh_versions(columns) if "version" in columns else None,
             {**stamps, "taken": now} if stamps else {},
             learner.publish_parameter(learner.iteration),
+            self._policy,
         )
 
     def _set_aside(self, error: Exception) -> Exception | None:

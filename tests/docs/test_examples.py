@@ -74,6 +74,10 @@ SHOWN = {
         "trains for minutes to hours; needs the extras minigrid, robotics, box2d, mujoco and atari",
         "trains for a quarter of an hour to half an hour, and installs a peer",
     ],
+    "multi_agent.md": [
+        "trains for minutes",
+        "measures for ten minutes, and needs the extra multi",
+    ],
     "gateway.md": ["tests/runs/test_gateway.py runs it, beside a run"],
     "using_results.md": [
         "tests/surreal_like/analysis/test_export.py runs it, without this package"

@@ -137,6 +137,18 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     return play(path, f"{place}:Reporting", f"{place}:Scored", **stop)
 
 
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """Two policies play a cart each."""
+    changed = {
+        "policies": {"left": {}, "right": {}},
+        "env_config.policy_mapping": {"cart_0": "left", "cart_1": "right"},
+    }
+    path = tmp_path_factory.mktemp("two") / "run"
+    stop = {"env_steps": 1500, "eval_episodes": 3}
+    return play(path, "dqn", "toy:multi_cartpole", changed=changed, **stop)
+
+
 def rows(title: str) -> Iterator[list[str]]:
     """The rows of the first table below a heading, cells without backticks."""
     text = DOCUMENT.read_text()
@@ -171,12 +183,30 @@ def paths(value: Any, at: Sequence[str] = ()) -> Iterator[str]:
         return
     for key, each in value.items():
         own = at in (("learn",), ("metrics",), ("plan", "operators"))
-        yield from paths(each, (*at, "<name>" if own else key))
+        shown = "<policy>" if at == ("policies",) else "<name>" if own else key
+        yield from paths(each, (*at, shown))
 
 
 def test_a_run_draws_exactly_the_curves_of_the_glossary(dqn: Ended) -> None:
     assert dqn.result["goal_met"] is True
     assert set(dqn.curves) == listed(*TABLES) - WHEN_WRONG
+
+
+def test_several_policies_draw_exactly_the_curves_of_the_glossary(two: Ended) -> None:
+    drawn, known = set(two.curves) - listed(*TABLES), set()
+    for row in listed("### Where there are several policies"):
+        patterns = [re.sub("<[a-z]+>", ".+", re.escape(text)) for text in row]
+        found = {each for each in drawn if all(map(re.fullmatch, patterns, each))}
+        assert found, row
+        known |= found
+    assert known == drawn
+
+
+def test_lines_and_result_of_several_policies_have_the_fields_of_the_glossary(two: Ended) -> None:
+    documented = {row[0] for row in rows("### Lines with several policies")}
+    for numbers in (two.lines[-1], two.result):
+        assert set(paths({"policies": numbers["policies"]})) == documented
+    assert {f"{name}/loss" for name in ("left", "right")} <= two.lines[-1]["learn"].keys()
 
 
 def test_evaluators_of_a_second_mode_are_shown_and_judge_nothing(tmp_path: Path) -> None:
@@ -328,6 +358,8 @@ def test_every_number_of_a_component_is_in_the_glossary(dqn: Ended) -> None:
 def test_every_row_has_a_unit_or_none_and_a_meaning() -> None:
     titles = (
         *TABLES,
+        "### Where there are several policies",
+        "### Lines with several policies",
         "### What hindsight adds to a shard",
         "### What only a queue of unrolls counts",
         "### What a tuning adds",

@@ -14,7 +14,7 @@ from docs.generate import MEASURED, ROOT, with_tables
 from tests.docs.results import names_with, result, shown_result
 
 PARTS = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
-NAMES = (*PARTS, "gateway", "curve")
+NAMES = (*PARTS, "gateway", "curve", "multi_agent")
 # Further kinds of tables, by their key in the kept results.
 TABLES = ("learned", "samples", "milestones", "targets", "gateway_soak", "scaling", "updates")
 # Whole trainings take minutes: a round less.
@@ -45,6 +45,20 @@ def test_results_are_judged_as_now() -> None:
     for name in names_with("targets"):
         found = targets.judge_all(importlib.import_module(name).TARGETS, result(name))
         assert json.loads(json.dumps(found)) == result(name)["targets"]
+
+
+@pytest.mark.slow
+def test_only_a_run_of_the_same_settings_and_code_is_not_repeated(tmp_path: Path) -> None:
+    learn = importlib.import_module("learn")
+    short = ("session_config.stop={iterations: 1}", "session_config.evaluator.num=0")
+    row = learn.Row("multi_cartpole_ppo, short", "multi_cartpole_ppo", 400.0, 60.0, short)
+    numbers = {"greedy_seconds": 2.0, "greedy_env_steps": 9, "best_mean_return": 400.0}
+    kept = {"seed": 7, **numbers, "made_by": learn.made_by(row)}
+    assert learn.measure(row, [7], tmp_path, [kept])["runs"] == [kept]
+    changed = {**kept, "made_by": {**kept["made_by"], "code": "0"}}
+    [run] = learn.measure(row, [7], tmp_path, [changed])["runs"]
+    assert run["iterations"] >= 1
+    assert run["made_by"] == kept["made_by"]
 
 
 def test_experiments_without_a_kept_run_are_named_in_one_place() -> None:

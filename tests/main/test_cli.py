@@ -28,6 +28,8 @@ from surreal_like.run.folder import held
 from tests.add_ons import needs
 from tests.main.conftest import Command, Said
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_help_shows_every_command_in_its_group(command: Command) -> None:
     said = command("--help")
@@ -250,6 +252,22 @@ def test_plan_shows_components_and_starts_nothing(command: Command, tmp_path: Pa
     ]
     assert "2,000 rows of 65 B: 130 kB" in said.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"]
+
+
+def test_plan_shows_every_policy(command: Command) -> None:
+    said = command("plan", str(ROOT / "configs" / "multi_cartpole_mixed.yaml"))
+    assert said.code == 0, said.err
+    facts, components, dataflow = said.out.split("\n\n")
+    shown = dict(re.split(" {2,}", line, maxsplit=1) for line in facts.splitlines())
+    assert shown["algorithm"] == "left ppo, right dqn"
+    assert re.fullmatch(r"left .* rows of .* B: .*, right .* rows of .* B: .*", shown["replay"])
+    assert shown["stop"].startswith("eval_returns left 150, right 150, ")
+    [learner] = [line for line in components.splitlines() if line.startswith("learner ")]
+    assert "  learner-left.parameters, learner-right.parameters, control  " in learner
+    assert [line[2:] for line in dataflow.splitlines()[1:5]] == [
+        *("experience of all agents", "duplicate(2)", "select(left)", "  rollouts"),
+    ]
+    assert dataflow.splitlines()[-6:-4] == ["  select(right)", "    replay"]
 
 
 SUMS = {

@@ -52,7 +52,7 @@ def test_every_endpoint_of_the_topology_is_on_an_arrow() -> None:
 
 def test_operators_of_a_plan_are_in_a_box() -> None:
     one, other = from_items([1]).for_each(str).duplicate(2)
-    lines = list(dataflow(one.for_each(Operator('say("x")', str)).union(other)))
+    lines = list(dataflow({"default": one.for_each(Operator('say("x")', str)).union(other)}))
     assert [line.strip() for line in lines[1:-1]] == [
         'operator1["from_items"]',
         'operator2["str"]',
@@ -68,6 +68,20 @@ def test_operators_of_a_plan_are_in_a_box() -> None:
         "operator5 --> operator6",
     ]
     assert lines[0].strip().startswith("subgraph dataflow")
+
+
+def test_several_policies_share_out_the_rows_of_all_agents() -> None:
+    flows = {name: from_items([1]).for_each(str) for name in ("left", "right")}
+    lines = [line.strip() for line in dataflow(flows)]
+    assert lines[5:-1] == [
+        "operator1 --> operator2",
+        "operator3 --> operator4",
+        'experience["experience of all agents"] --> duplicate["duplicate(2)"]',
+        'duplicate --> select_left["select(left)"]',
+        "select_left --> operator1",
+        'duplicate --> select_right["select(right)"]',
+        "select_right --> operator3",
+    ]
 
 
 @pytest.mark.parametrize(

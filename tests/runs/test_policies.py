@@ -46,6 +46,11 @@ def test_two_algorithms_learn_at_once(tmp_path: Path) -> None:
     assert right["iteration"] > 100
     assert result["iterations"] == left["iteration"] + right["iteration"]
     assert right["eval"]["mean_return"] >= 5.0
+    for each in (left, right):
+        assert each["agent_steps"] == each["experience"]["inserted"]
+        assert each["rates"]["updates_per_second"] > 0
+    lags = [each["lag"]["max_versions"] for each in (left, right)]
+    assert result["lag"]["max_versions"] == max(lags)
     # Each environment step is counted by one policy, which the two carts share.
     assert (
         4000 <= result["env_steps"] < left["experience"]["pushed"] + right["experience"]["pushed"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from main.cli.live_table import render
 from session.launchers.status import ComponentStatus
 from session.process.component import Component, Topology
 from session.process.heartbeat import Beat, State, write_beat
@@ -102,7 +105,7 @@ def test_budgets_come_in_the_order_in_which_they_end(made: Made) -> None:
     steps, seconds = made.view.budgets()
     assert (steps.name, steps.share, steps.left_seconds) == ("env_steps", 0.4, 30.0)
     assert (seconds.name, seconds.left_seconds) == ("seconds", 60.0)
-    assert made.view.goal() == ("greedy return", 475.0, 237.5)
+    assert made.view.goals() == [("greedy return", 475.0, 237.5)]
 
 
 def test_the_budget_that_comes_first_does_not_change_with_every_report(made: Made) -> None:
@@ -127,16 +130,16 @@ def test_a_run_that_is_over_shows_its_own_rates(made: Made) -> None:
 
 def test_a_metric_of_ones_own_may_be_the_goal(tmp_path: Path) -> None:
     made = Made(tmp_path / "r", eval_return=None, metric="my/score", above=3)
-    assert made.view.goal() == ("my/score", 3.0, None)
+    assert made.view.goals() == [("my/score", 3.0, None)]
     made.line(100, metrics={"my/score": {"mean": 1.5}})
-    assert made.view.goal() == ("my/score", 3.0, 1.5)
+    assert made.view.goals() == [("my/score", 3.0, 1.5)]
 
 
 def test_the_training_return_may_be_the_goal(tmp_path: Path) -> None:
     made = Made(tmp_path / "r", eval_return=None, metric="return/train", above=-6)
-    assert made.view.goal() == ("return/train", -6.0, None)
+    assert made.view.goals() == [("return/train", -6.0, None)]
     made.line(1000, episodes=1000, train={"mean_return_100": -7.5})
-    assert made.view.goal() == ("return/train", -6.0, -7.5)
+    assert made.view.goals() == [("return/train", -6.0, -7.5)]
     assert made.view.missing_metric() == ""
 
 
@@ -169,6 +172,36 @@ def test_the_overview_has_numbers_conditions_and_components(made: Made) -> None:
         "budget  ━━━━━━━━━━──────────────  00:40 of 01:40",
     ]
     assert components.splitlines()[1].split() == ["ps", "starting", "0"]
+
+
+def of_policy(number: int, greedy: float) -> dict[str, Any]:
+    return {
+        "iteration": 1000 * number,
+        "version": 10 * number,
+        "lag": {"mean_versions": 0.5 * number},
+        "train": {"mean_return_100": None},
+        "eval": {"mean_return": greedy},
+        "rates": {"agent_steps_per_second": 2345.0, "updates_per_second": 2.5 * number},
+    }
+
+
+def test_the_overview_has_a_line_for_each_of_several_policies(tmp_path: Path) -> None:
+    made = Made(tmp_path / "r", eval_return=None, eval_returns={"left": 100, "right": 20})
+    made.line(4000, policies={"left": of_policy(1, 25.0), "right": of_policy(2, 20.0)})
+    policies, conditions = overview(made.view).split("\n\n")[2:4]
+    assert policies.splitlines() == [
+        "policy  updates  version  lag  train return  greedy return  steps/s  updates/s",
+        "left      1,000       10  0.5             -           25.0    2,345        2.5",
+        "right     2,000       20  1.0             -           20.0    2,345        5.0",
+    ]
+    assert conditions.splitlines()[0] == (
+        "goal    ━━━━━━──────────────────  25.0 of 100.0 left, 20.0 of 20.0 right"
+    )
+    stream = io.StringIO()
+    Console(file=stream, width=80, highlight=False).print(render(made.view, 1.0))
+    drawn = [line.rstrip() for line in stream.getvalue().splitlines()]
+    assert set(policies.splitlines()) < set(drawn)
+    assert conditions.splitlines()[0] in drawn
 
 
 def test_the_overview_shows_the_sessions_and_the_slowest_gateway(made: Made) -> None:

@@ -21,6 +21,7 @@ GOLDEN = [
     ("learner/system", ":reward", "learner", "system.reward"),
     ("learner/system", ".core/lag_s", "learner", "system.core/lag_s"),
     ("agent/9", "reward", "agent/9", "agent/reward/8-15"),
+    ("replay-left/0", ".core/size", "replay-left/0", "replay.core/size"),
     ("agent/9", ":reward", "agent/9", "agent.reward/8-15"),
     ("agent/9", ".core/lag_s", "agent/9", "agent.core/lag_s/8-15"),
     ("agent/7", "a:b#c", "agent/7", "agent/a.b.c/0-7"),

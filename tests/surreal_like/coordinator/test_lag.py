@@ -28,6 +28,28 @@ def test_recent_lag_is_that_of_the_batches_since_the_last_question() -> None:
     assert lag.summary() == {"mean_versions": 2.0, "max_versions": 4, "mean_updates": 5.0}
 
 
+def test_the_lag_of_a_run_is_that_of_the_rows_of_all_policies() -> None:
+    whole = Lag()
+    left, right = Lag(whole), Lag(whole)
+    for lag, versions in ((left, (1, 3)), (right, (1, 11))):
+        for version in versions:
+            lag.add_publication(version, version)
+    left.add_batch(np.array([1], np.int64), 3)
+    right.add_batch(np.array([1, 11, 11], np.int64), 11)
+    assert left.summary()["mean_versions"] == 2.0
+    assert right.pop_recent()["mean_versions"] == pytest.approx(10 / 3)
+    assert whole.pop_recent() == {"mean_versions": 3.0, "max_versions": 10, "mean_updates": 3.0}
+    assert whole.summary()["max_versions"] == 10
+
+
+def test_a_version_that_is_known_is_not_added_again() -> None:
+    lag = Lag()
+    for version, iteration in [(1, 0), (3, 20), (3, 25)]:
+        lag.add_publication(version, iteration)
+    lag.add_batch(np.array([3], np.int64), 20)
+    assert lag.summary()["mean_updates"] == 0.0
+
+
 def test_streams_that_were_replayed_are_left_out() -> None:
     versions = np.array([[5, 1, 5], [6, 1, 5]], np.int64)
     replayed = np.array([False, True, False])

@@ -95,6 +95,14 @@ def test_means_are_those_of_the_newest_hundred_updates(report: ProgressLog) -> N
     assert report.line["learn"] == {"loss": sum(range(150, 250)) / 100}
 
 
+def test_means_of_a_policy_do_not_end_with_many_updates_of_another(report: ProgressLog) -> None:
+    report.add_update({"left/loss": 4.0}, "left")
+    for _ in range(250):
+        report.add_update({"right/loss": 1.0}, "right")
+    report.write(0, 1, [])
+    assert report.line["learn"] == {"left/loss": 4.0, "right/loss": 1.0}
+
+
 def test_whole_numbers_are_counts_and_bad_ones_are_left_out() -> None:
     updates = [
         {"count": 1, "loss": torch.tensor(1.0), "norm": math.nan, "rate": 0.1},

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from session.config import Config
@@ -60,6 +61,45 @@ def test_a_restarted_record_counts_on(tmp_path: Path) -> None:
     assert line["repeated_iterations"] == 20
     assert line["train"]["mean_return_100"] == 20.0
     assert line["run_id"] == one.line(50, 7, []).pop("run_id")
+
+
+def of_two_policies(left_version: int) -> RunStats:
+    whole = config()
+    whole["policies"] = {"left": {}, "right": {}}
+    record = RunStats(whole, CountedClock())
+    for name, version in (("left", left_version), ("right", 1)):
+        record.policies[name].iteration = record.policies[name].version = version
+        record.lag_of(name).add_publication(version, version)
+    sender = {"base": 0, "dropped": 0, "holes": 0, "env_steps": 0, "episodes": 0}
+    shard = counts(0)["replay-0/1"]
+    for name, rows in (("left", 30), ("right", 12)):
+        senders = {f"agent-0:{name}/1": {**sender, "rows": rows, "inserted": rows}}
+        record.add_counts({f"replay-{name}-0/1": {**shard, "senders": senders}})
+    return record
+
+
+def test_each_policy_has_its_own_numbers(tmp_path: Path) -> None:
+    one, two = of_two_policies(9), of_two_policies(9)
+    one.lag_of("left").add_batch(np.array([1, 9]), 9)
+    one.lag_of("right").add_batch(np.array([1, 1]), 1)
+    line = one.line(0, 0, [])
+    left, right = line["policies"]["left"], line["policies"]["right"]
+    assert (left["iteration"], left["version"], left["agent_steps"]) == (9, 9, 30)
+    assert (right["iteration"], right["version"], right["agent_steps"]) == (1, 1, 12)
+    assert left["experience"]["inserted"] == 30
+    means = [each["lag"]["mean_versions"] for each in (left, right, line)]
+    assert means == [4.0, 0.0, 2.0]
+    one.save(tmp_path / "record.json", 0, 0)
+    two.restore(tmp_path / "record.json", 0)
+    result = two.result(Verdict("stopped", None, ""), 0)
+    means = [result["policies"][name]["lag"]["mean_versions"] for name in ("left", "right")]
+    assert [*means, result["lag"]["mean_versions"]] == [4.0, 0.0, 2.0]
+
+
+def test_a_run_with_one_policy_has_no_numbers_by_policy() -> None:
+    record = RunStats(config(), CountedClock())
+    assert "policies" not in record.line(0, 0, [])
+    assert "lags" not in record.state(0, 0)
 
 
 def plan_counts(items: int, timed: int) -> dict[str, Any]:

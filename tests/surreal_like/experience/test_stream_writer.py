@@ -109,6 +109,46 @@ def test_streams_that_are_full_at_the_same_time_leave_as_one_chunk() -> None:
     assert [chunk.streams for chunk in life.chunks] == [[0, 2], [1]]
 
 
+def test_full_streams_wait_a_quarter_of_their_length_for_others() -> None:
+    life = Life(3, length=8)
+    life.play({0: FIRST}, *[{0: MID, 1: MID}] * 8)
+    assert life.chunks == []
+    life.observe({0: MID}, 9)
+    life.act({0: MID}, 9)
+    life.observe({0: MID}, 10)
+    assert [chunk.streams for chunk in life.chunks] == [[0, 1]]
+    assert life.chunks[0].columns["obs"].T.tolist() == [
+        [[float(step) for step in range(8)], [10.0 + step for step in range(1, 9)]]
+    ]
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+@pytest.mark.parametrize("seed", range(5))
+def test_every_row_of_a_stream_leaves_once_and_in_order(overlap: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    life = Life(5, length=8, overlap=overlap)
+    written: list[list[float]] = [[] for _ in range(5)]
+    for step in range(200):
+        kinds = {stream: MID for stream in range(5) if rng.random() < 0.6}
+        if not kinds:
+            continue
+        life.observe(kinds, step)
+        life.act(kinds, step)
+        for stream in kinds:
+            written[stream].append(10.0 * stream + step)
+        if not overlap and rng.random() < 0.02:
+            life.writer.flush()
+    life.writer.end()
+    sent: list[list[float]] = [[] for _ in range(5)]
+    for chunk in life.chunks:
+        assert len(set(chunk.streams)) == len(chunk.streams)
+        rows = chunk.columns["obs"][: chunk.length, :, 0]
+        for place, stream in enumerate(chunk.streams):
+            sent[stream] += rows[:, place].tolist()
+    assert sent == written
+    assert len(life.chunks) < sum(map(len, written)) / 8
+
+
 def test_a_row_behind_an_unroll_begins_the_next_one() -> None:
     life = Life(1, length=2, overlap=1)
     life.play({0: FIRST}, {0: MID}, {0: MID}, {0: MID}, {0: MID})

@@ -1,0 +1,67 @@
+"""Numbers of one of several policies, for the lines and the result of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from session.process.periodic import Rate
+from surreal_like.coordinator.lag import Lag
+from surreal_like.experience.row_accounts import RowFates
+
+
+class PolicyStats:
+    """Iteration, version, lag, rows and rates of a policy.
+
+    Args:
+        whole: lag of the run, to which the batches of the policy count, too.
+        seconds: returns the time of the run [s].
+
+    Attributes:
+        lag: lag of the policy's rows.
+        iteration: number of updates of its present weights.
+        version: number of its newest publication.
+    """
+
+    def __init__(self, whole: Lag, seconds: Callable[[], float]) -> None:
+        self.lag = Lag(whole)
+        self.iteration = self.version = 0
+        self._seconds = seconds
+        self._rates: dict[str, Rate] = {}
+
+    def line(self, rows: RowFates) -> dict[str, Any]:
+        """Returns the numbers for a line of progress; its lag is that since the previous line.
+
+        Args:
+            rows: rows of all senders of the policy.
+        """
+        rates = {}
+        for name, total in self._totals(rows).items():
+            if name not in self._rates:
+                self._rates[name] = Rate(clock=self._seconds)
+                # An earlier process has counted them.
+                self._rates[name].begin(total)
+            self._rates[name].reach(total)
+            rates[name] = self._rates[name].per_second()
+        return self._numbers(rows, self.lag.pop_recent(), rates)
+
+    def result(self, rows: RowFates) -> dict[str, Any]:
+        """Returns the numbers of the whole run, see :meth:`line`."""
+        seconds = max(1e-9, self._seconds())
+        rates = {name: total / seconds for name, total in self._totals(rows).items()}
+        return self._numbers(rows, self.lag.summary(), rates)
+
+    def _totals(self, rows: RowFates) -> dict[str, int]:
+        return {"agent_steps": rows.inserted, "updates": self.iteration}
+
+    def _numbers(
+        self, rows: RowFates, lag: Mapping[str, Any], rates: Mapping[str, float]
+    ) -> dict[str, Any]:
+        return {
+            "agent_steps": rows.inserted,
+            "iteration": self.iteration,
+            "version": self.version,
+            "rates": {f"{name}_per_second": rate for name, rate in rates.items()},
+            "lag": lag,
+            "experience": rows._asdict(),
+        }
