@@ -34,8 +34,8 @@ from worker import Worker  # noqa: E402
 from session.config.sections import sections_of  # noqa: E402
 from session.errors import MissingExtra  # noqa: E402
 from surreal_like.analysis.export import export  # noqa: E402
+from surreal_like.experiment.find import algorithm_of  # noqa: E402
 from surreal_like.experiment.resolve import (  # noqa: E402
-    algorithm_of,
     read_experiment,
     resolve,
 )

@@ -20,10 +20,11 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from games import MEASURES
 from machine import RESULTS, code_version, machine, spread, write_result
 from setting import add_seeds, run_folders, seeds_of
 from tables import LEARNED_CRITERION, learned_table
@@ -55,6 +56,7 @@ class Row:
         overrides: of settings, as on the command line.
         below: the best evaluation has to stay below this instead; None: the goal has to be met.
         may_miss: number of runs that need not meet the requirements.
+        at_most: measure in games.py -> largest value after the run.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Row:
     overrides: tuple[str, ...] = ()
     below: float | None = None
     may_miss: int = 0
+    at_most: Mapping[str, float] = field(default_factory=dict)
 
 
 def row(config: str, goal: float, at_most_seconds: float) -> Row:
@@ -74,6 +77,13 @@ def row(config: str, goal: float, at_most_seconds: float) -> Row:
 def both(config: str, goal: float, at_most_seconds: float) -> Row:
     """Returns the row of an experiment with the policies left and right, which both must learn."""
     return Row(config, config, {"left": goal, "right": goal}, at_most_seconds)
+
+
+def main_alone(config: str, goal: float | None, at_most_seconds: float, **at_most: float) -> Row:
+    """Returns the row of an experiment in which one policy, main, learns."""
+    wanted = None if goal is None else {"main": goal}
+    bounds = {name.replace("_", " "): bound for name, bound in at_most.items()}
+    return Row(config, config, wanted, at_most_seconds, at_most=bounds)
 
 
 def without_memory(config: str) -> Row:
@@ -91,6 +101,8 @@ FOUR_AGENTS = (
     "env_config.env_args.agents=4",
     "env_config.policy_mapping={cart_0: left, cart_1: left, cart_2: right, cart_3: right}",
 )
+# Against one that plays rock, paper and scissors in turn.
+ROUND = ("policies.other.fixed=surreal_like.policies.rock_paper_scissors:Round",)
 # Rows of several agents.
 MULTI = (
     both("multi_cartpole_ppo", 400.0, 300.0),
@@ -101,6 +113,14 @@ MULTI = (
     ),
     both("multi_cartpole_mixed", 150.0, 300.0),
     both("multi_cartpole_impala", 350.0, 600.0),
+    main_alone("rps_heuristic", 13.5, 300.0),
+    replace(main_alone("rps_heuristic", 13.5, 300.0), name="rps_heuristic, Round", overrides=ROUND),
+    main_alone("rps_heuristic_lstm", 9.0, 480.0),
+    main_alone("rps_league", None, 300.0, best_answer=0.3),
+    main_alone("tictactoe_league", 0.94, 480.0, lost=0.02),
+    main_alone("connect_four_ppo", 0.9, 480.0),
+    row("simple_spread_ppo", -32.0, 600.0),
+    row("speaker_listener_ppo", -15.0, 600.0),
 )
 ROWS = (
     row("cartpole_ppo", 475.0, 15.0),
@@ -165,27 +185,30 @@ def one_run(wanted: Row, seed: int, folder: Path) -> dict[str, Any]:
         "load_before": round(load, 2),
         "command_seconds": round(time.monotonic() - began, 2),
         **outcome_of(result),
+        **{name: round(MEASURES[name](folder), 4) for name in wanted.at_most},
     }
 
 
-def fingerprint(wanted: Row) -> str:
-    """Returns the fingerprint of a row's experiment.
+def experiment_of(wanted: Row) -> dict[str, Any]:
+    """Returns the fingerprint of a row's experiment, and its goals and budgets.
 
     Raises:
         SystemExit: it cannot be resolved here, such as for an environment that is not installed.
     """
     request = RunRequest(CONFIGS / f"{wanted.config}.yaml", overrides=wanted.overrides)
     try:
-        return str(request.resolve().config.recorded["fingerprint"])
+        config = request.resolve().config
     except SurrealError as error:
         raise SystemExit(f"{wanted.name}: {error}") from None
+    stop = {key: value for key, value in config.session_config.stop.to_dict().items() if value}
+    return {"experiment": str(config.recorded["fingerprint"]), "stop": stop}
 
 
-def made_by(wanted: Row) -> dict[str, str]:
-    """Returns what a run of a row depends on, apart from its seed; raises as `fingerprint`."""
+def made_by(wanted: Row) -> dict[str, Any]:
+    """Returns what a run of a row depends on, apart from its seed; raises as `experiment_of`."""
     now = machine()
     return {
-        "experiment": fingerprint(wanted),
+        **experiment_of(wanted),
         "code": code_version(),
         "processor": f"{now['cores']} x {now['processor']}",
     }
@@ -223,6 +246,7 @@ def judged(wanted: Row, runs: list[dict[str, Any]]) -> dict[str, Any]:
         "goal": wanted.goal,
         "below": wanted.below,
         "at_most_seconds": wanted.at_most_seconds,
+        **({"at_most": dict(wanted.at_most)} if wanted.at_most else {}),
         "seconds": spread([run["greedy_seconds"] for run in met]) if met else None,
         "env_steps": spread([run["greedy_env_steps"] for run in met]) if met else None,
         "best_mean_return": spread([run["best_mean_return"] for run in runs]),
@@ -236,6 +260,10 @@ def holds(wanted: Row, run: Mapping[str, Any]) -> bool:
     """Returns True if one run met the requirements of its row."""
     if wanted.below is not None:
         return bool(run["best_mean_return"] < wanted.below)
+    if any(run[name] > bound for name, bound in wanted.at_most.items()):
+        return False
+    if wanted.goal is None:
+        return True
     seconds = run["greedy_seconds"]
     return seconds is not None and bool(seconds <= wanted.at_most_seconds)
 
@@ -248,7 +276,7 @@ def check_goals(rows: Iterable[Row]) -> None:
     """
     for wanted in rows:
         stop = Config.load_file(CONFIGS / f"{wanted.config}.yaml").session_config.stop
-        goal = stop.eval_returns if isinstance(wanted.goal, Mapping) else stop.eval_return
+        goal = stop.get("eval_returns") or stop.get("eval_return")
         if goal != wanted.goal:
             raise SystemExit(f"configs/{wanted.config}.yaml ends at {goal}, not at {wanted.goal}")
 

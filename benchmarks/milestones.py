@@ -30,7 +30,7 @@ from types import MappingProxyType
 from typing import Any
 
 from environments import PACKAGES, install
-from learn import CONFIGS, Row, fingerprint, holds, one_run
+from learn import CONFIGS, Row, experiment_of, holds, one_run
 from machine import machine
 from setting import add_scratch, add_seeds, run_folders, seeds_of
 from tables import LEARNED_CRITERION, learned_on, loads, milestones_table
@@ -199,7 +199,7 @@ def settings_of(wanted: Row) -> str:
     """Returns the fingerprint of a row's experiment; of a peer's, its packages and settings."""
     if is_peer(wanted):
         return " ".join([*PACKAGES["sb3_mujoco"], "sac", json.dumps(peer_experiment(wanted))])
-    return fingerprint(wanted)
+    return str(experiment_of(wanted)["experiment"])
 
 
 def left(

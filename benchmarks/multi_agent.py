@@ -42,7 +42,7 @@ _UNTIL_DONE = ("session_config.stop={seconds: 300}", "session_config.evaluator.n
 _ONE = ("policies={}", "env_config.policy_mapping={}")
 _SINGLE = (*_ONE, "env_config.env_name=gym:CartPole-v1", "env_config.vector=sync")
 # One policy plays all 64 poles, so its batches and its queue are twice as large.
-_TWICE = ("learner_config.replay.batch_size=64", "learner_config.replay.capacity=2048")
+_TWICE = ("learner_config.replay.batch_size=64", "learner_config.replay.capacity=8192")
 _SHARED = (*_ONE, *_TWICE)
 _LARGE = (*_SINGLE, *_TWICE, "env_config.num_envs=64")
 _PROCESSOR = "per second of processor time of all processes"

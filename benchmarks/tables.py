@@ -149,7 +149,14 @@ def _learned(row: Mapping[str, Any]) -> list[str]:
         best = row["best_mean_return"]
         cells += [f"stays below {row['below']:g}", f"at best {best['max']:.2f}", "", "", ""]
     else:
-        cells += [_goal(row["goal"]), f"{row['met']} of {len(row['runs'])}"]
+        bounds = row.get("at_most", {})
+        wanted = [_goal(row["goal"])] if row["goal"] is not None else []
+        reached = [f"{row['met']} of {len(row['runs'])}"] if wanted else []
+        wanted += [f"{name} ≤ {bound:g}" for name, bound in bounds.items()]
+        reached += [
+            f"{name} at most {max(run[name] for run in row['runs']):.3g}" for name in bounds
+        ]
+        cells += ["; ".join(wanted), "; ".join(reached)]
         cells += [span(row["seconds"], ".1f"), f"{row['at_most_seconds']:g}"]
         cells += [span(row["env_steps"], ",.0f")]
     return [*cells, verdict(row["passed"])]

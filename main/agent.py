@@ -9,7 +9,7 @@ import torch
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
-from surreal_like.experiment.resolve import algorithm_of
+from surreal_like.experiment.find import find_in
 from surreal_like.policies.agents import make_agent_service
 
 
@@ -17,7 +17,7 @@ def build(context: Context) -> Service:
     """Builds the agents of the run's policies with their environments."""
     torch.set_num_threads(1)
     context.busy(60.0, "building agent and environments")
-    return make_agent_service(context, lambda config: algorithm_of(config, context.folder))
+    return make_agent_service(context, find_in(context.folder))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

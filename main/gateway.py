@@ -10,7 +10,7 @@ from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.agent.loop import make_agent, prepare_agent
-from surreal_like.experiment.resolve import algorithm_of
+from surreal_like.experiment.find import algorithm_of
 from surreal_like.gateway.service import GatewayService
 
 

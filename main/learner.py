@@ -13,7 +13,7 @@ from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.coordinator.service import LearnerService
-from surreal_like.experiment.resolve import algorithm_of
+from surreal_like.experiment.find import algorithm_of
 from surreal_like.policies.config import policy_configs
 
 

@@ -44,6 +44,7 @@ _EVALUATION = Maybe(
         "mean_return": VALUE,
         **dict.fromkeys(("episodes", "iteration", "env_steps"), Maybe(COUNT)),
         "wall_seconds": Maybe(NUMBER),
+        "policies": Maybe(_NUMBERS),
     }
 )
 _TRAIN = {"mean_return_100": Nullable(VALUE)}

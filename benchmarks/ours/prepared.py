@@ -11,7 +11,7 @@ import torch
 from session.config import Config
 from session.config.sections import sections_of
 from surreal_like.data.batch import Batch
-from surreal_like.experiment.resolve import algorithm_of
+from surreal_like.experiment.find import algorithm_of
 from surreal_like.learner.base import Learner
 from surreal_like.run.request import RunRequest
 

@@ -22,7 +22,7 @@ from session.process.component import Component, Topology
 from session.program import interpreter, shell_line
 from session.show.text import GAP, columns, count, size
 from surreal_like.experiment.machine import replay_need
-from surreal_like.policies.config import policy_configs
+from surreal_like.policies.config import opponents_of, policies_of, policy_configs
 from surreal_like.replay.base import load_replay_class
 from surreal_like.run.folder import new_path
 from surreal_like.run.request import Plan, RunRequest
@@ -49,6 +49,8 @@ _WITH_FOLDER = ("shell", "procfile", "yaml")
 _HERE_ONLY = ("shell", "procfile")
 # Width of the --explain table in a file or a pipe, in characters.
 _WIDTH = 120
+# Agents of a policy whose names are shown.
+_FEW = 6
 _LEAST_WIDTH = 20
 # Source of the rows that the policies of a run share out, in the dataflow.
 _EXPERIENCE = "experience of all agents"
@@ -327,10 +329,35 @@ def _connects(component: Component) -> list[str]:
     return [end for end in component.connects if not end.endswith("plex.records")]
 
 
+def _opponents(config: Config) -> list[list[str]]:
+    """Returns a row with the policies that do not learn; none without them."""
+    policies = policies_of(config)
+    texts = [
+        f"{name} (fixed: {each.fixed})"
+        if "fixed" in each
+        else f"{name} (snapshots of {each.snapshots_of})"
+        for name, each in ((name, policies[name]) for name in opponents_of(config))
+    ]
+    return [["opponents", ", ".join(texts)]] if texts else []
+
+
+def _agents(config: Config) -> list[list[str]]:
+    """Returns a row with the agents that each policy may play; none with one policy only."""
+    policies = policies_of(config)
+    texts = []
+    for name, each in policies.items():
+        many = len(each.agents) > _FEW
+        agents = f"{len(each.agents)} agents" if many else " or ".join(each.agents)
+        texts.append(f"{name} {agents or 'only evaluations'}")
+    return [["plays", ", ".join(texts)]] if len(texts) > 1 else []
+
+
 def _facts(config: Config, topology: Topology) -> list[list[str]]:
     env, stop = config.env_config, config.session_config.stop
     return [
         ["algorithm", _by_policy(config, lambda own: str(own.algorithm))],
+        *_opponents(config),
+        *_agents(config),
         ["environment", f"{env.env_name}, {env.num_envs} in each agent"],
         ["observations", _by_policy(config, lambda own: _spec(own.env_config.obs_spec))],
         ["actions", _by_policy(config, lambda own: _spec(own.env_config.action_spec))],
@@ -362,7 +389,9 @@ def _words(value: object) -> str:
 
 def _replay(config: Config) -> str:
     need = replay_need(config)
-    return f"{count(need.rows)} rows of {size(need.row_bytes)}: {size(need.total_bytes)}"
+    state = need.parts.get("state", 0)
+    part = f", {size(state)} of each the state" if state else ""
+    return f"{count(need.rows)} rows of {size(need.row_bytes)}: {size(need.total_bytes)}{part}"
 
 
 def _spec(spec: Mapping[str, object]) -> str:

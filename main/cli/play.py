@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from main.cli.arguments import Parser
@@ -37,12 +37,16 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
+def _words(returns: Mapping[str, float]) -> str:
+    return ", ".join(f"{policy} {decimal(mean)}".strip() for policy, mean in returns.items())
+
+
 def _lines(found: dict[str, Any], folder: RunFolder) -> list[str]:
+    # With several policies the return of each, else that of the episode.
+    totals = found.get("policies") or [{"": total} for total in found["returns"]]
     lines = [
-        f"episode {number}: return {decimal(total)} in {count(length)} steps"
-        for number, (total, length) in enumerate(
-            zip(found["returns"], found["lengths"], strict=True), start=1
-        )
+        f"episode {number}: return {_words(each)} in {count(length)} steps"
+        for number, (each, length) in enumerate(zip(totals, found["lengths"], strict=True), start=1)
     ]
     lines.append(f"checkpoint {found['checkpoint']} of {folder}")
     if found["video"] is not None:

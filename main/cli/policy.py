@@ -30,6 +30,14 @@ def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
     )
     add_checkpoint(parser)
     parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        type=_policy,
+        metavar="NAME=CHECKPOINT",
+        help="checkpoint of one of several policies, where it is another one",
+    )
+    parser.add_argument(
         "--seed",
         type=int,
         metavar="S",
@@ -42,6 +50,13 @@ def add_policy(parser: argparse.ArgumentParser, *, episodes: int) -> None:
     )
     add_snapshot(parser)
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+
+
+def _policy(word: str) -> tuple[str, str]:
+    name, equals, checkpoint = word.partition("=")
+    if not (name and equals and checkpoint):
+        raise argparse.ArgumentTypeError(f"{word!r}: write it as NAME=CHECKPOINT")
+    return name, checkpoint
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +101,7 @@ def policy_options(given: argparse.Namespace) -> dict[str, Any]:
     return {
         "episodes": given.episodes,
         "checkpoint": given.checkpoint,
+        "policies": dict(given.policy),
         "seed": given.seed,
         "deterministic": not given.stochastic,
         "import_path": given.import_path,

@@ -109,8 +109,10 @@ def _best(result: Mapping[str, Any]) -> str:
     best = result.get("best_eval")
     if not best:
         return "no evaluation has finished"
+    means = best.get("policies") or {"": best["mean_return"]}
+    returns = ", ".join(f"{name} {decimal(mean)}".strip() for name, mean in means.items())
     return (
-        f"{decimal(best['mean_return'])} over {count(best.get('episodes'))} episodes, at update "
+        f"{returns} over {count(best.get('episodes'))} episodes, at update "
         f"{count(best.get('iteration'))} and {count(best.get('env_steps'))} env steps"
     )
 

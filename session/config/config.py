@@ -194,6 +194,8 @@ _LATER = {
     "obs_keys": [],
     "multi_agent_api": "auto",
     "policy_mapping": {},
+    "eval_policy_mapping": {},
+    "seats": "shuffled",
     "observe_state": False,
     "agent_id": False,
     "team_reward": "own",

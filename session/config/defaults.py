@@ -88,7 +88,14 @@ BASE_ENV_CONFIG = Config(
         "policy_mapping": Key(
             {},
             "Agent, or pattern such as player_*, and the policy that plays it; the first that "
-            "fits counts.",
+            "fits counts. A list of policies is dealt to the agents anew in each episode; "
+            "module:function chooses.",
+        ),
+        "eval_policy_mapping": Key({}, "The same for evaluations; empty: policy_mapping."),
+        "seats": Key(
+            "shuffled",
+            "Order in which a list of policies is dealt: shuffled in each episode, or fixed.",
+            one_of=("shuffled", "fixed"),
         ),
         "observe_state": Key(
             False,
@@ -123,7 +130,8 @@ BASE_CONFIG = Config(
         "policies": Key(
             {},
             "Policies of an environment of several agents, by name: algorithm and learner_config, "
-            "where they differ from those of the run; empty: one policy for all agents.",
+            "where they differ from those of the run; or fixed; or snapshots_of another one. "
+            "Empty: one policy for all agents.",
         ),
         "env_config": section("The environment that agents and evaluators step.", BASE_ENV_CONFIG),
         "session_config": section(

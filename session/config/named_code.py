@@ -61,25 +61,38 @@ def with_kept_plan(config: Config, folder: RunFolder) -> Config:
 
 def named_places(config: Mapping[str, Any]) -> Iterator[str]:
     """Yields the place of each setting of an experiment that may name code of the user."""
-    learner, env = (_section(config.get(key)) for key in ("learner_config", "env_config"))
-    replay, model = (_section(learner.get(key)) for key in ("replay", "model"))
-    parts, wrappers = learner.get("parts"), env.get("wrappers")
+    env = _section(config.get("env_config"))
     words = [
+        *_learning_words(config),
+        *(_section(each).get("wrapper", each) for each in _entries(env.get("wrappers"))),
+    ]
+    for policy in _section(config.get("policies")).values():
+        words += [*_learning_words(_section(policy)), _section(policy).get("fixed")]
+    for mapping in ("policy_mapping", "eval_policy_mapping"):
+        words += _section(env.get(mapping)).values()
+    name = str(env.get("env_name"))
+    if name.partition(":")[0] not in _ENVIRONMENTS:
+        words.append(name)
+    for word in words:
+        if not isinstance(word, str) or word.startswith("run:"):
+            continue
+        if ":" in word or word.endswith(".py"):
+            yield split_place(word)[0]
+
+
+def _learning_words(config: Mapping[str, Any]) -> list[Any]:
+    """Returns the settings of an experiment, or of a policy, that may name code of learning."""
+    learner = _section(config.get("learner_config"))
+    replay, model = (_section(learner.get(key)) for key in ("replay", "model"))
+    return [
         config.get("algorithm"),
         learner.get("execution_plan"),
         learner.get("model"),
         model.get("torso"),
         replay.get("type"),
         _section(replay.get("hindsight")).get("reward"),
-        *(_section(each).get("part") for each in _entries(parts)),
-        *(_section(each).get("wrapper", each) for each in _entries(wrappers)),
+        *(_section(each).get("part") for each in _entries(learner.get("parts"))),
     ]
-    name = str(env.get("env_name"))
-    if name.partition(":")[0] not in _ENVIRONMENTS:
-        words.append(name)
-    for word in words:
-        if isinstance(word, str) and (":" in word or word.endswith(".py")):
-            yield split_place(word)[0]
 
 
 def _section(value: Any) -> Mapping[str, Any]:

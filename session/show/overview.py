@@ -101,7 +101,7 @@ def numbers_table(view: RunView) -> list[list[str]]:
 
 POLICY_HEAD = (
     *("policy", "updates", "version", "lag", "train return", "greedy return"),
-    *("steps/s", "updates/s"),
+    *("rows/s", "updates/s"),
 )
 
 

@@ -254,8 +254,10 @@ class RunView:
     def title(self) -> str:
         """Algorithm, environment and seed in one line."""
         config = self.config
+        policies = (config.get("policies") or {}).values()
+        named = dict.fromkeys(str(each["algorithm"]) for each in policies if "algorithm" in each)
         return (
-            f"{config.algorithm} on {config.env_config.env_name} · "
+            f"{' and '.join(named) or config.algorithm} on {config.env_config.env_name} · "
             f"seed {config.session_config.seed}"
         )
 

@@ -13,8 +13,7 @@ from session.process.service import IDLE_SECONDS
 from session.wire.sockets import Socket
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.base import Agent, AgentMode
-from surreal_like.agent.fetcher import agent_for
-from surreal_like.agent.sending import SendingService
+from surreal_like.agent.sending import Sending, SendingService
 from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from surreal_like.agent.wrapper import ExpSenderWrapper
 from surreal_like.data.parameters import Parameters
@@ -24,7 +23,7 @@ from surreal_like.replay.settings import steps_together
 
 # Rest of an agent that waits for an ack, which wakes it. Many agents that wait and wake more often
 # than needed would take the processor from replay and learner.
-_WAITING_SECONDS = 0.2
+WAITING_SECONDS = 0.2
 
 
 class AgentService(SendingService):
@@ -51,11 +50,16 @@ class AgentService(SendingService):
             config.session_config,
             context=context,
         )
-        super().__init__(context, agent, self._env.sender, renews=not agent.synchronous)
+        sending = Sending(context, agent, self._env.sender, renews=not agent.synchronous)
+        super().__init__(context, [sending])
+        self._fetcher, self._window, self._leaving = (
+            sending.fetcher,
+            sending.window,
+            sending.leaving,
+        )
         self._pulse.work = self._env.pump
         # Frames are stacked outside the sending wrapper: chunks hold each frame once.
         self._seen = stack_frames(self._env, config.env_config)
-        self._published_at = context.clock.time()
         self._obs: Any = None
         # Synchronous agents: (learner incarnation, version) of the part sent last, the
         # incarnation of the replay that has it, and the number of rows dropped before it.
@@ -85,7 +89,7 @@ class AgentService(SendingService):
         if fetcher.final:
             self._begin_leaving()
             return True
-        if not self._agent.version:
+        if not self._sending.agent.version:
             if fetcher.idle:
                 fetcher.want()
             return False
@@ -97,20 +101,19 @@ class AgentService(SendingService):
         with suppress(StepAbandonedError):
             if self._obs is None:
                 self._obs, _ = self._seen.reset()
-                self._context.event("acting", f"version {self._agent.version}")
+                self._context.event("acting", f"version {self._sending.agent.version}")
             self._step()
         return True
 
     def _on_parameters(self, parameters: Parameters) -> None:
         """Loads parameters; those that come in the middle of an unroll may have to wait."""
         # One version acts in all of an unroll that the agent makes a gradient of.
-        if not self._env.between_chunks and self._link.acting.pack is not None:
+        if not self._env.between_chunks and self._sending.link.acting.pack is not None:
             self._arrived = parameters
             return
         self._arrived = None
-        self._agent = self._acting.agent = agent_for(self._context, self._agent, parameters)
-        self._agent.load(parameters)
-        self._published_at = parameters.info.get("time", self._context.clock.time())
+        self._sending.load(parameters)
+        self._acting.agent = self._sending.agent
 
     def _waits(self) -> bool:
         """Returns True while a synchronous agent waits for a version after its last part."""
@@ -119,7 +122,7 @@ class AgentService(SendingService):
         lost = self._holder and self._window.replay != self._holder
         refused = self._window.dropped > self._dropped
         if lost or refused or self._fetcher.client.have > self._behind:
-            self._behind = None
+            self._behind, self._sending.waits_above = None, 0
             return False
         self._holder = self._window.replay
         if self._fetcher.idle:
@@ -144,7 +147,7 @@ class AgentService(SendingService):
         """Counts a step of a synchronous agent, before which the next chunk had number ``sent``."""
         window, steps = self._window, self._part
         self._made += 1
-        if steps and not self._agent.progress.iteration:
+        if steps and not self._sending.agent.progress.iteration:
             steps += self._first_part
         over = self._made >= steps
         if steps and over:
@@ -156,9 +159,10 @@ class AgentService(SendingService):
         self._part_sent = not over
         if over:
             self._behind, self._made = self._fetcher.client.have, 0
+            self._sending.waits_above = self._behind[1]
 
     def _report_curves(self) -> None:
-        curves = {"policy_age_seconds": self._policy_age_seconds}
+        curves = {"policy_age_seconds": self._sending.age_seconds}
         self._report(curves, self._env.pop_recent(), num_envs=self._env.num_envs)
 
     def _begin_leaving(self) -> None:
@@ -185,25 +189,16 @@ class AgentService(SendingService):
 
     def wait_on(self) -> list[Socket]:
         """Returns the sockets of acks and of parameters."""
-        return [self._sender.socket, self._fetcher.client.socket]
+        return [self._sending.sender.socket, self._fetcher.client.socket]
 
     def rest_seconds(self) -> float:
         """Longer while only an ack can let it go on [s]."""
         window = self._window
         waits = not (window.ready or self._leaving.begun) and window.next_to_send() is None
-        return _WAITING_SECONDS if waits else IDLE_SECONDS
+        return WAITING_SECONDS if waits else IDLE_SECONDS
 
     def status(self) -> dict[str, float]:
-        return {**super().status(), "policy_age_seconds": self._policy_age_seconds}
-
-    @property
-    def _policy_age_seconds(self) -> float:
-        """Seconds since the parameters with which it acts were published."""
-        return max(0.0, self._context.clock.time() - self._published_at)
-
-    @property
-    def _last_version(self) -> int:
-        return 0 if self._behind is None else self._behind[1]
+        return {**super().status(), "policy_age_seconds": self._sending.age_seconds}
 
     def close(self) -> None:
         """Closes the environments."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,11 @@ from session.process.context import Context
 from session.process.periodic import Every
 from session.process.service import Service
 from surreal_like.agent.base import Agent
-from surreal_like.agent.fetcher import Fetcher
+from surreal_like.agent.fetcher import Fetcher, agent_for
 from surreal_like.agent.link import AgentLink
 from surreal_like.data.episodes import EpisodeSummary, mean_metrics
+from surreal_like.data.parameters import Parameters
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.experience.sender import ExpSender
 from surreal_like.ps.client import ParameterClient
 
@@ -29,7 +31,7 @@ class Leaving:
         context: context of the process.
         sender: sender of its experience.
         client: client of the parameter server.
-        account: returns the account for the leave message; None: that of the sender.
+        account: returns the account for the leave message.
 
     Attributes:
         begun: True once no more experience is made.
@@ -41,11 +43,11 @@ class Leaving:
         context: Context,
         sender: ExpSender,
         client: ParameterClient,
-        account: Callable[[], Mapping[str, Any]] | None = None,
+        account: Callable[[], Mapping[str, Any]],
     ) -> None:
         self.begun = self.over = False
         self._context, self._sender, self._client = context, sender, client
-        self._account = account or sender.account
+        self._account = account
         self._grace_seconds: float = context.config.session_config.launcher.grace_seconds
         self._acked = False
         self._deadline = 0.0
@@ -74,74 +76,128 @@ class Leaving:
             self.over = bool(noted) or now >= self._deadline
 
 
-class SendingService(Service):
-    """Fetches parameters for an agent, and reports and ends what is sent with them.
+class Sending:
+    """Fetches the parameters of a policy, and accounts for the experience that they make.
 
     Args:
-        context: context of this process.
+        context: context of the process.
         agent: agent that chooses the actions; not yet attached.
         sender: sender of the experience.
+        policy: name of the policy.
         renews: True fetches newer parameters at intervals, see :class:`Fetcher`.
+        more: returns further fields of the account.
+
+    Attributes:
+        policy, sender: the same.
+        agent: the present agent; another one after some parameters, see :func:`agent_for`.
+        link: connection of the agent.
+        window: chunks that are not acked.
+        fetcher: fetches the parameters.
+        leaving: ends the sending.
+        waits_above: version above which it waits for one; 0: it does not wait.
     """
 
     def __init__(
-        self, context: Context, agent: Agent, sender: ExpSender, *, renews: bool = True
+        self,
+        context: Context,
+        agent: Agent,
+        sender: ExpSender,
+        *,
+        policy: str = DEFAULT_POLICY,
+        renews: bool = True,
+        more: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         session = context.config.session_config
-        self._context, self._agent = context, agent
-        self._link = AgentLink(context)
-        agent.attach(self._link)
-        self._sender, self._window = sender, sender.window
-        self._fetcher = Fetcher(
-            self._link.client,
+        self._context, self.agent, self.policy = context, agent, policy
+        self.link = AgentLink(context, policy=policy)
+        agent.attach(self.link)
+        self.sender, self.window = sender, sender.window
+        self.fetcher = Fetcher(
+            self.link.client,
             context.clock,
             mode=session.agent.fetch_parameter_mode,
             interval_seconds=session.agent.fetch_interval_seconds,
             account=self._account,
             renews=renews,
         )
-        self._leaving = Leaving(context, sender, self._link.client, self._last_account)
+        self.leaving = Leaving(context, sender, self.link.client, self._last_account)
+        self.waits_above = 0
+        self._more = more
+        self._published_at = context.clock.time()
+
+    def load(self, parameters: Parameters) -> None:
+        """Loads parameters that have arrived; this may take another agent."""
+        self.agent = agent_for(self._context, self.agent, parameters, self.policy)
+        self.agent.load(parameters)
+        self._published_at = parameters.info.get("time", self._context.clock.time())
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the parameters with which it acts were published."""
+        return max(0.0, self._context.clock.time() - self._published_at)
+
+    def _last_account(self) -> dict[str, Any]:
+        """Returns the sender's row counts."""
+        return {**self.sender.account(), **self._more()}
+
+    def _account(self) -> dict[str, Any]:
+        """Returns the row counts, and what this process waits for."""
+        return {**self._last_account(), "status": self.waits_for()}
+
+    def waits_for(self) -> dict[str, float]:
+        """Returns what it waits for, for its account and the heartbeat."""
+        return {
+            "version": float(self.agent.version),
+            "waits_for_acks": float(not self.window.ready),
+            "waits_above_version": float(self.waits_above),
+        }
+
+    def curves(self) -> dict[str, float]:
+        """Returns the numbers to report, by tag."""
+        curves = {
+            "version_lag": float(self.fetcher.lag),
+            ".core/unacked_bytes": float(self.window.unacked_bytes),
+            ".core/resent_chunks": float(self.window.resent),
+        }
+        epsilon = getattr(self.agent, "epsilon", None)
+        return curves | {"epsilon": epsilon} if isinstance(epsilon, float) else curves
+
+
+class SendingService(Service):
+    """Reports and ends what is sent with the policies of a process.
+
+    Args:
+        context: context of this process.
+        sendings: one for each policy, the first of which owns the run.
+    """
+
+    def __init__(self, context: Context, sendings: Sequence[Sending]) -> None:
+        self._context, self._sendings = context, sendings
+        self._sending = sendings[0]
         self._steps = 0
         self._steps_per_second = 0.0
         self._report_due = Every(
-            seconds=session.tensorplex.update_schedule, clock=context.clock.now
+            seconds=context.config.session_config.tensorplex.update_schedule,
+            clock=context.clock.now,
         )
         self._reported_at = context.clock.now()
 
     @property
     def done(self) -> bool:
         """True once everything is sent, unless the process has to stay."""
-        return self._leaving.done
+        return all(each.leaving.done for each in self._sendings)
 
     def status(self) -> dict[str, float]:
-        """Returns rates and queue lengths for the heartbeat."""
+        """Returns rates and queue lengths for the heartbeat, of the policy that waits most."""
+        each = [sending.waits_for() for sending in self._sendings]
         return {
             "steps_per_second": self._steps_per_second,
-            **self._waits_for(),
-            "version_lag": float(self._fetcher.lag),
-            "unacked_bytes": float(self._window.unacked_bytes),
-            "env_steps": float(self._sender.env_steps),
+            **{name: max(one[name] for one in each) for name in each[0]},
+            "version": min(one["version"] for one in each),
+            "version_lag": float(max(sending.fetcher.lag for sending in self._sendings)),
+            "unacked_bytes": float(sum(s.window.unacked_bytes for s in self._sendings)),
+            "env_steps": float(sum(s.sender.env_steps for s in self._sendings)),
         }
-
-    def _last_account(self) -> dict[str, Any]:
-        """Returns the sender's row counts."""
-        return self._sender.account()
-
-    def _account(self) -> dict[str, Any]:
-        """Returns the row counts, and what this process waits for."""
-        return {**self._last_account(), "status": self._waits_for()}
-
-    def _waits_for(self) -> dict[str, float]:
-        return {
-            "version": float(self._agent.version),
-            "waits_for_acks": float(not self._window.ready),
-            "waits_above_version": float(self._last_version),
-        }
-
-    @property
-    def _last_version(self) -> int:
-        """Version above which it waits for one; 0: it does not wait."""
-        return 0
 
     def _report(
         self, curves: dict[str, float], episodes: list[EpisodeSummary], *, num_envs: int = 1
@@ -156,18 +212,13 @@ class SendingService(Service):
         now = self._context.clock.now()
         passed = max(1e-9, now - self._reported_at)
         self._steps_per_second = self._steps * num_envs / passed
-        curves |= {
-            "steps_per_second": self._steps_per_second,
-            "version_lag": float(self._fetcher.lag),
-            ".core/unacked_bytes": float(self._window.unacked_bytes),
-            ".core/resent_chunks": float(self._window.resent),
-        }
-        epsilon = getattr(self._agent, "epsilon", None)
-        if isinstance(epsilon, float):
-            curves["epsilon"] = epsilon
+        curves |= {"steps_per_second": self._steps_per_second}
+        for sending in self._sendings:
+            prefix = f"{sending.policy}/" if len(self._sendings) > 1 else ""
+            curves |= {prefix + name: value for name, value in sending.curves().items()}
         if episodes:
             curves["return"] = float(np.mean([each["return"] for each in episodes]))
             curves["episode_length"] = float(np.mean([each["length"] for each in episodes]))
-        env_steps = self._agent.progress.env_steps
+        env_steps = self._sending.agent.progress.env_steps
         self._context.tensorplex.add_scalars(mean_metrics(episodes) | curves, env_steps)
         self._reported_at, self._steps = now, 0

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from session.config import Config
@@ -14,10 +15,16 @@ from session.process.seeding import component_seed, seed_all
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.agent.player import Player, make_player
+from surreal_like.data.episodes import mean_metrics
+from surreal_like.data.policy_names import league_place
+from surreal_like.experiment.find import choose_policy, find_in, find_run
+from surreal_like.network.files import set_parameters
+from surreal_like.network.flat import named_tensors
+from surreal_like.policies.acting import ActingPolicy, StoredSnapshots
 from surreal_like.policies.config import learning_policies, policies_of
+from surreal_like.policies.opponents import make_opponents
 from surreal_like.policies.player import make_joint_player
-from surreal_like.policy import Policy, load_policy
-from surreal_like.policy.policy import find_run
+from surreal_like.policy import load_policy
 
 _STREAMS = 100
 
@@ -27,6 +34,7 @@ def evaluate(
     *,
     episodes: int = 100,
     checkpoint: str | int = "best",
+    policies: Mapping[str, str | int] = MappingProxyType({}),
     seed: int | None = None,
     deterministic: bool = True,
     import_path: Sequence[str | Path] = (),
@@ -37,6 +45,7 @@ def evaluate(
         folder: the run folder.
         episodes: number of episodes; divided evenly among at most 100 streams.
         checkpoint: ``best``, ``latest``, or the iteration of a checkpoint.
+        policies: policy -> its checkpoint, where it is another one.
         seed: seed of the environments; None: derived from the run's, with episodes not seen by its
             evaluators.
         deterministic: the best actions, or actions drawn from the policy.
@@ -45,7 +54,8 @@ def evaluate(
     Returns:
         ``mean_return``, ``std_return``, ``min_return``, ``max_return``, ``mean_length``,
         ``episodes``, ``checkpoint``, ``seconds``; with several policies also ``policies``, the mean
-        return of the agents of each.
+        return of the agents of each, and ``seats``, that of each policy as each agent, such as
+        ``main/player_1``.
 
     Raises:
         UsageError: the folder is no run folder or has no such checkpoint, ``episodes`` is below 1,
@@ -57,52 +67,117 @@ def evaluate(
     if seed is not None and seed < 0:
         raise UsageError(f"the seed is {seed}, expected 0 or more")
     began = time.monotonic()
-    config, policies = load_policies(folder, checkpoint, import_path)
+    trained = TrainedPolicies(folder, checkpoint, policies, import_path)
+    session = trained.config.session_config
     if seed is None:
-        seed = component_seed(config.session_config.seed, "evaluate", 1)
-    streams = min(config.session_config.evaluator.num_envs or _STREAMS, episodes)
+        seed = component_seed(session.seed, "evaluate", 1)
+    streams = min(session.evaluator.num_envs or _STREAMS, episodes)
     with contextlib.ExitStack() as stack:
         stack.enter_context(seed_all(seed))
-        acting = acting_of(policies, deterministic)
-        player = make_player_for(acting, config, num_envs=streams, seed=seed)
+        player = trained.make_player(
+            trained.config, deterministic=deterministic, num_envs=streams, seed=seed
+        )
         stack.callback(player.close)
         played = Evaluation(episodes, streams)
+        player.fetch()
         player.reset()
         while not played.over:
+            player.fetch()
             player.step(played)
     seconds = time.monotonic() - began
     return {
         **played.summary(),
-        "checkpoint": next(iter(policies.values())).checkpoint,
+        **_by_seat(played),
+        "checkpoint": trained.checkpoint,
         "seconds": seconds,
     }
 
 
-def load_policies(
-    folder: str | Path, checkpoint: str | int, import_path: Sequence[str | Path]
-) -> tuple[Config, dict[str, Policy]]:
-    """Returns the config of a run, and all its policies by name; raises as :func:`evaluate`."""
-    config = find_run(folder).read_config()
-    policies = {
-        name: load_policy(folder, checkpoint, policy=name, import_path=import_path)
-        for name in learning_policies(config)
+def _by_seat(played: Evaluation) -> dict[str, dict[str, float]]:
+    """Returns the mean return of each policy as each agent under ``seats``, if seats change."""
+    metrics = mean_metrics([each for each in played.finished if "metrics" in each])
+    prefix = "seat/"
+    seats = {
+        name.removeprefix(prefix): mean for name, mean in metrics.items() if name.startswith(prefix)
     }
-    return config, policies
+    return {"seats": seats} if seats else {}
 
 
-def acting_of(policies: Mapping[str, Policy], deterministic: bool) -> dict[str, Acting]:
-    """Returns what lets each policy act, by its best actions or by drawn ones."""
-    return {
-        name: Acting(policy.greedy if deterministic else policy.agent)
-        for name, policy in policies.items()
-    }
+class TrainedPolicies:
+    """The policies of a run, as checkpoints have them.
 
+    Args:
+        folder: the run folder.
+        checkpoint: ``best``, ``latest``, or the iteration of a checkpoint.
+        policies: policy -> its checkpoint, where it is another one.
+        import_path: further folders with modules that the run needs.
 
-def make_player_for(
-    acting: Mapping[str, Acting], config: Config, *, num_envs: int, seed: int
-) -> Player:
-    """Builds the environments of an evaluation, and lets the policies play them."""
-    if policies_of(config):
-        return make_joint_player(acting, config, num_envs=num_envs, seed=seed)
-    [only] = acting.values()
-    return make_player(only, config, num_envs=num_envs, seed=seed)
+    Attributes:
+        config: config of the run.
+
+    Raises:
+        UsageError: the folder is no run folder, or has no such policy or checkpoint.
+        CheckpointError: a checkpoint is incomplete.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        checkpoint: str | int,
+        policies: Mapping[str, str | int],
+        import_path: Sequence[str | Path],
+    ) -> None:
+        self._run = find_run(folder)
+        self.config = self._run.read_config()
+        for name in policies:
+            choose_policy(self.config, name, self._run)
+        self._policies = {
+            name: load_policy(
+                folder, policies.get(name, checkpoint), policy=name, import_path=import_path
+            )
+            for name in learning_policies(self.config)
+        }
+
+    @property
+    def checkpoint(self) -> str:
+        """Name of the checkpoint; with several policies also of the others, if they differ."""
+        names = {name: str(each.checkpoint) for name, each in self._policies.items()}
+        if len(set(names.values())) == 1:
+            return next(iter(names.values()))
+        return ", ".join(f"{name} {each}" for name, each in names.items())
+
+    def make_player(
+        self, config: Config, *, deterministic: bool, num_envs: int, seed: int
+    ) -> Player:
+        """Builds the environments of an evaluation, and lets the policies play them.
+
+        Args:
+            config: config of the run, perhaps with other settings of the environment.
+            deterministic: the best actions, or actions drawn from the policies.
+            num_envs: number of environments.
+            seed: seed of the environments.
+        """
+        acting = {
+            name: Acting(policy.greedy if deterministic else policy.agent)
+            for name, policy in self._policies.items()
+        }
+        if not policies_of(config):
+            [only] = acting.values()
+            return make_player(only, config, num_envs=num_envs, seed=seed)
+        learning = [ActingPolicy(name, each) for name, each in acting.items()]
+        opponents = make_opponents(
+            config,
+            find_in(self._run),
+            self._snapshots,
+            num_envs=num_envs,
+            seed=seed,
+            agents="eval_agents",
+        )
+        return make_joint_player([*learning, *opponents], config, num_envs=num_envs, seed=seed)
+
+    def _snapshots(self, policy: str) -> StoredSnapshots:
+        newest = named_tensors(self._policies[policy].agent.module_dict())
+        folder = self._run.checkpoints / league_place(policy)
+        return StoredSnapshots(
+            folder, lambda agent: set_parameters(agent.module_dict(), newest), policy
+        )

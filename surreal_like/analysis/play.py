@@ -8,8 +8,10 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,9 @@ import numpy.typing as npt
 from session.config import Config
 from session.errors import ConfigError, MissingExtra, UsageError
 from session.process.seeding import component_seed, seed_all
-from surreal_like.agent.acting import Acting
-from surreal_like.agent.evaluation import Evaluation
+from surreal_like.agent.evaluation import Evaluation, summarize
 from surreal_like.agent.player import Player
-from surreal_like.analysis.evaluate import acting_of, load_policies, make_player_for
+from surreal_like.analysis.evaluate import TrainedPolicies
 from surreal_like.env.base import Env, Wrapper
 from surreal_like.env.gym_adapter import GymAdapter
 from surreal_like.env.registry import make_env, make_joint_env
@@ -222,6 +223,7 @@ def play(
     video: str | Path | None = None,
     episodes: int = 1,
     checkpoint: str | int = "best",
+    policies: Mapping[str, str | int] = MappingProxyType({}),
     seed: int | None = None,
     deterministic: bool = True,
     import_path: Sequence[str | Path] = (),
@@ -231,10 +233,11 @@ def play(
     Args:
         video: ``.mp4`` or ``.gif`` to write; None: a window on this machine's screen.
         episodes: number of episodes; closing the window ends them early.
-        folder, checkpoint, seed, deterministic, import_path: as in :func:`evaluate`.
+        folder, checkpoint, policies, seed, deterministic, import_path: as in :func:`evaluate`.
 
     Returns:
-        ``returns`` and ``lengths`` of the episodes that ended, ``frames``, ``fps``, ``checkpoint``
+        ``returns`` and ``lengths`` of the episodes that ended, with several policies ``policies``,
+        the mean return of the agents of each in each episode, ``frames``, ``fps``, ``checkpoint``
         and ``video``, None for a window.
 
     Raises:
@@ -252,14 +255,15 @@ def play(
         check_video(path)
     else:
         check_screen()
-    config, policies = load_policies(folder, checkpoint, import_path)
+    trained = TrainedPolicies(folder, checkpoint, policies, import_path)
+    config = trained.config
     played = Evaluation(episodes, 1)
     if seed is None:
         seed = component_seed(config.session_config.seed, "play", 1)
     with contextlib.ExitStack() as stack:
         stack.enter_context(seed_all(seed))
         stack.enter_context(drawing_settings(window=path is None))
-        player = _make_player(acting_of(policies, deterministic), config, seed)
+        player = _make_player(trained, deterministic=deterministic, seed=seed)
         stack.callback(player.close)
         fps = _fps(player, config.env_config)
         pictures = _pictures(player, played, str(config.env_config.env_name))
@@ -270,19 +274,27 @@ def play(
     return {
         "returns": [float(each["return"]) for each in played.finished],
         "lengths": [int(each["length"]) for each in played.finished],
+        **_by_policy(played),
         "frames": frames,
         "fps": fps,
-        "checkpoint": next(iter(policies.values())).checkpoint,
+        "checkpoint": trained.checkpoint,
         "video": str(path) if path is not None else None,
     }
 
 
-def _make_player(acting: Mapping[str, Acting], config: Config, seed: int) -> Player:
+def _by_policy(played: Evaluation) -> dict[str, list[dict[str, float]]]:
+    """Returns the mean return of each policy in each episode; nothing with one policy."""
+    found = [summarize([each]).get("policies", {}) for each in played.finished]
+    return {"policies": found} if any(found) else {}
+
+
+def _make_player(trained: TrainedPolicies, *, deterministic: bool, seed: int) -> Player:
     """Builds one environment that renders frames, and lets the policy play it.
 
     Raises:
         UsageError: the environment cannot render.
     """
+    config = trained.config.copy()
     name = config.env_config.env_name
     modes, draws = _render_modes(config)
     if not draws:
@@ -291,7 +303,7 @@ def _make_player(acting: Mapping[str, Acting], config: Config, seed: int) -> Pla
             f"{name} has no pictures to show: its render modes are {there}, needed is {_MODE}; "
             "its returns: surreal-like evaluate"
         )
-    config = config.copy()
+    make = partial(trained.make_player, deterministic=deterministic, num_envs=1, seed=seed)
     # Native vector code and worker processes do not draw.
     config.env_config.vector = "sync"
     if _MODE in modes:
@@ -300,8 +312,8 @@ def _make_player(acting: Mapping[str, Acting], config: Config, seed: int) -> Pla
             drawn.env_config[key] = {**(drawn.env_config.get(key) or {}), "render_mode": _MODE}
         # A user's own environment may render without this argument.
         with contextlib.suppress(ConfigError):
-            return make_player_for(acting, drawn, num_envs=1, seed=seed)
-    return make_player_for(acting, config, num_envs=1, seed=seed)
+            return make(drawn)
+    return make(config)
 
 
 def _render_modes(config: Config) -> tuple[list[str], bool]:
@@ -327,9 +339,11 @@ def _fps(player: Player, env_config: Mapping[str, Any]) -> float:
 
 def _pictures(player: Player, played: Evaluation, name: str) -> Iterator[Frame]:
     """Plays; yields a frame after each reset and step."""
+    player.fetch()
     player.reset()
     yield _picture(player, name)
     while not played.over:
+        player.fetch()
         player.step(played)
         yield _picture(player, name)
 

@@ -24,10 +24,11 @@ class Learners:
 
     Args:
         workers: policy -> its worker.
+        joint: True if the environment has several agents.
     """
 
-    def __init__(self, workers: Mapping[str, LearnerWorker]) -> None:
-        self._workers = dict(workers)
+    def __init__(self, workers: Mapping[str, LearnerWorker], *, joint: bool = False) -> None:
+        self._workers, self._joint = dict(workers), joint
         self._all = list(self._workers.values())
         self.owner = self._all[0]
         # Shard -> its newest counts, and the same by accounts.
@@ -91,7 +92,9 @@ class Learners:
         for policy, worker in self._workers.items():
             flat, mean = flats.get(self._array(policy)), means.get(policy, score["mean_return"])
             best = worker.best_return
-            if flat is not None and (best is None or mean > best):
+            # Of equal ones the newest: in a game of a policy against itself all returns are 0.
+            better = best is None or mean > best or (self._joint and mean == best)
+            if flat is not None and better:
                 worker.save_best(flat, {**score, "mean_return": mean})
 
     def _array(self, policy: str) -> str:
@@ -99,8 +102,11 @@ class Learners:
 
     @property
     def best_return(self) -> float | None:
-        """Return of the best stored parameters; None without any, and with several policies."""
-        return self.owner.best_return if len(self._workers) == 1 else None
+        """Return of the best stored parameters; None without any, and with several agents.
+
+        There a joint return says nothing about a policy: in a game of two it is always 0.
+        """
+        return None if self._joint else self.owner.best_return
 
     @property
     def flat_bytes(self) -> dict[str, int]:

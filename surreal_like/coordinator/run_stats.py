@@ -22,9 +22,10 @@ from surreal_like.coordinator.lag import Lag
 from surreal_like.coordinator.learners import add_numbers
 from surreal_like.coordinator.policy_stats import PolicyStats
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.experience.row_accounts import RowAccounts, RowFates
 from surreal_like.experience.sender import MAX_UNACKED_BYTES
-from surreal_like.policies.config import learning_policies
+from surreal_like.policies.config import learning_policies, policies_of
 
 _RECENT_EPISODES = 100
 # Counters whose rates a line of progress contains.
@@ -52,7 +53,13 @@ class RunStats:
         # Without a launcher, and on Kubernetes, no command has recorded the start time.
         self._by_hand = "started" not in run
         joinable = session.launcher.host and not session.security.insecure
-        self.accounts = RowAccounts(FIRST_JOINED if joinable else None)
+        # In a game in turns a row of one agent stands for the steps of all.
+        agents = {
+            agent for each in policies_of(config).values() for agent in each.get("agents", ())
+        }
+        self.accounts = RowAccounts(
+            FIRST_JOINED if joinable else None, steps_per_row=max(1, len(agents))
+        )
         self.judge = StopRule(session.stop, session.evaluator.mode)
         self.lag = Lag()
         self.iterations = 0
@@ -66,11 +73,11 @@ class RunStats:
         self.plan: Mapping[str, Any] = {}
         self._plan_before: Mapping[str, Any] = {}
         names = learning_policies(config)
-        # The numbers of each policy, if there are several.
+        # The numbers of each policy that learns, if the experiment names them.
         self.policies = {
             name: PolicyStats(self.lag, lambda: self.wall_seconds)
             for name in names
-            if len(names) > 1
+            if names != [DEFAULT_POLICY]
         }
         # Generation, and what is added to own counts to have the time of the weights.
         self.generation = run_generation(config)
@@ -230,7 +237,7 @@ class RunStats:
     def _of_policies(
         self, numbers: Callable[[PolicyStats, RowFates], Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Returns the numbers of each policy under ``policies``; empty with one policy only."""
+        """Returns the numbers of each policy under ``policies``; empty without names."""
         if not self.policies:
             return {}
         own, judged = self.user_metrics(), (self.judge.last or {}).get("policies", {})

@@ -14,6 +14,7 @@ from surreal_like.coordinator.learners import Learners
 from surreal_like.coordinator.stop_rule import Verdict
 from surreal_like.learner.base import Learner
 from surreal_like.learner.worker import LearnerWorker
+from surreal_like.policies.config import policies_of
 
 
 class LearnerService(Service):
@@ -37,7 +38,7 @@ class LearnerService(Service):
             policy: LearnerWorker(context, learner, folder, policy)
             for policy, learner in learners.items()
         }
-        self._learners = Learners(workers)
+        self._learners = Learners(workers, joint=bool(policies_of(context.config)))
         restored = self._learners.restore()
         self.coordinator = RunCoordinator(context, folder, self._learners, restored)
         self._learners.connect(self.coordinator.restored_version)

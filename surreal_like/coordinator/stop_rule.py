@@ -81,7 +81,9 @@ class StopRule:
         self.confirmed: tuple[float, float] | None = None
         self.greedy: tuple[float, int] | None = None
         self.rolling: tuple[float, int] | None = None
-        self._candidates: dict[tuple[int, int], float] = {}
+        self._candidates: dict[tuple[int, int], Evaluation] = {}
+        # What was reached, for the verdict.
+        self._reached = ""
         # Versions before it were those of other settings.
         self._since = 0
 
@@ -107,6 +109,26 @@ class StopRule:
             means.get(policy, -inf) >= least for policy, least in self._eval_returns.items()
         )
 
+    def _value_of(self, evaluation: Evaluation) -> float:
+        """Returns the return by which evaluations are compared.
+
+        With goals of policies it is the sum of theirs: a joint return may be 0 in each episode.
+        """
+        means = evaluation.get("policies", {})
+        if not self._eval_returns:
+            return float(evaluation["mean_return"])
+        return float(sum(means.get(policy, -inf) for policy in self._eval_returns))
+
+    def _is_better(self, evaluation: Evaluation, best: Evaluation) -> bool:
+        """Returns True for a higher return; of several policies also for an equal one."""
+        mine, known = self._value_of(evaluation), self._value_of(best)
+        return mine > known or (mine == known and "policies" in evaluation)
+
+    def _describe(self, evaluation: Evaluation) -> str:
+        means = evaluation.get("policies", {})
+        each = [f"{policy} {means[policy]:.1f}" for policy in self._eval_returns if policy in means]
+        return ", ".join(each) or f"{evaluation['mean_return']:.1f}"
+
     def judges(self, mode: str) -> bool:
         """Returns True for the mode whose evaluations decide; other modes are only shown."""
         return mode == self._mode
@@ -129,15 +151,16 @@ class StopRule:
         if evaluation["confirm"]:
             first = self._candidates.pop(order, None)
             if first is not None and self._is_met(evaluation) and self.confirmed is None:
-                self.confirmed = (first, mean)
+                self.confirmed = (float(first["mean_return"]), mean)
+                self._reached = f"{self._describe(first)}, again {self._describe(evaluation)}"
                 self.greedy = (evaluation["wall_seconds"], evaluation["env_steps"])
             return False
         self.last = evaluation
-        if self.best is None or mean > self.best["mean_return"]:
+        if self.best is None or self._is_better(evaluation, self.best):
             self.best = evaluation
         if not self._is_evaluated or not self._is_met(evaluation) or self.confirmed is not None:
             return False
-        self._candidates[order] = mean
+        self._candidates[order] = evaluation
         if len(self._candidates) > _CANDIDATES:
             # The confirmation of a killed evaluator never arrives.
             del self._candidates[next(iter(self._candidates))]
@@ -159,13 +182,11 @@ class StopRule:
         """
         stop = self._stop
         if self.confirmed is not None:
-            first, second = self.confirmed
             goal, goals = stop["eval_return"], self._eval_returns
             named = [] if goal is None else [f"eval_return {goal:g}"]
             each = ", ".join(f"{policy} {least:g}" for policy, least in goals.items())
             named += [f"eval_returns {each}"] if each else []
-            means = f"{first:.1f}, again {second:.1f}"
-            reason = f"{' and '.join(named)} reached: {means}"
+            reason = f"{' and '.join(named)} reached: {self._reached}"
             return Verdict("stopped", True, reason)
         metric, above = stop["metric"], stop["above"]
         if metric is not None:
@@ -228,7 +249,7 @@ class StopRule:
 def _public(evaluation: Evaluation | None) -> dict[str, Any] | None:
     if evaluation is None:
         return None
-    return {name: evaluation[name] for name in _PUBLIC}
+    return {name: evaluation[name] for name in (*_PUBLIC, "policies") if name in evaluation}
 
 
 def end_before(

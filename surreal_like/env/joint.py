@@ -229,8 +229,8 @@ class JointEnv(ABC):
         return self.env.render()
 
     def close(self) -> None:
-        """Frees the resources of the environment."""
-        self.env.close()
+        """Frees the resources of the environment; `close` is optional."""
+        close_env(self.env)
 
 
 def _mask_reader(obs_spec: Mapping[str, Any]) -> Callable[[Turn], Any]:
@@ -269,7 +269,10 @@ class ParallelJointEnv(JointEnv):
         """See the base class."""
         result = self.env.reset(seed=seed)
         if not isinstance(result, tuple) or len(result) != 2:
-            raise DataError(f"reset() gave {kinds(result)}, expected (observations, infos)")
+            raise DataError(
+                f"reset() gave {kinds(result)}, expected (observations, infos); if agents act in "
+                "turns, set env_config.multi_agent_api to aec"
+            )
         observations, infos = result
         self.rewards, self._newest, self._lingering = {}, {}, set()
         self._acting, self.over = list(self.env.agents), False
@@ -346,11 +349,16 @@ class ParallelJointEnv(JointEnv):
 class AecJointEnv(JointEnv):
     """One agent acts after the other (Agent Environment Cycle)."""
 
+    def __init__(self, env: Any, observe_state: bool = False) -> None:
+        super().__init__(env, observe_state)
+        self._living: list[str] = []
+
     def reset(self, seed: int | None = None) -> list[Turn]:
         """See the base class."""
         self.env.reset(seed=seed)
         self.rewards, self.over = {}, False
-        if not self.env.agents:
+        self._living = list(self.env.agents)
+        if not self._living:
             raise DataError("reset() left no agent in `agents`: an episode needs one")
         return self._turns()
 
@@ -372,9 +380,12 @@ class AecJointEnv(JointEnv):
 
     def _turns(self) -> list[Turn]:
         """Returns the last turns of agents that have ended, and the turn of the next that acts."""
-        env, turns = self.env, []
+        env = self.env
+        turns: list[Turn] = []
         while env.agents:
             agent = env.agent_selection
+            if env.agents != self._living:
+                self._check(turns)
             terminated = flag(f"terminations[{agent!r}]", env.terminations[agent])
             truncated = flag(f"truncations[{agent!r}]", env.truncations[agent])
             obs, info = env.observe(agent), env.infos.get(agent) or {}
@@ -383,8 +394,32 @@ class AecJointEnv(JointEnv):
                 return turns
             # An agent that has ended takes its leave with a step of no action.
             env.step(None)
+        self._check(turns)
         self.over = True
         return turns
+
+    def _check(self, turns: list[Turn]) -> None:
+        """Refuses agents that have vanished; newest turns of this step are those that ended."""
+        env, ended = self.env, {turn.agent for turn in turns}
+        for agent in self._living:
+            if agent not in env.agents and agent not in ended:
+                raise DataError(
+                    f"agent {agent}: it is not in `agents` any more, but it had no termination and "
+                    "no truncation: an agent leaves by a step of None after one of them"
+                )
+        if env.agents and env.agent_selection not in env.agents:
+            raise DataError(
+                f"agent_selection is {env.agent_selection!r}, which is not in `agents`: "
+                f"{', '.join(env.agents)}"
+            )
+        self._living = list(env.agents)
+
+
+def close_env(env: Any) -> None:
+    """Closes an environment of PettingZoo's form, whose method `close` is optional."""
+    close = getattr(env, "close", None)
+    if close is not None:
+        close()
 
 
 def as_joint(env: Any, interface: str = "auto", observe_state: bool = False) -> JointEnv:
@@ -401,11 +436,19 @@ def as_joint(env: Any, interface: str = "auto", observe_state: bool = False) -> 
     if interface not in INTERFACES:
         hint = did_you_mean(interface, INTERFACES, otherwise="expected auto, parallel or aec")
         raise ConfigError(f"env_config.multi_agent_api is {interface!r}: {hint}")
-    is_aec = hasattr(env, "agent_iter") or hasattr(type(env), "agent_selection")
+    is_aec = any(hasattr(env, name) for name in ("agent_iter", "agent_selection")) or hasattr(
+        type(env), "agent_selection"
+    )
+    # One of the author's own may have its first agent_selection after a reset only.
+    if interface == "aec" and callable(getattr(env, "observe", None)):
+        is_aec = True
     found = "aec" if is_aec else "parallel"
     if interface not in ("auto", found):
+        wanted = (
+            "observe(agent) and agent_selection" if interface == "aec" else "no agent_selection"
+        )
         raise ConfigError(
-            f"env_config.multi_agent_api is {interface}, but the environment "
+            f"env_config.multi_agent_api is {interface}, which needs {wanted}, but the environment "
             f"{type(env).__name__} has the interface {found}"
         )
     return (AecJointEnv if is_aec else ParallelJointEnv)(env, observe_state)

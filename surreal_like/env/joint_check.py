@@ -181,7 +181,9 @@ class JointCheck:
     def _vector(self, env: JointEnv, seed: int) -> JointVector:
         policies = {agent: name for name, part in self.parts.items() for agent in part.agents}
         limit = horizon(self.config.get("limit_episode_length")) or 0
-        return JointVector([env], [seed], self.parts, mapping=policies.__getitem__, horizon=limit)
+        return JointVector(
+            [env], [seed], self.parts, deal=lambda: policies.__getitem__, horizon=limit
+        )
 
     def _play(self, env: JointEnv, steps: int) -> Played:
         """Plays random joint steps; returns their statistics."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from session import nest
 from session.nest import Nest
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.env.actions import ActionValidator
@@ -29,6 +30,8 @@ from surreal_like.errors import DataError
 Flags = npt.NDArray[np.bool_]
 # Returns the policy that plays an agent.
 Mapper = Callable[[str], str]
+# Begins an episode; returns the mapping of its agents.
+Deal = Callable[[], Mapper]
 
 
 class Rows(NamedTuple):
@@ -41,7 +44,7 @@ class Rows(NamedTuple):
         terminated, truncated: flags of the agent, bool ``[n]``.
         first: True where an episode of the agent begins, bool ``[n]``.
         steps: steps of the environment that the row stands for, int64 ``[n]``: of all rows of a
-            step of a copy, the first one that is no FIRST row counts it.
+            step of a copy, the first one that is no FIRST row counts it, of a policy that learns.
     """
 
     streams: npt.NDArray[np.int64]
@@ -51,6 +54,11 @@ class Rows(NamedTuple):
     truncated: Flags
     first: Flags
     steps: npt.NDArray[np.int64]
+
+    def select(self, chosen: Flags) -> Rows:
+        """Returns the rows where ``chosen``, bool ``[n]``, is True."""
+        obs = nest.map(lambda leaf: leaf[chosen], self.obs)
+        return Rows._make(obs if each is self.obs else each[chosen] for each in self)
 
 
 class JointStep(NamedTuple):
@@ -72,10 +80,12 @@ class Part:
     Args:
         specs: observation spec and action spec of its agents.
         agents: names of the agents that it may play.
+        learns: False for a policy whose rows are not sent.
     """
 
     specs: Specs
     agents: Sequence[str]
+    learns: bool = True
 
 
 @dataclass(slots=True)
@@ -96,6 +106,8 @@ class _Copy:
 
     env: JointEnv
     seed: int | None
+    # Set by each reset.
+    mapping: Mapper = str
     seats: dict[str, _Seat] = field(default_factory=dict)
     actions: dict[str, Any] = field(default_factory=dict)
     # Rewards of agents before their first turn.
@@ -176,7 +188,7 @@ def make_joint_vector(
     *,
     num_envs: int,
     seed: int,
-    mapping: Mapper,
+    deal: Deal,
     evaluation: bool = False,
     pulse: Pulse = no_pulse,
 ) -> JointVector:
@@ -193,7 +205,7 @@ def make_joint_vector(
             envs,
             stream_seeds(seed, num_envs),
             parts,
-            mapping=mapping,
+            deal=deal,
             horizon=limit or 0,
             team_reward=str(env_config.get("team_reward") or "own"),
             pulse=pulse,
@@ -211,7 +223,7 @@ class JointVector:
         envs: the copies.
         seeds: seed of the first reset of each.
         parts: policy -> agents that it plays.
-        mapping: returns the policy of an agent in an episode that begins.
+        deal: begins an episode; returns a function that is asked once for the policy of each agent.
         horizon: steps after which an episode is truncated; 0: never.
         team_reward: `env_config.team_reward`.
         pulse: called after each copy.
@@ -229,7 +241,7 @@ class JointVector:
         seeds: Sequence[int],
         parts: Mapping[str, Part],
         *,
-        mapping: Mapper,
+        deal: Deal,
         horizon: int = 0,
         team_reward: str = "own",
         pulse: Pulse = no_pulse,
@@ -239,7 +251,8 @@ class JointVector:
         self.env_steps = 0
         self.metadata = envs[0].metadata
         self._copies = [_Copy(env, seed) for env, seed in zip(envs, seeds, strict=True)]
-        self._mapping, self._horizon, self._pulse = mapping, horizon, pulse
+        self._deal, self._horizon, self._pulse = deal, horizon, pulse
+        self._learning = {name for name, part in parts.items() if part.learns}
         self._team_reward = team_reward
         self._places = {
             name: {agent: place for place, agent in enumerate(part.agents)}
@@ -281,7 +294,7 @@ class JointVector:
 
     def _reset(self, number: int, copy: _Copy) -> None:
         turns = copy.env.reset(copy.seed)
-        copy.seed = None
+        copy.seed, copy.mapping = None, self._deal()
         copy.seats, copy.actions, copy.early, copy.length = {}, {}, {}, 0
         for turn in turns:
             self._put(number, copy, turn, 0)
@@ -325,7 +338,7 @@ class JointVector:
         """Adds a row; returns the number of environment steps that it counts."""
         seat = copy.seats.get(turn.agent)
         if seat is None:
-            policy = self._mapping(turn.agent)
+            policy = copy.mapping(turn.agent)
             places = self._places[policy]
             stream = number * len(places) + places[turn.agent]
             total = copy.early.pop(turn.agent, 0.0)
@@ -341,7 +354,7 @@ class JointVector:
             # It has ended before it could act.
             return 0
         seat.begun = True
-        counted = 0 if first else steps
+        counted = 0 if first or seat.policy not in self._learning else steps
         self._collectors[seat.policy].put(copy, turn, seat, first=first, steps=counted)
         seat.reward = 0.0
         return counted
@@ -354,6 +367,11 @@ class JointVector:
         if len(self.num_streams) > 1:
             means = {f"policy/{name}": sum(each) / len(each) for name, each in by_policy.items()}
             returns |= means
+            returns |= {
+                f"seat/{seat.policy}/{agent}": seat.total
+                for agent, seat in copy.seats.items()
+                if len(self._places[seat.policy]) > 1
+            }
         return {
             "return": float(sum(seat.total for seat in copy.seats.values())),
             "length": copy.length,

@@ -79,7 +79,7 @@ def make_joint_env(env_config: Config, evaluation: bool = False) -> JointEnv:
     one agent only.
     """
     check_env_config(env_config)
-    from surreal_like.env.joint import as_joint
+    from surreal_like.env.joint import as_joint, close_env
 
     name, built = str(env_config.get("env_name")), _build_object(env_config, evaluation)
     if not is_joint(built):
@@ -92,7 +92,7 @@ def make_joint_env(env_config: Config, evaluation: bool = False) -> JointEnv:
         observe = bool(env_config.get("observe_state")) and not evaluation
         return as_joint(built, str(env_config.get("multi_agent_api") or "auto"), observe)
     except BaseException:
-        built.close()
+        close_env(built)
         raise
 
 
@@ -248,7 +248,9 @@ def _build(env_config: Config, evaluation: bool) -> Env:
     if isinstance(built, Env):
         return _bound(built, env_config)
     if is_joint(built):
-        built.close()
+        from surreal_like.env.joint import close_env
+
+        close_env(built)
         raise SeveralAgents(
             f"env_config.env_name: {name} is an environment of several agents, but one of a single "
             "agent is needed here: train, evaluate and play run it"

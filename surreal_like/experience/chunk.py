@@ -43,6 +43,8 @@ _FIRST = int(StepType.FIRST)
 _STREAMS = 1 << 16
 _OWN_NUMBERS = 1000
 _NAME_CHARACTERS = 300
+# Most environment steps of a row: between two turns of an agent the others take theirs.
+_STEPS_PER_ROW = 100
 
 # Summaries of episodes, as :class:`surreal_like.data.episodes.EpisodeCounter` makes them.
 EPISODES = ListOf(
@@ -274,7 +276,7 @@ class Chunk:
         chunk = cls(columns, values.pop("seq"), lead_in=lead_in, **values)
         # A gradient is one row, of many environment steps.
         steps = 0 if GRADIENT in message.arrays else chunk.env_steps
-        if not chunk.acked < chunk.sequence or not steps <= chunk.rows:
+        if not chunk.acked < chunk.sequence or not steps <= chunk.rows * _STEPS_PER_ROW:
             raise DecodeError(f"chunk {chunk.sequence} of a sender that counts wrongly")
         chunk.sender = message.sender.name
         chunk.incarnation = message.sender.incarnation

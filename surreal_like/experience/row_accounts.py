@@ -46,6 +46,7 @@ class SenderRows:
     env_steps: int = 0
     episodes: int = 0
     joined: bool = False
+    steps_per_row: int = 1
     received: dict[str, int] = field(default_factory=dict)
     clients: dict[str, int] = field(default_factory=dict)
 
@@ -55,8 +56,8 @@ class SenderRows:
         return sum(self.received.values())
 
     def bound_by_rows(self, number: int) -> int:
-        """Returns the part of the reported steps or episodes that counts: at most one per row."""
-        return min(number, self.bound) if self.joined else number
+        """Returns the part of the reported steps or episodes that counts: so many per row."""
+        return min(number, self.bound * self.steps_per_row) if self.joined else number
 
     def rows(self) -> RowFates:
         """Returns the row counts of this incarnation.
@@ -106,10 +107,12 @@ class RowAccounts:
 
     Args:
         first_joined_agent: number of the first agent of a joined machine; None: none can join.
+        steps_per_row: most environment steps of a row of such an agent.
     """
 
-    def __init__(self, first_joined_agent: int | None = None) -> None:
+    def __init__(self, first_joined_agent: int | None = None, *, steps_per_row: int = 1) -> None:
         self._first_joined_agent = first_joined_agent
+        self._steps_per_row = steps_per_row
         self.senders: dict[str, SenderRows] = {}
         self._sampled: dict[str, int] = {}
         self._replayed: dict[str, int] = {}
@@ -172,7 +175,8 @@ class RowAccounts:
 
     def _sender(self, key: str) -> SenderRows:
         if key not in self.senders:
-            self.senders[key] = SenderRows(joined=self._has_joined(_split(key)[0]))
+            joined = self._has_joined(_split(key)[0])
+            self.senders[key] = SenderRows(joined=joined, steps_per_row=self._steps_per_row)
         return self.senders[key]
 
     def _has_joined(self, name: str) -> bool:

@@ -80,7 +80,8 @@ def default_checkpoint(run: RunFolder) -> str:
     learned = newest is None or (newest.get("iteration") or 0) > 0
     if learned and (run.checkpoints / "best").exists():
         return "best"
-    return "latest" if checkpoints_named(run, "latest") else "best"
+    # Each policy has a folder of its own.
+    return "latest" if any(run.checkpoints.glob("*/[0-9]*")) else "best"
 
 
 def checkpoint_of(text: str) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,11 +14,18 @@ from session.addons import count_acting
 from session.config.config import Config, keys_of
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
+from session.config.key import FROM_1, SHARE, Key
 from session.config.merge import quote
+from session.config.named_code import load_callable
 from session.errors import ConfigError, did_you_mean
 from surreal_like.data.added_parts import AGENT_ID, STATE, agent_id_part, critic_parts
-from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.policy_names import DEFAULT_POLICY, learns
 from surreal_like.env.joint import JointEnv, Specs, propose_policies
+from surreal_like.env.registry import make_joint_env
+from surreal_like.experiment.find import find_in
+from surreal_like.policies.config import learning_policies, policies_of, policy_config
+from surreal_like.policies.opponents import RANDOM, RUN, make_fixed
+from surreal_like.policies.seats import is_function
 
 Defaults = Callable[[str], Config]
 
@@ -24,19 +33,96 @@ _NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
 _KEYS = ("algorithm", "learner_config")
 # Settings that only several agents have.
 _SEVERAL = ("observe_state", "agent_id", "team_reward")
-_COMPLETE = (*_KEYS, "agents", "obs_spec", "action_spec", "sender")
+_RESOLVED = ("agents", "eval_agents", "obs_spec", "action_spec", "sender")
+# Settings of a policy that plays snapshots.
+_SNAPSHOTS = {
+    "snapshots_of": Key("_str_", "Policy whose snapshots play."),
+    "every": Key(200, "Updates between two snapshots.", unit="updates", within=FROM_1),
+    "keep": Key(10, "Snapshots that live: the first one and the newest.", within=FROM_1),
+    "draw": Key(
+        "uniform",
+        "Draw of a snapshot: each with the same probability, or hard: those more often that the "
+        "policy does not beat.",
+        one_of=("uniform", "hard"),
+    ),
+    "latest_share": Key(
+        0.5, "Share of draws that take the newest parameters in place of a snapshot.", within=SHARE
+    ),
+    "episodes": Key(20, "Episodes between two draws, of an agent process.", within=FROM_1),
+}
 
 # Settings of a single agent -> the value that they must have, and the remedy.
 _SINGLE: Mapping[str, tuple[Any, str]] = MappingProxyType(
     {
-        "env_config.frame_stack": (0, "supersuit.frame_stack_v2 in env_config.wrappers stacks"),
-        "env_config.action_repeat": (1, "supersuit.frame_skip_v0 in env_config.wrappers repeats"),
+        "env_config.frame_stack": (
+            0,
+            "with SuperSuit env_config.wrappers=['supersuit:frame_stack_v2'] stacks",
+        ),
+        "env_config.action_repeat": (
+            1,
+            "a wrapper such as supersuit:frame_skip_v0 in env_config.wrappers repeats",
+        ),
         "env_config.obs_keys": ([], "a wrapper of PettingZoo can leave parts out"),
         "env_config.info_keys": ([], "leave it out"),
         "env_config.metric_keys": ([], "leave it out"),
         "learner_config.algo.synchronous": (False, "leave it out"),
     }
 )
+
+
+def add_policies(config: Config, user: Config, defaults: Defaults) -> None:
+    """Adds the policies of an environment of several agents, and the specs of the first.
+
+    Args:
+        config: the experiment, resolved but for its policies.
+        user: the settings of the user.
+        defaults: returns the defaults of an algorithm.
+
+    Raises:
+        ConfigError: a policy, a mapping or a setting is wrong.
+    """
+    check_settings(config)
+    env = config.env_config
+    with contextlib.closing(make_joint_env(env)) as joint:
+        config["policies"] = resolve_policies(config, user, joint, defaults)
+    first = config.policies[learning_policies(config)[0]]
+    env.obs_spec, env.action_spec = first.obs_spec, first.action_spec
+
+
+def check_policies(config: Config, wanted: Mapping[str, Any]) -> None:
+    """Checks the policies of a resolved experiment.
+
+    Args:
+        config: the experiment.
+        wanted: policies of the user.
+
+    Raises:
+        ConfigError: the environment has one agent, a fixed policy cannot be built, or a goal is of
+            no policy that learns.
+    """
+    if "policies" not in config:
+        check_single(config, wanted)
+    learning = learning_policies(config) if policies_of(config) else []
+    for name in config.session_config.stop.eval_returns:
+        if name not in learning:
+            raise ConfigError(
+                f"session_config.stop.eval_returns has {name!r}, which is no policy that learns: "
+                f"there are {', '.join(learning) or 'none'}"
+            )
+    for name, each in policies_of(config).items():
+        if "fixed" in each:
+            check_fixed(name, config)
+
+
+def check_fixed(name: str, config: Config) -> None:
+    """Builds the agent of a fixed policy once.
+
+    Raises:
+        ConfigError: `fixed` names no agent.
+        UsageError: it names a run, checkpoint or policy that is not there.
+        SpecError: the trained policy has other specs.
+    """
+    make_fixed(name, policies_of(config)[name].fixed, policy_config(config, name), find_in(None))
 
 
 def check_settings(config: Config) -> None:
@@ -116,17 +202,61 @@ def resolve_policies(
         return shared_policy(env, config.env_config)
     for name in given:
         _check_name(name)
-    agents = agents_by_policy(
-        env.possible_agents, config.env_config.policy_mapping, list(given), config.env_config
-    )
-    found = {}
-    for name, each in given.items():
-        added = added_parts(env, config.env_config, agents[name])
-        specs = check_same({agent: env.specs_of(agent, added) for agent in agents[name]}, name)
-        own = complete_policy(name, each, config, user, defaults)
-        parts = {"agents": agents[name], "obs_spec": specs[0], "action_spec": specs[1]}
-        found[name] = {**parts, **own}
-    return found
+    settings = {
+        name: complete_policy(name, each, config, user, defaults) for name, each in given.items()
+    }
+    _check_snapshots(settings)
+    own, names = config.env_config, env.possible_agents
+    agents = agents_by_policy(names, own.policy_mapping, settings, own)
+    judged = agents
+    if own.eval_policy_mapping:
+        judged = agents_by_policy(names, own.eval_policy_mapping, settings, own, evaluation=True)
+    for name, each in settings.items():
+        # An opponent may play in evaluations only.
+        if not agents[name] and (learns(each) or not judged[name]):
+            raise ConfigError(
+                f"policy {name} plays no agent: give it one in env_config.policy_mapping "
+                f"(agents: {', '.join(names)})"
+            )
+    return {
+        name: {**_describe(name, agents[name], judged[name], env, own), **settings[name]}
+        for name in given
+    }
+
+
+def _describe(
+    name: str, agents: list[str], judged: list[str], env: JointEnv, env_config: Config
+) -> dict[str, Any]:
+    """Returns the agents of a policy, and the specs that all of them have."""
+    found: dict[str, Any] = {"agents": agents}
+    if judged != agents:
+        found["eval_agents"] = judged
+    every = list(dict.fromkeys([*agents, *judged]))
+    added = added_parts(env, env_config, every)
+    by_agent = {agent: env.specs_of(agent, added) for agent in every}
+    obs_spec, action_spec = check_same(by_agent, name)
+    return {**found, "obs_spec": obs_spec, "action_spec": action_spec}
+
+
+def _check_snapshots(policies: Mapping[str, Mapping[str, Any]]) -> None:
+    learning = [name for name, each in policies.items() if learns(each)]
+    if not learning:
+        raise ConfigError("no policy of policies learns: each is fixed, or snapshots_of another")
+    owners: dict[str, str] = {}
+    for name, each in policies.items():
+        owner = each.get("snapshots_of")
+        if owner is None:
+            continue
+        path = f"policies.{name}.snapshots_of"
+        if owner not in learning:
+            hint = did_you_mean(str(owner), learning, otherwise=f"use {', '.join(learning)}")
+            raise ConfigError(f"{path} is {owner!r}, which is no policy that learns: {hint}")
+        if owner in owners:
+            raise ConfigError(
+                f"{path} is {owner}, but policy {owners[owner]} plays its snapshots already: give "
+                "the agents of both to one policy"
+            )
+        owners[owner] = name
 
 
 def _check_name(name: object) -> None:
@@ -140,9 +270,11 @@ def _check_name(name: object) -> None:
 def complete_policy(
     name: str, given: Any, config: Config, user: Config, defaults: Defaults
 ) -> dict[str, Any]:
-    """Returns algorithm, `learner_config` and `sender` of a policy, completed by the defaults.
+    """Returns the settings of a policy, completed by the defaults.
 
-    A policy without an algorithm has that of the run, and the run's `learner_config` under its own.
+    One that learns has algorithm, `learner_config` and `sender`; without an algorithm those of the
+    run, and the run's `learner_config` under its own. Others have `fixed`, or `snapshots_of` and
+    what goes with it.
 
     Raises:
         ConfigError: a key, a type or a value is wrong; the message has the path of the key.
@@ -150,10 +282,20 @@ def complete_policy(
     path = f"policies.{name}"
     if not isinstance(given, Mapping):
         raise ConfigError(f"{path} is {quote(given)}, expected a mapping, such as {{}}")
+    kind = next((each for each in ("fixed", "snapshots_of") if each in given), "")
+    keys = {"fixed": ["fixed"], "snapshots_of": list(_SNAPSHOTS)}.get(kind, list(_KEYS))
     for key in given:
-        if key not in (_KEYS if "agents" not in given else _COMPLETE):
-            hint = did_you_mean(str(key), _KEYS, otherwise=f"it may have {', '.join(_KEYS)}")
+        if key not in keys and not ("agents" in given and key in _RESOLVED):
+            every = [*_KEYS, "fixed", *_SNAPSHOTS]
+            if key in every:
+                what = f"has {kind}, and so no {key}" if kind else f"learns, and so has no {key}"
+                raise ConfigError(f"{path} {what}: leave one of the two out")
+            hint = did_you_mean(str(key), every, otherwise=f"it may have {', '.join(keys)}")
             raise ConfigError(f"unknown key {path}.{key}: {hint}")
+    if kind == "fixed":
+        return {"fixed": _check_fixed(path, given["fixed"])}
+    if kind:
+        return _complete_snapshots(name, {key: given[key] for key in keys if key in given})
     own = Config(given.get("learner_config") or {})
     algorithm = given.get("algorithm", config.algorithm)
     if "algorithm" not in given:
@@ -162,8 +304,8 @@ def complete_policy(
     sender = given.get("sender") or user.session_config.get("sender") or {}
     mine = {"learner_config": own, "sender": sender}
     base = {"learner_config": default.learner_config, "sender": default.session_config.sender}
-    whole = Config({"policies": {name: mine}}).extend({"policies": {name: base}}, strict=True)
-    done = whole.policies[name]
+    complete = Config({"policies": {name: mine}}).extend({"policies": {name: base}}, strict=True)
+    done = complete.policies[name]
     try:
         check_values(Config({"learner_config": done.learner_config}), keys_of(default))
     except ConfigError as error:
@@ -171,46 +313,84 @@ def complete_policy(
     return {"algorithm": algorithm, **done}
 
 
+def _complete_snapshots(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    base = Config({"policies": {name: _SNAPSHOTS}})
+    complete = Config({"policies": {name: given}}).extend(base, strict=True)
+    check_values(complete, keys_of(base))
+    return dict(complete.policies[name])
+
+
+def _check_fixed(path: str, fixed: Any) -> str:
+    """Returns what a fixed policy is, with the folder of a run as an absolute path."""
+    if not isinstance(fixed, str) or not (fixed == RANDOM or ":" in fixed):
+        raise ConfigError(
+            f"{path}.fixed is {quote(fixed)}, expected random, run:FOLDER or module:Class"
+        )
+    if fixed.startswith(RUN):
+        # Its processes may have another folder.
+        return RUN + os.path.abspath(fixed.removeprefix(RUN))
+    return fixed
+
+
 def agents_by_policy(
     agents: Sequence[str],
-    mapping: Mapping[str, str],
-    policies: Sequence[str],
+    mapping: Mapping[str, Any],
+    policies: Mapping[str, Mapping[str, Any]],
     env_config: Config,
+    *,
+    evaluation: bool = False,
 ) -> dict[str, list[str]]:
-    """Returns the agents that each policy plays, by the first pattern that fits.
+    """Returns the agents that each policy may play, by the first pattern that fits.
 
     Args:
         agents: names of all agents.
-        mapping: `env_config.policy_mapping`, agent or pattern -> policy.
-        policies: names of all policies.
+        mapping: agent or pattern -> policy, list of policies, or function.
+        policies: settings of all policies.
         env_config: section of the run, for the errors.
+        evaluation: True for `eval_policy_mapping`.
 
     Raises:
-        ConfigError: an agent has no policy, a policy no agent, or a policy is unknown.
+        ConfigError: an agent has no policy, a pattern no agent, or a policy is unknown.
     """
-    for pattern, policy in mapping.items():
-        if policy not in policies:
-            hint = did_you_mean(str(policy), policies, otherwise=f"there are {', '.join(policies)}")
-            raise ConfigError(
-                f"env_config.policy_mapping gives {pattern} to policy {policy!r}, which is not in "
-                f"policies: {hint}"
-            )
+    key = f"env_config.{'eval_' if evaluation else ''}policy_mapping"
+    players = {pattern: _players(key, pattern, to, policies) for pattern, to in mapping.items()}
+    for pattern in mapping:
+        if not any(fnmatchcase(agent, pattern) for agent in agents):
+            hint = did_you_mean(pattern, agents, otherwise=f"there are {', '.join(agents)}")
+            raise ConfigError(f"{key} has {pattern!r}, which fits no agent: {hint}")
     found: dict[str, list[str]] = {name: [] for name in policies}
     for agent in agents:
-        owner = next((each for key, each in mapping.items() if fnmatchcase(agent, key)), None)
-        if owner is None:
+        names = next((each for given, each in players.items() if fnmatchcase(agent, given)), None)
+        if names is None:
             raise ConfigError(
                 f"agent {agent} of {env_config.env_name} has no policy: add it, or a pattern such "
-                f"as '*', to env_config.policy_mapping (agents: {', '.join(agents)})"
+                f"as '*', to {key} (agents: {', '.join(agents)})"
             )
-        found[owner].append(agent)
-    for policy, each in found.items():
-        if not each:
-            raise ConfigError(
-                f"policy {policy} plays no agent: give it one in env_config.policy_mapping "
-                f"(agents: {', '.join(agents)})"
-            )
+        for name in names:
+            found[name].append(agent)
     return found
+
+
+def _players(
+    key: str, pattern: str, to: Any, policies: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Returns the policies that an entry of a mapping may choose."""
+    if is_function(to):
+        load_callable(to, f"{key} of {pattern}")
+        return list(policies)
+    names = [to] if isinstance(to, str) else to
+    if not isinstance(names, list) or not names:
+        raise ConfigError(
+            f"{key} gives {pattern} to {quote(to)}, expected a policy, a list of policies or "
+            "module:function"
+        )
+    for name in names:
+        if name not in policies:
+            hint = did_you_mean(f"{name}", policies, otherwise=f"there are {', '.join(policies)}")
+            raise ConfigError(
+                f"{key} gives {pattern} to policy {name!r}, which is not in policies: {hint}"
+            )
+    return list(dict.fromkeys(names))
 
 
 def added_parts(env: JointEnv, env_config: Config, agents: Sequence[str]) -> dict[str, Any]:

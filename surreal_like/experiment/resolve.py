@@ -8,7 +8,6 @@ arbitrary code), so it runs in a short process of its own:
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import math
 import os
@@ -28,7 +27,7 @@ from session.config.config import Config, apply_overrides, check_resolved, keys_
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves, paths
-from session.config.named_code import folders_of, in_snapshot, named_places
+from session.config.named_code import folders_of, named_places
 from session.config.sections import SECTIONS, sections_of
 from session.errors import (
     ConfigError,
@@ -38,16 +37,15 @@ from session.errors import (
     describe,
     did_you_mean,
 )
-from session.folder import RunFolder
 from session.json_file import read_object
 from session.version import VERSION
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.errors import SpecError
 from surreal_like.experiment.code import git_revision, own_modules
-from surreal_like.policies.config import policies_of, policy_config
+from surreal_like.policies.config import learning_policies, policy_config
 
 if TYPE_CHECKING:
-    from surreal_like.algorithm.base import Algorithm
+    pass
 
 _KEYS = ("algorithm", *SECTIONS, "policies")
 # Keys of tune files only.
@@ -171,7 +169,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     """
     from surreal_like.algorithm.registry import find_algorithm
     from surreal_like.data.bounds import reward_bounds
-    from surreal_like.experiment.policies import check_single
+    from surreal_like.experiment.policies import add_policies, check_policies
     from surreal_like.experiment.preflight import rehearse
 
     if must_be_installed:
@@ -195,39 +193,23 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     else:
         specs = _specs(env, must_be_installed=must_be_installed)
         if specs is None:
-            _add_policies(config, user)
+            add_policies(config, user, defaults)
         else:
             env.obs_spec, env.action_spec = specs
-    if "policies" not in config:
-        check_single(config, wanted)
-    for name in config.session_config.stop.eval_returns:
-        if name not in policies_of(config):
-            names = ", ".join(policies_of(config)) or "none"
-            raise ConfigError(
-                f"session_config.stop.eval_returns has {name!r}, which is no policy of this run: "
-                f"there are {names}"
-            )
-    for name in policies_of(config) or (DEFAULT_POLICY,):
+    check_policies(config, wanted)
+    for name in learning_policies(config):
         own = policy_config(config, name)
         env, algorithm = own.env_config, find_algorithm(own.algorithm)
-        algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
-        algorithm.check_replay(own.learner_config)
-        algorithm.validate_config(**sections_of(own))
+        try:
+            algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
+            algorithm.check_replay(own.learner_config)
+            algorithm.validate_config(**sections_of(own))
+        except (ConfigError, SpecError) as error:
+            if name == DEFAULT_POLICY:
+                raise
+            raise type(error)(f"policies.{name}: {error}") from None
         rehearse(own, algorithm, starts_here=must_be_installed)
     return _record(config, own_modules(config.session_config.import_path))
-
-
-def _add_policies(config: Config, user: Config) -> None:
-    """Adds the policies of an environment of several agents, and the specs of the first."""
-    from surreal_like.env.registry import make_joint_env
-    from surreal_like.experiment.policies import check_settings, resolve_policies
-
-    check_settings(config)
-    env = config.env_config
-    with contextlib.closing(make_joint_env(env)) as joint:
-        config["policies"] = resolve_policies(config, user, joint, defaults)
-    first = next(iter(policies_of(config).values()))
-    env.obs_spec, env.action_spec = first.obs_spec, first.action_spec
 
 
 def _without_specs(env_config: Config) -> dict[str, Any]:
@@ -339,18 +321,6 @@ def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str,
         raise ConfigError(
             f"environment {env_config.env_name} cannot be built: {type(error).__name__}: {error}"
         ) from error
-
-
-def algorithm_of(config: Config, folder: RunFolder | None) -> type[Algorithm]:
-    """Returns the algorithm of a run; a user's own file is loaded from the code snapshot.
-
-    Raises:
-        ConfigError: the algorithm cannot be found or loaded.
-    """
-    from surreal_like.algorithm.registry import find_algorithm
-
-    name = config.algorithm
-    return find_algorithm(name if folder is None else in_snapshot(name, folder))
 
 
 def _record(config: Config, modules: Mapping[str, str]) -> Config:

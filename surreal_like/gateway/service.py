@@ -12,7 +12,7 @@ from session.wire.shared import Pollable
 from surreal_like.agent.base import AgentMode
 from surreal_like.agent.evaluation import ANSWERS as SCORED
 from surreal_like.agent.evaluation import EvaluationReporter
-from surreal_like.agent.sending import SendingService
+from surreal_like.agent.sending import Sending, SendingService
 from surreal_like.gateway.evaluations import Evaluations
 from surreal_like.gateway.frontend import Frontend
 from surreal_like.gateway.gateway import Gateway
@@ -53,7 +53,9 @@ class GatewayService(SendingService):
                 "act": AgentMode.eval_deterministic,
             },
         )
-        super().__init__(context, self._policies.agent("train"), self._recorder.sender)
+        agent, sender = self._policies.agent("train"), self._recorder.sender
+        super().__init__(context, [Sending(context, agent, sender, more=self._client_totals)])
+        self._fetcher, self._leaving = self._sending.fetcher, self._sending.leaving
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_until: float | None = None
         # Of the newest report.
@@ -174,8 +176,8 @@ class GatewayService(SendingService):
             **{name: self._times[name] for name in _IN_STATUS if name in self._times},
         }
 
-    def _last_account(self) -> dict[str, Any]:
-        return {**super()._last_account(), "clients": self._totals()}
+    def _client_totals(self) -> dict[str, Any]:
+        return {"clients": self._totals()}
 
     def _totals(self) -> dict[str, int]:
         """Returns the totals of clients since the start, see ``CLIENT_TOTALS``."""
@@ -198,7 +200,7 @@ class GatewayService(SendingService):
     def _show_client_curves(self) -> None:
         curves = self._gateway.curves.pop()
         if curves:
-            self._context.tensorplex.add_scalars(curves, self._agent.progress.env_steps)
+            self._context.tensorplex.add_scalars(curves, self._sending.agent.progress.env_steps)
 
     def _do_chores(self) -> None:
         recorded = sum(each.mode == "train" for each in self._gateway.sessions)

@@ -23,7 +23,7 @@ from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.data.parameters import Parameters
 from surreal_like.experience.actor_state import ActorState
 from surreal_like.experiment.checkpoints import checkpoints_named, whole_checkpoint
-from surreal_like.experiment.resolve import algorithm_of
+from surreal_like.experiment.find import algorithm_of
 from surreal_like.gateway.frontend import Frontend
 from surreal_like.gateway.gateway import Gateway
 from surreal_like.gateway.policies import Policies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -17,7 +18,12 @@ from session.wire.shared import poll
 from session.wire.sockets import PublisherSocket, Socket
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.data.parameters import Manifest, Parameters, parameter_hash
-from surreal_like.data.policy_names import DEFAULT_POLICY, parameters_end, shard_name
+from surreal_like.data.policy_names import (
+    DEFAULT_POLICY,
+    parameters_end,
+    shard_name,
+    snapshot_name,
+)
 from surreal_like.dataflow.flow import NOT_READY, Signal
 from surreal_like.experience.row_accounts import RowAccounts
 from surreal_like.exploration.schedule import Progress
@@ -79,6 +85,7 @@ class Publisher:
     Attributes:
         newest: the newest publication, None before the first.
         exploit: generation and settings of a trial that has taken over another one.
+        snapshots: iteration -> snapshot of the policy that lives.
     """
 
     def __init__(
@@ -93,6 +100,9 @@ class Publisher:
         self.version = version
         self.newest: Parameters | None = None
         self.exploit: Mapping[str, Any] = {}
+        self.snapshots: dict[int, Parameters] = {}
+        # Snapshots that are sent one at a time: more than a few would not fit into a queue.
+        self._waiting: deque[Parameters] = deque()
         self._socket = socket
         self._clock = clock
         self._incarnation, self._policy = incarnation, policy
@@ -110,25 +120,50 @@ class Publisher:
     ) -> None:
         """Publishes a new version; ``flat`` must not change afterwards."""
         self.version += 1
-        info: dict[str, Any] = {
-            "time": self._clock.time(),
-            "iteration": iteration,
-            "message": cut(message),
-            "hash": parameter_hash(flat),
-            "env_steps": env_steps,
-            "final": final,
-            **self.exploit,
-        }
+        info = self._describe(flat, iteration, env_steps)
+        info |= {"message": cut(message), "final": final, **self.exploit}
+        if self.snapshots:
+            info["snapshots"] = sorted(self.snapshots)
         self.newest = Parameters(
             flat, manifest, self.version, self._incarnation, iteration, info, self._policy
         )
         self._send()
 
+    def _describe(
+        self, flat: npt.NDArray[np.uint8], iteration: int, env_steps: int
+    ) -> dict[str, Any]:
+        return {
+            "time": self._clock.time(),
+            "iteration": iteration,
+            "message": "",
+            "hash": parameter_hash(flat),
+            "env_steps": env_steps,
+            "final": False,
+        }
+
+    def add_snapshot(
+        self, flat: npt.NDArray[np.uint8], manifest: Manifest, *, iteration: int, env_steps: int
+    ) -> None:
+        """Publishes a snapshot under a name of its own; ``flat`` must not change afterwards."""
+        info = self._describe(flat, iteration, env_steps)
+        name = snapshot_name(self._policy, iteration)
+        # Versions begin with 1.
+        snapshot = Parameters(
+            flat, manifest, iteration + 1, self._incarnation, iteration, info, name
+        )
+        self.snapshots[iteration] = snapshot
+        self._waiting.append(snapshot)
+
     def tick(self) -> None:
         """Repeats the newest version for new subscribers, and after 1 s without publication."""
+        came = self._socket.new_subscribers()
+        if came:
+            self._waiting = deque(self.snapshots.values())
         quiet = self._clock.now() - self._sent_at >= _REPEAT_SECONDS
-        if (self._socket.new_subscribers() or quiet) and self.newest is not None:
+        if (came or quiet) and self.newest is not None:
             self._send()
+        if self._waiting:
+            self._socket.publish(self._waiting.popleft().to_message())
 
     def _send(self) -> None:
         if self.newest is not None:

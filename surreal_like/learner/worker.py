@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,10 +23,16 @@ from session.process.context import Context, run_generation
 from session.process.periodic import Every, Rate
 from session.process.seeding import component_seed
 from surreal_like.data.parameters import manifest_size_bytes
-from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.policy_names import (
+    DEFAULT_POLICY,
+    league_place,
+    shard_name,
+    snapshot_settings,
+)
 from surreal_like.dataflow.flow import NOT_READY, STALLED
 from surreal_like.dataflow.items import Trained
 from surreal_like.learner.base import Learner
+from surreal_like.learner.league import League
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.replay.client import ReplayClient, Sampled
@@ -50,11 +56,12 @@ class Quarantine:
     per run.
 
     Args:
-        folder: quarantine folder of the run; created when needed.
+        folder: quarantine folder of the run, or of a policy; created when needed.
+        policy: name of the policy.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, policy: str = DEFAULT_POLICY) -> None:
+        self._folder, self._policy = folder, policy
         self._kept = len(list(folder.glob("*.json"))) if folder.is_dir() else 0
         self._first: Exception | None = None
         self._bad = self._raised = 0
@@ -107,7 +114,8 @@ class Quarantine:
         iteration: int,
         counts: Mapping[str, Mapping[str, Any]],
     ) -> Path | None:
-        columns, replay = sampled.columns, f"replay-{sampled.shard}/{sampled.incarnation}"
+        columns = sampled.columns
+        replay = f"{shard_name(self._policy, sampled.shard)}/{sampled.incarnation}"
         path = self._folder / f"{self._kept}.json"
         record: dict[str, Any] = {
             "error": describe(error),
@@ -124,7 +132,7 @@ class Quarantine:
             versions = columns["version"]
             record["versions"] = [int(versions.min()), int(versions.max())]
         try:
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
             if sum(each.nbytes for each in columns.values()) <= _MOST_BYTES:
                 np.savez(path.with_suffix(".npz"), allow_pickle=False, **columns)
             write_atomically(path, json.dumps(record, indent=2) + "\n")
@@ -208,8 +216,12 @@ class LearnerWorker:
         self._updates = Rate(clock=context.clock.now)
         every = context.config.session_config.tensorplex.debug_summaries
         self._summaries_due = Every(calls=every, clock=context.clock.now)
-        self._quarantine = Quarantine(folder.quarantine)
+        aside = folder.quarantine
+        self._quarantine = Quarantine(aside if policy == DEFAULT_POLICY else aside / policy, policy)
         self._rows_trained = 0
+        settings = snapshot_settings(context.config.get("policies"), policy)
+        place = folder.checkpoints / league_place(policy)
+        self._league = None if settings is None else League(place, settings, self._complain)
 
     def _complain(self, text: str) -> None:
         self._context.event("checkpoint_bad", text)
@@ -271,6 +283,8 @@ class LearnerWorker:
         learner.connect(self._context, policy=self._policy)
         learner.link.publisher.version = max(learner.link.publisher.version, version)
         learner.link.publisher.exploit = exploit_of(self._context.config)
+        if self._league is not None:
+            self._take_snapshot(self._league.restore)
 
     @property
     def learner(self) -> Learner:
@@ -343,6 +357,8 @@ class LearnerWorker:
             return Learned(True, now, error=self._set_aside(error))
         updates = learner.pop_updates()
         counted = [self._count(update, now) for update in updates]
+        if self._league is not None and updates:
+            self._take_snapshot(self._league.tick)
         learner.link.publish_owed(learner)
         wrong: Exception | None = learner.flow.standstill() if item is STALLED else None
         for update in updates:
@@ -351,6 +367,13 @@ class LearnerWorker:
             else:
                 self._quarantine.clear()
         return Learned(item is not NOT_READY, now, counted, wrong)
+
+    def _take_snapshot(self, take: Callable[[Learner], None]) -> None:
+        try:
+            take(self._learner)
+        except CheckpointError as error:
+            # A full disk must not end a run.
+            self._context.event("checkpoint_failed", str(error))
 
     def _count(self, update: Trained, now: float) -> Update:
         """Counts an iteration, and publishes the new weights when it is time."""

@@ -66,12 +66,16 @@ def read_flat(modules: Modules) -> npt.NDArray[np.uint8]:
 
     A `Module` cannot be called meanwhile.
     """
-    tensors = named_tensors(modules)
+    with _hold(modules):
+        return pack_tensors(named_tensors(modules))
+
+
+def pack_tensors(tensors: Mapping[str, torch.Tensor]) -> npt.NDArray[np.uint8]:
+    """Copies tensors into one new buffer of bytes on the CPU; gaps between them are zero."""
     manifest = manifest_of(tensors)
     flat = torch.zeros(manifest_size_bytes(manifest), dtype=torch.uint8)
-    with _hold(modules):
-        for tensor, view in _views(tensors, manifest, flat):
-            view.copy_(tensor)
+    for tensor, view in _views(tensors, manifest, flat):
+        view.copy_(tensor)
     return flat.numpy()
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from session.config import Config
-from surreal_like.data.policy_names import DEFAULT_POLICY, shard_name
+from surreal_like.data import policy_names
+from surreal_like.data.policy_names import shard_name
 
 
 def policies_of(config: Config) -> dict[str, Config]:
@@ -14,7 +15,12 @@ def policies_of(config: Config) -> dict[str, Config]:
 
 def learning_policies(config: Config) -> list[str]:
     """Returns the names of the policies that learn, the first of which owns the run."""
-    return list(policies_of(config)) or [DEFAULT_POLICY]
+    return policy_names.learning_policies(policies_of(config))
+
+
+def opponents_of(config: Config) -> list[str]:
+    """Returns the names of the policies that do not learn: fixed ones, and snapshots of others."""
+    return [name for name, each in policies_of(config).items() if not policy_names.learns(each)]
 
 
 def policy_of(config: Config, shard: str) -> str:
@@ -34,7 +40,7 @@ def policy_configs(config: Config) -> dict[str, Config]:
 
 
 def policy_config(config: Config, policy: str) -> Config:
-    """Returns the config of a policy as if it were alone.
+    """Returns the config of a policy as if it were alone; snapshots have that of their policy.
 
     Its environment has the specs of the policy's agents, and as many copies as it has streams; one,
     if its replay keeps whole unrolls, which come in chunks of any number of streams.
@@ -46,6 +52,7 @@ def policy_config(config: Config, policy: str) -> Config:
     given = policies_of(config).get(policy)
     if given is None:
         return config
+    given = policies_of(config)[given.get("snapshots_of", policy)]
     own = Config({key: each for key, each in config.items() if key != "policies"}).copy()
     own.algorithm = given.get("algorithm", config.algorithm)
     own.learner_config = given.get("learner_config", config.learner_config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,13 +32,14 @@ from surreal_like.dataflow.items import copy_item
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk, postprocess_chunk
 from surreal_like.experiment.checkpoints import whole_checkpoint
-from surreal_like.experiment.resolve import algorithm_of, read_experiment, resolve
+from surreal_like.experiment.find import algorithm_of, choose_policy, find_run
+from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.learner.base import Learner
 from surreal_like.learner.saver import OPTIMIZER, PARAMETERS, Content
 from surreal_like.network.files import load_parameters, set_parameters
 from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
 from surreal_like.network.generators import generators_of, restore_states, states_of
-from surreal_like.policies.config import learning_policies, policy_config
+from surreal_like.policies.config import policy_config
 
 Array = npt.NDArray[Any]
 
@@ -366,7 +366,7 @@ def load_policy(
     run = find_run(folder)
     config = run.read_config()
     run.find_modules([*import_path, *config.session_config.import_path])
-    name = _choose_policy(config, policy, run)
+    name = choose_policy(config, policy, run)
     config = policy_config(config, name)
     path = whole_checkpoint(run, checkpoint, name)
     # The best parameters of one of several policies stand in a folder of its name.
@@ -385,29 +385,6 @@ def load_policy(
         state = read_state(path)
         learner.iteration, learner.env_steps = state["iteration"], state["env_steps"]
     return Policy(agents, config, label, learner)
-
-
-def find_run(folder: str | Path) -> RunFolder:
-    """Returns the files of a run; raises UsageError if the folder is no run folder."""
-    run = RunFolder(folder)
-    if not os.path.exists(run.config):
-        raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
-    return run
-
-
-def _choose_policy(config: Config, policy: str | None, run: RunFolder) -> str:
-    """Returns the name of the policy, the only one unless it is given.
-
-    Raises:
-        UsageError: there are several, or none of that name.
-    """
-    names = learning_policies(config)
-    if policy is None and len(names) == 1:
-        return names[0]
-    if policy in names:
-        return policy
-    wrong = f"no policy '{policy}'" if policy else "several policies: name one"
-    raise UsageError(f"run {run} has {wrong}; there are {', '.join(names)}")
 
 
 def _learner(config: Config, run: RunFolder | None) -> Learner:

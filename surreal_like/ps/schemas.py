@@ -33,6 +33,7 @@ from surreal_like.data.parameters import ITEM_BYTES
 _TENSORS = 20_000
 _DIMENSIONS = 8
 _SETTINGS = 1_000
+_SNAPSHOTS = 1_000
 
 # Schemas of the metadata of a publication, and of the publication itself.
 ABOUT = {
@@ -50,6 +51,8 @@ ABOUT = {
             # Of a trial that has taken over another one.
             "generation": Optional(Count()),
             "settings": Optional(MapOf(Text(), Plain(), most=_SETTINGS)),
+            # Iterations of the snapshots that live.
+            "snapshots": Optional(ListOf(Count(), _SNAPSHOTS)),
         }
     ),
 }

@@ -10,13 +10,19 @@ from session.errors import DecodeError
 from session.line_limit import LineLimit
 from session.process.context import Context
 from session.process.service import QuietPeriod, Service
-from session.wire import PROTOCOL_VERSION
+from session.wire import PROTOCOL_VERSION, Message
 from session.wire.requests import Request
 from session.wire.schema import SENDERS_LIMIT
 from session.wire.shared import Pollable
 from session.wire.sockets import SubscriberSocket
 from surreal_like.data.parameters import Parameters
-from surreal_like.data.policy_names import DEFAULT_POLICY, account_name, parameters_end
+from surreal_like.data.policy_names import (
+    account_name,
+    learning_policies,
+    parameters_end,
+    policy_of_snapshot,
+    snapshot_name,
+)
 from surreal_like.ps.schemas import PUBLICATIONS, REQUESTS
 
 _REQUESTS_PER_TICK = 64
@@ -141,7 +147,11 @@ def _mismatch(name: str, what: str, theirs: object, ours: object) -> str:
 
 
 class ParameterStore:
-    """Keeps one publication per policy: the newest by ``(learner incarnation, version)``."""
+    """Keeps one publication per policy: the newest by ``(learner incarnation, version)``.
+
+    A snapshot is the only publication of a policy with a name of its own. The newest publication
+    of its policy lists the snapshots that live; others are dropped.
+    """
 
     def __init__(self) -> None:
         self._newest: dict[str, Parameters] = {}
@@ -152,7 +162,15 @@ class ParameterStore:
         if known is not None and parameters.order <= known.order:
             return False
         self._newest[parameters.policy] = parameters
+        self._drop_snapshots(parameters)
         return True
+
+    def _drop_snapshots(self, parameters: Parameters) -> None:
+        policy = parameters.policy
+        living = {snapshot_name(policy, each) for each in parameters.info.get("snapshots", ())}
+        for name in [each for each in self._newest if policy_of_snapshot(each) == policy]:
+            if name != policy and name not in living:
+                del self._newest[name]
 
     def newest(self, policy: str = "default") -> Parameters | None:
         """Returns the newest publication of a policy, None before the first."""
@@ -178,8 +196,7 @@ class ParameterServer(Service):
     def __init__(self, context: Context, join: Service | None = None) -> None:
         self._context = context
         self._store = ParameterStore()
-        policies: Mapping[str, Any] = context.config.get("policies") or {}
-        self._policies = list(policies) or [DEFAULT_POLICY]
+        self._policies = learning_policies(context.config.get("policies"))
         self._membership = Membership(
             protocol=PROTOCOL_VERSION,
             fingerprint=context.fingerprint,
@@ -217,7 +234,7 @@ class ParameterServer(Service):
             if message is None:
                 return taken
             try:
-                parameters = Parameters.from_message(message)
+                parameters = self._read(message)
             except DecodeError as error:
                 endpoint, sender = publications.endpoint, message.sender.name
                 self._context.wire.reject(endpoint, sender, str(error))
@@ -225,6 +242,13 @@ class ParameterServer(Service):
             if self._store.put(parameters):
                 self._answer_patient()
         return _PUBLICATIONS_PER_TICK
+
+    def _read(self, message: Message) -> Parameters:
+        parameters = Parameters.from_message(message)
+        if policy_of_snapshot(parameters.policy) not in self._policies:
+            known = ", ".join(self._policies)
+            raise DecodeError(f"parameters of policy {parameters.policy}, expected {known}")
+        return parameters
 
     def _answer_patient(self) -> None:
         waiting, self._patient = self._patient, {}
@@ -267,7 +291,7 @@ class ParameterServer(Service):
         if superseded is not None:
             return Refused(superseded)
         policy = request.message.fields.get("policy", self._policies[0])
-        if policy in self._policies:
+        if policy_of_snapshot(policy) in self._policies:
             return None
         known = ", ".join(self._policies)
         return Refused(f"'{sender.name}' asks for policy {policy}, but this run has {known}")

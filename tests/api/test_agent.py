@@ -333,7 +333,7 @@ def test_training_explores_and_evaluation_does_not(config: Config) -> None:
 
 def test_agents_train_and_evaluators_evaluate(stage: Stage) -> None:
     stage.start("ps", "agent-0", "eval-0")
-    assert stage.service("agent-0")._agent.agent_mode is AgentMode.training
+    assert stage.service("agent-0")._sending.agent.agent_mode is AgentMode.training
     assert stage.service("eval-0")._agent.agent_mode is AgentMode.eval_deterministic
 
 

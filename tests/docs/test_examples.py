@@ -75,7 +75,7 @@ SHOWN = {
         "trains for a quarter of an hour to half an hour, and installs a peer",
     ],
     "multi_agent.md": [
-        "trains for minutes",
+        "trains for an hour",
         "measures for ten minutes, and needs the extra multi",
     ],
     "gateway.md": ["tests/runs/test_gateway.py runs it, beside a run"],

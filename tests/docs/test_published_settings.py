@@ -20,7 +20,7 @@ TABLE = json.loads((ROOT / "tests" / "golden" / "published_settings.json").read_
 CONFIGS = TABLE["configs"]
 # Words of a comment that claim settings of somebody else.
 CLAIM = re.compile(
-    r"paper|zoo\b|cleanrl|rl_games|stable-baselines|published|publishes|et al\.", re.I
+    r"paper(?!, scissors)|zoo\b|cleanrl|rl_games|stable-baselines|published|publishes|et al\.", re.I
 )
 # Words of a claim that the config itself takes back.
 OURS = "The settings are ours"

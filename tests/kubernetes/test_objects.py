@@ -33,7 +33,8 @@ from session.process.heartbeat import starting_seconds
 from session.version import VERSION
 from session.wire.security import KEY_FILES, write_keys
 from surreal_like.experiment.topology import make_topology
-from surreal_like.run.kubernetes import render
+from surreal_like.run.kubernetes import kubernetes_setting, render
+from surreal_like.run.request import RunRequest
 from tests.kubernetes.conftest import experiment, setting_of
 from tests.kubernetes.schemas import InvalidError, validate
 
@@ -112,6 +113,31 @@ def containers(objects: list[Data]) -> Iterator[tuple[Data, Data]]:
 def test_every_object_is_valid(objects: list[Data], version: str) -> None:
     for each in objects:
         validate(each, version)
+
+
+def test_each_policy_has_replay_servers_of_its_own() -> None:
+    shards = "policies.left.learner_config.replay.replay_shards=2"
+    request = RunRequest("configs/multi_cartpole_ppo.yaml", overrides=[shards])
+    setting = kubernetes_setting(request.resolve().config, "two")
+    objects = objects_of(setting)
+    for each in objects:
+        validate(each, OLDEST)
+    sets = {each["metadata"]["name"]: each["spec"] for each in of_kind(objects, "StatefulSet")}
+    replays = {name: spec for name, spec in sets.items() if "replay" in name}
+    assert {name: spec["replicas"] for name, spec in replays.items()} == {
+        "two-replay-left": 2,
+        "two-replay-right": 1,
+    }
+    for name, spec in replays.items():
+        [container] = spec["template"]["spec"]["containers"]
+        assert f"{name.removeprefix('two-')}-$(POD_INDEX)" in container["args"]
+        labels = spec["template"]["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"].items() <= labels.items()
+    assert len(of_kind(objects, "Job")) == 1
+    budgets = [each["metadata"]["name"] for each in of_kind(objects, "PodDisruptionBudget")]
+    assert budgets == ["two-replay-left"]
+    services = {each["metadata"]["name"] for each in of_kind(objects, "Service")}
+    assert {"two-replay-left-0", "two-replay-left-1", "two-replay-right-0"} <= services
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])

@@ -47,6 +47,7 @@ def test_components_are_called_as_everywhere() -> None:
         pod("run-agent-3", "agent", status("agent", running)),
         pod("run-eval-0", "eval", status("eval", running)),
         pod("run-replay-1", "replay", status("replay", running)),
+        pod("run-replay-left-1", "replay-left", status("replay", running)),
         pod("run-learner-x7k2p", "learner", status("learner", running)),
         pod(
             "run-tensorplex-5d-abc",
@@ -55,7 +56,10 @@ def test_components_are_called_as_everywhere() -> None:
             status("tensorboard", running),
         ),
     )
-    assert set(found) == {"agent-3", "eval-0", "replay-1", "learner", "tensorplex", "tensorboard"}
+    assert set(found) == {
+        *("agent-3", "eval-0", "replay-1", "replay-left-1", "learner"),
+        *("tensorplex", "tensorboard"),
+    }
 
 
 @pytest.mark.parametrize(

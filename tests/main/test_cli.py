@@ -270,6 +270,15 @@ def test_plan_shows_every_policy(command: Command) -> None:
     assert dataflow.splitlines()[-6:-4] == ["  select(right)", "    replay"]
 
 
+def test_plan_says_what_the_state_costs_in_each_row(command: Command) -> None:
+    words = ("--algorithm", "ppo", "--env", "tests.surreal_like.env.joint_samples:Stated")
+    path = f"session_config.import_path=[{ROOT}]"
+    said = command("plan", *words, path, "env_config.observe_state=true")
+    assert said.code == 0, said.err
+    assert ", 8 B of each the state\n" in said.out
+    assert "the state" not in command("plan", *words, path).out
+
+
 SUMS = {
     "local": ("--on", "local"),
     "tmux": ("--on", "tmux"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.runs.command import ROOT, Train, balanced, without_real_times
 
@@ -55,6 +56,35 @@ def test_two_algorithms_learn_at_once(tmp_path: Path) -> None:
     assert (
         4000 <= result["env_steps"] < left["experience"]["pushed"] + right["experience"]["pushed"]
     )
+
+
+@pytest.mark.slow
+def test_each_row_of_a_swarm_is_accounted_for(tmp_path: Path) -> None:
+    file = tmp_path / "swarm.yaml"
+    settings = {
+        "algorithm": "ppo",
+        "policies": {"left": {}, "right": {"algorithm": "dqn"}},
+        "learner_config": {"replay": {"batch_size": 32}},
+        "env_config": {
+            "env_name": "tests.surreal_like.env.joint_samples:Swarm",
+            "num_envs": 2,
+            "policy_mapping": {"fly_?": "left", "fly_*": "right"},
+        },
+        "session_config": {"stop": {"env_steps": 300, "eval_episodes": 2}},
+    }
+    file.write_text(yaml.safe_dump(settings, sort_keys=False))
+    words = ("--on", "serial", "--quiet", f"session_config.import_path=[{ROOT}]")
+    with Train(tmp_path / "run", str(file), *words) as train:
+        assert train.wait(200) == 0, train.words
+    result = train.result
+    assert accounted(result)
+    # An episode has nine steps, after which nobody is left; agent number n lives for 1 + n // 9.
+    left, right = (result["policies"][name]["experience"]["pushed"] for name in POLICIES)
+    episodes = result["episodes"]
+    assert 9 * episodes <= result["env_steps"] <= 9 * (episodes + 4)
+    lives = [1 + number // 9 for number in range(81)]
+    assert left >= episodes * sum(lives[:10])
+    assert right >= episodes * sum(lives[10:])
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def rows_stored(ended: Ended) -> int:
 
 def windows(run: SerialRun) -> list[Any]:
     """The chunks that each agent keeps."""
-    return [run.service(name)._sender.window for name in ("agent-0", "agent-1")]
+    return [run.service(name)._sending.window for name in ("agent-0", "agent-1")]
 
 
 def test_replay_dies_before_its_acks_arrive(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_an_agent_dies_with_rows_that_it_has_not_sent(tmp_path: Path) -> None:
         run.steps(200)
         agent = run.service("agent-0")
         run.until(lambda: agent._env._writer._buffer.rows == 5)
-        sent = agent._sender.window.pushed
+        sent = agent._sending.window.pushed
         run.kill_and_wait("agent-0")
         return int(sent)
 

@@ -218,9 +218,16 @@ def _single_pods(setting: Setting) -> Iterator[Data]:
 
 def _make_stateful_sets(setting: Setting) -> Iterator[Data]:
     for kind in ("replay", GATEWAY, *ELASTIC):
-        components = setting.topology.of_kind(kind)
-        if components:
+        for components in _group_by_stem(setting, kind):
             yield _stateful_set(setting, components)
+
+
+def _group_by_stem(setting: Setting, kind: str) -> list[list[Component]]:
+    """Returns the components of a kind, those together that differ by their number only."""
+    found: dict[str, list[Component]] = {}
+    for component in setting.topology.of_kind(kind):
+        found.setdefault(stem(component), []).append(component)
+    return list(found.values())
 
 
 def _stateful_set(setting: Setting, components: list[Component]) -> Data:
@@ -258,14 +265,15 @@ def _learner(setting: Setting) -> Data:
 
 def _budgets(setting: Setting) -> Iterator[Data]:
     """Limits evictions to one replay shard at a time; other components lose nothing."""
-    if len(setting.topology.of_kind("replay")) < 2:
-        return
-    yield {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": setting.metadata("replay", "replay"),
-        "spec": {
-            "maxUnavailable": 1,
-            "selector": {"matchLabels": setting.selector("replay")},
-        },
-    }
+    for components in _group_by_stem(setting, "replay"):
+        if len(components) > 1:
+            name = stem(components[0])
+            yield {
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "metadata": setting.metadata(name, name),
+                "spec": {
+                    "maxUnavailable": 1,
+                    "selector": {"matchLabels": setting.selector(name)},
+                },
+            }

@@ -46,7 +46,8 @@ def pod_additions(setting: Setting, component: Component) -> Data:
     if "nodeSelector" in fields:
         fields["nodeSelector"] = texts(fields["nodeSelector"])
     every = fields.get("topologySpreadConstraints")
-    if every is None and component.kind == "replay" and len(setting.topology.of_kind("replay")) > 1:
+    shards = [each for each in setting.topology.of_kind("replay") if stem(each) == stem(component)]
+    if every is None and len(shards) > 1:
         # One lost node then takes few rows with it.
         every = [_SPREAD]
     if every is not None:

@@ -112,7 +112,8 @@ def _cores(config: Config, components: Iterable[str]) -> str:
 def _kind(component: str) -> str:
     """Returns the kind of a component's name."""
     stem, _, number = component.rpartition("-")
-    kind = stem if number.isdigit() else component
+    # A shard of a policy has its name, too.
+    kind = stem.partition("-")[0] if number.isdigit() else component
     return "evaluator" if kind == "eval" else kind
 
 

@@ -43,6 +43,11 @@ class Container:
         return "running" in self.status.get("state", {})
 
 
+def _is_numbered(part: str) -> bool:
+    """Returns True for a part of which there are several; shards of a policy have its name, too."""
+    return part.partition("-")[0] in _NUMBERED
+
+
 def containers_of(pods: Data, run: str) -> dict[str, Container]:
     """Returns component -> its container, the newest one if a pod is being replaced.
 
@@ -60,7 +65,7 @@ def _containers(pod: Data, run: str) -> Iterator[Container]:
     statuses = {each["name"]: each for each in pod.get("status", {}).get("containerStatuses", [])}
     for container in pod["spec"]["containers"]:
         name = container["name"]
-        numbered = metadata["name"].removeprefix(f"{run}-") if part in _NUMBERED else name
+        numbered = metadata["name"].removeprefix(f"{run}-") if _is_numbered(part) else name
         yield Container(
             component=numbered,
             name=name,

@@ -190,9 +190,9 @@ def test_the_overview_has_a_line_for_each_of_several_policies(tmp_path: Path) ->
     made.line(4000, policies={"left": of_policy(1, 25.0), "right": of_policy(2, 20.0)})
     policies, conditions = overview(made.view).split("\n\n")[2:4]
     assert policies.splitlines() == [
-        "policy  updates  version  lag  train return  greedy return  steps/s  updates/s",
-        "left      1,000       10  0.5             -           25.0    2,345        2.5",
-        "right     2,000       20  1.0             -           20.0    2,345        5.0",
+        "policy  updates  version  lag  train return  greedy return  rows/s  updates/s",
+        "left      1,000       10  0.5             -           25.0   2,345        2.5",
+        "right     2,000       20  1.0             -           20.0   2,345        5.0",
     ]
     assert conditions.splitlines()[0] == (
         "goal    ━━━━━━──────────────────  25.0 of 100.0 left, 20.0 of 20.0 right"

@@ -47,7 +47,7 @@ def test_an_agent_acts_with_what_it_fetches_and_its_rows_arrive(rig: Rig) -> Non
     frame = started(rig)
     learner.publish()
     rig.until(lambda: len(replay.chunks) >= 4)
-    agent = service(frame)._agent
+    agent = service(frame)._sending.agent
     assert agent.agent_mode is AgentMode.training
     assert set(np.unique(replay.column("version"))) == {1}
     with torch.no_grad():
@@ -80,7 +80,7 @@ def test_no_step_is_taken_before_the_first_parameters(rig: Rig) -> None:
     frame = started(rig)
     rig.until(lambda: frame._service)
     rig.pass_time(1.0)
-    assert service(frame)._sender.window.pushed == 0
+    assert service(frame)._sending.sender.window.pushed == 0
     learner.publish()
     rig.until(lambda: replay.chunks)
     assert (replay.column("version") == 1).all()
@@ -91,19 +91,19 @@ def test_a_new_generation_has_an_agent_built_from_its_settings(rig: Rig) -> None
     frame = started(rig)
     learner.publish()
     rig.until(lambda: replay.chunks)
-    before = service(frame)._agent
+    before = service(frame)._sending.agent
     before.rng.random()
     exploit: dict[str, Any] = {"generation": 1, "settings": {"learner_config.replay.min_size": 7}}
     learner.publish(**exploit)
-    rig.until(lambda: service(frame)._agent is not before)
-    after = service(frame)._agent
+    rig.until(lambda: service(frame)._sending.agent is not before)
+    after = service(frame)._sending.agent
     assert (after.version, after.learner_config.replay.min_size) == (2, 7)
     assert before.learner_config.replay.min_size != 7
     assert after.rng.bit_generator.state == before.rng.bit_generator.state
     # Later versions of the same generation go to the same agent.
     learner.publish(**exploit)
     rig.until(lambda: (replay.column("version") == 3).any())
-    assert service(frame)._agent is after
+    assert service(frame)._sending.agent is after
     rig.until(lambda: rig.events("generation"))
     assert rig.events("generation") == ["1, built anew"]
 
@@ -113,7 +113,7 @@ def test_first_is_set_before_each_act(rig: Rig) -> None:
     frame = started(rig)
     learner.publish()
     rig.until(lambda: len(replay.chunks) >= 2)
-    agent = service(frame)._agent
+    agent = service(frame)._sending.agent
     assert isinstance(agent, LineAgent)
     beginnings = [first[0] for first in agent.seen_first[:8]]
     assert beginnings == [True, False, False, False, True, False, False, False]
@@ -144,7 +144,7 @@ def test_newer_parameters_are_taken_while_it_steps(rig: Rig) -> None:
     versions = replay.column("version")[:, 0]
     assert set(versions.tolist()) == {1, 2, 3}
     assert (np.diff(versions) >= 0).all()
-    assert service(frame)._agent.progress == (300, 30)
+    assert service(frame)._sending.agent.progress == (300, 30)
 
 
 def test_one_version_acts_in_all_of_an_unroll_that_becomes_one_row() -> None:
@@ -187,8 +187,8 @@ def test_a_full_window_stops_stepping_until_replay_reads(monkeypatch: pytest.Mon
         replay.open = False
         frame = started(rig)
         learner.publish()
-        rig.until(lambda: frame._service and not service(frame)._sender.window.ready)
-        window = service(frame)._sender.window
+        rig.until(lambda: frame._service and not service(frame)._sending.sender.window.ready)
+        window = service(frame)._sending.sender.window
         pushed = window.pushed
         rig.pass_time(0.5)
         assert window.pushed == pushed
@@ -258,7 +258,7 @@ def test_without_replay_the_leave_has_a_deadline(rig: Rig) -> None:
     learner = LearnerPeer(rig)
     frame = started(rig)
     learner.publish()
-    rig.until(lambda: frame._service and service(frame)._sender.window.pushed)
+    rig.until(lambda: frame._service and service(frame)._sending.sender.window.pushed)
     learner.publish(final=True)
     rig.until(lambda: service(frame)._leaving.begun)
     began = rig.clock.now()
@@ -313,7 +313,7 @@ def test_a_replaced_agent_ends_when_it_asks(rig: Rig) -> None:
     learner, _ = LearnerPeer(rig), ReplayPeer(rig)
     frame = started(rig)
     learner.publish()
-    rig.until(lambda: frame._service and service(frame)._sender.window.pushed)
+    rig.until(lambda: frame._service and service(frame)._sending.sender.window.pushed)
     rig.frames.pop("agent-0")
     started(rig, incarnation=6)
     rig.pass_time(0.2)
@@ -367,7 +367,7 @@ def test_fetching_never_holds_up_the_steps(rig: Rig) -> None:
     rig.until(lambda: len(replay.chunks) > chunks + 3)
     rig.frames["ps"] = server
     learner.publish()
-    rig.until(lambda: service(frame)._agent.version == 2)
+    rig.until(lambda: service(frame)._sending.agent.version == 2)
     assert client(rig).fetch(5.0) is not None
 
 
@@ -419,7 +419,7 @@ def test_a_synchronous_agent_does_not_wait_for_an_unroll_that_died_with_replay(r
     frame = rig.start("agent-0", lambda c: AgentService(c, make_agent(c, PatientAgent, "training")))
     learner.publish()
     rig.until(lambda: frame._service)
-    window = service(frame)._sender.window
+    window = service(frame)._sending.sender.window
     rig.until(lambda: replay.chunks and window.empty)
     rig.pass_time(1.0)
     assert len(replay.chunks) == 1
@@ -441,7 +441,7 @@ def test_a_synchronous_agent_does_not_wait_for_an_unroll_that_was_dropped(rig: R
     rig.until(lambda: len(replay.chunks) == 2)
     rig.pass_time(1.0)
     assert len(replay.chunks) == 2
-    window = service(frame)._sender.window
+    window = service(frame)._sending.sender.window
     assert (window.dropped, window.inserted) == tuple(each.size for each in replay.chunks)
 
 
@@ -469,7 +469,7 @@ def test_an_agent_has_one_connection_to_the_parameter_server() -> None:
         frames = [rig.start(f"agent-{number}", build) for number in range(4)]
         learner.publish()
         rig.until(lambda: replay.chunks and all(frame._service for frame in frames))
-        rig.until(lambda: all(service(frame)._agent.version for frame in frames))
+        rig.until(lambda: all(service(frame)._sending.agent.version for frame in frames))
         learner.publish(final=True)
         rig.until(lambda: all(service(frame)._leaving.begun for frame in frames))
         rig.pass_time(100.0)

@@ -64,6 +64,13 @@ class Script:
         self.agents = []
 
 
+class Swarm(Script):
+    """81 agents of which nine end at every step, until none is left."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__({f"fly_{number}": (0, 1 + number // 9) for number in range(81)})
+
+
 class TwoLives(Script):
     """Two agents, of which the second ends first."""
 

@@ -28,7 +28,7 @@ def vector_of(*envs: Any, evaluation: bool = False, **options: Any) -> JointVect
     obs_spec, action_spec = joint[0].specs_of(agents[0], added_parts(joint[0], config, agents))
     seen = policy_spec(obs_spec) if evaluation else obs_spec
     part = Part((dict(seen), action_spec), agents)
-    return JointVector(joint, range(len(joint)), {"p": part}, mapping=lambda _: "p", **options)
+    return JointVector(joint, range(len(joint)), {"p": part}, deal=lambda: lambda _: "p", **options)
 
 
 def act(step: JointStep) -> dict[str, Any]:
@@ -152,8 +152,9 @@ def test_a_vector_follows_the_config() -> None:
     }
     agents = ["a_0", "a_1"]
     specs = as_joint(Stated()).specs_of("a_0", {"state": {"type": "float32", "dim": [2]}})
-    options: Any = {"num_envs": 1, "seed": 0, "mapping": lambda agent: "p"}
-    vector = make_joint_vector(config, {"p": Part(specs, agents)}, **options)
+    vector = make_joint_vector(
+        config, {"p": Part(specs, agents)}, num_envs=1, seed=0, deal=lambda: lambda _: "p"
+    )
     rows = vector.step(act(vector.reset())).rows["p"]
     assert rows.reward.tolist() == [3, 3]
     assert rows.obs["state"].tolist() == [[10, 2], [10, 2]]

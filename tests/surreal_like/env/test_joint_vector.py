@@ -14,7 +14,7 @@ from surreal_like.env.joint_vector import JointStep, JointVector, Part
 from surreal_like.env.registry import SeveralAgents, make_env, make_joint_env
 from surreal_like.env.toy import MultiCartPole
 from surreal_like.errors import DataError
-from tests.surreal_like.env.joint_samples import Script
+from tests.surreal_like.env.joint_samples import InTurns, Script
 
 Lives = dict[str, tuple[int, int]]
 
@@ -27,7 +27,7 @@ def vector_of(
     agents = policies or {"default": joint[0].possible_agents}
     parts = {name: Part(joint[0].specs_of(each[0]), each) for name, each in agents.items()}
     owner = {agent: name for name, each in agents.items() for agent in each}
-    return JointVector(joint, range(len(joint)), parts, mapping=owner.__getitem__, **options)
+    return JointVector(joint, range(len(joint)), parts, deal=lambda: owner.__getitem__, **options)
 
 
 def act(step: JointStep, action: int = 0) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def test_two_rounds_of_rock_paper_scissors(interface: str, steps: int) -> None:
     joint = make_joint_env(config)
     agents = joint.possible_agents
     part = {"default": Part(joint.specs_of(agents[0]), agents)}
-    vector = JointVector([joint], [0], part, mapping=lambda agent: "default")
+    vector = JointVector([joint], [0], part, deal=lambda: lambda agent: "default")
     moves = {name: list(each) for name, each in ROCK_PAPER_SCISSORS.items()}
     seen: dict[str, list[Any]] = {name: [] for name in agents}
     step = vector.reset()
@@ -280,6 +280,52 @@ def test_names_that_are_similar_are_given() -> None:
         make_joint_env({"env_name": "pettingzoo:classic/rps-v3"})
     config = {"env_name": "toy:multi_cartpole", "multi_agent_api": "aec"}
     with pytest.raises(
-        ConfigError, match="multi_agent_api is aec, but the environment MultiCartPole has"
+        ConfigError, match="but the environment MultiCartPole has the interface parallel"
     ):
         make_joint_env(config)
+
+
+class Vanishes(InTurns):
+    """An environment in turns whose second agent leaves without a flag."""
+
+    def __init__(self, *, keeps: bool) -> None:
+        self.keeps = keeps
+
+    def step(self, action: Any) -> None:
+        super().step(action)
+        if self.now == 2:
+            self.agents = ["a"]
+            self.agent_selection = "a"
+            if not self.keeps:
+                del self.terminations["b"], self.truncations["b"], self.infos["b"]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_an_agent_that_vanishes_between_turns_is_named(keeps: bool) -> None:
+    env = as_joint(Vanishes(keeps=keeps))
+    env.reset()
+    env.step({"a": 0})
+    with pytest.raises(DataError, match="agent b: it is not in `agents` any more, but it had no"):
+        env.step({"b": 0})
+
+
+def test_the_selected_agent_is_one_that_lives() -> None:
+    class Elsewhere(InTurns):
+        def step(self, action: Any) -> None:
+            super().step(action)
+            self.agents, self.agent_selection = ["a", "b", "c"], "d"
+
+    env = as_joint(Elsewhere())
+    [turn] = env.reset()
+    with pytest.raises(
+        DataError, match="agent_selection is 'd', which is not in `agents`: a, b, c"
+    ):
+        env.step({turn.agent: 0})
+
+
+def test_an_environment_in_turns_needs_no_base_class_and_no_close() -> None:
+    members = {k: v for k, v in vars(InTurns).items() if k not in ("agent_iter", "close")}
+    own: Any = type("Own", (), members)
+    env = as_joint(own(), "aec")
+    assert [turn.agent for turn in env.reset()] == ["a"]
+    env.close()

@@ -163,7 +163,7 @@ def game(*, informs: bool) -> JointVector:
     envs = [as_joint(MaskedGame(informs=informs)) for _ in range(2)]
     specs = envs[0].specs_of("a")
     assert specs == envs[0].specs_of("b")
-    return JointVector(envs, [0, 1], {"p": Part(specs, ["a", "b"])}, mapping=lambda _: "p")
+    return JointVector(envs, [0, 1], {"p": Part(specs, ["a", "b"])}, deal=lambda: lambda _: "p")
 
 
 def choose(step: JointStep) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def test_an_agent_without_a_legal_action_is_named(informs: bool) -> None:
     joint = as_joint(env)
     parts = {"p": Part(joint.specs_of("a"), ["a", "b"])}
     env.games["b"].ends_at_once = True
-    vector = JointVector([joint], [0], parts, mapping=lambda _: "p")
+    vector = JointVector([joint], [0], parts, deal=lambda: lambda _: "p")
     with pytest.raises(
         DataError, match=r"^obs/action_mask: .* of agent b after 0 steps leaves no legal action"
     ):
@@ -216,6 +216,6 @@ def test_an_info_that_lacks_its_mask_is_refused() -> None:
     joint = as_joint(env)
     parts = {"p": Part(joint.specs_of("a"), ["a", "b"])}
     env.forgets = True
-    vector = JointVector([joint], [0], parts, mapping=lambda _: "p")
+    vector = JointVector([joint], [0], parts, deal=lambda: lambda _: "p")
     with pytest.raises(DataError, match=r"^agent a: its info has no action_mask"):
         vector.reset()

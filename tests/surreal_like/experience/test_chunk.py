@@ -108,7 +108,7 @@ def test_a_chunk_of_no_stream_is_refused() -> None:
         received(chunk)
 
 
-@pytest.mark.parametrize("wrong", [{"acked": 3}, {"env_steps": 7}])
+@pytest.mark.parametrize("wrong", [{"acked": 3}, {"env_steps": 601}])
 def test_no_account_is_kept_of_a_sender_that_counts_wrongly(wrong: dict[str, int]) -> None:
     message = unroll().to_message()
     message.fields.update(wrong)

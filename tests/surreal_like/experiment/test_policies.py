@@ -101,7 +101,7 @@ def test_the_fingerprint_covers_policies(tmp_path: Path) -> None:
         ),
         ({"policies.right.learner_config.algo.gamma": 2}, "policies.right: .*gamma is 2"),
         ({"policies.right.algorithm": "dqm"}, "unknown algorithm 'dqm': did you mean dqn?"),
-        ({"policies.right.algorithm": "sac"}, "SAC needs continuous actions"),
+        ({"policies.right.algorithm": "sac"}, "policies.right: SAC needs continuous actions"),
         (
             {"env_config.policy_mapping": {"*": "rigth"}},
             "gives * to policy 'rigth', which is not in policies: did you mean right?",
@@ -111,11 +111,81 @@ def test_the_fingerprint_covers_policies(tmp_path: Path) -> None:
             "agent cart_2 of toy:multi_cartpole has no policy",
         ),
         ({"env_config.policy_mapping": {"*": "left"}}, "policy right plays no agent"),
-        ({"session_config.stop.eval_returns": {"middle": 1.0}}, "has 'middle', which is no policy"),
+        (
+            {"session_config.stop.eval_returns": {"middle": 1.0}},
+            "has 'middle', which is no policy that",
+        ),
+        (
+            {"policies.other": {"fixed": "radnom"}},
+            "policies.other.fixed is 'radnom', expected random, run:FOLDER or module:Class",
+        ),
+        (
+            {
+                "policies.other": {"fixed": "collections:OrderedDict"},
+                "env_config.eval_policy_mapping": {"*": ["left", "other"]},
+            },
+            "policies.other.fixed is 'collections:OrderedDict', which is no subclass of",
+        ),
+        (
+            {
+                "policies.other": {"fixed": "run:/none"},
+                "env_config.eval_policy_mapping": {"*": ["left", "other"]},
+            },
+            "/none is not a run folder",
+        ),
+        ({"policies.other": {"fixed": "random"}}, "policy other plays no agent"),
+        (
+            {"policies.other": {"fixed": "random", "every": 3}},
+            "policies.other has fixed, and so no every: leave one of the two out",
+        ),
+        ({"policies.left.keep": 3}, "policies.left learns, and so has no keep"),
+        (
+            {"env_config.policy_mapping": {"catr_*": "left", "cart_*": "right"}},
+            "env_config.policy_mapping has 'catr_*', which fits no agent: did you mean cart_",
+        ),
+        ({"policies.past": {"snapshots_of": "lef"}}, "no policy that learns: did you mean left?"),
+        (
+            {"policies.past": {"snapshots_of": "left", "evry": 3}},
+            "unknown key policies.past.evry: did you mean every?",
+        ),
+        ({"policies.past": {"snapshots_of": "left", "keep": 0}}, "policies.past.keep is 0"),
+        (
+            {"policies.past": {"snapshots_of": "left", "draw": "heard"}},
+            "policies.past.draw is 'heard', expected one of uniform, hard; did you mean hard?",
+        ),
+        (
+            {"policies.a": {"snapshots_of": "left"}, "policies.b": {"snapshots_of": "left"}},
+            "policies.b.snapshots_of is left, but policy a plays its snapshots already",
+        ),
+        (
+            {"policies": {"left": {"fixed": "random"}, "right": {"fixed": "random"}}},
+            "no policy of policies learns",
+        ),
+        (
+            {"env_config.policy_mapping": {"*": []}},
+            "env_config.policy_mapping gives * to [], expected a policy, a list of policies",
+        ),
+        (
+            {"env_config.policy_mapping": {"*": ["left", "rigth"]}},
+            "gives * to policy 'rigth', which is not in policies: did you mean right?",
+        ),
+        (
+            {"env_config.policy_mapping": {"*": "collections:nothing"}},
+            "env_config.policy_mapping of * 'collections:nothing': collections has no 'nothing'",
+        ),
+        (
+            {"env_config.eval_policy_mapping": {"cart_0": "left"}},
+            "agent cart_1 of toy:multi_cartpole has no policy: add it, or a pattern such as '*', "
+            "to env_config.eval_policy_mapping",
+        ),
+        ({"env_config.seats": "random"}, "env_config.seats is 'random', expected one of shuffled"),
         ({"env_config.frame_stack": 4}, "env_config.frame_stack is 4, but toy:multi_cartpole has"),
         ({"env_config.vector": "process"}, "env_config.vector is process, but"),
         ({"env_config": {"env_name": "toy:chain"}}, "toy:chain has one: remove it"),
-        ({"env_config.multi_agent_api": "aec"}, "multi_agent_api is aec, but the environment"),
+        (
+            {"env_config.multi_agent_api": "aec"},
+            "multi_agent_api is aec, which needs observe(agent)",
+        ),
     ],
 )
 def test_wrong_settings_are_refused(

@@ -14,8 +14,8 @@ from session.errors import ConfigError, MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
 from surreal_like.errors import SpecError
 from surreal_like.experiment import resolve as module
+from surreal_like.experiment.find import algorithm_of
 from surreal_like.experiment.resolve import (
-    algorithm_of,
     main,
     only_one,
     read_answer,

@@ -188,7 +188,7 @@ class Stage(Scene):
     @property
     def seen_first(self) -> list[list[bool]]:
         """The flags of each batch that the agent has seen."""
-        agent = self.service._agent
+        agent = self.service._sending.agent
         assert isinstance(agent, LineAgent)
         return agent.seen_first
 
@@ -212,7 +212,7 @@ class Stage(Scene):
         """Ends the run; returns the account of the gateway."""
         self.learner.publish(final=True)
         self.rig.until(lambda: self.frame.finished or self.service._leaving.over, seconds=20.0)
-        account: dict[str, Any] = self.service._sender.account()
+        account: dict[str, Any] = self.service._sending.sender.account()
         return account
 
 

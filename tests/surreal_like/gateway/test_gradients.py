@@ -35,7 +35,7 @@ def test_a_gateway_sends_gradients_of_the_unrolls_of_its_clients(
     learner.replay.type = "FIFOReplay"
     learner.model.memory = memory
     with make_stage(learner=learner, env=ONE_WIDTH, publish=False) as stage:
-        network = stage.service._agent.module_dict()["network"]
+        network = stage.service._sending.agent.module_dict()["network"]
         size = sum(each.numel() for each in network.parameters())
         stage.learner.network = network  # type: ignore[assignment]
         stage.learner.publish()

@@ -216,8 +216,8 @@ def test_no_agent_waits_for_a_batch_of_before_an_exploit(tmp_path: Path) -> None
         stage.rounds(0.1)
         learner.link.replay.since = learner.version + 1
         learner.publish_parameter(learner.iteration, at_once=True)
-        sent = agent._sender.window.next_sequence
-        stage.until(lambda: agent._sender.window.next_sequence > sent)
+        sent = agent._sending.window.next_sequence
+        stage.until(lambda: agent._sending.window.next_sequence > sent)
         stage.frames["agent-1"] = slow
         iteration = learner.iteration
         stage.until(lambda: learner.iteration > iteration + 3)

@@ -1,0 +1,107 @@
+"""Finds what the policies of a run are made of: algorithms, and trained policies of other runs."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+from session.config import Config
+from session.config.named_code import in_snapshot
+from session.config.sections import sections_of
+from session.errors import UsageError
+from session.folder import RunFolder
+from surreal_like.agent.base import Agent, AgentMode
+from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.registry import find_algorithm
+from surreal_like.data.added_parts import policy_spec
+from surreal_like.errors import SpecError
+from surreal_like.experiment.checkpoints import whole_checkpoint
+from surreal_like.learner.saver import PARAMETERS
+from surreal_like.network.files import load_parameters
+from surreal_like.policies.config import learning_policies, policy_config
+from surreal_like.policies.opponents import Found
+
+
+def find_in(run: RunFolder | None) -> Found:
+    """Returns what finds algorithms and trained policies, for a process of a run."""
+    return Found(partial(_algorithm, run), load_agent)
+
+
+def _algorithm(run: RunFolder | None, config: Config) -> type[Algorithm]:
+    return algorithm_of(config, run)
+
+
+def algorithm_of(config: Config, folder: RunFolder | None) -> type[Algorithm]:
+    """Returns the algorithm of a run; a user's own file is loaded from the code snapshot.
+
+    Raises:
+        ConfigError: the algorithm cannot be found or loaded.
+    """
+    name = config.algorithm
+    return find_algorithm(name if folder is None else in_snapshot(name, folder))
+
+
+def load_agent(place: str, config: Config) -> Agent:
+    """Returns the agent of a trained policy, which draws its actions.
+
+    Args:
+        place: ``FOLDER[:CHECKPOINT[:POLICY]]``; without a checkpoint the best one.
+        config: config of the policy that it plays.
+
+    Raises:
+        UsageError: there is no such run, checkpoint or policy.
+        CheckpointError: the checkpoint is incomplete.
+        SpecError: it was trained with other specs.
+    """
+    folder, checkpoint, policy = split_run(place)
+    run = find_run(folder)
+    theirs = run.read_config()
+    run.find_modules(theirs.session_config.import_path)
+    name = choose_policy(theirs, policy, run)
+    own = policy_config(theirs, name)
+    for spec in ("obs_spec", "action_spec"):
+        # The state is seen by value functions only.
+        had, has = (policy_spec(each.env_config[spec]) for each in (own, config))
+        if had != has:
+            raise SpecError(
+                f"the policy {name} of run {folder} has {spec} {had}, but its agents here have "
+                f"{has}"
+            )
+    kind = algorithm_of(own, run).agent
+    agent = kind(**sections_of(own), agent_id=0, agent_mode=AgentMode.eval_stochastic)
+    load_parameters(agent.module_dict(), whole_checkpoint(run, checkpoint, name) / PARAMETERS)
+    return agent
+
+
+def split_run(place: str) -> tuple[str, str, str | None]:
+    """Splits ``FOLDER[:CHECKPOINT[:POLICY]]``; a folder may have colons in its name."""
+    parts = place.split(":")
+    for given in (2, 1):
+        folder = ":".join(parts[:-given])
+        if len(parts) > given and os.path.isdir(folder):
+            return folder, parts[-given], parts[-1] if given == 2 else None
+    return place, "best", None
+
+
+def find_run(folder: str | Path) -> RunFolder:
+    """Returns the files of a run; raises UsageError if the folder is no run folder."""
+    run = RunFolder(folder)
+    if not os.path.exists(run.config):
+        raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
+    return run
+
+
+def choose_policy(config: Config, policy: str | None, run: RunFolder) -> str:
+    """Returns the name of the policy, the only one that learns unless it is given.
+
+    Raises:
+        UsageError: there are several, or none of that name.
+    """
+    names = learning_policies(config)
+    if policy is None and len(names) == 1:
+        return names[0]
+    if policy in names:
+        return policy
+    wrong = f"no policy '{policy}'" if policy else "several policies: name one"
+    raise UsageError(f"run {run} has {wrong}; there are {', '.join(names)}")

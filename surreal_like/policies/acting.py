@@ -1,0 +1,349 @@
+"""Policies that act for the agents of an environment, and send no experience."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from session.checkpoint import Checkpoints
+from session.config import Config
+from session.process.context import Context
+from session.wire.sockets import Socket
+from surreal_like.agent.acting import Acting
+from surreal_like.agent.base import Agent
+from surreal_like.agent.fetcher import Fetcher, agent_for
+from surreal_like.agent.link import AgentLink
+from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.data.parameters import Parameters
+from surreal_like.data.policy_names import snapshot_name
+from surreal_like.env.joint_vector import Rows
+from surreal_like.learner.saver import PARAMETERS
+from surreal_like.network.files import load_parameters
+from surreal_like.ps.client import ParameterClient
+from surreal_like.ps.schemas import ANSWERS
+
+_POLL_SECONDS = 0.1
+# Episodes against a snapshot before which nothing is known about it.
+_KNOWN = 10
+# Weight of a snapshot that is always beaten.
+_LEAST = 0.05
+
+Ended = Sequence[tuple[int, EpisodeSummary]]
+
+
+class ActingPolicy:
+    """Acts for the agents that a policy plays.
+
+    Args:
+        policy: name of the policy.
+        acting: lets its agent act.
+
+    Attributes:
+        policy, acting: the same.
+    """
+
+    def __init__(self, policy: str, acting: Acting) -> None:
+        self.policy, self.acting = policy, acting
+        self._streams = 0
+
+    @property
+    def ready(self) -> bool:
+        """True once it has parameters, or can load some."""
+        return True
+
+    def fetch(self) -> None:
+        """Fetches what is new, without waiting."""
+
+    def load(self) -> None:
+        """Loads what has been fetched, for a new evaluation."""
+
+    def begin(self, streams: int) -> None:
+        """Begins the episodes of all streams."""
+        self._streams = streams
+        self.acting.state = self.acting.agent.initial_state(streams)
+
+    def act(self, rows: Rows) -> npt.NDArray[Any]:
+        """Returns the actions of rows, ``[n, ...]``."""
+        actions: npt.NDArray[Any] = self.acting.act(rows.obs, rows.first, rows.streams)[0]
+        return actions
+
+    def end_step(self, episodes: Ended) -> None:
+        """Ends a step.
+
+        Args:
+            episodes: number of the environment and summary of each episode that has ended; it may
+                add metrics.
+        """
+        self.acting.end_step([summary for _, summary in episodes])
+
+    def sockets(self) -> list[Socket]:
+        """Returns the sockets by which something may come."""
+        return []
+
+
+class Companion(ActingPolicy):
+    """Plays with the newest parameters of a policy that the process does not judge.
+
+    Args:
+        context: context of the process.
+        agent: agent in the evaluator's mode; not yet attached.
+        policy: name of its policy.
+
+    Attributes:
+        flat: parameters that it has loaded, uint8 ``[bytes]``.
+    """
+
+    def __init__(self, context: Context, agent: Agent, policy: str) -> None:
+        super().__init__(policy, Acting(agent))
+        self._context = context
+        link = AgentLink(context, policy=policy)
+        agent.attach(link)
+        self._fetcher = Fetcher(
+            link.client, context.clock, mode="step", interval_seconds=_POLL_SECONDS
+        )
+        self._newest: Parameters | None = None
+        self.flat: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
+
+    @property
+    def ready(self) -> bool:
+        return self._newest is not None or self.acting.agent.version > 0
+
+    def fetch(self) -> None:
+        self._newest = self._fetcher.tick() or self._newest
+        if self._fetcher.idle:
+            self._fetcher.want()
+
+    def load(self) -> None:
+        newest, self._newest = self._newest, None
+        if newest is not None:
+            self.flat = newest.flat
+            agent = agent_for(self._context, self.acting.agent, newest, self.policy)
+            self.acting.agent = agent
+            agent.load(newest)
+
+
+def outcome_of(summary: EpisodeSummary, policy: str, other: str) -> float | None:
+    """Returns 1 if a policy has won an episode against another one, 0.5 after a draw, else 0.
+
+    The mean returns of their agents are compared; None if one of them has not played.
+    """
+    metrics = summary["metrics"]
+    mine, theirs = metrics.get(f"policy/{policy}"), metrics.get(f"policy/{other}")
+    if mine is None or theirs is None:
+        return None
+    return 0.5 + 0.5 * float(np.sign(mine - theirs))
+
+
+# -- snapshots ------------------------------------------------------------------------------------
+
+# Loads the parameters of a snapshot into an agent.
+Load = Callable[[Agent], None]
+
+
+class Snapshots(Protocol):
+    """The snapshots of a policy."""
+
+    def get(self, choose: Callable[[Sequence[int]], int | None]) -> tuple[str, Load] | None:
+        """Returns name and parameters of one of them, or None if they have not come yet.
+
+        Args:
+            choose: returns the iteration of the chosen one of all; None: the newest parameters.
+        """
+
+
+class PublishedSnapshots:
+    """The snapshots that the learner of a policy has published.
+
+    Args:
+        context: context of the process.
+        policy: name of the policy.
+    """
+
+    def __init__(self, context: Context, policy: str) -> None:
+        self.socket = context.wire.dealer("ps.requests", ANSWERS)
+        self._clock, self._policy = context.clock, policy
+        self._known = ParameterClient(self.socket, context.clock, policy=policy)
+        self._chosen: ParameterClient | None = None
+        self._name = ""
+        self._asks_at = 0.0
+
+    def get(self, choose: Callable[[Sequence[int]], int | None]) -> tuple[str, Load] | None:
+        """See :class:`Snapshots`."""
+        client = self._chosen or self._known
+        if client.waiting:
+            parameters = client.receive()
+            if parameters is not None:
+                self._chosen = None
+                return self._name, lambda agent: agent.load(parameters)
+            if client.waiting:
+                return None
+            living = client.newest.info.get("snapshots")
+            if client is self._known and living:
+                self._fetch(choose(living))
+                return None
+            # The snapshot has been dropped meanwhile, or there is none yet.
+            self._chosen = None
+        now = self._clock.now()
+        if now >= self._asks_at and self._known.ask_info():
+            self._asks_at = now + _POLL_SECONDS
+        return None
+
+    def _fetch(self, iteration: int | None) -> None:
+        policy = self._policy
+        self._name = policy if iteration is None else snapshot_name(policy, iteration)
+        self._chosen = ParameterClient(self.socket, self._clock, policy=self._name)
+        self._chosen.ask()
+
+
+class StoredSnapshots:
+    """The snapshots of a policy in its run folder.
+
+    Args:
+        folder: folder of the snapshots.
+        newest: loads the newest parameters, those of the checkpoint that plays.
+        policy: name of the policy.
+    """
+
+    def __init__(self, folder: Path, newest: Load, policy: str) -> None:
+        self._checkpoints, self._newest, self._policy = Checkpoints(folder), newest, policy
+
+    def get(self, choose: Callable[[Sequence[int]], int | None]) -> tuple[str, Load] | None:
+        """See :class:`Snapshots`."""
+        living = {int(path.name): path for path in self._checkpoints.newest_first()}
+        chosen = choose(sorted(living)) if living else None
+        if chosen is None:
+            return self._policy, self._newest
+        path = living[chosen] / PARAMETERS
+        return snapshot_name(self._policy, chosen), lambda agent: load_parameters(
+            agent.module_dict(), path
+        )
+
+
+class _Draw:
+    """A snapshot that plays: its name, and what lets it act."""
+
+    def __init__(self, name: str, acting: Acting) -> None:
+        self.name, self.acting = name, acting
+
+
+class PastSelf(ActingPolicy):
+    """Plays with snapshots of a policy that are drawn at random.
+
+    A draw holds for a number of episodes of all environments; each takes the next one when its
+    episode ends. With `draw: hard` a snapshot weighs ``(1 - w)^2 + 0.05``, where w is the share of
+    the episodes against it that the policy has won here; a draw counts as half.
+
+    Args:
+        policy: name of the policy.
+        settings: complete settings of the policy.
+        make: builds an agent that draws by a seed.
+        snapshots: the snapshots.
+        num_envs: number of environments.
+        seed: seed of the draws.
+    """
+
+    def __init__(
+        self,
+        policy: str,
+        settings: Config,
+        make: Callable[[int], Agent],
+        snapshots: Snapshots,
+        *,
+        num_envs: int,
+        seed: int,
+    ) -> None:
+        super().__init__(policy, Acting(make(seed)))
+        self._settings, self._make, self._snapshots = settings, make, snapshots
+        self._rng = np.random.default_rng(seed)
+        self._newest: _Draw | None = None
+        self._playing: list[_Draw | None] = [None] * num_envs
+        self._left = 0
+        # Snapshot -> episodes against it, and how many of them were won.
+        self._won: dict[str, tuple[int, float]] = {}
+
+    @property
+    def ready(self) -> bool:
+        return self._newest is not None
+
+    def fetch(self) -> None:
+        if self._newest is not None and self._left > 0:
+            return
+        got = self._snapshots.get(self._choose)
+        if got is None:
+            return
+        name, load = got
+        agent = self._make(int(self._rng.integers(2**31)))
+        load(agent)
+        acting = Acting(agent)
+        acting.state = agent.initial_state(self._streams)
+        self._newest = _Draw(name, acting)
+        self._left = self._settings.episodes
+
+    def _choose(self, living: Sequence[int]) -> int | None:
+        if self._rng.random() < self._settings.latest_share:
+            return None
+        weights = np.ones(len(living))
+        if self._settings.draw == "hard":
+            weights = np.array([self._weight(each) for each in living])
+        return int(self._rng.choice(living, p=weights / weights.sum()))
+
+    def _weight(self, iteration: int) -> float:
+        name = snapshot_name(self._settings.snapshots_of, iteration)
+        episodes, won = self._won.get(name, (0, 0.0))
+        share = won / episodes if episodes >= _KNOWN else 0.5
+        return (1 - share) ** 2 + _LEAST
+
+    def begin(self, streams: int) -> None:
+        self._streams = streams
+        self._playing = [None] * len(self._playing)
+        if self._newest is not None:
+            self._newest.acting.state = self._newest.acting.agent.initial_state(streams)
+
+    def act(self, rows: Rows) -> npt.NDArray[Any]:
+        per_env = self._streams // len(self._playing)
+        draws = [self._draw_of(number) for number in (rows.streams // per_env).tolist()]
+        first, parts = draws[0], dict.fromkeys(draws)
+        if len(parts) == 1:
+            whole: npt.NDArray[Any] = first.acting.act(rows.obs, rows.first, rows.streams)[0]
+            return whole
+        actions: npt.NDArray[Any] | None = None
+        for draw in parts:
+            chosen = np.array([each is draw for each in draws])
+            some = rows.select(chosen)
+            part = draw.acting.act(some.obs, some.first, some.streams)[0]
+            if actions is None:
+                actions = np.zeros((len(draws), *part.shape[1:]), part.dtype)
+            actions[chosen] = part
+        assert actions is not None  # there are rows
+        return actions
+
+    def _draw_of(self, number: int) -> _Draw:
+        draw = self._playing[number]
+        if draw is None:
+            draw = self._playing[number] = self._newest
+        assert draw is not None  # ready before the first step
+        return draw
+
+    def end_step(self, episodes: Ended) -> None:
+        for number, summary in episodes:
+            draw, self._playing[number] = self._playing[number], None
+            self._left -= 1
+            if draw is not None and draw.name != self._settings.snapshots_of:
+                self._count(draw.name, summary)
+
+    def _count(self, name: str, summary: EpisodeSummary) -> None:
+        """Counts an episode against a snapshot, and adds its outcome to the metrics."""
+        outcome = outcome_of(summary, self._settings.snapshots_of, self.policy)
+        if outcome is None:
+            return
+        summary["metrics"][f"won/{name}"] = outcome
+        episodes, won = self._won.get(name, (0, 0.0))
+        self._won[name] = episodes + 1, won + outcome
+
+    def sockets(self) -> list[Socket]:
+        socket = getattr(self._snapshots, "socket", None)
+        return [] if socket is None else [socket]

@@ -1,0 +1,155 @@
+"""Snapshots of a policy: which are drawn, which live, and what an episode against one counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from session.config import Config
+from surreal_like.agent.base import Agent, policy_seed
+from surreal_like.data.parameters import Parameters
+from surreal_like.env.joint_vector import Rows
+from surreal_like.policies.acting import Load, PastSelf
+from surreal_like.ps.server import ParameterStore
+
+LIVING = (0, 200, 400)
+
+
+class Constant(Agent):
+    """Plays the iteration of the snapshot that it has loaded."""
+
+    plays = -1
+
+    def act(self, obs: Any) -> Any:
+        return np.full(len(self.streams), self.plays)
+
+
+def build(seed: int) -> Constant:
+    spec = {"type": "float32", "dim": [1]}
+    config = Config({"obs_spec": spec, "action_spec": {"type": "discrete", "dim": [1000]}})
+    session = Config({"seed": seed, "folder": None, "agent": {"num": 1}, "gateway": {"num": 0}})
+    return Constant(
+        learner_config=Config({"algo": {}}),
+        env_config=config,
+        session_config=session,
+        agent_id=0,
+        agent_mode="eval_stochastic",
+    )
+
+
+class Stored:
+    """Snapshots that are there at once."""
+
+    def get(self, choose: Callable[[Sequence[int]], int | None]) -> tuple[str, Load] | None:
+        chosen = choose(LIVING)
+
+        def load(agent: Agent) -> None:
+            agent.plays = 900 if chosen is None else chosen  # type: ignore[attr-defined]
+
+        return "main" if chosen is None else f"main-{chosen}", load
+
+
+def past(**settings: Any) -> PastSelf:
+    complete = {"snapshots_of": "main", "draw": "uniform", "latest_share": 0.0, "episodes": 2}
+    config = Config({**complete, **settings})
+    policy = PastSelf("past", config, build, Stored(), num_envs=2, seed=3)
+    policy.begin(2)
+    policy.fetch()
+    return policy
+
+
+def rows(*streams: int) -> Rows:
+    count = len(streams)
+    flags, zeros = np.zeros(count, bool), np.zeros(count, np.float32)
+    numbers = np.array(streams)
+    return Rows(numbers, np.zeros((count, 1), np.float32), zeros, flags, flags, ~flags, numbers)
+
+
+def summary(main: float) -> dict[str, Any]:
+    return {"return": 0.0, "length": 3, "metrics": {"policy/main": main, "policy/past": -main}}
+
+
+def play(policy: PastSelf, episodes: int, outcome: Callable[[int], float] = lambda _: 0.0) -> Any:
+    """Plays episodes of the first environment; returns how often each snapshot played."""
+    played: Counter[int] = Counter()
+    for _ in range(episodes):
+        policy.fetch()
+        [action] = policy.act(rows(0)).tolist()
+        played[action] += 1
+        policy.end_step([(0, summary(outcome(action)))])
+    return played
+
+
+def test_each_snapshot_is_drawn_as_often() -> None:
+    played = play(past(), 1200)
+    assert played.keys() == set(LIVING)
+    assert all(300 < count < 500 for count in played.values())
+
+
+def test_a_share_of_draws_takes_the_newest_parameters() -> None:
+    played = play(past(latest_share=0.5), 1200)
+    assert 480 < played[900] < 720
+
+
+def test_hard_draws_prefer_those_that_are_not_beaten() -> None:
+    # Weights (1 - w)^2 + 0.05: 1.05 for one that always wins, 0.05 for those that never do.
+    played = play(past(draw="hard"), 3000, lambda plays: -1.0 if plays == 200 else 1.0)
+    assert played[200] / 3000 == pytest.approx(1.05 / 1.15, abs=0.1)
+
+
+def test_a_draw_holds_for_its_episodes_and_each_environment_changes_at_its_end() -> None:
+    policy = past(episodes=2)
+    before = policy.act(rows(0, 1)).tolist()
+    assert before[0] == before[1]
+    # Both episodes of the draw have ended in one environment; the other one goes on.
+    after = before
+    for _ in range(50):
+        policy.end_step([(0, summary(0.0))])
+        policy.end_step([(0, summary(0.0))])
+        policy.fetch()
+        after = policy.act(rows(0, 1)).tolist()
+        assert after[1] == before[1]
+        if after[0] != before[0]:
+            break
+    assert after[0] != before[0]
+    assert policy.act(rows(1)).tolist() == before[1:]
+
+
+def test_an_episode_against_a_snapshot_is_won_or_lost() -> None:
+    policy = past()
+    [action] = policy.act(rows(0)).tolist()
+    for main, share in ((2.0, 1.0), (-1.0, 0.0), (0.0, 0.5)):
+        ended = summary(main)
+        policy.act(rows(0))
+        policy.end_step([(0, ended)])
+        won = {name: each for name, each in ended["metrics"].items() if name.startswith("won/")}
+        assert won == {f"won/main-{action}": share}
+
+
+def test_the_store_keeps_the_snapshots_that_live() -> None:
+    store = ParameterStore()
+
+    def put(version: int, policy: str, **info: Any) -> None:
+        flat = np.zeros(0, np.uint8)
+        assert store.put(Parameters(flat, (), version, 1, 0, info, policy))
+
+    put(1, "main-0")
+    put(1, "main", snapshots=[0])
+    put(201, "main-200")
+    put(1, "other")
+    put(1, "other-0")
+    put(2, "main", snapshots=[0, 200])
+    assert all(store.newest(name) for name in ("main-0", "main-200", "other-0"))
+    put(3, "main", snapshots=[200])
+    assert store.newest("main-0") is None
+    assert store.newest("main-200") is not None
+    assert store.newest("other-0") is not None, "not of this policy"
+
+
+def test_two_policies_of_a_process_draw_independently() -> None:
+    assert policy_seed(7, "default") == 7
+    assert len({policy_seed(7, name) for name in ("left", "right", "default")}) == 3
