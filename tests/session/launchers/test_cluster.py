@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -89,6 +90,8 @@ def test_handles_hold_no_thread_and_no_socket(run_folder: Path) -> None:
     with make_cluster(run_folder) as cluster:
         cluster.launch()
         this = psutil.Process()
+        # Files of earlier tests would be closed in between.
+        gc.collect()
         before = this.num_threads(), this.num_fds()
         handles = [open_run(run_folder) for _ in range(8)]
         assert all({row.name for row in run.status()} == set(ACTS) for run in handles)
