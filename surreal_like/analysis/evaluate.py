@@ -171,7 +171,7 @@ class TrainedPolicies:
             self._snapshots,
             num_envs=num_envs,
             seed=seed,
-            agents="eval_agents",
+            evaluation=True,
         )
         return make_joint_player([*learning, *opponents], config, num_envs=num_envs, seed=seed)
 

@@ -52,14 +52,7 @@ class RunStats:
         run = config.get("run") or {}
         # Without a launcher, and on Kubernetes, no command has recorded the start time.
         self._by_hand = "started" not in run
-        joinable = session.launcher.host and not session.security.insecure
-        # In a game in turns a row of one agent stands for the steps of all.
-        agents = {
-            agent for each in policies_of(config).values() for agent in each.get("agents", ())
-        }
-        self.accounts = RowAccounts(
-            FIRST_JOINED if joinable else None, steps_per_row=max(1, len(agents))
-        )
+        self.accounts = _make_accounts(config)
         self.judge = StopRule(session.stop, session.evaluator.mode)
         self.lag = Lag()
         self.iterations = 0
@@ -427,7 +420,10 @@ class RunStats:
     def _take(self, state: Mapping[str, Any], iteration: int | None) -> None:
         """Takes over a state; if it is incomplete, raises an error and changes nothing."""
         session = self._config.session_config
-        accounts, judge = RowAccounts(), StopRule(session.stop, session.evaluator.mode)
+        accounts, judge = (
+            _make_accounts(self._config),
+            StopRule(session.stop, session.evaluator.mode),
+        )
         accounts.restore(state["accounts"])
         judge.restore(state["judge"])
         lags = [(self.lag, state["lag"])]
@@ -469,3 +465,12 @@ def _finite(values: list[float], function: Any) -> float | None:
     array: npt.NDArray[np.float64] = np.asarray(values)
     finite = array[np.isfinite(array)]
     return float(function(finite)) if finite.size else None
+
+
+def _make_accounts(config: Config) -> RowAccounts:
+    session = config.session_config
+    joinable = session.launcher.host and not session.security.insecure
+    # In a game in turns a row of one agent stands for the steps of all.
+    agents = {name for each in policies_of(config).values() for name in each.get("agents", ())}
+    first = FIRST_JOINED if joinable else None
+    return RowAccounts(first, steps_per_row=max(1, len(agents)))

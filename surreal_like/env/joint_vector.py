@@ -16,6 +16,7 @@ import numpy.typing as npt
 from session import nest
 from session.nest import Nest
 from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Pulse, no_pulse
 from surreal_like.env.batching import ObservationBatch, step_rewards
@@ -364,9 +365,10 @@ class JointVector:
         for seat in copy.seats.values():
             by_policy.setdefault(seat.policy, []).append(seat.total)
         returns = {f"return/{agent}": seat.total for agent, seat in copy.seats.items()}
-        if len(self.num_streams) > 1:
+        if DEFAULT_POLICY not in self.num_streams:
             means = {f"policy/{name}": sum(each) / len(each) for name, each in by_policy.items()}
             returns |= means
+        if len(self.num_streams) > 1:
             returns |= {
                 f"seat/{seat.policy}/{agent}": seat.total
                 for agent, seat in copy.seats.items()

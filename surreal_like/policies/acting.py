@@ -185,8 +185,8 @@ class PublishedSnapshots:
             if client is self._known and living:
                 self._fetch(choose(living))
                 return None
-            # The snapshot has been dropped meanwhile, or there is none yet.
-            self._chosen = None
+        # The snapshot has been dropped meanwhile, could not be asked for, or there is none yet.
+        self._chosen = None
         now = self._clock.now()
         if now >= self._asks_at and self._known.ask_info():
             self._asks_at = now + _POLL_SECONDS
@@ -329,6 +329,10 @@ class PastSelf(ActingPolicy):
         return draw
 
     def end_step(self, episodes: Ended) -> None:
+        for draw in dict.fromkeys(self._playing):
+            if draw is not None and draw.acting.hooked:
+                own = [each for number, each in episodes if self._playing[number] is draw]
+                draw.acting.end_step(own)
         for number, summary in episodes:
             draw, self._playing[number] = self._playing[number], None
             self._left -= 1

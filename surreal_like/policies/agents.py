@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
@@ -60,7 +61,7 @@ def make_agent_service(context: Context, found: Found) -> AgentService | JointAg
     opponents = make_opponents(
         config,
         found,
-        lambda policy: PublishedSnapshots(context, policy),
+        partial(PublishedSnapshots, context),
         num_envs=copies,
         seed=context.seed,
     )

@@ -21,6 +21,7 @@ from surreal_like.algorithm.base import Algorithm
 from surreal_like.env.actions import random_action
 from surreal_like.policies.acting import ActingPolicy, PastSelf, Snapshots
 from surreal_like.policies.config import opponents_of, policies_of, policy_config
+from surreal_like.policies.seats import parts_of
 
 RANDOM, RUN = "random", "run:"
 
@@ -60,7 +61,7 @@ def make_opponents(
     *,
     num_envs: int,
     seed: int,
-    agents: str = "agents",
+    evaluation: bool = False,
 ) -> list[ActingPolicy]:
     """Returns the policies that do not learn, of those that may play.
 
@@ -70,16 +71,17 @@ def make_opponents(
         snapshots: returns the snapshots of a policy by its name.
         num_envs: number of environments.
         seed: seed of the process.
-        agents: ``agents``, or ``eval_agents`` in evaluations.
+        evaluation: True for the policies that play in evaluations.
 
     Raises:
         ConfigError: a class is no agent, or a trained policy has other specs.
     """
     made: list[ActingPolicy] = []
+    playing = parts_of(config, evaluation=evaluation)
     for name in opponents_of(config):
-        settings, own = policies_of(config)[name], policy_config(config, name)
-        if not settings.get(agents, settings.agents):
+        if name not in playing:
             continue
+        settings, own = policies_of(config)[name], policy_config(config, name)
         # Two policies with the same draws would not act independently.
         drawn = component_seed(seed, name, 1)
         if "fixed" in settings:

@@ -129,10 +129,10 @@ def _make_player(
     opponents = make_opponents(
         config,
         found,
-        lambda policy: PublishedSnapshots(context, policy),
+        partial(PublishedSnapshots, context),
         num_envs=num_envs,
         seed=context.seed,
-        agents="eval_agents",
+        evaluation=True,
     )
     policies = [ActingPolicy(first, acting), *companions, *opponents]
     return make_joint_player(policies, config, num_envs=num_envs, **given)

@@ -12,6 +12,7 @@ import pytest
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.process.clock import CountedClock
+from session.process.component import FIRST_JOINED
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.stop_rule import Verdict
 
@@ -61,6 +62,18 @@ def test_a_restarted_record_counts_on(tmp_path: Path) -> None:
     assert line["repeated_iterations"] == 20
     assert line["train"]["mean_return_100"] == 20.0
     assert line["run_id"] == one.line(50, 7, []).pop("run_id")
+
+
+def test_guests_stay_bounded_by_their_rows_after_a_restart(tmp_path: Path) -> None:
+    open_to_guests = config()
+    open_to_guests.session_config.launcher.host = "127.0.0.1"
+    one, two = (RunStats(open_to_guests, CountedClock()) for _ in range(2))
+    one.save(tmp_path / "record.json", 0, 0)
+    two.restore(tmp_path / "record.json", 0)
+    [shard] = counts(0).values()
+    own = {**shard["senders"]["agent-0/1"], "inserted": 40, "env_steps": 1_000_000}
+    two.accounts.add_shard("replay-0/1", {**shard, "senders": {f"agent-{FIRST_JOINED}/1": own}})
+    assert two.accounts.env_steps == 40
 
 
 def of_two_policies(left_version: int) -> RunStats:

@@ -329,3 +329,14 @@ def test_an_environment_in_turns_needs_no_base_class_and_no_close() -> None:
     env = as_joint(own(), "aec")
     assert [turn.agent for turn in env.reset()] == ["a"]
     env.close()
+
+
+@pytest.mark.parametrize(("name", "has"), [("main", True), ("default", False)])
+def test_a_policy_with_a_name_has_its_return_also_alone(name: str, has: bool) -> None:
+    vector = vector_of(InTurns(), policies={name: ["a", "b"]})
+    step = vector.reset()
+    while not step.episodes:
+        step = vector.step(act(step))
+    [(_, summary)] = step.episodes
+    assert (f"policy/{name}" in summary["metrics"]) == has
+    assert summary["return"] == 20
