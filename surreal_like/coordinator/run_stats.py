@@ -420,10 +420,8 @@ class RunStats:
     def _take(self, state: Mapping[str, Any], iteration: int | None) -> None:
         """Takes over a state; if it is incomplete, raises an error and changes nothing."""
         session = self._config.session_config
-        accounts, judge = (
-            _make_accounts(self._config),
-            StopRule(session.stop, session.evaluator.mode),
-        )
+        accounts = _make_accounts(self._config)
+        judge = StopRule(session.stop, session.evaluator.mode)
         accounts.restore(state["accounts"])
         judge.restore(state["judge"])
         lags = [(self.lag, state["lag"])]
