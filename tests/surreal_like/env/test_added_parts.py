@@ -128,7 +128,7 @@ def test_living_agents_share_the_rewards_of_a_step(team_reward: str, rewards: An
     assert found == rewards
     # A return is what the environment gave.
     assert summary["return"] == 11.0
-    assert summary["metrics"] == {"return/a_0": 5.0, "return/a_1": 6.0}
+    assert summary["metrics"] == {"return/a_0": 5.0, "return/a_1": 6.0, "policy/p": 5.5}
 
 
 def test_an_agent_that_has_ended_earns_nothing_for_the_team() -> None:
