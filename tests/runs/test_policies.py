@@ -11,6 +11,7 @@ import yaml
 from tests.runs.command import ROOT, Train, balanced, without_real_times
 
 MIXED = str(ROOT / "configs" / "multi_cartpole_mixed.yaml")
+CARTS = str(ROOT / "configs" / "multi_cartpole_ppo.yaml")
 POLICIES = ("left", "right")
 PARTS = ("agent-0", "replay-left-0", "replay-right-0", "learner", "ps", "eval-0")
 SHORT = (
@@ -119,15 +120,16 @@ def test_a_run_is_resumed_by_all_policies(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_each_part_is_killed_once(run_folder: Path) -> None:
-    with Train(run_folder, MIXED, "session_config.stop={seconds: 90}") as train:
-        train.until(lambda: train.line.get("eval"))
+def test_each_part_is_killed_once_and_the_goal_is_reached(run_folder: Path) -> None:
+    with Train(run_folder, CARTS) as train:
+        train.until(lambda: train.line.get("iterations"))
         for name in PARTS:
             train.kill(name)
-            train.learn(50)
-        assert train.wait(200) == 0, train.words
+            train.learn(1)
+        assert train.wait(300) == 0, train.words
     result = train.result
     restarts = {name: result["components"][name]["restarts"] for name in PARTS}
     assert restarts == dict.fromkeys(PARTS, 1)
+    assert result["goal_met"]
     assert balanced(result)
     assert all(result["policies"][name]["experience"]["pushed"] > 0 for name in POLICIES)

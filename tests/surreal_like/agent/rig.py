@@ -367,13 +367,14 @@ class LearnerPeer:
         self.version = 0
         self.incarnation = incarnation
         self._socket = rig.wire("learner", incarnation).publisher("learner.parameters")
-        self._newest: Parameters | None = None
+        self._newest: dict[str, Parameters] = {}
         rig.stepping.append(self.tick)
 
     def tick(self) -> None:
-        """Whoever comes late gets the newest."""
-        if self._socket.new_subscribers() and self._newest is not None:
-            self._socket.publish(self._newest.to_message())
+        """Whoever comes late gets the newest of each policy."""
+        if self._socket.new_subscribers():
+            for each in self._newest.values():
+                self._socket.publish(each.to_message())
 
     def publish(
         self,
@@ -381,11 +382,12 @@ class LearnerPeer:
         final: bool = False,
         env_steps: int = 0,
         network: torch.nn.Module | None = None,
-        **exploit: Any,
+        policy: str = "default",
+        **more: Any,
     ) -> Parameters:
         """Publishes the next version; its iteration is ten times its number.
 
-        ``exploit``: generation and settings of a trial that has loaded another one.
+        ``more``: further info, such as generation and settings of a trial that has loaded another.
         """
         self.version += 1
         modules = {"network": network or self.network}
@@ -397,15 +399,16 @@ class LearnerPeer:
             "hash": parameter_hash(flat),
             "env_steps": env_steps,
             "final": final,
-            **exploit,
+            **more,
         }
-        self._newest = Parameters(
+        parameters = self._newest[policy] = Parameters(
             flat,
             manifest_of(named_tensors(modules)),
             self.version,
             self.incarnation,
             10 * self.version,
             info,
+            policy,
         )
-        self._socket.publish(self._newest.to_message())
-        return self._newest
+        self._socket.publish(parameters.to_message())
+        return parameters

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from session.config import Config
 from surreal_like.agent.base import Agent, policy_seed
 from surreal_like.data.parameters import Parameters
 from surreal_like.env.joint_vector import Rows
-from surreal_like.policies.acting import Load, PastSelf
+from surreal_like.policies.acting import Load, PastSelf, PublishedSnapshots
 from surreal_like.ps.server import ParameterStore
+from tests.surreal_like.agent.rig import LearnerPeer, Rig
+from tests.surreal_like.agent.rig import rig as rig
 
 LIVING = (0, 200, 400)
 
@@ -28,11 +31,11 @@ class Constant(Agent):
         return np.full(len(self.streams), self.plays)
 
 
-def build(seed: int) -> Constant:
+def build(agent: type[Constant], seed: int) -> Constant:
     spec = {"type": "float32", "dim": [1]}
     config = Config({"obs_spec": spec, "action_spec": {"type": "discrete", "dim": [1000]}})
     session = Config({"seed": seed, "folder": None, "agent": {"num": 1}, "gateway": {"num": 0}})
-    return Constant(
+    return agent(
         learner_config=Config({"algo": {}}),
         env_config=config,
         session_config=session,
@@ -53,10 +56,10 @@ class Stored:
         return "main" if chosen is None else f"main-{chosen}", load
 
 
-def past(**settings: Any) -> PastSelf:
+def past(agent: type[Constant] = Constant, **settings: Any) -> PastSelf:
     complete = {"snapshots_of": "main", "draw": "uniform", "latest_share": 0.0, "episodes": 2}
     config = Config({**complete, **settings})
-    policy = PastSelf("past", config, build, Stored(), num_envs=2, seed=3)
+    policy = PastSelf("past", config, partial(build, agent), Stored(), num_envs=2, seed=3)
     policy.begin(2)
     policy.fetch()
     return policy
@@ -128,6 +131,52 @@ def test_an_episode_against_a_snapshot_is_won_or_lost() -> None:
         policy.end_step([(0, ended)])
         won = {name: each for name, each in ended["metrics"].items() if name.startswith("won/")}
         assert won == {f"won/main-{action}": share}
+
+
+def test_the_hooks_of_a_snapshot_see_its_own_episodes() -> None:
+    seen: list[float] = []
+
+    class Hooked(Constant):
+        def post_episode(self, episodes: Sequence[Mapping[str, Any]]) -> None:
+            seen.extend(each["return"] for each in episodes)
+
+    policy = past(agent=Hooked, episodes=1)
+    policy.act(rows(0, 1))
+    policy.end_step([(0, {**summary(0.0), "return": 1.0})])
+    policy.fetch()
+    policy.act(rows(0, 1))
+    both = [(0, {**summary(0.0), "return": 2.0}), (1, {**summary(0.0), "return": 3.0})]
+    policy.end_step(both)
+    assert sorted(seen) == [1.0, 2.0, 3.0]
+
+
+def test_a_fetch_that_could_not_be_sent_is_repeated(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = LearnerPeer(rig)
+    learner.publish(policy="default-10")
+    learner.publish(snapshots=[10])
+    snapshots = PublishedSnapshots(rig.context("agent-0"), "default")
+    post = type(snapshots.socket).post
+    lost: list[Any] = []
+
+    def refuses(socket: Any, call: Any, now: float) -> bool:
+        if not lost and call.make().kind == "fetch":
+            lost.append(call)
+            return False
+        return post(socket, call, now)
+
+    monkeypatch.setattr(type(snapshots.socket), "post", refuses)
+    got: list[str] = []
+
+    def get() -> bool:
+        answer = snapshots.get(lambda living: living[0])
+        got.extend([answer[0]] if answer else [])
+        return bool(got)
+
+    rig.until(get)
+    assert got == ["default-10"]
+    assert lost
 
 
 def test_the_store_keeps_the_snapshots_that_live() -> None:
