@@ -2,7 +2,7 @@
 #
 # PYTHON  the interpreter to build the environment with; PyTorch, where it already has it, is kept
 # VENV    the virtual environment to use; an existing one is taken as it is, with its PyTorch
-# WORKERS processes that share the tests; by default 3 for 2 cores, in test-all 2
+# WORKERS processes that share the tests; by default 3 for 2 cores
 # ARGS    more words for `surreal-like train`, for pytest, or for each benchmark
 # BENCH   the benchmarks to run, files in benchmarks/ without .py
 
@@ -44,9 +44,8 @@ learn-multi: $(VENV)/.installed
 PYTEST = env -u PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER=1 \
   $(BIN)/python -m pytest -n $(or $(WORKERS),$(SHARED_BY)) --dist loadfile --capture=sys
 
-# A third of the time of quick tests is waiting; the runs of the slow ones fill the cores.
-test: SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
-test-all: SHARED_BY = auto
+# A third of the time of tests is waiting.
+SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 
 test: lint
 	$(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)

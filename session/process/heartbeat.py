@@ -64,6 +64,8 @@ def starting_seconds(timeout_seconds: float) -> float:
 _READS = 2
 # Of the file of a heartbeat with a short status [bytes].
 _LENGTH = 1024
+# A process that lives beats more often.
+_RECENT_SECONDS = 5.0
 _SECONDS = Leaf(
     "a number of seconds", lambda value: type(value) in (int, float) and 0.0 <= value <= 1e11
 )
@@ -128,7 +130,15 @@ class Beat:
 
 
 def write_beat(folder: Path, beat: Beat) -> None:
-    """Writes the component's file; ignores a full disk or a missing folder."""
+    """Writes the component's file; ignores a full disk or a missing folder.
+
+    A process leaves the beats of a later one of its component, which has taken its place.
+    """
+    # Only recent ones: the clock may have been set back since.
+    other = read_beat(folder, beat.name) or beat
+    recent = abs(beat.time - other.time) < _RECENT_SECONDS
+    if recent and other.incarnation > beat.incarnation:
+        return
     # Not asdict: its deep copy takes as long as the rest.
     text = json.dumps({name: getattr(beat, name) for name in _SHAPE})
     # Padded: most beats have the same length then.

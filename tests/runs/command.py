@@ -237,20 +237,20 @@ def without_real_times(value: Any) -> Any:
     return [without_real_times(each) for each in value] if isinstance(value, list) else value
 
 
-def balanced(result: Mapping[str, Any], *, gradients: bool = False) -> bool:
+def balanced(result: Mapping[str, Any], *, fewer_rows: bool = False) -> bool:
     """Whether every row that was pushed is accounted for, exactly, and every step has its row.
 
-    With ``gradients`` a row is the gradient of many steps, so there are fewer rows.
+    With ``fewer_rows`` there are fewer rows than steps: a row is a gradient of many, or others act.
     """
     rows = result["experience"]
     fates = ("inserted", "dropped", "holes", "unacked")
     known = rows["pushed"] == sum(rows[fate] for fate in fates)
-    return bool(known and (rows["pushed"] < result["env_steps"]) == gradients)
+    return bool(known and (rows["pushed"] < result["env_steps"]) == fewer_rows)
 
 
-def clean(result: Mapping[str, Any], *, gradients: bool = False) -> bool:
+def clean(result: Mapping[str, Any], *, fewer_rows: bool = False) -> bool:
     """Whether it is balanced as after a clean stop: nothing missing, nothing unknown."""
     missing = ("holes", "unacked", "unknown_at_most")
-    return balanced(result, gradients=gradients) and not any(
+    return balanced(result, fewer_rows=fewer_rows) and not any(
         result["experience"][name] for name in missing
     )

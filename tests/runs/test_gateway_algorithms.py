@@ -59,4 +59,4 @@ def test_an_algorithm_learns_from_clients_alone(case: str, run_folder: Path) -> 
         assert len(joined) >= 2, log
         assert [each.wait(30) for each in joined] == [0] * len(joined), joined[0].words
     assert train.result["goal_met"] is True
-    assert clean(train.result, gradients=case == "a3c")
+    assert clean(train.result, fewer_rows=case == "a3c")

@@ -23,6 +23,11 @@ MILESTONES = {row.config for row in ROWS}
 # Shown elsewhere: by the tests of runs, and by benchmarks, for they take minutes and more.
 ELSEWHERE = {"cartpole_browser", "cartpole_dqn", "cartpole_remote"}
 ELSEWHERE |= {"lunarlander_ppo", "pong_apex", "pong_impala", "pong_rainbow"}
+# By `make learn-multi`; here run one of two algorithms, one against an opponent and one game.
+ELSEWHERE |= {"multi_cartpole_ppo", "multi_cartpole_impala", "rps_heuristic_lstm", "rps_league"}
+ELSEWHERE |= {"simple_spread_ppo", "speaker_listener_ppo", "tictactoe_league"}
+# A row is the gradient of many steps, or an opponent takes half of the steps.
+FEWER_ROWS = ("_a3c", "connect_four_ppo")
 # Each starts a process that looks at its environment: at once is checked one of each algorithm,
 # that of a small environment where there is one.
 SMALL_LAST = sorted(CONFIGS, key=lambda path: path.stem.startswith(("cartpole", "pendulum")))
@@ -48,7 +53,8 @@ def test_a_shipped_experiment_has_a_goal_and_a_budget(
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its log there
     need_packages(path)
     stop = RunRequest(path).resolve().config.session_config.stop
-    compared = {row.config for row in ROWS if row.goal is None} | {"pong_apex", "pong_rainbow"}
+    compared = {row.config for row in ROWS if row.goal is None}
+    compared |= {"pong_apex", "pong_rainbow", "rps_league"}
     goal = stop.eval_return is not None or stop.metric is not None or bool(stop.eval_returns)
     assert goal != (path.stem in compared)
     assert stop.env_steps
@@ -72,4 +78,4 @@ def test_a_policy_is_learned(name: str, run_folder: Path) -> None:
     with Train(run_folder, str(path), "--quiet", budget) as train:
         assert train.wait(1900) == 0, train.words
     assert train.result["goal_met"] is True
-    assert clean(train.result, gradients=name.endswith("_a3c"))
+    assert clean(train.result, fewer_rows=name.endswith(FEWER_ROWS))

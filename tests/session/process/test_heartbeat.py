@@ -19,6 +19,20 @@ def test_a_beat_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_beats(tmp_path) == {"agent-0": replace(BEAT, state=State.done)}
 
 
+def test_a_process_that_has_been_replaced_is_not_seen_again(tmp_path: Path) -> None:
+    later = replace(BEAT, incarnation=BEAT.incarnation + 1, pid=4712)
+    write_beat(tmp_path, later)
+    write_beat(tmp_path, replace(BEAT, time=BEAT.time + 0.5))
+    write_beat(tmp_path, replace(BEAT, time=BEAT.time + 0.9, state=State.done))
+    assert read_beat(tmp_path, "agent-0") == later
+    # The later one is silent: it is gone, or the clock was set back.
+    for seconds in (60.0, -60.0):
+        write_beat(tmp_path, later)
+        alone = replace(BEAT, time=BEAT.time + seconds)
+        write_beat(tmp_path, alone)
+        assert read_beat(tmp_path, "agent-0") == alone
+
+
 def test_a_component_without_a_heartbeat_file_has_no_beat(tmp_path: Path) -> None:
     assert read_beat(tmp_path, "agent-0") is None
     assert read_beats(tmp_path) == {}
