@@ -179,7 +179,7 @@ def test_what_looks_at_a_run_survives_damage(
 
 def resume(run: Path) -> Run | str:
     """Go on with the run for more steps; return the error of one that is refused."""
-    longer = {"session_config.stop.env_steps": 1200}
+    longer = {"session_config.stop.env_steps": 1500}
     try:
         return surreal_like.train(launcher="serial", folder=run, resume=True, overrides=longer)
     except SurrealError as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import docs.generate  # noqa: F401
+from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.run.request import RunRequest
 from surreal_like.tuning.trial import new_request
 from surreal_like.tuning.tune_file import check_experiment, read_tune_file
@@ -31,7 +32,8 @@ FEWER_ROWS = ("_a3c", "connect_four_ppo")
 # Each starts a process that looks at its environment: at once is checked one of each algorithm,
 # that of a small environment where there is one.
 SMALL_LAST = sorted(CONFIGS, key=lambda path: path.stem.startswith(("cartpole", "pendulum")))
-QUICK = {path.stem.partition("_")[2]: path for path in SMALL_LAST}.values()
+BY_ALGORITHM = {path.stem.rpartition("_")[2]: path for path in SMALL_LAST}
+QUICK = [BY_ALGORITHM[name] for name in list_algorithms()]
 
 
 def need_packages(path: Path) -> None:
