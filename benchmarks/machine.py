@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -38,7 +39,7 @@ def machine() -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "python": platform.python_version(),
         "versions": {name: metadata.version(name) for name in names},
-        "command": " ".join(
+        "command": shlex.join(
             ["python", *(os.path.relpath(a) if os.path.exists(a) else a for a in sys.argv)]
         ),
     }

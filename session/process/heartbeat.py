@@ -64,7 +64,7 @@ def starting_seconds(timeout_seconds: float) -> float:
 _READS = 2
 # Of the file of a heartbeat with a short status [bytes].
 _LENGTH = 1024
-# A process that lives beats more often.
+# Longer than between two heartbeats of a process that is not busy.
 _RECENT_SECONDS = 5.0
 _SECONDS = Leaf(
     "a number of seconds", lambda value: type(value) in (int, float) and 0.0 <= value <= 1e11
@@ -132,9 +132,9 @@ class Beat:
 def write_beat(folder: Path, beat: Beat) -> None:
     """Writes the component's file; ignores a full disk or a missing folder.
 
-    A process leaves the beats of a later one of its component, which has taken its place.
+    It writes nothing where a later process of the same component beats: that one has taken over.
     """
-    # Only recent ones: the clock may have been set back since.
+    # An old heartbeat does not count: its process is gone, or the clock was set back since.
     other = read_beat(folder, beat.name) or beat
     recent = abs(beat.time - other.time) < _RECENT_SECONDS
     if recent and other.incarnation > beat.incarnation:
