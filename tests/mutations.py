@@ -50,7 +50,7 @@ stacks of frames reach back over the start of an episode
 > tests/surreal_like/experience/test_row_buffer.py
 a time limit is stored as a termination
 - columns["discount"] = discounts(terminated)
-+ columns["discount"] = discounts(last)
++ columns["discount"] = discounts(terminated | truncated)
 > tests/surreal_like/experience/test_lead_in.py
 frames before an unroll are those before its last row, too
 - before = length + np.arange(-lead, 0)
@@ -205,7 +205,7 @@ a restored learner counts its updates from 0
 + if state is not None:
 > tests/surreal_like/coordinator/test_stop_rule.py
 one evaluation alone confirms the goal
-- self._candidates[order] = mean
+- self._candidates[order] = evaluation
 + self.confirmed = (mean, mean)
 > tests/surreal_like/transform/test_normalizer.py
 moments of observations are updated twice
@@ -218,7 +218,7 @@ returns are counted from clipped rewards
 + reward, last, info.get("metrics"), info.get("life_lost")
 > tests/surreal_like/learner/test_publisher.py
 late subscribers wait for the next publication
-- if (self._socket.new_subscribers() or quiet) and self.newest is not None:
+- if (came or quiet) and self.newest is not None:
 + if quiet and self.newest is not None:
 > tests/surreal_like/ps/test_store.py
 the version of a former learner counts more than that of its successor
@@ -297,7 +297,7 @@ the bootstrap draws the same runs for all tasks
 > tests/surreal_like/run/test_train.py::test_the_steps_of_parameters_go_on_in_a_resumed_run
 the steps of a run do not reach its schedules
 - record.judge_training()
-- worker.learner.env_steps = int(record.times()["env_steps"])
+- learners.set_env_steps(int(record.times()["env_steps"]))
 + record.judge_training()
 > tests/surreal_like/agent/test_evaluation.py
 short episodes weigh more in an evaluation

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests import mutations
 from tests.leftovers import names_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,6 +70,7 @@ GROUPS = """
 import psutil
 import pytest
 
+from tests import mutations
 from tests.leftovers import names_folder
 @pytest.mark.slow
 def test_slow() -> None: ...
@@ -222,6 +224,16 @@ def processes_in(folder: Path) -> list[psutil.Process]:
             if process.cwd() == str(folder):
                 found.append(process)
     return found
+
+
+def test_every_fault_fits_the_tree() -> None:
+    faults = mutations.parse(mutations.FAULTS)
+    for fault in faults:
+        path, text = mutations.break_one(fault, ROOT)
+        assert text != path.read_text(encoding="utf-8"), fault.name
+        files = [each.partition("::")[0] for each in fault.tests if not each.startswith("-")]
+        assert all((ROOT / each).exists() for each in files), fault.name
+    assert len(faults) > 60
 
 
 @pytest.mark.slow

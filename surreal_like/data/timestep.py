@@ -8,6 +8,7 @@ computed once per chunk from the flags that the environment returned.
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,3 +50,18 @@ def step_types(
 def discounts(terminated: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
     """Returns the column of discounts, float32: 0 at a termination, time limit or not, else 1."""
     return (~terminated).astype(np.float32)
+
+
+def encode_ends(
+    columns: dict[str, npt.NDArray[Any]], first: npt.NDArray[np.bool_]
+) -> dict[str, npt.NDArray[Any]]:
+    """Returns the columns with step_type and discount in place of the flags of the environment.
+
+    columns: terminated and truncated, bool like `first`, and any others, which stay. `first` and
+    errors are those of `step_types`.
+    """
+    columns = dict(columns)
+    terminated, truncated = columns.pop("terminated"), columns.pop("truncated")
+    columns["step_type"] = step_types(first, terminated, truncated)
+    columns["discount"] = discounts(terminated)
+    return columns

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from session import nest
 from session.nest import Array
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
-from surreal_like.data.timestep import StepType, discounts, step_types
+from surreal_like.data.timestep import StepType, encode_ends
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 
@@ -279,11 +279,9 @@ class RowBuffer:
         """
         columns, count, overlap = self._columns(), self.rows, self.overlap
         self._rows, self.rows = [], 0
-        terminated, truncated = columns.pop("terminated"), columns.pop("truncated")
-        last = terminated | truncated
+        last = columns["terminated"] | columns["truncated"]
         first = np.concatenate((self._first[None], last[:-1]))
-        columns["step_type"] = step_types(first, terminated, truncated)
-        columns["discount"] = discounts(terminated)
+        columns = encode_ends(columns, first)
         columns["version"] = self._version_column(count)
         self._checks.check(columns, first)
         self._first = last[count - overlap - 1]

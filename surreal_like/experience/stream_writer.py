@@ -19,7 +19,7 @@ from session.config import Config
 from session.nest import Array, Nest
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.spec import parse_action_spec
-from surreal_like.data.timestep import discounts, step_types
+from surreal_like.data.timestep import encode_ends
 from surreal_like.env.joint_vector import Rows
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_buffer import Layout, RowChecks, check_row
@@ -214,10 +214,8 @@ class StreamWriter:
         return {name: each[:rows].take(streams, axis=1) for name, each in self._columns.items()}
 
     def _send_chunk(self, columns: dict[str, Array], ids: list[int], *, tail: bool = False) -> None:
-        terminated, truncated = columns.pop("terminated"), columns.pop("truncated")
         first, steps = columns.pop("first"), columns.pop("steps")
-        columns["step_type"] = step_types(first, terminated, truncated)
-        columns["discount"] = discounts(terminated)
+        columns = encode_ends(columns, first)
         self._checks.check(columns, first)
         overlap = max(len(steps) - self._length, 0)
         chunk = Chunk(columns, 0, ids, tail=tail, overlap=overlap)
