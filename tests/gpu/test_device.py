@@ -149,7 +149,8 @@ def test_updates_are_those_of_the_cpu(name: str, device: str) -> None:
     here, there = learner_of(name, "cpu"), learner_of(name, device)
     Content.of(here).give(there)
     begin = parameters(here)
-    batches = batches_of(name, UPDATES)
+    # On the CPU two learners do the same: a few updates show that the test works.
+    batches = batches_of(name, 3 if device == "cpu" else UPDATES)
     learn(here, batches)
     learn(there, batches)
     assert max(differences(here, there).values()) < 1e-3

@@ -69,7 +69,7 @@ def test_what_an_environment_must_not_give(run_folder: Path, what: str, said: st
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ["agent-0", "eval-0", "learner"])
+@pytest.mark.parametrize("name", ["agent-0", "learner"])
 def test_one_name_twice(run_folder: Path, name: str) -> None:
     """The older process of a name ends itself, and the run goes on with the younger one."""
     with ByHand(run_folder, ENDLESS) as run:

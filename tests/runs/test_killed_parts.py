@@ -55,23 +55,14 @@ def check(train: Train) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_each_part_is_killed_once(run_folder: Path) -> None:
-    with Train(run_folder, CARTPOLE, "session_config.stop={seconds: 120}") as train:
-        kill_each(train, every_seconds=10.0)
-        assert train.wait(150) == 0, train.words
-    result = check(train)
-    assert result["best_eval"]["mean_return"] >= SOLVED
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_each_part_is_killed_in_quick_succession(run_folder: Path) -> None:
+def test_each_part_is_killed_once(run_folder: Path) -> None:
     saved_often = "session_config.checkpoint.period=200"
-    with Train(run_folder, CARTPOLE, saved_often, "session_config.stop={seconds: 60}") as train:
-        kill_each(train, every_seconds=3.0)
+    with Train(run_folder, CARTPOLE, saved_often, "session_config.stop={seconds: 75}") as train:
+        kill_each(train, every_seconds=4.0)
         assert train.wait(120) == 0, train.words
     result = check(train)
+    assert result["best_eval"]["mean_return"] >= SOLVED
     # The new learner went on with the weights of the old one, not with new ones.
     (restored,) = train.events_of("restored")
     assert restored["component"] == "learner"
@@ -155,10 +146,9 @@ def test_priorities_over_two_shards_are_learned_from_though_one_is_killed(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("seed", [11, 12])
-def test_random_kills_for_a_while(run_folder: Path, seed: int) -> None:
+def test_random_kills_for_a_while(run_folder: Path) -> None:
     """Whoever it hits, whenever: the run still reaches what it would have reached."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(11)
     words = (
         "session_config.stop={seconds: 90}",
         "session_config.launcher.max_restarts=1000",

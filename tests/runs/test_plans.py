@@ -59,7 +59,7 @@ def test_a_plan_goes_on_after_the_learner_is_killed_and_after_a_resume(
     tmp_path: Path, plan: str
 ) -> None:
     often = "session_config.checkpoint.period=50"
-    short = "session_config.stop={iterations: 1500}"
+    short = "session_config.stop={iterations: 700}"
     # That of the file falls to 0 within 400,000 steps: what a run has unlearned by then would stay.
     steady = "learner_config.algo.learning_rate=5e-4"
     with Train(tmp_path / "run", IMPALA, plan, often, steady, short) as train:

@@ -36,7 +36,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "learner_config__algo__huber_kappa": 0.0,
     },
     "ddpg": {**SHARED, **CRITIC, **NOISE},
-    "td3": {**SHARED, **CRITIC, **NOISE},
     "sac": {
         **SHARED,
         **CRITIC,
@@ -60,7 +59,6 @@ def final(folder: Path, name: str, n_step: int) -> tuple[float, float]:
         ("dqn", 1),
         pytest.param("dqn", 3, marks=pytest.mark.slow),
         pytest.param("ddpg", 1, marks=pytest.mark.slow),
-        pytest.param("td3", 1, marks=pytest.mark.slow),
         pytest.param("sac", 1, marks=pytest.mark.slow),
     ],
 )
