@@ -11,6 +11,7 @@ from surreal_like.analysis.evaluate import TrainedPolicies
 from surreal_like.policy import load_policy
 
 EPISODES, STREAMS, SEED = 1000, 100, 12345
+SPREAD_EPISODES, REACH = 200, 0.1
 # Rock, paper, scissors: own move, move of the other player; observations are the other's last move,
 # and 3 before the first round.
 PAYS = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])
@@ -48,4 +49,29 @@ def lost_share(folder: Path) -> float:
     return lost / EPISODES
 
 
-MEASURES = {"best answer": best_answer, "lost": lost_share}
+def landmarks_left(folder: Path) -> float:
+    """Returns how many of three landmarks have no agent in reach when an episode ends, on average.
+
+    In reach is a distance of 0.1, as in the environment's own counts; 200 greedy episodes.
+    """
+    from mpe2 import simple_spread_v3
+
+    policy = load_policy(folder, "best")
+    env, left = simple_spread_v3.parallel_env(), []
+    for episode in range(SPREAD_EPISODES):
+        seen, _ = env.reset(seed=SEED + episode)
+        while env.agents:
+            moves = policy.compute_actions({"observation": np.stack(list(seen.values()))})[0]
+            seen = env.step(dict(zip(seen, moves.tolist(), strict=True)))[0]
+        # Behind velocity and position: where each landmark lies, seen from the agent.
+        away = np.linalg.norm([each[4:10].reshape(3, 2) for each in seen.values()], axis=-1)
+        left.append((away.min(0) > REACH).sum())
+    env.close()
+    return float(np.mean(left))
+
+
+MEASURES = {
+    "best answer": best_answer,
+    "lost": lost_share,
+    "landmarks left": landmarks_left,
+}
