@@ -137,7 +137,7 @@ def _find_makers(rest: str) -> dict[str, Any]:
     }
     if not makers:
         names = sorted({*registries["parallel"], *registries["aec"]})
-        hint = did_you_mean(rest, names, otherwise=f"there are {', '.join(names)}")
+        hint = did_you_mean(rest, names, otherwise="`surreal-like list environments` shows all")
         raise ConfigError(f"env_config.env_name: no environment 'pettingzoo:{rest}'; {hint}")
     return makers
 

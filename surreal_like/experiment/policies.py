@@ -31,8 +31,16 @@ Defaults = Callable[[str], Config]
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
 _KEYS = ("algorithm", "learner_config")
-# Settings that only several agents have.
-_SEVERAL = ("observe_state", "agent_id", "team_reward")
+# Settings that only several agents have, and what leaves them out.
+_MAPPINGS = ("policy_mapping", "eval_policy_mapping")
+_SEVERAL: Mapping[str, Any] = {
+    **{key: {} for key in _MAPPINGS},
+    "observe_state": False,
+    "agent_id": False,
+    "team_reward": "own",
+    "seats": "shuffled",
+    "multi_agent_api": "auto",
+}
 _RESOLVED = ("agents", "eval_agents", "obs_spec", "action_spec", "sender")
 # Settings of a policy that plays snapshots.
 _SNAPSHOTS = {
@@ -167,15 +175,15 @@ def check_single(config: Config, policies: object) -> None:
     Raises:
         ConfigError: names the setting.
     """
-    given = {f"env_config.{key}": config.env_config[key] for key in _SEVERAL}
-    for path, value in {"policies": policies, **given}.items():
-        if value and value != "own":
+    env = config.env_config
+    given = {f"env_config.{key}": env[key] != usual for key, usual in _SEVERAL.items()}
+    for path, is_set in {"policies": policies, **given}.items():
+        if is_set:
             verb = "are" if path == "policies" else "is"
             raise ConfigError(
-                f"{path} {verb} for several agents, but {config.env_config.env_name} has one: "
-                "remove it"
+                f"{path} {verb} for several agents, but {env.env_name} has one: remove it"
             )
-    for name in critic_parts(config.env_config.obs_spec):
+    for name in critic_parts(env.obs_spec):
         raise ConfigError(
             f"env_config.obs_spec.{name} is critic_only, as only env_config.observe_state of "
             "several agents makes a part: remove this key"
@@ -199,6 +207,12 @@ def resolve_policies(
     given: Mapping[str, Any] = user.get("policies") or {}
     # A run that is resumed has its policies complete.
     if not given or "agents" in (given.get(DEFAULT_POLICY) or {}):
+        for key in _MAPPINGS:
+            if config.env_config[key]:
+                raise ConfigError(
+                    f"env_config.{key} names policies, but policies is empty, so that one policy "
+                    "plays all agents: add them to policies, or remove this key"
+                )
         return shared_policy(env, config.env_config)
     for name in given:
         _check_name(name)

@@ -272,6 +272,25 @@ def test_agents_are_numbered_within_their_policy(tmp_path: Path) -> None:
             {"env_config": {"env_name": "toy:chain", "team_reward": "mean"}},
             "env_config.team_reward is for several agents, but toy:chain has one: remove it",
         ),
+        *(
+            (
+                {"env_config": {"env_name": "toy:chain", key: value}},
+                f"env_config.{key} is for several agents, but toy:chain has one: remove it",
+            )
+            for key, value in {
+                "policy_mapping": {"agent": "left"},
+                "eval_policy_mapping": {"agent": "left"},
+                "seats": "fixed",
+                "multi_agent_api": "aec",
+            }.items()
+        ),
+        *(
+            (
+                {f"env_config.{key}": {"cart_*": "left"}},
+                f"env_config.{key} names policies, but policies is empty, so that one policy plays",
+            )
+            for key in ("policy_mapping", "eval_policy_mapping")
+        ),
         (
             {
                 "env_config": {
