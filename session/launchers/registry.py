@@ -34,6 +34,8 @@ def attached_launcher(name: str) -> Launcher:
     if name in ATTACHED:
         return _LAUNCHERS[name]
     hint = did_you_mean(name, ATTACHED, lead="; ")
+    if name in DETACHED:
+        hint = f"; {name} runs on by itself, with surreal-like launch --on {name}"
     raise UsageError(f"no launcher '{name}': there are {' and '.join(ATTACHED)}{hint}")
 
 

@@ -86,6 +86,8 @@ def test_names_that_are_none() -> None:
     assert launcher_of("") == Launcher("")
     with pytest.raises(UsageError, match=r"no launcher 'seriel': there are .*did you mean serial"):
         attached_launcher("seriel")
+    with pytest.raises(UsageError, match="surreal-like launch --on tmux"):
+        attached_launcher("tmux")
     with pytest.raises(UsageError, match="serial runs in the thread that trains"):
         detached_launcher("serial")
     with pytest.raises(UsageError, match=r"detached run: local.*did you mean local"):
