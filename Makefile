@@ -10,13 +10,13 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 WORKERS ?=
-BIN := $(VENV)/bin
+BIN = $(VENV)/bin
 PACKAGES := session surreal_like main
 CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
 # The data plane, in about ten minutes. Whole runs and the like: by name.
 BENCH ?= storage replay parameters scale actor
 
-.PHONY: help train learn learn-multi test test-all lint format bench image manifests clean
+.PHONY: help train learn learn-multi test test-all test-lowest lint format bench image manifests clean
 
 help:
 	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
@@ -24,6 +24,7 @@ help:
 	@echo 'make learn-multi  the same of several agents; runs that are kept are not repeated'
 	@echo 'make test      what decides about a change: ruff, mypy, every test that needs no patience or privilege'
 	@echo 'make test-all  the same with the slow tests, more environments, and those that need root, kubectl or Chromium'
+	@echo 'make test-lowest  the tests of make test with the lowest versions that setup.py allows'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
 	@echo 'make bench     the data plane and its peers        make clean   remove caches and builds, not runs or $(VENV)'
 	@echo 'make image     the image of all pods: IMAGE=name:tag TARGET=cpu|cuda IMAGE_EXTRAS=atari IMAGE_PACKAGES=...'
@@ -47,11 +48,24 @@ PYTEST = env -u PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER=1 \
 # A third of the time of tests is waiting.
 SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 
+QUICK = $(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)
+
 test: lint
-	$(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)
+	$(QUICK)
 
 test-all: lint $(VENV)/.installed-environments
 	$(PYTEST) --durations=25 $(ARGS)
+
+# What the versions' types say is for the newest ones: no mypy here.
+test-lowest: VENV = .venv-lowest
+test-lowest: .venv-lowest/.installed
+	$(QUICK)
+
+.venv-lowest/.installed: setup.py
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install $(QUIET) uv
+	$(BIN)/uv pip install --python $(BIN)/python --resolution lowest-direct -e '.[all,dev]'
+	@touch $@
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

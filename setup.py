@@ -22,7 +22,7 @@ PACKAGES = ("session", "surreal_like", "main")
 INSTALL_REQUIRES = [
     "pyzmq>=25.1",
     "torch>=2.4",
-    "gymnasium>=1.1",  # the first with AutoresetMode
+    "gymnasium>=1.2.3",  # the first whose Box2D needs no compiler
     "numpy>=1.26",
     "msgpack>=1.0.5",
     "tensorboard>=2.14",
@@ -37,11 +37,11 @@ INSTALL_REQUIRES = [
 
 EXTRAS = {
     "atari": ["ale-py>=0.12"],  # its vector code, with the step after a game's end a reset
-    "box2d": ["gymnasium[box2d]>=1.1"],
-    "mujoco": ["gymnasium[mujoco]>=1.1"],
-    "plot": ["matplotlib>=3.8"],
-    "video": ["imageio[ffmpeg]>=2.34", "gymnasium[classic-control]>=1.1"],
-    "notebook": ["jupyterlab>=4.1", "ipywidgets>=8.1", "nbclient>=0.10", "matplotlib>=3.8"],
+    "box2d": ["gymnasium[box2d]>=1.2.3"],
+    "mujoco": ["gymnasium[mujoco]>=1.2.3"],
+    "plot": ["matplotlib>=3.10.8"],
+    "video": ["imageio[ffmpeg]>=2.34", "gymnasium[classic-control]>=1.2.3"],
+    "notebook": ["jupyterlab>=4.1", "ipywidgets>=8.1", "nbclient>=0.10", "matplotlib>=3.10.8"],
     # Browsers as clients; certificates.
     "gateway": ["websockets>=14", "cryptography>=42"],
     "export": ["onnx>=1.19", "onnxscript>=0.5.4", "onnxruntime>=1.23"],
@@ -59,10 +59,10 @@ EXTRAS["environments"] = ["popgym>=1.0", "highway-env>=1.10"]
 EXTRAS["environments"] += EXTRAS["minatar"] + EXTRAS["minigrid"] + EXTRAS["multi"]
 EXTRAS["environments"] += EXTRAS["robotics"]
 EXTRAS["dev"] = [
-    "pytest>=8.2",
+    "pytest>=8.4",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
-    "hypothesis>=6.100",
+    "hypothesis>=6.140",
     "ruff==0.17.5",  # another release formats differently
     "mypy>=1.13",
     "pettingzoo>=1.27",
