@@ -16,7 +16,8 @@ CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
 # The data plane, in about ten minutes. Whole runs and the like: by name.
 BENCH ?= storage replay parameters scale actor
 
-.PHONY: help train learn learn-multi test test-all test-lowest lint format bench image manifests clean
+.PHONY: help train learn learn-multi test test-all test-lowest lint format docs bench image manifests
+.PHONY: clean
 
 help:
 	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
@@ -26,6 +27,7 @@ help:
 	@echo 'make test-all  the same with the slow tests, more environments, and those that need root, kubectl or Chromium'
 	@echo 'make test-lowest  the tests of make test with the lowest versions that setup.py allows'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
+	@echo 'make docs      the documentation as a site with search, site/index.html; a broken link is an error'
 	@echo 'make bench     the data plane and its peers        make clean   remove caches and builds, not runs or $(VENV)'
 	@echo 'make image     the image of all pods: IMAGE=name:tag TARGET=cpu|cuda IMAGE_EXTRAS=atari IMAGE_PACKAGES=...'
 	@echo 'make manifests write the overlays of k8s/ anew from configs/, and each in one file'
@@ -76,6 +78,10 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.installed-docs
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs site
+	@echo site/index.html
+
 bench: $(VENV)/.installed
 	@set -e; for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py $(ARGS); done
 
@@ -102,7 +108,7 @@ manifests: $(VENV)/.installed
 	  session_config.stop.env_steps=20_000_000 $(ON_CLUSTER)
 
 clean:
-	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(CHECKED) -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # -- the environment -----------------------------------------------------------------------------
@@ -151,7 +157,7 @@ fi
 $(BIN)/python -m pip install --disable-pip-version-check $(QUIET) -c $(VENV)/pins.txt -e '.$(EXTRAS)'
 endef
 
-$(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-environments: export NO_TORCH_NOTE = $(NO_TORCH)
+$(VENV)/.installed $(addprefix $(VENV)/.installed-,dev docs environments): export NO_TORCH_NOTE = $(NO_TORCH)
 
 QUIET := $(if $(CI),--quiet,)
 
@@ -160,7 +166,8 @@ $(VENV)/.installed: setup.py constraints.txt | $(BIN)/pip
 	@touch $@
 
 $(VENV)/.installed-dev: EXTRAS = [all,dev]
-$(VENV)/.installed-environments: EXTRAS = [all,dev,environments]
-$(VENV)/.installed-dev $(VENV)/.installed-environments: setup.py constraints.txt | $(BIN)/pip
+$(VENV)/.installed-docs: EXTRAS = [docs]
+$(VENV)/.installed-environments: EXTRAS = [all,dev,docs,environments]
+$(addprefix $(VENV)/.installed-,dev docs environments): setup.py constraints.txt | $(BIN)/pip
 	$(INSTALL)
 	@touch $(VENV)/.installed $@

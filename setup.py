@@ -58,6 +58,8 @@ EXTRAS["multi"] = ["pettingzoo>=1.27", "mpe2>=1.1", "pygame-ce>=2.3"]
 EXTRAS["environments"] = ["popgym>=1.0", "highway-env>=1.10"]
 EXTRAS["environments"] += EXTRAS["minatar"] + EXTRAS["minigrid"] + EXTRAS["multi"]
 EXTRAS["environments"] += EXTRAS["robotics"]
+# The documentation site: `make docs`.
+EXTRAS["docs"] = ["sphinx>=9.0", "furo>=2025.12", "myst-parser>=5.0"]
 EXTRAS["dev"] = [
     "pytest>=8.4",
     "pytest-timeout>=2.3",

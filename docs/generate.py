@@ -1,10 +1,9 @@
 """Writes what is generated in the documents: `python docs/generate.py`.
 
-`docs/configuration.md` is made of the Keys of the default configs,
-`docs/api.md` of the public names and their docstrings (`docs/api_reference.py`), the picture
-in README.md of the topology of `configs/cartpole_dqn.yaml`, the tables in `docs/performance.md`,
-`docs/algorithms.md`, `docs/gateway.md`, `docs/tune.md`, `docs/several_machines.md` and
-`docs/multi_agent.md` of `benchmarks/results/`. Tests hold that all are up to date.
+`docs/configuration.md` is made of the Keys of the default configs, the tables in
+`docs/performance.md`, `docs/algorithms.md`, `docs/gateway.md`, `docs/tune.md`,
+`docs/several_machines.md` and `docs/multi_agent.md` of `benchmarks/results/`. Tests hold that all
+are up to date.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ from scaling import scaling_document  # noqa: E402
 from tables import gpu_table, learned_table, measured, samples_table  # noqa: E402
 from targets import targets_table  # noqa: E402
 
-from docs.api_reference import api_page  # noqa: E402
-from main.cli.plan import mermaid  # noqa: E402
 from session.config.config import keys_of  # noqa: E402
 from session.config.defaults import BASE_CONFIG  # noqa: E402
 from session.config.key import Key, range_of  # noqa: E402
@@ -37,18 +34,13 @@ from session.config.placeholder import expectation, is_unresolved  # noqa: E402
 from surreal_like.algorithm.catalog import list_algorithms  # noqa: E402
 from surreal_like.algorithm.registry import find_algorithm  # noqa: E402
 from surreal_like.experiment.resolve import defaults  # noqa: E402
-from surreal_like.run.request import RunRequest  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
-API = ROOT / "docs" / "api.md"
-README = ROOT / "README.md"
 MEASURED = tuple(
     ROOT / "docs" / f"{name}.md"
     for name in ("performance", "algorithms", "gateway", "tune", "several_machines", "multi_agent")
 )
 RESULTS = ROOT / "benchmarks" / "results"
-EXPERIMENT = ROOT / "configs" / "cartpole_dqn.yaml"
-_PICTURE = re.compile(r"(<!-- generated: docs/generate.py -->\n)```mermaid\n.*?```\n", re.DOTALL)
 _TABLES = re.compile(
     r"(<!-- generated: benchmarks/results/(\w+)\.json -->\n).*?(<!-- end -->\n)", re.DOTALL
 )
@@ -202,12 +194,6 @@ def _sections(
             yield from _sections(value, keys, described, inner[key], min(level + bool(path), 4))
 
 
-def readme(text: str) -> str:
-    """README with the picture that the example's topology has now."""
-    picture = mermaid(RunRequest(EXPERIMENT).resolve().topology)
-    return _PICTURE.sub(lambda found: f"{found[1]}```mermaid\n{picture}\n```\n", text)
-
-
 def with_tables(text: str) -> str:
     """A page with the tables that have been measured last."""
     tables = {
@@ -230,7 +216,5 @@ def with_tables(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(configuration())
-    API.write_text(api_page())
-    README.write_text(readme(README.read_text()))
     for page in MEASURED:
         page.write_text(with_tables(page.read_text()))

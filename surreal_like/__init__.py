@@ -8,7 +8,7 @@ Call first:
     policy = load_policy("runs/first")
     actions, state = policy(observations)       # [N, ...]
 
-For one name see help(surreal_like.train); docs/api.md lists all signatures.
+For one name see help(surreal_like.train); `make docs` builds pages with all of them.
 
 Run an experiment, which is a YAML file or a Config (docs/configuration.md):
 

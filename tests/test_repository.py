@@ -130,9 +130,3 @@ def test_every_file_of_a_package_is_installed(monkeypatch: pytest.MonkeyPatch) -
     assert Path("surreal_like/gateway/clients/surreal_client.hpp") in data
     left_out = [each for each in data if not any(fnmatch(each.as_posix(), p) for p in patterns)]
     assert left_out == []
-
-
-def test_the_list_of_all_documents_has_each_of_them() -> None:
-    listed = (ROOT / "README.md").read_text().split("## All documents")[1].split("\n## ")[0]
-    found = set(re.findall(r"\(docs/([^)#]*\.md)", listed))
-    assert found == {path.name for path in (ROOT / "docs").glob("*.md")}

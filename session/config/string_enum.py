@@ -22,13 +22,13 @@ class _OwnNames(EnumMeta):
 class StringEnum(StrEnum, metaclass=_OwnNames):
     """An enumeration of texts, declared with empty tuples: a member equals its own name.
 
-    ```
-    class Color(StringEnum):
-        red = ()
-        green = ()
+    Example::
 
-    Color.red == "red" and Color("red") is Color.red and f"{Color.red}" == "red"
-    ```
+        class Color(StringEnum):
+            red = ()
+            green = ()
+
+        Color.red == "red" and Color("red") is Color.red and f"{Color.red}" == "red"
     """
 
     # Declared so that type checkers accept `()` as the value of a member.

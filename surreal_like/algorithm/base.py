@@ -32,11 +32,11 @@ _WHAT = {
 class Algorithm:
     """Names the classes of an algorithm; it is never instantiated and starts nothing.
 
-    ```
-    class Bandit(Algorithm):
-        agent = BanditAgent
-        learner = BanditLearner
-    ```
+    Example::
+
+        class Bandit(Algorithm):
+            agent = BanditAgent
+            learner = BanditLearner
     """
 
     agent: ClassVar[type[Agent]]

@@ -31,11 +31,13 @@ def no_pulse() -> None:
 class Env(ABC):
     """One environment. An author overrides `reset` and `step` and sets the specs.
 
-    obs_spec, action_spec: class or instance attributes in the form of `env_config` (see
-        `surreal_like.data.spec`), from which the specs of an experiment are derived. They may be
-        left out; then `env_config` must give them.
-    metadata: a class attribute; a derived class gets its base's entries and overrides them.
-    rng: the source of all randomness of this environment, set by `seed`.
+    Attributes:
+        obs_spec: class or instance attribute in the form of `env_config` (see
+            `surreal_like.data.spec`), from which the spec of an experiment is derived. It may be
+            left out; then `env_config` must give it.
+        action_spec: the same for actions.
+        metadata: a class attribute; a derived class gets its base's entries and overrides them.
+        rng: the source of all randomness of this environment, set by `seed`.
 
     `info["metrics"]`, a flat dict of numbers, is reported; keys named in `env_config.info_keys`
     are sent with the experience. `info["life_lost"]` is True at a step that ends an episode only

@@ -21,9 +21,17 @@ ModuleT = TypeVar("ModuleT", bound=Module)
 class TargetNetwork(Generic[ModuleT]):
     """Follows an online network; call `update` after each of its updates.
 
-    A *hard* target becomes equal to the online network at every `period`th call; a *soft* one moves
-    by the share `tau` at every call (Lillicrap et al. 2016, algorithm 1). Buffers are copied
-    whenever parameters move. Raises ConfigError for another mode or numbers out of range.
+    Buffers are copied whenever parameters move.
+
+    Args:
+        online: network that is followed; `module` is its copy, without gradients.
+        mode: `hard`, which copies `online` at each `period`-th call, or `soft`, which moves by the
+            share `tau` at each: Lillicrap et al. 2016, algorithm 1.
+        period: calls from one copy to the next, 1 or more.
+        tau: share of the way to `online`, above 0 and at most 1.
+
+    Raises:
+        ConfigError: the mode is another one, or a number is out of range.
     """
 
     def __init__(

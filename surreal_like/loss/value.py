@@ -45,8 +45,8 @@ def td_error(q_tm1: torch.Tensor, target_tm1: torch.Tensor) -> torch.Tensor:
 def huber_loss(q_tm1: torch.Tensor, target_tm1: torch.Tensor, kappa: float = 1.0) -> torch.Tensor:
     """Computes the loss of each value `[B]`: quadratic up to `kappa`, linear beyond: Huber 1964.
 
-    0.5 e**2 where |e| <= kappa, else kappa (|e| - 0.5 kappa). Gradients are not stopped here:
-    detach the target. Raises ValueError unless kappa is positive.
+    ``0.5 e**2`` where ``|e| <= kappa``, else ``kappa (|e| - 0.5 kappa)``. Gradients are not stopped
+    here: detach the target. Raises ValueError unless kappa is positive.
     """
     if not kappa > 0.0:
         raise ValueError(f"kappa is {kappa}, expected a positive number")

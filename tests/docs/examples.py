@@ -39,7 +39,8 @@ SLOW_TIMEOUT_SECONDS = 350
 CODE = ("console", "python", "yaml", "json", "bash", "sh")
 
 _COMMENT = re.compile(r"<!-- (file|run|session|shown)\b:?(.*?)-->")
-_FENCE = re.compile(r"```(\w*)")
+# In braces: a directive of the documentation site.
+_FENCE = re.compile(r"```\{?(\w*)\}?[^`]*")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""docs/configuration.md and README's picture are what `docs/generate.py` makes now."""
+"""docs/configuration.md is what `docs/generate.py` makes now."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from docs.generate import PAGE, README, Setting, configuration, readme
+from docs.generate import PAGE, Setting, configuration
 from session.config import Key
 from session.config.config import keys_of
 from session.config.defaults import BASE_CONFIG
@@ -40,12 +40,6 @@ def rows(text: str) -> dict[str, list[str]]:
 
 def test_the_page_is_up_to_date(page: str) -> None:
     assert PAGE.read_text() == page, AGAIN
-
-
-def test_the_picture_is_up_to_date() -> None:
-    text = README.read_text()
-    assert "<!-- generated: docs/generate.py -->\n```mermaid\n" in text
-    assert readme(text) == text, AGAIN
 
 
 def test_every_setting_has_a_row_and_a_meaning(page: str) -> None:

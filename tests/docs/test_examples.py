@@ -62,9 +62,6 @@ SHOWN = {
         "fetches this repository, and PyTorch",
         "fetches PyTorch",
         "fetches packages",
-        "trains for half an hour; needs the extra atari",
-        "trains for some minutes; needs the extra box2d",
-        "trains for an hour, and installs a peer",
         "fetches packages",
         "these are the tests",
     ],
@@ -73,6 +70,9 @@ SHOWN = {
         "draws what was trained above",
         "trains for minutes to hours; needs the extras minigrid, robotics, box2d, mujoco and atari",
         "trains for a quarter of an hour to half an hour, and installs a peer",
+        "trains for half an hour; needs the extra atari",
+        "trains for some minutes; needs the extra box2d",
+        "trains for an hour, and installs a peer",
     ],
     "multi_agent.md": [
         "trains for an hour",
@@ -125,8 +125,11 @@ def test_every_block_of_code_is_run_or_says_why_not(document: Path) -> None:
 
 
 def anchors(document: Path) -> set[str]:
-    """Return the anchors of the headings of a page."""
-    text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+    """Return the anchors of the headings of a page, and of the one that it includes."""
+    text = document.read_text()
+    for included in re.findall(r"```\{include\} (\S+)", text):
+        text += (document.parent / included).read_text()
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 

@@ -1,4 +1,4 @@
-"""Every measured number in README stands in a kept JSON."""
+"""Every measured number of README, of the front page and of the results stands in a kept JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from surreal_like.statistics import iqm, stratified_interval
+from tests.docs.examples import blocks
 from tests.docs.results import result, shown_result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,16 +20,26 @@ ROWS = {
 }
 
 
+README = ROOT / "README.md"
+FRONT = ROOT / "docs" / "index.md"
+
+
 def section() -> str:
-    text = (ROOT / "README.md").read_text()
-    return text.split("## Results")[1].split("\n## ")[0]
+    text = (ROOT / "docs" / "algorithms.md").read_text()
+    return text.split("## Results beside other systems")[1].split("\n## ")[0]
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_a_row_of_the_table_is_what_was_measured(row: str) -> None:
-    line = next(line for line in section().splitlines() if line.startswith(f"| {row} "))
+def row(document: Path, start: str) -> str:
+    """Return the row of a table that begins with a text."""
+    lines = document.read_text().splitlines()
+    return next(line for line in lines if line.startswith(f"| {start}"))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_of_the_table_is_what_was_measured(name: str) -> None:
+    line = next(line for line in section().splitlines() if line.startswith(f"| {name} "))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    measured = result("cartpole_peers")["summary"][ROWS[row]]
+    measured = result("cartpole_peers")["summary"][ROWS[name]]
     seconds, steps = measured["greedy_seconds"], measured["env_steps"]
     assert cells[1] == f"{measured['solved']} of {measured['runs']}"
     assert cells[2] == f"{seconds['median']:.1f} s"
@@ -67,7 +78,9 @@ def test_what_is_said_of_the_biped_is_what_was_measured() -> None:
     seeds = [run["seed"] for run in runs]
     assert f"on {len(runs)} of {len(runs)} seeds ({min(seeds)} to {max(seeds)})" in text
     seconds = sorted(run["greedy_seconds"] for run in runs)
-    assert f"{seconds[0]:.0f} to {seconds[-1]:.0f} s after the command's start" in text
+    said = f"{seconds[0]:.0f} to {seconds[-1]:.0f} s"
+    assert f"{said} after the command's start" in text
+    assert f"[{said} on two cores]" in README.read_text()
     # The machine is said for Pong above.
     (pong,) = [each for each in rows if each["row"] == "pong_ppo"]
     for run in runs:
@@ -100,11 +113,47 @@ def ratio(group: str, row: str) -> float:
 
 
 def test_what_is_said_of_replay_is_what_was_measured() -> None:
-    text = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
+    text = re.sub(r"\s+", " ", FRONT.read_text())
     out = ratio("Small transitions out", "1-step, one batch per request")
     into = ratio("Small rows in", "one step at a time, 100 x 1")
     assert f"come out {out:.1f} times as fast as from Reverb" in text
     assert f"go in {into:.1f} times as fast" in text
+
+
+def test_figures_at_the_top_of_readme_are_what_was_measured() -> None:
+    summary = result("cartpole_peers")["summary"]
+    seconds = {name: each["greedy_seconds"]["median"] for name, each in summary.items()}
+    assert (
+        f"| {seconds['surreal_like']:.1f} s; the same DQN in a single file "
+        f"{seconds['plain_dqn']:.1f} s; stable-baselines3 {seconds['sb3_dqn']:.1f} s with DQN, "
+        f"{seconds['sb3_ppo']:.1f} s with PPO |"
+    ) in row(README, "[time to the goal on CartPole]")
+    assert {each["runs"] for each in summary.values()} == {5}
+    kept = shown_result("scaling")
+    shares = {
+        each["agents"]: each["ours"]["per_second"] / each["bare"]["per_second"]
+        for each in kept["scaling"]
+    }
+    to_64 = [share for agents, share in shares.items() if agents <= 64]
+    said = f"1 to 64 agents make {min(to_64):.2f} to {max(to_64):.2f} of the steps"
+    assert said in row(README, "[more agents]")
+    assert f"128 make {shares[128]:.2f} |" in row(README, "[more agents]")
+    kills = kept["kills"]
+    lost = kills["pushed"] - kills["inserted"]
+    line = row(README, "[rows lost]")
+    assert f"while {kills['killed']} of {kills['agents']} agents were killed" in line
+    assert f"| {lost} of {kills['pushed']:,};" in line
+
+
+def test_lines_of_an_algorithm_of_ones_own_are_counted() -> None:
+    (file,) = [
+        block
+        for block in blocks(ROOT / "docs" / "your_own_algorithm.md")
+        if block.file == "my_algorithm.py"
+    ]
+    lines = [line.strip() for line in file.text.splitlines()]
+    code = [line for line in lines if line and not line.startswith("#")]
+    assert f"| one file, {len(code)} lines of code;" in row(README, "[an algorithm of your own]")
 
 
 def test_what_is_said_of_many_agents_is_what_was_measured() -> None:
@@ -113,7 +162,7 @@ def test_what_is_said_of_many_agents_is_what_was_measured() -> None:
     assert all(row["ours"]["exact"] for row in rows)
     assert kept["kills"]["exact"]
     assert kept["kills"]["killed"] >= 4
-    text = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
+    text = re.sub(r"\s+", " ", FRONT.read_text())
     by_agents = {row["agents"]: row for row in rows}
     for agents in (64, 128):
         row = by_agents[agents]

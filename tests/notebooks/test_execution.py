@@ -1,7 +1,12 @@
-"""Notebooks run from top to bottom without anybody in front of them, and end what they began."""
+"""Notebooks run from top to bottom without anybody in front of them, and end what they began.
+
+With the variable SURREAL_LIKE_KEEP_OUTPUTS the quickstart keeps the outputs of this execution.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +19,7 @@ import pytest
 
 from session.folder import RunFolder
 from session.launchers.launcher import free_ports
-from tests.notebooks.lab import copy_notebooks, environment
+from tests.notebooks.lab import ROOT, copy_notebooks, environment
 
 LIMIT_SECONDS = 240
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT_SECONDS + 30)]
@@ -76,6 +81,35 @@ def images(notebook: Any) -> set[str]:
     }
 
 
+def lasting(cell: Any) -> list[Any]:
+    """Return the outputs of a cell that are the same at each execution: what it prints as one."""
+    outputs = cell.get("outputs", [])
+    printed = "".join(each["text"] for each in outputs if each.get("name") == "stdout")
+    found = [{**each, "execution_count": None} for each in outputs if "data" in each]
+    stream = {"name": "stdout", "output_type": "stream", "text": printed}
+    return [stream, *found] if printed else found
+
+
+def forms(notebook: Any) -> list[tuple[list[str], str]]:
+    """Return, of each cell, the kinds of its outputs, and what it prints, without the numbers."""
+    return [
+        (
+            [kind for each in lasting(cell) for kind in sorted(each.get("data", {}))],
+            "".join(re.sub(r" *[\d.,]+", "0", each.get("text", "")) for each in lasting(cell)),
+        )
+        for cell in notebook.cells
+    ]
+
+
+def keep_outputs(notebook: Any, kept: Path) -> None:
+    """Write the outputs of an execution into the notebook that is committed."""
+    document = json.loads(kept.read_text())
+    for cell, executed in zip(document["cells"], notebook.cells, strict=True):
+        if cell["cell_type"] == "code":
+            cell["outputs"] = lasting(executed)
+    kept.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
 def runs(folder: Path) -> list[RunFolder]:
     """All runs, the oldest first."""
     return [RunFolder(path) for path in sorted((folder / "runs").iterdir())]
@@ -84,6 +118,11 @@ def runs(folder: Path) -> list[RunFolder]:
 def test_quickstart(tmp_path: Path) -> None:
     notebook = execute(tmp_path, "quickstart.ipynb")
     assert images(notebook) == {"image/png", "image/gif"}
+    kept = ROOT / "notebooks" / "quickstart.ipynb"
+    if "SURREAL_LIKE_KEEP_OUTPUTS" in os.environ:
+        keep_outputs(notebook, kept)
+    shown = nbformat.read(kept, as_version=4)  # type: ignore[no-untyped-call]
+    assert forms(shown) == forms(notebook), "run this test with SURREAL_LIKE_KEEP_OUTPUTS=1"
     run, trained, played = runs(tmp_path)
     result, stopped = run.read_result(), trained.read_result()
     assert result is not None

@@ -1,4 +1,4 @@
-"""Notebooks as they are committed: without outputs, for any machine, and of valid form."""
+"""Notebooks as they are committed: for any machine, and of valid form; quickstart has outputs."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def test_nothing_of_a_session_is_kept(path: Path) -> None:
     for number, cell in enumerate(notebook["cells"]):
         assert cell["id"] == f"cell-{number}"
         assert cell["metadata"] == {}
-        assert cell.get("outputs", []) == []
+        assert path.stem == "quickstart" or cell.get("outputs", []) == []
         assert cell.get("execution_count") is None
 
 
