@@ -18,6 +18,9 @@ def read_version() -> str:
 
 
 PACKAGES = ("session", "surreal_like", "main")
+# Files that the command reads, and that stand elsewhere in the repository: the shipped experiments,
+# and the times in which they were learned.
+OUTSIDE = {"surreal_like.configs": "configs", "surreal_like.results": "benchmarks/results"}
 
 INSTALL_REQUIRES = [
     "pyzmq>=25.1",
@@ -85,17 +88,22 @@ setup(
     license="MIT",
     license_files=["LICENSE"],
     python_requires=">=3.11",
-    packages=find_packages(
-        include=[pattern for name in PACKAGES for pattern in (name, f"{name}.*")]
-    ),
+    packages=[
+        *find_packages(include=[pattern for name in PACKAGES for pattern in (name, f"{name}.*")]),
+        *OUTSIDE,
+    ],
+    package_dir=OUTSIDE,
     package_data={
         **{name: ["py.typed", "*.pyi", "**/*.pyi"] for name in PACKAGES},
+        "main.cli": ["project/*"],
+        "surreal_like.configs": ["*.yaml"],
+        "surreal_like.results": ["learn.json", "learn_multi.json"],
         "surreal_like.gateway.clients": ["*.js", "*.hpp", "*.cpp"],
         "surreal_like.gateway.page": ["*.html", "*.js"],
     },
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,
-    entry_points={"console_scripts": ["surreal-like = main.cli:main"]},
+    entry_points={"console_scripts": ["surreal-like = surreal_like.__main__:main"]},
     zip_safe=False,
     classifiers=[
         "Development Status :: 3 - Alpha",

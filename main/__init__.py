@@ -1,11 +1,4 @@
 """One module per kind of process, and the command line. No other package imports this one."""
 
-import importlib
-
-try:
-    importlib.import_module("surreal_like")
-except ImportError as error:
-    # A 'session' of the user is in the way; any other missing module is a bug, with its traceback.
-    if error.name != "session":
-        raise
-    raise SystemExit(f"surreal-like: error: {error}") from None
+# First: it loads `session` from its place, also where a file of the user has that name.
+import surreal_like  # noqa: F401

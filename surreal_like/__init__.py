@@ -52,31 +52,14 @@ Names are loaded at their first use, so that processes without tensors stay smal
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
-_HERE = Path(__file__).resolve().parent.parent
+from surreal_like.own_packages import lead_python_path, load_package
 
+load_package("session")
+lead_python_path()
 
-def _check_session() -> None:
-    """Rejects another package or module of the name `session`, before it is executed."""
-    loaded = sys.modules.get("session")
-    spec = importlib.util.find_spec("session") if loaded is None else None
-    file = getattr(loaded, "__file__", None) if spec is None else spec.origin
-    if file is None or Path(file).resolve().parent.parent != _HERE:
-        raise ImportError(
-            f"another 'session' is in the way: {file}; surreal_like needs its own, in "
-            f"{_HERE / 'session'}. Rename that file or folder, or take its folder out of the path "
-            "(start Python with -P, or append to session_config.import_path instead of PYTHONPATH)",
-            name="session",
-        )
-
-
-_check_session()
-
-# ruff: noqa: E402  (only after the check)
+# ruff: noqa: E402  (only after it is loaded)
 from session.lazy import attach
 from session.version import VERSION
 

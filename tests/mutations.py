@@ -303,6 +303,17 @@ the steps of a run do not reach its schedules
 short episodes weigh more in an evaluation
 - if self._wanted[stream]:
 + if self._left:
+> tests/session/config/test_named_code.py
+a session.py beside a script hides the library's
+- load_package("session")
++ pass
+processes that are started find a main.py of PYTHONPATH
+- os.environ["PYTHONPATH"] = os.pathsep.join([str(_HERE), folders])
++ pass
+> tests/surreal_like/experiment/test_shipped.py
+a shipped experiment is not found by its name
+- if str(place) in shipped:
++ if False:
 """
 
 

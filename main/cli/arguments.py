@@ -66,7 +66,8 @@ def add_experiment(parser: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="CONFIG.yaml section.key=value",
-        help="an experiment file, then settings that replace the file's (values are YAML)",
+        help="an experiment file, or the name of a shipped one (see list experiments), then "
+        "settings that replace the file's (values are YAML)",
     )
     group.add_argument(
         "--algorithm",
@@ -175,7 +176,7 @@ def request_of(given: argparse.Namespace) -> RunRequest:
     allowed, resumes = chosen.pop("allow_change", []), chosen.get("resume", False)
     if not files and given.algorithm is None and not resumes:
         raise UsageError(
-            "no experiment: give a file, as in configs/cartpole_dqn.yaml, or --algorithm and --env"
+            "no experiment: give a file, a name such as cartpole_dqn, or --algorithm and --env"
         )
     if allowed and not resumes:
         raise UsageError("--allow-change belongs to --resume: a new run may differ in everything")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from main.cli.arguments import Parser
 from session.config import Config
 from session.config.defaults import BASE_ENV_CONFIG
 from session.errors import UsageError
 from surreal_like.experiment.resolve import read_experiment
+from surreal_like.experiment.shipped import is_experiment
 
 _EXAMPLES = """examples:
   surreal-like check gym:CartPole-v1
@@ -44,7 +44,7 @@ def _parser() -> Parser:
         "words",
         nargs="+",
         metavar="ENV|CONFIG.yaml",
-        help="an environment or an experiment file, then settings (section.key=value)",
+        help="an environment or an experiment, then settings (section.key=value)",
     )
     parser.add_argument("--steps", type=int, default=300, metavar="N", help="random steps (300)")
     parser.add_argument(
@@ -55,7 +55,7 @@ def _parser() -> Parser:
 
 def _env_config(name: str, settings: Sequence[str]) -> Config:
     """Returns `env_config` as in a run."""
-    is_file = Path(name).suffix in (".yaml", ".yml", ".json")
+    is_file = is_experiment(name)
     # Any algorithm works: only the environment is built.
     user = read_experiment(
         name if is_file else None, settings, algorithm="dqn", env_name=None if is_file else name

@@ -34,6 +34,13 @@ _CORE = (
         "main.cli.check",
     ),
     Command(
+        "init",
+        "run",
+        "FOLDER",
+        "write a small project to begin with",
+        "main.cli.init",
+    ),
+    Command(
         "status", "watch", "RUN", "progress of a run and state of its components", "main.cli.status"
     ),
     Command("logs", "watch", "RUN", "log lines of all components of a run", "main.cli.logs"),
@@ -42,7 +49,7 @@ _CORE = (
         "list",
         "use",
         "WHAT",
-        "show algorithms, environments or runs",
+        "show what there is to train, and runs",
         "main.cli.listing",
     ),
     Command(
@@ -89,6 +96,6 @@ def overview() -> str:
         "RUN is a folder, a name below runs/, or 'latest'.",
         "surreal-like COMMAND --help shows the options of a command.",
         "",
-        "For a start: surreal-like train configs/cartpole_dqn.yaml",
+        "For a start: surreal-like train cartpole_dqn",
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""``surreal-like list``: algorithms, environments, runs."""
+"""``surreal-like list``: algorithms, environments, shipped experiments, runs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from session.folder import RUNS, RunFolder
 from session.launchers.registry import launcher_of
 from session.program import install_line
 from session.show.run_view import state_of, took
-from session.show.text import GAP, MISSING, columns, count, decimal
+from session.show.text import GAP, MISSING, columns, count, decimal, short_time
+from surreal_like.experiment.shipped import list_experiments
 
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = Parser("list", "Shows what there is to train, and what was trained.")
-    parser.add_argument("what", choices=("algorithms", "environments", "runs"))
+    parser.add_argument("what", choices=("algorithms", "environments", "experiments", "runs"))
     parser.add_argument(
         "word", nargs="?", metavar="WORD", help="with environments: only names that hold it"
     )
@@ -47,6 +48,8 @@ def run(argv: Sequence[str]) -> int:
         _algorithms()
     elif given.what == "environments":
         _environments(given.word or "")
+    elif given.what == "experiments":
+        _experiments()
     else:
         _runs(as_json=given.json)
     return 0
@@ -85,6 +88,27 @@ def _environments(word: str) -> None:
     print(in_columns(shown, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0))
     for extra in sorted({*extras.values()} - {""}):
         print(f"[{extra}]: {install_line(extra)}")
+
+
+def _experiments() -> None:
+    found = list_experiments()
+    rows = [
+        [
+            *(each.name, each.environment, each.algorithm, each.goal),
+            MISSING if each.seconds is None else short_time(each.seconds),
+            each.extra,
+        ]
+        for each in found
+    ]
+    head = ["name", "environment", "algorithm", "goal", "time", "extra"]
+    print(columns(head, rows, right=(4,)))
+    print(
+        "\nTrain one: surreal-like train NAME; one with trials: surreal-like tune NAME"
+        "\ntime: median of three seeds, from the command until the goal is known to be reached, on"
+        "\ntwo cores without a GPU; -: not measured. What an extra needs is installed by:"
+    )
+    for extra in sorted({each.extra for each in found} - {""}):
+        print(f"{extra}: {install_line(extra)}")
 
 
 def in_columns(texts: Sequence[str], width: int) -> str:
@@ -131,7 +155,7 @@ def _runs(*, as_json: bool) -> None:
         print(json.dumps(found))
         return
     if not found:
-        print(f"no runs below {RUNS}/; begin one: surreal-like train configs/cartpole_dqn.yaml")
+        print(f"no runs below {RUNS}/; begin one: surreal-like train cartpole_dqn")
         return
     head = ["run", "state", "launcher", "algorithm", "environment", "seed", "best return"]
     rows = [_row(known) for known in found]

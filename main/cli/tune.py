@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import time
@@ -26,6 +25,7 @@ from session.launchers.registry import LOCAL
 from session.program import path_from_here
 from session.show.text import columns, duration, size
 from surreal_like.experiment.resolve import try_elsewhere
+from surreal_like.experiment.shipped import find_experiment
 from surreal_like.run.observer import RunObserver
 from surreal_like.tuning.exploit import replay_file
 from surreal_like.tuning.slots import Machine, find_slots
@@ -85,7 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         "words",
         nargs="*",
         metavar="FILE.yaml section.key=value",
-        help="a tune file, then settings that replace the file's (values are YAML)",
+        help="a tune file, or the name of a shipped one, then settings that replace the file's "
+        "(values are YAML)",
     )
     parser.add_argument("--folder", help="folder of the tuning; default: runs/<name>-<date>-<time>")
     parser.add_argument(
@@ -228,9 +229,9 @@ def plan_tuning(given: argparse.Namespace) -> int | None:
 def _tune_file_of(words: Sequence[str]) -> Path | None:
     """Returns the file among the words if it is a tune file, else None."""
     for word in words:
-        if "=" not in word and os.path.isfile(word):
+        if "=" not in word:
             try:
-                keys = Config.load_file(word)
+                keys = Config.load_file(str(find_experiment(word)))
             except SurrealError:
                 return None
             return Path(word) if {"space", "tune"} & set(keys) else None

@@ -239,8 +239,13 @@ def _load_file(path: Path, what: str) -> ModuleType:
 
 def _beside(file: Path, error: Exception) -> str:
     """Returns a remedy if a file imports its neighbour as if their folder were searched."""
-    name = error.name if isinstance(error, ModuleNotFoundError) else None
-    if name is None or not _holds(str(file.parent), name.partition(".")[0]):
+    name = error.name if isinstance(error, ImportError) else None
+    top = (name or "").partition(".")[0]
+    if not top or not _holds(str(file.parent), top):
+        return ""
+    if top in LIBRARY:
+        return f": that is surreal_like's own; write 'from .{name} import ...'"
+    if not isinstance(error, ModuleNotFoundError):
         return ""
     return f"; write 'from .{name} import ...', or 'session_config.import_path=[{file.parent}]'"
 

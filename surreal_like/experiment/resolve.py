@@ -35,13 +35,13 @@ from session.errors import (
     SurrealError,
     UsageError,
     describe,
-    did_you_mean,
 )
 from session.json_file import read_object
 from session.version import VERSION
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.errors import SpecError
 from surreal_like.experiment.code import git_revision, own_modules
+from surreal_like.experiment.shipped import find_experiment
 from surreal_like.policies.config import learning_policies, policy_config
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def read_experiment(
     folder is added to the import path if a setting names a module of it.
 
     Args:
-        path: experiment file, YAML or JSON.
+        path: experiment file, YAML or JSON, or the name of a shipped one.
         overrides: ``section.key=value``, each value in YAML.
         algorithm: replaces the file's.
         env_name: replaces the file's.
@@ -78,7 +78,7 @@ def read_experiment(
         ConfigError: the file or an override is wrong; names the key and the nearest valid key.
         UsageError: the environment is given as an object or a class.
     """
-    user = _load(path) if path is not None else Config({})
+    user = Config.load_file(str(find_experiment(path))) if path is not None else Config({})
     for key in _RECORDED:
         user.pop(key, None)
     if _TUNING.intersection(user):
@@ -109,21 +109,6 @@ def read_experiment(
     if folders:
         session.import_path = folders
     return user
-
-
-def _load(path: str | Path) -> Config:
-    """Loads the file; if it does not exist, the error names similar files."""
-    if os.path.exists(path) or Path(path).suffix not in (".yaml", ".yml", ".json"):
-        return Config.load_file(str(path))
-    if os.path.islink(path):
-        raise ConfigError(f"{path}: cannot be read: it links to {os.readlink(path)}, which is gone")
-    found = [file for folder in (".", "configs") for file in Path(folder).glob("*.y*ml")]
-    there = [str(file) for file in found if os.path.isfile(file)]
-    names = {Path(file).name: file for file in there}
-    otherwise = "give the path of an experiment file"
-    name = Path(path).name
-    hint = did_you_mean(name, names, cutoff=0.5, shown=names.__getitem__, otherwise=otherwise)
-    raise ConfigError(f"{path}: cannot be read: No such file or directory; {hint}")
 
 
 def _check_without_algorithm(user: Config) -> None:

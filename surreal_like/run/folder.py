@@ -15,6 +15,7 @@ from session.config.named_code import split_place
 from session.errors import UsageError
 from session.folder import RUNS, RunFolder
 from surreal_like.experiment.code import archive_files, own_files
+from surreal_like.experiment.shipped import find_experiment
 
 # State of a tuning, in its folder.
 TUNING = "tuning.json"
@@ -31,13 +32,13 @@ def experiment_name(path: str | Path | None, user: Config) -> str:
     file's; without a file, algorithm and environment.
 
     Args:
-        path: experiment file, None without one.
+        path: experiment file or the name of a shipped one, None without one.
         user: the experiment, with the replaced settings.
     """
     algorithm, env_name = str(user.algorithm), str(user.env_config.env_name)
     words = [_algorithm_word(algorithm), _environment_word(env_name)]
     if path is not None:
-        file = Config.load_file(str(path))
+        file = Config.load_file(str(find_experiment(path)))
         env = file.get("env_config") or {}
         changed = [file.get("algorithm") != algorithm, env.get("env_name") != env_name]
         words = [Path(path).stem, *(w for w, other in zip(words, changed, strict=True) if other)]

@@ -31,6 +31,7 @@ from surreal_like.experiment.resolve import (
     read_experiment,
     resolve_elsewhere,
 )
+from surreal_like.experiment.shipped import is_experiment
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.folder import experiment_name, held, newest_path, put_back_if_refused, tuned
 from surreal_like.run.observer import RunObserver
@@ -138,7 +139,8 @@ class RunRequest:
             )
         if self.start_from is not None and self.resume:
             raise UsageError("--from begins a new run; with --resume choose with --checkpoint")
-        if self.experiment is not None and os.path.isdir(self.experiment):
+        given = str(self.experiment or "")
+        if os.path.isdir(given) and not is_experiment(given):
             raise UsageError(
                 f"{self.experiment} is a folder, not an experiment; a run is resumed by "
                 "--resume --folder RUN"

@@ -88,8 +88,8 @@ def train(  # noqa: PLR0913 - one call has all settings of a user
     """Trains until a stop condition of ``session_config.stop`` is met, and returns the run.
 
     Args:
-        experiment: YAML or JSON file; None: only ``algorithm`` and ``env`` are given, or, with
-            ``resume``, the config of the run is used.
+        experiment: YAML or JSON file, or the name of a shipped one; None: only ``algorithm`` and
+            ``env`` are given, or, with ``resume``, the config of the run is used.
         overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
         launcher: ``local``, processes on this machine, or ``serial``, everything in this thread.
         folder: run folder; None: ``runs/<name>-<date>-<time>``.

@@ -23,7 +23,8 @@ class Trainer:
     The run goes on between two calls, except with ``serial``, where it advances only in them.
 
     Args:
-        experiment: YAML or JSON file; None: only ``algorithm`` and ``env`` are given.
+        experiment: YAML or JSON file, or the name of a shipped one; None: only ``algorithm`` and
+            ``env`` are given.
         algorithm: name, ``package.module:Class`` or file; replaces the experiment's.
         env: environment, such as ``gym:CartPole-v1``; replaces the experiment's.
         overrides: ``{"section.key": value}`` or ``["section.key=value"]``.

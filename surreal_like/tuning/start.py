@@ -57,7 +57,7 @@ def tune(
     """Runs a tuning until all trials have ended, and returns it.
 
     Args:
-        file: tune file; None: with ``resume``, as the tuning has it.
+        file: tune file, or the name of a shipped one; None: with ``resume``, as the tuning has it.
         overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
         folder: folder of the tuning; None: ``runs/<name>-<date>-<time>``.
         resume: True to go on with the tuning in the folder, or the newest one of this file.

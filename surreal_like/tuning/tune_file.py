@@ -21,6 +21,7 @@ from session.errors import ConfigError, did_you_mean
 from session.folder import RunFolder
 from session.launchers.registry import ATTACHED
 from session.launchers.supervised_components import Deadlines
+from surreal_like.experiment.shipped import find_experiment
 from surreal_like.run.folder import TUNING
 from surreal_like.tuning.optuna_search import check_installed
 from surreal_like.tuning.pbt import Explore, PopulationBased
@@ -192,12 +193,13 @@ def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
     """Reads a tune file, and the experiment file that it names.
 
     Args:
-        path: YAML or JSON.
+        path: YAML or JSON, or the name of a shipped one.
         overrides: ``section.key=value``, of the experiment, of ``tune`` or of ``space``.
 
     Raises:
         ConfigError: a key or a value is wrong; the message names it.
     """
+    path = find_experiment(path)
     given = Config.load_file(str(path))
     if "tune" not in given and os.path.isfile(Path(path).with_name(TUNING)):
         raise ConfigError(
@@ -215,12 +217,12 @@ def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
             raise ConfigError(f"{path}: {name} is {quote(section)}, expected a mapping")
     source, changes = given.pop("experiment", None), given.to_dict()
     if source is not None:
-        given = Config(_over(_experiment(Path(path), source), given))
-        source = str(Path(path).parent / source)
+        source = _experiment_file(path, source)
+        given = Config(_over(_experiment(path, source), given))
     tune = _with_defaults(tune)
-    explore = _explore(tune.pbt.explore, Path(path).parent)
-    name, own = Path(path).stem, entries.to_dict()
-    file = TuneFile(name, given, own, tune, source or "", changes, explore)
+    explore = _explore(tune.pbt.explore, path.parent)
+    name, own = path.stem, entries.to_dict()
+    file = TuneFile(name, given, own, tune, str(source or ""), changes, explore)
     _check(file)
     return file
 
@@ -243,11 +245,16 @@ def _with_words(given: Config, words: Sequence[str]) -> Config:
     return given
 
 
-def _experiment(path: Path, source: Any) -> Config:
-    """Reads the experiment file, whose path is relative to the tune file."""
+def _experiment_file(path: Path, source: Any) -> Path:
+    """Returns the experiment file: a shipped one, or a path relative to the tune file."""
     if not isinstance(source, str):
         raise ConfigError(f"{path}: experiment is {quote(source)}, expected a path")
-    experiment = Config.load_file(str(path.parent / source))
+    return find_experiment(path.parent / source if Path(source).suffix else source)
+
+
+def _experiment(path: Path, source: Path) -> Config:
+    """Reads the experiment file of a tune file."""
+    experiment = Config.load_file(str(source))
     if wrong := [key for key in ("space", "tune") if key in experiment]:
         raise ConfigError(f"{path}: experiment {source} has {wrong[0]}, so it is a tuning itself")
     return experiment

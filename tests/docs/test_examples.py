@@ -100,6 +100,11 @@ SHOWN = {
         "installs four peers, and measures for minutes",
         "runs up to 256 processes for half an hour, and installs a peer",
     ],
+    "your_own_project.md": [
+        "fetches packages",
+        "tests/test_wheel.py builds it and works with it",
+        "tests/test_wheel.py runs it",
+    ],
     "several_machines.md": ["needs a second machine, and a certificate"],
     "scripts.md": [
         "runs until it is ended; test_scripts.py starts the same",

@@ -88,7 +88,7 @@ EARLY = (
     Case("unknown option", ("train", "--fodler", "x"), ("--fodler", "surreal-like train --help")),
     Case("option without value", ("train", "small.yaml", "--seed"), ("--seed", "expected one")),
     Case("option of the wrong type", ("train", "small.yaml", "--seed", "x"), ("--seed", "'x'")),
-    Case("no experiment", ("train",), ("no experiment", "configs/cartpole_dqn.yaml", "--env")),
+    Case("no experiment", ("train",), ("no experiment", "cartpole_dqn", "--env")),
     Case("two experiments", ("train", "small.yaml", "b.yaml"), ("small.yaml and b.yaml",)),
     Case("no such file", ("train", "nope.yaml"), ("nope.yaml", "No such file")),
     Case(

@@ -233,7 +233,27 @@ def test_lists(command: Command) -> None:
     agents = yaml.safe_load(command("list", "environments", "--specs", "toy:multi_cartpole").out)
     assert list(agents["env_config"]["agents"]) == ["cart_0", "cart_1"]
     assert agents["env_config"]["agents"]["cart_1"]["obs_spec"] == {"type": "float32", "dim": [4]}
+    experiments = command("list", "experiments").out
+    assert re.search(r"^cartpole_dqn +gym:CartPole-v1 +dqn +475 +\d+\.\d s$", experiments, re.M)
+    assert re.search(r"^pong_ppo +atari:Pong +ppo +18 +- +atari$", experiments, re.M)
     assert "no runs" in command("list", "runs").out
+
+
+def test_init_writes_files_that_stand(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = command("init", "a project")
+    assert said.code == 0
+    assert said.out.startswith("cd 'a project'\n")
+    files = {path.name: path.read_text() for path in Path("a project").iterdir()}
+    assert sorted(files) == ["environment.py", "experiment.yaml", "test_environment.py"]
+    monkeypatch.chdir("a project")
+    Path("environment.py").unlink()
+    refused = command("init", ".")
+    assert refused.code == 2
+    assert "experiment.yaml and test_environment.py: nothing is written" in refused.err
+    assert not Path("environment.py").exists()
+    Path("environment.py").write_text(files["environment.py"])
+    checked = command("check", "experiment.yaml", "--steps", "100")
+    assert (checked.code, checked.err) == (0, "")
 
 
 @pytest.mark.usefixtures("quick")

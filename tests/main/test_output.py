@@ -23,6 +23,8 @@ COMMANDS = {
     "help of a command": ("train", "--help"),
     "list": ("list", "environments"),
     "algorithms": ("list", "algorithms"),
+    "experiments": ("list", "experiments"),
+    "init": ("init", "{new}/größte"),
     "status": ("status", RUN),
     "logs": ("logs", RUN),
     "plan": ("plan", "small.yaml", "session_config.agent.num=4"),

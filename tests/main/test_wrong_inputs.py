@@ -72,6 +72,38 @@ def replay(
 # Found before anything slow begins.
 WORDS = (
     Wrong("command misspelt", ("staus", "latest"), "no command 'staus'", "did you mean status?"),
+    Wrong(
+        "shipped experiment misspelt",
+        ("train", "cartpole_dqm"),
+        "cartpole_dqm: no such experiment",
+        "did you mean cartpole_dqn?",
+    ),
+    Wrong(
+        "shipped experiment as a file elsewhere",
+        ("plan", "configs/cartpole_dqn.yaml"),
+        "configs/cartpole_dqn.yaml: cannot be read",
+        "did you mean cartpole_dqn?",
+    ),
+    Wrong(
+        "experiment like no other",
+        ("launch", "unheard"),
+        "unheard: no such experiment",
+        "surreal-like list experiments",
+    ),
+    Wrong(
+        "shipped tuning misspelt",
+        ("tune", "cartpole_ashs"),
+        "cartpole_ashs: no such experiment",
+        "did you mean cartpole_asha?",
+    ),
+    Wrong(
+        "project over files",
+        ("init", "mine"),
+        "mine has experiment.yaml",
+        "name another folder",
+        {"mine/experiment.yaml": CONFIG},
+    ),
+    Wrong("project in a file", ("init", "small.yaml"), "small.yaml cannot be written", "File"),
     Wrong("command of its own", ("bake",), "no command 'bake'", "there are train, "),
     Wrong(
         "a run without its code",
@@ -128,7 +160,7 @@ WORDS = (
         "no launcher 'serial'",
         "surreal-like train --on serial",
     ),
-    Wrong("nothing to launch", ("launch",), "no experiment", "configs/cartpole_dqn.yaml"),
+    Wrong("nothing to launch", ("launch",), "no experiment", "such as cartpole_dqn"),
     Wrong(
         "launch into a folder in use",
         ("launch", "small.yaml", "--folder", "runs/ended"),

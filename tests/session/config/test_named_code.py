@@ -1,5 +1,6 @@
 """Settings that name code of the user: a file or a module of the present folder, each alike."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 
 from main.cli import main
 from session.config import Config
-from session.config.named_code import split_place
+from session.config.named_code import load_named, split_place
 from session.errors import ConfigError
 from session.folder import RunFolder
 from surreal_like import evaluate, train
@@ -271,21 +272,68 @@ def test_unrelated_files_beside_a_script_are_not_executed(folder: Path) -> None:
     assert done.stdout.splitlines()[-1:] == ["trained True"], done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["session.py", "session/__init__.py"])
-def test_a_session_of_the_user_is_named_and_not_executed(name: str, folder: Path) -> None:
+COLLIDING = ("main.py", "session.py", "session/__init__.py", "tests/__init__.py")
+
+
+@pytest.mark.parametrize("name", COLLIDING)
+def test_a_file_of_the_user_with_a_name_of_ours_is_not_executed(name: str, folder: Path) -> None:
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("raise SystemExit('executed')")
-    (folder / "begin.py").write_text("import surreal_like\n")
-    done = subprocess.run([sys.executable, "begin.py"], capture_output=True, text=True, check=False)
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("ImportError: another 'session' is in the way: ")
-    assert str(folder / name) in last
-    command = subprocess.run(
-        [sys.executable, "-P", "-m", "main.cli", "list", "algorithms"],
-        env={"PYTHONPATH": str(folder)},
+    (folder / "begin.py").write_text("import surreal_like.run.train, session.config\n")
+    script = run_python("begin.py")
+    assert (script.returncode, script.stderr) == (0, "")
+    for python_path in ({}, {"PYTHONPATH": str(folder)}):
+        command = run_python("-P", "-m", "surreal_like", "list", "algorithms", **python_path)
+        assert (command.returncode, command.stderr) == (0, "")
+
+
+def test_components_find_the_library_although_python_path_leads_to_files_of_its_names(
+    folder: Path,
+) -> None:
+    for name in ("main.py", "session.py"):
+        (folder / name).write_text("raise SystemExit('executed')")
+    (folder / "begin.py").write_text(
+        "import os, subprocess, sys\n"
+        "import surreal_like\n"
+        "for module in ('main.ps', 'session.launchers.fork_server'):\n"
+        "    command = [sys.executable, '-P', '-c', f'import {module}']\n"
+        "    subprocess.run(command, check=True)\n"
+        "print(os.environ['PYTHONPATH'].split(os.pathsep)[1:])\n"
+    )
+    done = run_python("begin.py", PYTHONPATH=str(folder))
+    assert done.stdout == f"[{str(folder)!r}]\n", done.stderr
+
+
+def test_python_path_stays_as_it_is_without_such_files(folder: Path) -> None:
+    (folder / "session").mkdir()
+    code = "import os, surreal_like; print(os.environ['PYTHONPATH'])"
+    done = run_python("-c", code, PYTHONPATH=str(folder))
+    assert done.stdout == f"{folder}\n", done.stderr
+
+
+def test_a_session_of_the_user_that_is_loaded_already_is_named(folder: Path) -> None:
+    (folder / "session.py").write_text("")
+    (folder / "begin.py").write_text("import session, surreal_like\n")
+    last = run_python("begin.py").stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: another 'session' is loaded: {folder / 'session.py'}; ")
+
+
+def test_a_neighbour_with_a_name_of_ours_is_imported_relatively(folder: Path) -> None:
+    (folder / "session.py").write_text("LENGTH = 3\n")
+    (folder / "near.py").write_text("from session import LENGTH\n")
+    with pytest.raises(ConfigError, match=r"surreal_like's own; write 'from \.session import"):
+        load_named("near.py:LENGTH", "here")
+    (folder / "near.py").write_text("from .session import LENGTH\n")
+    assert load_named("near.py:LENGTH", "here") == 3
+
+
+def run_python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run an interpreter to its end."""
+    return subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
+        timeout=100,
         check=False,
     )
-    assert command.stderr.startswith("surreal-like: error: another 'session' is in the way: ")
-    assert command.stderr.count("\n") == 1
