@@ -301,8 +301,38 @@ the steps of a run do not reach its schedules
 + record.judge_training()
 > tests/surreal_like/agent/test_evaluation.py
 short episodes weigh more in an evaluation
-- if self._wanted[stream]:
-+ if self._left:
+- if self._wanted[stream] and CUT_SHORT not in summary.get("metrics", ()):
++ if self._left and CUT_SHORT not in summary.get("metrics", ()):
+episodes that an error has cut short count in an evaluation
+- if self._wanted[stream] and CUT_SHORT not in summary.get("metrics", ()):
++ if self._wanted[stream]:
+> tests/surreal_like/env/test_feed.py
+environments do not get the newest task
+- layer.task = self.task
++ pass
+worker processes keep the first task
+- if worker.revision == self._feed.revision:
++ if worker.revision:
+evaluations play the newest task instead of their own
+- if task is not None and not self._fixed:
++ if task is not None:
+> tests/surreal_like/env/test_restarts.py
+an error of an environment is stored as a termination
+- return obs, 0.0, False, True, {"metrics": {CUT_SHORT: 1}}
++ return obs, 0.0, True, False, {"metrics": {CUT_SHORT: 1}}
+all copies of a stream have one seed
+- sequence = np.random.SeedSequence(self._seeds[stream], spawn_key=(self.count,))
++ sequence = np.random.SeedSequence(self._seeds[stream])
+old restarts count for ever
+- many = len(self._times) > self._most and now - self._times[0] < _WINDOW_SECONDS
++ many = self.count >= self._most
+> tests/runs/test_curriculum.py
+episodes of earlier tasks count for a curriculum
+- each for each in record.episodes if each["metrics"].get(TASK) == task["number"]
++ each for each in record.episodes
+a learner that is started again forgets its task
+- self.task = state.get("task", self.task)
++ pass
 > tests/session/config/test_named_code.py
 a session.py beside a script hides the library's
 - load_package("session")

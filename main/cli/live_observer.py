@@ -99,7 +99,7 @@ def event_line(event: Mapping[str, Any]) -> str:
         return detail
     if kind == "ending":
         return f"ending: {detail}"
-    if kind in PAGES:
+    if kind in ("task", *PAGES):
         return f"{kind}: {detail}"
     return f"{event.get('component')}: {kind}" + (f": {detail}" if detail else "")
 

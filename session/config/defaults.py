@@ -113,6 +113,26 @@ BASE_ENV_CONFIG = Config(
             "of all living agents in that step.",
             one_of=("own", "sum", "mean"),
         ),
+        "curriculum": Key(
+            None,
+            "Function (progress, task) -> task, file.py:name or module:name, that sets the task of "
+            "the episodes that begin from then on; None keeps it.",
+            optional="_str_",
+        ),
+        "eval_task": Key({}, "Task of all episodes of evaluations; empty: the newest task."),
+        "on_error": Key(
+            "fail",
+            "An error of reset or step ends the component (fail), or only the episode: the "
+            "environment is made anew (restart).",
+            one_of=("fail", "restart"),
+        ),
+        "max_env_restarts": Key(
+            10,
+            "Restarts in 10 minutes, of all environments of an agent, after which an error ends "
+            "it.",
+            unit="restarts",
+            within=FROM_0,
+        ),
         "eval_mode": Key({}, "Entries that replace those of env_args during evaluation."),
     }
 )

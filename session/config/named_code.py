@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from session.config.config import Config
 from session.config.merge import quote
-from session.errors import ConfigError, SurrealError, did_you_mean
+from session.errors import ConfigError, SurrealError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from session.folder import RunFolder
@@ -64,6 +64,7 @@ def named_places(config: Mapping[str, Any]) -> Iterator[str]:
     env = _section(config.get("env_config"))
     words = [
         *_learning_words(config),
+        env.get("curriculum"),
         *(_section(each).get("wrapper", each) for each in _entries(env.get("wrappers"))),
     ]
     for policy in _section(config.get("policies")).values():
@@ -154,6 +155,60 @@ def load_callable(word: str, where: str) -> Callable[..., Any]:
             f"{where} {word!r} is a {type(found).__name__}, expected a class or function"
         )
     return found
+
+
+def place_of(code: Any, what: str) -> str:
+    """Returns the text with which :func:`load_named` finds a class or function in any process.
+
+    Args:
+        code: class or function at the top level of a module or a script.
+        what: argument that it is, for messages.
+
+    Raises:
+        UsageError: other processes cannot import it; the message gives the reason and a remedy.
+    """
+    name, module = getattr(code, "__qualname__", None), getattr(code, "__module__", None)
+    if not isinstance(name, str) or not isinstance(module, str):
+        kind = type(code).__name__
+        raise UsageError(
+            f"{what} is an instance of {kind}, but each process builds its own: give the class, "
+            f"{what}={kind}, and its arguments as env_config.env_args"
+        )
+    if "<" in name or "." in name:
+        raise UsageError(
+            f"{what} is {name}, which other processes cannot import: define it at the top level of "
+            "a file, with a name"
+        )
+    loaded = sys.modules.get(module)
+    file = getattr(loaded, "__file__", None)
+    if module == "__main__" and not (file and os.path.isfile(file)):
+        raise UsageError(
+            f"{what} is {name} of an interactive session, which other processes cannot import: "
+            f"write it into a file (in a notebook with %%writefile), and give {what}='FILE.py:"
+            f"{name}'"
+        )
+    if getattr(loaded, name, None) is not code:
+        raise UsageError(f"{what} is {name}, but {module} has another object of that name")
+    # Other processes search neither the folder of a script nor what it has added to sys.path.
+    if "." in module or not file or Path(file).suffix != ".py" or "site-packages" in file:
+        return f"{module}:{name}"
+    path = Path(file).resolve()
+    here = Path.cwd().resolve()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{name}"
+
+
+def check_no_import(what: str) -> None:
+    """Raises UsageError while a file of the user is imported as a module: it would start itself."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and str(frame.f_globals.get("__name__")).startswith(
+            OWN_FILE
+        ):
+            raise UsageError(
+                f"{frame.f_code.co_filename} is imported by each process, and its top level {what}:"
+                " write that below if __name__ == '__main__':"
+            )
+        frame = frame.f_back  # type: ignore[assignment]
 
 
 def load_module(place: str, what: str) -> ModuleType:

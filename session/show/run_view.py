@@ -83,6 +83,7 @@ def _is_alive(folder: RunFolder) -> bool:
 # events separately.
 SHOWN_EVENTS = (
     "evaluation",
+    "task",
     "refused",
     "restored",
     "begins_anew",

@@ -13,7 +13,13 @@ from session.process.clock import Clock
 from session.wire import Message
 from session.wire.requests import Call, DealerSocket, refusal
 from session.wire.schema import Kinds
-from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary, ended, mean_metrics
+from surreal_like.data.episodes import (
+    CUT_SHORT,
+    EpisodeCounter,
+    EpisodeSummary,
+    ended,
+    mean_metrics,
+)
 from surreal_like.data.parameters import Parameters
 
 _ANSWER_SECONDS = 5.0
@@ -60,8 +66,8 @@ class Evaluation:
             self.add(stream, summary)
 
     def add(self, stream: int, summary: EpisodeSummary) -> None:
-        """Adds an episode of a stream; those beyond its quota do not count."""
-        if self._wanted[stream]:
+        """Adds an episode of a stream; those beyond its quota, or cut short, do not count."""
+        if self._wanted[stream] and CUT_SHORT not in summary.get("metrics", ()):
             self._wanted[stream] -= 1
             self._left -= 1
             self._finished.append(summary)

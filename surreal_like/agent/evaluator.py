@@ -19,6 +19,7 @@ from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.env.feed import RunFeed
 
 _STREAMS = 100
 _STEPS_PER_TICK = 8
@@ -60,8 +61,14 @@ class EvaluatorService(Service):
         self._episodes: int = session.stop.eval_episodes
         streams = min(session.evaluator.num_envs or _STREAMS, self._episodes)
         self._pulse = StepPulse(context, streams)
+        self._feed = RunFeed(config.env_config, evaluation=True)
         self._player = make(
-            self._acting, config, num_envs=streams, seed=context.seed, pulse=self._pulse
+            self._acting,
+            config,
+            num_envs=streams,
+            seed=context.seed,
+            pulse=self._pulse,
+            feed=self._feed,
         )
         self._fetcher = Fetcher(
             link.client,
@@ -119,6 +126,7 @@ class EvaluatorService(Service):
             self._context, self._agent, parameters, self._policy
         )
         self._agent.load(parameters)
+        self._feed.update(parameters)
         self._played = parameters.order
         self._player.load()
         self._begin(confirm=False)
@@ -229,6 +237,7 @@ class EvaluatorService(Service):
             "version": float(self._agent.version),
             "version_lag": float(self._fetcher.lag),
             "steps_per_second": self._steps_per_second,
+            **({"env_restarts": restarts} if (restarts := self._player.env_restarts) else {}),
         }
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from surreal_like.agent.sending import Sending, SendingService
 from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from surreal_like.agent.wrapper import ExpSenderWrapper
 from surreal_like.data.parameters import Parameters
+from surreal_like.env.feed import RunFeed
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.replay.settings import steps_together
@@ -42,15 +43,26 @@ class AgentService(SendingService):
         self._acting = Acting(agent)
         streams: int = config.env_config.num_envs
         self._pulse = StepPulse(context, streams)
+        self._feed = RunFeed(config.env_config)
         self._env = ExpSenderWrapper(
             make_vector_env(
-                config.env_config, num_envs=streams, seed=context.seed, pulse=self._pulse
+                config.env_config,
+                num_envs=streams,
+                seed=context.seed,
+                pulse=self._pulse,
+                feed=self._feed,
             ),
             config.learner_config,
             config.session_config,
             context=context,
         )
-        sending = Sending(context, agent, self._env.sender, renews=not agent.synchronous)
+        sending = Sending(
+            context,
+            agent,
+            self._env.sender,
+            renews=not agent.synchronous,
+            more=self._restarts,
+        )
         super().__init__(context, [sending])
         self._fetcher, self._window, self._leaving = (
             sending.fetcher,
@@ -113,6 +125,7 @@ class AgentService(SendingService):
             return
         self._arrived = None
         self._sending.load(parameters)
+        self._feed.update(parameters)
         self._acting.agent = self._sending.agent
 
     def _waits(self) -> bool:
@@ -177,6 +190,10 @@ class AgentService(SendingService):
         """Handles the stop request: sends the collected experience first."""
         if not self._leaving.begun:
             self._begin_leaving()
+
+    @property
+    def env_restarts(self) -> int:
+        return self._env.env_restarts
 
     @property
     def proven(self) -> bool:

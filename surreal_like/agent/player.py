@@ -12,6 +12,7 @@ from session.config import Config
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.env.base import Pulse, VectorEnv, no_pulse
+from surreal_like.env.feed import RunFeed
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 
@@ -61,6 +62,11 @@ class Player:
         self._acting.end_step(evaluation.step(reward, terminated, truncated, info))
 
     @property
+    def env_restarts(self) -> int:
+        """Number of environments that were made anew after an error."""
+        return self.env.env_restarts
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
         """Metadata of the environment."""
         return self.env.metadata
@@ -75,7 +81,13 @@ class Player:
 
 
 def make_player(
-    acting: Acting, config: Config, *, num_envs: int, seed: int, pulse: Pulse = no_pulse
+    acting: Acting,
+    config: Config,
+    *,
+    num_envs: int,
+    seed: int,
+    pulse: Pulse = no_pulse,
+    feed: RunFeed | None = None,
 ) -> Player:
     """Builds the environments of an evaluation.
 
@@ -85,8 +97,14 @@ def make_player(
         num_envs: number of environments.
         seed: their seed.
         pulse: called between them.
+        feed: progress and task of the run.
     """
     single = make_vector_env(
-        config.env_config, num_envs=num_envs, seed=seed, evaluation=True, pulse=pulse
+        config.env_config,
+        num_envs=num_envs,
+        seed=seed,
+        evaluation=True,
+        pulse=pulse,
+        feed=feed,
     )
     return Player(acting, stack_frames(single, config.env_config))

@@ -183,6 +183,15 @@ class SendingService(Service):
         self._reported_at = context.clock.now()
 
     @property
+    def env_restarts(self) -> int:
+        """Number of environments of this process that were made anew after an error."""
+        return 0
+
+    def _restarts(self) -> dict[str, int]:
+        """Returns their number as a field of accounts and heartbeats; empty without any."""
+        return {"env_restarts": self.env_restarts} if self.env_restarts else {}
+
+    @property
     def done(self) -> bool:
         """True once everything is sent, unless the process has to stay."""
         return all(each.leaving.done for each in self._sendings)
@@ -197,6 +206,7 @@ class SendingService(Service):
             "version_lag": float(max(sending.fetcher.lag for sending in self._sendings)),
             "unacked_bytes": float(sum(s.window.unacked_bytes for s in self._sendings)),
             "env_steps": float(sum(s.sender.env_steps for s in self._sendings)),
+            **self._restarts(),
         }
 
     def _report(
@@ -212,7 +222,7 @@ class SendingService(Service):
         now = self._context.clock.now()
         passed = max(1e-9, now - self._reported_at)
         self._steps_per_second = self._steps * num_envs / passed
-        curves |= {"steps_per_second": self._steps_per_second}
+        curves |= {"steps_per_second": self._steps_per_second, **self._restarts()}
         for sending in self._sendings:
             prefix = f"{sending.policy}/" if len(self._sendings) > 1 else ""
             curves |= {prefix + name: value for name, value in sending.curves().items()}

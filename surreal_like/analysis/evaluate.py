@@ -129,6 +129,10 @@ class TrainedPolicies:
     ) -> None:
         self._run = find_run(folder)
         self.config = self._run.read_config()
+        env = self.config.env_config
+        if env.get("curriculum") and not env.eval_task:
+            # As the evaluators of the run play.
+            env.eval_task = self._run.last_progress().get("task", {}).get("settings", {})
         for name in policies:
             choose_policy(self.config, name, self._run)
         self._policies = {

@@ -35,6 +35,7 @@ from surreal_like.coordinator.standstill import (
     waits_for,
 )
 from surreal_like.coordinator.stop_rule import LEFT, WAITS, Shutdown, Verdict, end_before
+from surreal_like.coordinator.tasks import Tasks
 from surreal_like.learner.worker import Learned, Update
 from surreal_like.ps.schemas import ANSWERS
 
@@ -80,6 +81,7 @@ class RunCoordinator:
         self.verdict: Verdict | None = None
         self.done = self._begins = False
         self._restore(restored)
+        self._tasks = Tasks(context, self.record, learners)
         self._report = ProgressLog(context, self.record, folder.progress)
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
         self._accounts_call = Call(lambda: Message("accounts"), again_seconds=_ACCOUNTS_SECONDS)
@@ -132,6 +134,9 @@ class RunCoordinator:
             version: that is published next.
         """
         self.record.load(state["record"]["times"], generation, version)
+        # That of the weights; evaluations of older versions had another one.
+        task = state["record"].get("task", self.record.task)
+        self.record.task = {**task, "version": version - 1}
         iteration = self._learners.learner.iteration
         self._context.event(
             "restored", f"iteration {iteration} of a donor, generation {generation}"
@@ -152,6 +157,10 @@ class RunCoordinator:
         if self._begins:
             self.save()
         self.report()
+        self._tasks.restore()
+        self._choose_task()
+        if self.ending:
+            return
         learners.publish("start")
         self.on_publication()
         ended = end_before(
@@ -207,6 +216,15 @@ class RunCoordinator:
             self.judge()
         if self._report.due():
             self.report()
+            self._choose_task()
+
+    def _choose_task(self) -> None:
+        """Asks the curriculum for the next task; an error of its function ends the run."""
+        try:
+            if self._ending is None and self._tasks.choose():
+                self._save_record()
+        except Exception as error:  # noqa: BLE001 - the user's code may raise any error
+            self.fail(error, "env_config.curriculum")
 
     def tick_end(self) -> None:
         """Continues the end of the run, and writes the result when all rows are accounted for."""
@@ -289,6 +307,7 @@ class RunCoordinator:
         self._context.busy(60.0, "taking over another trial")
         donor = learners.load(config)
         self._on_donor(donor, run_generation(config), learners.learner.version + 1)
+        self._tasks.restore()
         learners.set_env_steps(int(self.record.times()["env_steps"]))
         reporter.on_load(self.record.times())
         self._report.clear_updates()
@@ -336,13 +355,13 @@ class RunCoordinator:
         """True if all components of the run share this thread."""
         return launcher_of((self._context.config.get("run") or {}).get("launcher", "")).one_thread
 
-    def fail(self, error: Exception) -> None:
-        """Ends the run as failed: a restart would repeat the error."""
+    def fail(self, error: Exception, what: str = "learner") -> None:
+        """Ends the run as failed, for an error of ``what``: a restart would repeat it."""
         if self._runs_alone:
             # The error ends a serial run with its traceback, for debugging.
             raise error
         goal_met = False if self.record.judge.has_goal else None
-        self.end(Verdict("failed", goal_met, f"learner: {describe(error)}"))
+        self.end(Verdict("failed", goal_met, f"{what}: {describe(error)}"))
 
     def end(self, verdict: Verdict) -> None:
         """Begins the end of the run; does nothing if it has begun."""
@@ -382,9 +401,7 @@ class RunCoordinator:
             learner = learners.by_policy()[policy]
             stats.iteration, stats.version = learner.iteration, learner.version
         # Saved before it is reported: a successor must not start below reported numbers.
-        with self._writing():
-            self._record_file.parent.mkdir(exist_ok=True)
-            record.save(self._record_file, learners.learner.iteration, learners.learner.version)
+        self._save_record()
         self._report.write(
             learners.learner.iteration,
             learners.learner.version,
@@ -392,6 +409,12 @@ class RunCoordinator:
             standstill=self._look_for_standstill(),
             report=number,
         )
+
+    def _save_record(self) -> None:
+        learner = self._learners.learner
+        with self._writing():
+            self._record_file.parent.mkdir(exist_ok=True)
+            self.record.save(self._record_file, learner.iteration, learner.version)
 
     def close(self) -> None:
         """Writes the last lines of progress, and the counts so far if an error ends the run."""

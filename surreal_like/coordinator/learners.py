@@ -64,6 +64,12 @@ class Learners:
         for worker in self._all:
             worker.learner.env_steps = steps
 
+    def set_task(self, task: Mapping[str, Any]) -> None:
+        """Sets the task, its ``number`` and ``settings``, that comes with the next parameters."""
+        sent = {name: task[name] for name in ("number", "settings")}
+        for worker in self._all:
+            worker.learner.link.publisher.task = sent
+
     def publish(self, reason: str, *, final: bool = False) -> None:
         """Publishes the current weights of all."""
         for worker in self._all:

@@ -45,6 +45,11 @@ class RunStats:
     Args:
         config: the resolved experiment.
         clock: clock for durations; ``config.run`` has the start time of the command.
+
+    Attributes:
+        episodes: summaries of the newest training episodes.
+        task: ``number`` and ``settings`` of the newest task of a curriculum, and the ``version`` of
+            the parameters at its choice.
     """
 
     def __init__(self, config: Config, clock: Clock) -> None:
@@ -87,7 +92,8 @@ class RunStats:
         began = run.get("first_started", self._started)
         whole = f"{run_fingerprint(config)}/{session.seed}/{began}"
         self.run_id = hashlib.sha256(whole.encode()).hexdigest()[:12]
-        self._episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
+        self.task: dict[str, Any] = {"number": 0, "settings": {}, "version": 0}
+        self.episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
         self._new_episodes = 0
         self._rates = {name: Rate(clock=lambda: self.wall_seconds) for name in _COUNTED}
         self._row_bytes = 1.0
@@ -121,7 +127,7 @@ class RunStats:
         """
         for episode in finished:
             metrics = {**(own or {}), **(episode.get("metrics") or {})}
-            self._episodes.append({**episode, "metrics": metrics})
+            self.episodes.append({**episode, "metrics": metrics})
             self._new_episodes += 1
 
     def add_counts(self, counts: Mapping[str, Mapping[str, Any]]) -> None:
@@ -135,7 +141,7 @@ class RunStats:
         """Returns the counters and metrics for the stop rule."""
         metrics = self.user_metrics()
         mean = self.train()["mean_return_100"]
-        if mean is not None and len(self._episodes) == self._episodes.maxlen:
+        if mean is not None and len(self.episodes) == self.episodes.maxlen:
             metrics[TRAINING_RETURN] = mean
         return RunProgress(self.accounts.env_steps, self.iterations, self.wall_seconds, metrics)
 
@@ -163,15 +169,15 @@ class RunStats:
         self._offsets = {name: times[name] - own for name, own in self.times().items()}
         # The plan of another learner counts from 0.
         self._plan_before, self.plan = add_numbers(self._plan_before, self.plan), {}
-        self._episodes.clear()
+        self.episodes.clear()
         self._episodes_before = self.accounts.episodes
         self.judge.begin(version)
 
     def train(self) -> dict[str, float | None]:
         """Returns means over the last 100 training episodes, None before the first."""
         return {
-            "mean_return_100": _mean([episode["return"] for episode in self._episodes]),
-            "episode_length_100": _mean([episode["length"] for episode in self._episodes]),
+            "mean_return_100": _mean([episode["return"] for episode in self.episodes]),
+            "episode_length_100": _mean([episode["length"] for episode in self.episodes]),
         }
 
     def user_metrics(self) -> dict[str, float]:
@@ -181,7 +187,7 @@ class RunStats:
 
     def _own_numbers(self) -> dict[str, list[float]]:
         values: dict[str, list[float]] = {}
-        for episode in self._episodes:
+        for episode in self.episodes:
             for name, value in episode["metrics"].items():
                 values.setdefault(name, []).append(float(value))
         return dict(sorted(values.items()))
@@ -189,7 +195,7 @@ class RunStats:
     def judge_training(self) -> None:
         """Passes the training episodes to the stop rule."""
         mean = self.train()["mean_return_100"]
-        self.judge.on_training(mean, len(self._episodes), self.progress())
+        self.judge.on_training(mean, len(self.episodes), self.progress())
 
     def line(
         self, iteration: int, version: int, counts: Iterable[Mapping[str, Any]]
@@ -220,6 +226,7 @@ class RunStats:
             "plan": self._plan_counts(),
             "replay": {name: sum(shard[key] for shard in shards) for name, key in _REPLAY.items()},
             "metrics": self._metric_summaries(),
+            **self._of_task(),
             **self._of_policies(PolicyStats.line),
         }
 
@@ -245,6 +252,12 @@ class RunStats:
             }
         }
 
+    def _of_task(self) -> dict[str, Any]:
+        """Returns number and settings of the newest task under ``task``; empty without any."""
+        task = self.task
+        shown = {name: task[name] for name in ("number", "settings")}
+        return {"task": shown} if self._config.env_config.curriculum else {}
+
     def _of_trial(self) -> dict[str, Any]:
         return {
             "generation": self.generation,
@@ -257,6 +270,7 @@ class RunStats:
         """Returns the content of ``result.json`` without its ``components``."""
         seconds = max(1e-9, self.wall_seconds)
         config, clients = self._config, self.accounts.clients()
+        restarts = self.accounts.env_restarts
         return {
             "status": verdict.status,
             "goal_met": verdict.goal_met,
@@ -277,6 +291,8 @@ class RunStats:
             "lag": self.lag.summary(),
             "experience": self.experience() | {"lost": self.accounts.lost()},
             "senders": self.accounts.by_name(),
+            **self._of_task(),
+            **({"env_restarts": restarts} if restarts else {}),
             **({"gateway": clients} if clients else {}),
             **self._of_policies(PolicyStats.result),
         }
@@ -348,8 +364,9 @@ class RunStats:
             "judge": self.judge.state(),
             "lag": self.lag.state(),
             **({"lags": lags} if lags else {}),
+            "task": dict(self.task),
             "plan": add_numbers(self._plan_before, self.plan),
-            "episodes": list(self._episodes),
+            "episodes": list(self.episodes),
             "wall_seconds": self.wall_seconds,
             "iterations": self.iterations,
             "iteration": iteration,
@@ -438,12 +455,13 @@ class RunStats:
         self.accounts, self.judge = accounts, judge
         for lag, kept in lags:
             lag.restore(kept)
-        self._episodes.extend(episodes)
+        self.episodes.extend(episodes)
         self._offsets = dict(state.get("offsets", {}))
         self._episodes_before = int(state.get("episodes_before", 0))
         held, self.held_seconds = map(float, state.get("held", (0, 0)))
         # That of an earlier part is not in the time of this one.
         self._held = held if part == run_part(self._config) else 0.0
+        self.task = state.get("task", self.task)
         # A run that began before plans were counted has none.
         self._plan_before = state.get("plan", {})
         self.iterations, self.repeated_iterations = iterations, repeated

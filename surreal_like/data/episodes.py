@@ -17,6 +17,9 @@ from surreal_like.errors import DataError
 
 EpisodeSummary: TypeAlias = dict[str, Any]
 
+# Metric of an episode that an error of its environment has cut short; 1.
+CUT_SHORT = "cut_short"
+
 # Rewards are added up when an episode ends or begins, or after this number of steps.
 _ADD_UP = 256
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.nest import Nest
+from surreal_like.data.task import NO_TASK, Task
 
 Info: TypeAlias = dict[str, Any]
 Pulse: TypeAlias = Callable[[], object]
@@ -28,6 +30,19 @@ def no_pulse() -> None:
     """Pulse that does nothing."""
 
 
+@dataclass(slots=True)
+class EnvProgress:
+    """Progress of the run: counters of the newest parameters of this process, 0 before the first.
+
+    env_steps: environment steps of all agents; iteration: updates; version: number of the
+    publication. Evaluators see the counters of the parameters that they evaluate.
+    """
+
+    env_steps: int = 0
+    iteration: int = 0
+    version: int = 0
+
+
 class Env(ABC):
     """One environment. An author overrides `reset` and `step` and sets the specs.
 
@@ -38,6 +53,10 @@ class Env(ABC):
         action_spec: the same for actions.
         metadata: a class attribute; a derived class gets its base's entries and overrides them.
         rng: the source of all randomness of this environment, set by `seed`.
+        progress: the progress of the run; worker processes of `vector: process` renew it when they
+            reset one of their environments.
+        task: what `env_config.curriculum` wants of the episode that the next `reset` begins; empty
+            without one.
 
     `info["metrics"]`, a flat dict of numbers, is reported; keys named in `env_config.info_keys`
     are sent with the experience. `info["life_lost"]` is True at a step that ends an episode only
@@ -47,6 +66,8 @@ class Env(ABC):
     metadata: Mapping[str, Any] = MappingProxyType({})
     obs_spec: Mapping[str, Any]
     action_spec: Mapping[str, Any]
+    progress: EnvProgress = EnvProgress()
+    task: Task = NO_TASK
     _rng: np.random.Generator | None = None
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -177,6 +198,11 @@ class VectorEnv(ABC):
     action_spec: Mapping[str, Any]
     metadata: Mapping[str, Any] = MappingProxyType({})
 
+    @property
+    def env_restarts(self) -> int:
+        """Number of environments that were made anew after an error."""
+        return 0
+
     @abstractmethod
     def reset(self) -> tuple[Nest, Info]:
         """Starts a new episode in every stream and returns (observations, info)."""
@@ -206,6 +232,11 @@ class VectorWrapper(VectorEnv):
         self.obs_spec = env.obs_spec
         self.action_spec = env.action_spec
         self.metadata = env.metadata
+
+    @property
+    def env_restarts(self) -> int:
+        """Number of the wrapped environment."""
+        return self.env.env_restarts
 
     def reset(self) -> tuple[Nest, Info]:
         """Calls the wrapped environment."""

@@ -24,6 +24,8 @@ from surreal_like.data.spec import ArraySpec, parse_obs_spec
 from surreal_like.env.actions import random_action
 from surreal_like.env.base import Env
 from surreal_like.env.batching import kinds
+from surreal_like.env.curriculum import first_feed
+from surreal_like.env.feed import RunFeed
 from surreal_like.env.findings import (
     COMPARED_STEPS,
     Played,
@@ -105,10 +107,11 @@ def tried_specs(env_config: Mapping[str, Any]) -> Specs:
     """
     name = env_config.get("env_name")
     # Environments may draw from the global generators: a run with the same seed is the same.
+    feed = first_feed(env_config)
     with seed_all(0), contextlib.closing(make_env(env_config)) as env:
         obs_spec, action_spec = specs_of(env, env_config)
         try:
-            _try(env, obs_spec, action_spec, tuple(env_config.get("info_keys") or ()))
+            _try(env, obs_spec, action_spec, tuple(env_config.get("info_keys") or ()), feed)
         except Exception as error:
             raise ConfigError(
                 f"environment {name}: {describe(error)}; `surreal-like check` shows everything"
@@ -117,11 +120,15 @@ def tried_specs(env_config: Mapping[str, Any]) -> Specs:
 
 
 def _try(
-    env: Env, obs_spec: dict[str, Any], action_spec: dict[str, Any], info_keys: tuple[str, ...]
+    env: Env,
+    obs_spec: dict[str, Any],
+    action_spec: dict[str, Any],
+    info_keys: tuple[str, ...],
+    feed: RunFeed,
 ) -> None:
     env.seed(0)
     specs: dict[str, Any] = {"obs_spec": obs_spec, "action_spec": action_spec}
-    vector = SyncVector([env], **specs, info_keys=info_keys)
+    vector = SyncVector([env], **specs, info_keys=info_keys, feed=feed)
     rng, until = np.random.default_rng(0), time.monotonic() + _TRIED_SECONDS
     parts: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
     obs = vector.reset()[0]
@@ -179,6 +186,7 @@ class _Check:
 
                 built = GymAdapter(built, self.config)
             env: Env = built
+            first_feed(self.config).begin(env)
             if not self.single:
                 stack.enter_context(contextlib.closing(env))
             return env

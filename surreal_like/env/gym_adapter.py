@@ -79,8 +79,12 @@ class GymAdapter(Env):
         self._next_seed: int | None = None
 
     def reset(self) -> tuple[Nest, Info]:
-        """Starts an episode; the first one after `seed` is drawn from that seed."""
-        result = self.gym_env.reset(seed=self._next_seed)
+        """Starts an episode; the first one after `seed` is drawn from that seed.
+
+        The task of a curriculum are the `options` of its reset.
+        """
+        options = {"options": dict(self.task)} if self.task else {}
+        result = self.gym_env.reset(seed=self._next_seed, **options)
         if not isinstance(result, tuple) or len(result) != 2:
             raise DataError(f"reset() gave {kinds(result)}, expected (observation, info)")
         obs, info = result

@@ -20,6 +20,7 @@ from session.nest import Nest
 from surreal_like.data.added_parts import AGENT_ID, STATE, state_part
 from surreal_like.data.masks import MASK, has_mask, mask_spec
 from surreal_like.data.spec import is_leaf
+from surreal_like.data.task import NO_TASK, Task
 from surreal_like.env.base import Info
 from surreal_like.env.batching import flag, kinds
 from surreal_like.env.spaces import observation_reader, specs_from_spaces
@@ -72,6 +73,7 @@ class JointEnv(ABC):
         env: the same.
         rewards: reward of each agent in the newest step.
         over: True once no agent of the episode is left.
+        task: the task of a curriculum, which is the `options` of the next reset.
         metadata: as of an Env.
     """
 
@@ -80,6 +82,7 @@ class JointEnv(ABC):
         self._observe_state = observe_state
         self.rewards: Mapping[str, float] = {}
         self.over = True
+        self.task: Task = NO_TASK
         self.metadata: Mapping[str, Any] = getattr(env, "metadata", {})
 
     @property
@@ -194,6 +197,9 @@ class JointEnv(ABC):
     def reset(self, seed: int | None = None) -> list[Turn]:
         """Starts an episode; returns the first observations that wait for an action."""
 
+    def _reset_env(self, seed: int | None) -> Any:
+        return self.env.reset(seed=seed, **({"options": dict(self.task)} if self.task else {}))
+
     @abstractmethod
     def step(self, actions: Mapping[str, Any]) -> list[Turn]:
         """Makes one step of the environment.
@@ -267,7 +273,7 @@ class ParallelJointEnv(JointEnv):
 
     def reset(self, seed: int | None = None) -> list[Turn]:
         """See the base class."""
-        result = self.env.reset(seed=seed)
+        result = self._reset_env(seed)
         if not isinstance(result, tuple) or len(result) != 2:
             raise DataError(
                 f"reset() gave {kinds(result)}, expected (observations, infos); if agents act in "
@@ -355,7 +361,7 @@ class AecJointEnv(JointEnv):
 
     def reset(self, seed: int | None = None) -> list[Turn]:
         """See the base class."""
-        self.env.reset(seed=seed)
+        self._reset_env(seed)
         self.rewards, self.over = {}, False
         self._living = list(self.env.agents)
         if not self._living:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +16,17 @@ import numpy.typing as npt
 
 from session import nest
 from session.nest import Nest
-from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.data.episodes import CUT_SHORT, EpisodeSummary
 from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.task import TASK
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Pulse, no_pulse
 from surreal_like.env.batching import ObservationBatch, step_rewards
+from surreal_like.env.feed import RunFeed
 from surreal_like.env.joint import JointEnv, Specs, Turn
 from surreal_like.env.masks import make_guard
 from surreal_like.env.registry import make_joint_env
+from surreal_like.env.restarts import Restarts, restarts_of
 from surreal_like.env.spaces import action_writer
 from surreal_like.env.vector import stream_seeds
 from surreal_like.env.wrappers import horizon
@@ -99,6 +103,8 @@ class _Seat:
     ended: bool = False
     reward: float = 0.0
     total: float = 0.0
+    # Its newest observation, with which its episode is cut short.
+    turn: Turn | None = None
 
 
 @dataclass(slots=True)
@@ -115,6 +121,9 @@ class _Copy:
     early: dict[str, float] = field(default_factory=dict)
     length: int = 0
     uncounted: int = 0
+    # Number of its task, and True after an error.
+    number: int = 0
+    cut_short: bool = False
 
 
 class _Collector:
@@ -192,6 +201,7 @@ def make_joint_vector(
     deal: Deal,
     evaluation: bool = False,
     pulse: Pulse = no_pulse,
+    feed: RunFeed | None = None,
 ) -> JointVector:
     """Builds the N copies of one agent or evaluator, each with a seed of its own.
 
@@ -202,15 +212,20 @@ def make_joint_vector(
         for _ in range(num_envs):
             envs.append(make_joint_env(env_config, evaluation))
         limit = horizon(env_config.get("limit_episode_length"))
-        return JointVector(
+        seeds = stream_seeds(seed, num_envs)
+        vector = JointVector(
             envs,
-            stream_seeds(seed, num_envs),
+            seeds,
             parts,
             deal=deal,
             horizon=limit or 0,
             team_reward=str(env_config.get("team_reward") or "own"),
             pulse=pulse,
+            feed=feed or RunFeed(env_config, evaluation=evaluation),
         )
+        vector.restarts = restarts_of(env_config, seeds)
+        vector.make = partial(make_joint_env, env_config, evaluation)
+        return vector
     except BaseException:
         for env in envs:
             env.close()
@@ -228,13 +243,18 @@ class JointVector:
         horizon: steps after which an episode is truncated; 0: never.
         team_reward: `env_config.team_reward`.
         pulse: called after each copy.
+        feed: progress and task of the run.
 
     Attributes:
         num_envs: N.
         num_streams: policy -> number of its streams, N for each of its agents.
         env_steps: steps of the environment so far.
         metadata: as of an Env.
+        restarts: makes a copy anew that raises an error, with `make`; None: the error passes.
     """
+
+    restarts: Restarts | None = None
+    make: Callable[[], JointEnv]
 
     def __init__(
         self,
@@ -246,6 +266,7 @@ class JointVector:
         horizon: int = 0,
         team_reward: str = "own",
         pulse: Pulse = no_pulse,
+        feed: RunFeed | None = None,
     ) -> None:
         self.num_envs = len(envs)
         self.num_streams = {name: self.num_envs * len(part.agents) for name, part in parts.items()}
@@ -255,6 +276,7 @@ class JointVector:
         self._deal, self._horizon, self._pulse = deal, horizon, pulse
         self._learning = {name for name, part in parts.items() if part.learns}
         self._team_reward = team_reward
+        self._feed = feed or RunFeed({})
         self._places = {
             name: {agent: place for place, agent in enumerate(part.agents)}
             for name, part in parts.items()
@@ -294,9 +316,16 @@ class JointVector:
         return JointStep({name: each for name, each in rows if each is not None}, episodes)
 
     def _reset(self, number: int, copy: _Copy) -> None:
-        turns = copy.env.reset(copy.seed)
+        while True:
+            copy.env.task, copy.number = self._feed.task, self._feed.number
+            try:
+                turns = copy.env.reset(copy.seed)
+                break
+            except Exception as error:  # noqa: BLE001 - the author's code
+                self._renew(number, copy, error)
         copy.seed, copy.mapping = None, self._deal()
         copy.seats, copy.actions, copy.early, copy.length = {}, {}, {}, 0
+        copy.cut_short = False
         for turn in turns:
             self._put(number, copy, turn, 0)
 
@@ -305,7 +334,10 @@ class JointVector:
             self._reset(number, copy)
             return None
         actions, copy.actions = copy.actions, {}
-        turns = copy.env.step(actions)
+        try:
+            turns = copy.env.step(actions)
+        except Exception as error:  # noqa: BLE001 - the author's code
+            turns = self._cut_short(number, copy, error)
         self.env_steps += 1
         copy.length += 1
         copy.uncounted += 1
@@ -323,6 +355,25 @@ class JointVector:
         for turn in turns:
             copy.uncounted -= self._put(number, copy, turn, copy.uncounted)
         return self._summary(copy) if copy.env.over else None
+
+    @property
+    def env_restarts(self) -> int:
+        """Number of copies that were made anew after an error."""
+        return 0 if self.restarts is None else self.restarts.count
+
+    def _cut_short(self, number: int, copy: _Copy, error: Exception) -> list[Turn]:
+        """Renews a copy whose step failed; truncates its agents at their last observations."""
+        self._renew(number, copy, error)
+        copy.cut_short = True
+        living = [seat.turn for seat in copy.seats.values() if not seat.ended]
+        return [turn._replace(truncated=True) for turn in living if turn is not None]
+
+    def _renew(self, number: int, copy: _Copy, error: Exception) -> None:
+        """Makes a copy anew; raises the error where that is not wanted any more."""
+        if self.restarts is None:
+            raise error
+        copy.env = self.restarts.renew(copy.env, self.make, error)
+        copy.seed = self.restarts.seed_of(number)
 
     def _share(self, copy: _Copy) -> float | None:
         """Returns the reward of all agents that lived in the step; None if each gets its own."""
@@ -354,7 +405,7 @@ class JointVector:
         if first and seat.ended:
             # It has ended before it could act.
             return 0
-        seat.begun = True
+        seat.begun, seat.turn = True, turn
         counted = 0 if first or seat.policy not in self._learning else steps
         self._collectors[seat.policy].put(copy, turn, seat, first=first, steps=counted)
         seat.reward = 0.0
@@ -374,6 +425,10 @@ class JointVector:
                 for agent, seat in copy.seats.items()
                 if len(self._places[seat.policy]) > 1
             }
+        if copy.cut_short:
+            returns[CUT_SHORT] = 1
+        if self._feed.numbered:
+            returns[TASK] = copy.number
         return {
             "return": float(sum(seat.total for seat in copy.seats.values())),
             "length": copy.length,

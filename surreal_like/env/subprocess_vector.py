@@ -31,6 +31,8 @@ from session.wire.frames import LENGTH_BYTES, FrameReader, pack_frame
 from surreal_like.data.spec import compare, parse_action_spec, parse_obs_spec, plain
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Info, Pulse, VectorEnv, VectorStep, no_pulse
+from surreal_like.env.feed import RunFeed
+from surreal_like.env.restarts import restarts_of
 
 # Kinds of frames: the first four are commands, the others answers.
 START, MAP, RESET, STEP, OK, ERROR = b"s", b"m", b"r", b"t", b"o", b"e"
@@ -113,6 +115,7 @@ def encode_info(info: Info) -> bytes:
     header = {
         "arrays": [[key, array.dtype.str, array.shape] for key, array in arrays.items()],
         "metrics": info.get("metrics"),
+        "restarts": info.get("restarts"),
     }
     text = json.dumps(header, default=float).encode()
     rows = [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
@@ -125,7 +128,8 @@ def decode_info(data: bytes) -> Info:
         return {}
     offset = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
     header = json.loads(data[LENGTH_BYTES:offset])
-    info: Info = {} if header["metrics"] is None else {"metrics": header["metrics"]}
+    names = ("metrics", "restarts")
+    info: Info = {name: header[name] for name in names if header[name] is not None}
     for key, dtype, shape in header["arrays"]:
         count = int(np.prod(shape))
         info[key] = np.frombuffer(data, dtype, count, offset).reshape(shape)
@@ -153,6 +157,7 @@ class SubprocessVector(VectorEnv):
     workers: None for one per processor, at least two; at most one per stream.
     timeout_seconds: longest time of a worker for the start or a step of each of its Envs.
     pulse: called while waiting for workers; an error that it raises ends all of them.
+    feed: progress and task of the run, which go to a worker before it resets one of its Envs.
 
     Raises the SurrealErrors of its environments as if they were built and stepped here. Any other
     error is a RunError if it may pass (:func:`session.errors.may_pass`), else a SurrealError, with
@@ -168,9 +173,13 @@ class SubprocessVector(VectorEnv):
         workers: int | None = None,
         timeout_seconds: float = 120.0,
         pulse: Pulse = no_pulse,
+        feed: RunFeed | None = None,
     ) -> None:
         self.num_envs = len(seeds)
         self._pulse = pulse
+        self._feed = feed or RunFeed(env_config, evaluation=evaluation)
+        # Those of all workers, which make the environments anew.
+        self._restarts = restarts_of(env_config, seeds)
         self._timeout_seconds = timeout_seconds
         count = min(self.num_envs, workers or max(2, os.cpu_count() or 1))
         self._memory = os.memfd_create("surreal-like-env", os.MFD_CLOEXEC)
@@ -197,7 +206,8 @@ class SubprocessVector(VectorEnv):
     def reset(self) -> tuple[nest.Nest, Info]:
         """Resets every Env."""
         self._ended = np.zeros(self.num_envs, np.bool_)
-        infos = [decode_info(reply) for reply in self._ask(RESET)]
+        feeds = [self._news(worker) for worker in self._workers]
+        infos = self._infos(self._ask(RESET, feeds))
         rewards = np.zeros(self.num_envs, np.float32)
         return self._observations(), self._info(infos, rewards)
 
@@ -205,11 +215,37 @@ class SubprocessVector(VectorEnv):
         """Steps every Env, or resets it where its last step ended an episode."""
         columns = self._block.columns
         np.copyto(columns["action"], self._validate_actions(actions, self._ended))
-        infos = [decode_info(reply) for reply in self._ask(STEP)]
+        feeds = None
+        if self._ended.any():
+            feeds = [
+                self._news(worker) if self._ended[worker.streams].any() else b""
+                for worker in self._workers
+            ]
+        infos = self._infos(self._ask(STEP, feeds))
         reward = columns["reward"].copy()
         terminated, truncated = columns["terminated"].copy(), columns["truncated"].copy()
         self._ended = terminated | truncated
         return self._observations(), reward, terminated, truncated, self._info(infos, reward)
+
+    @property
+    def env_restarts(self) -> int:
+        return 0 if self._restarts is None else self._restarts.count
+
+    def _infos(self, replies: Sequence[bytes]) -> list[Info]:
+        """Decodes the infos of all workers; counts restarts, too many of which raise the error."""
+        infos = [decode_info(reply) for reply in replies]
+        for info, worker in zip(infos, self._workers, strict=True):
+            for described in info.pop("restarts", ()):
+                if self._restarts is not None:
+                    self._restarts.add(worker.error(described))
+        return infos
+
+    def _news(self, worker: _Worker) -> bytes:
+        """Returns what is new for a worker that resets an Env; empty if nothing is."""
+        if worker.revision == self._feed.revision:
+            return b""
+        worker.revision = self._feed.revision
+        return _as_json(self._feed.state())
 
     def close(self) -> None:
         """Ends the workers and waits for them, a few seconds at most."""
@@ -301,6 +337,8 @@ class _Worker:
     process: subprocess.Popen[bytes]
     link: WorkerLink
     streams: list[int]
+    # Of the feed that it has got.
+    revision: int = 0
 
     def send(self, kind: bytes, payload: bytes) -> None:
         try:
@@ -318,7 +356,7 @@ class _Worker:
             raise self.failure(f"gave no answer for {seconds:g} seconds") from error
         if kind == OK:
             return payload
-        raise self._error(json.loads(payload))
+        raise self.error(json.loads(payload))
 
     def _exit_code(self) -> int | None:
         try:
@@ -331,7 +369,7 @@ class _Worker:
         first, last = self.streams[0], self.streams[-1]
         return RunError(f"the environment worker of streams {first} to {last} {what}")
 
-    def _error(self, described: Mapping[str, Any]) -> SurrealError:
+    def error(self, described: Mapping[str, Any]) -> SurrealError:
         """Returns the worker's error, of the same class if that is a SurrealError.
 
         Another error keeps its kind: one that would recur ends the run as it does without workers.

@@ -7,19 +7,25 @@ this process) or `process` (N Envs in worker processes).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from session import nest
 from session.errors import ConfigError, UsageError
 from session.nest import Nest
+from surreal_like.data.episodes import CUT_SHORT
+from surreal_like.data.task import TASK
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.batching import InfoBatch, ObservationBatch, kinds, step_rewards, step_values
+from surreal_like.env.feed import RunFeed, with_number
 from surreal_like.env.masks import make_guard
 from surreal_like.env.registry import check_env_config, make_env, specs_of
+from surreal_like.env.restarts import Restarts, restarts_of
 from surreal_like.errors import DataError
 
 
@@ -30,6 +36,7 @@ def make_vector_env(
     seed: int,
     evaluation: bool = False,
     pulse: Pulse = no_pulse,
+    feed: RunFeed | None = None,
 ) -> VectorEnv:
     """Builds the N streams of one agent or evaluator, each with a seed of its own.
 
@@ -38,6 +45,7 @@ def make_vector_env(
     pulse: called between the environments of a vector step, and while waiting for worker
     processes, so that a slow step gives signs of life; an error that it raises ends the step.
     Native code, which steps all streams in one call, does not call it.
+    feed: progress and task of the run; None: the environments are outside of one.
     Raises what `make_env` raises, with `process` too.
     """
     check_env_config(env_config)
@@ -47,15 +55,26 @@ def make_vector_env(
     if mode not in ("native", "sync", "process"):
         raise ConfigError(f"env_config.vector is {mode!r}: expected native, sync or process")
     seeds = stream_seeds(seed, num_envs)
+    feed = feed or RunFeed(env_config, evaluation=evaluation)
     if mode == "process":
         from surreal_like.env.subprocess_vector import SubprocessVector
 
         workers = env_config.get("workers") or None
         return SubprocessVector(
-            env_config, seeds, evaluation=evaluation, workers=workers, pulse=pulse
+            env_config, seeds, evaluation=evaluation, workers=workers, pulse=pulse, feed=feed
         )
-    native = _make_native(env_config, seed, seeds, evaluation) if mode == "native" else None
-    return native or make_sync(env_config, seeds, evaluation=evaluation, pulse=pulse)
+    native = None
+    if mode == "native" and not resets_singly(env_config):
+        native = _make_native(env_config, seed, seeds, evaluation)
+    return native or make_sync(env_config, seeds, evaluation=evaluation, pulse=pulse, feed=feed)
+
+
+def resets_singly(env_config: Mapping[str, Any]) -> bool:
+    """True if each environment is reset, or made anew, by itself: code that steps a batch cannot.
+
+    What such code can do for a curriculum, because it is reset with a mask, is decided here.
+    """
+    return bool(env_config.get("curriculum")) or env_config.get("on_error") == "restart"
 
 
 def _make_native(
@@ -77,9 +96,11 @@ def make_sync(
     *,
     evaluation: bool = False,
     pulse: Pulse = no_pulse,
+    feed: RunFeed | None = None,
 ) -> SyncVector:
     """Builds one Env per seed, to be stepped in this process."""
     envs: list[Env] = []
+    feed = feed or RunFeed(env_config, evaluation=evaluation)
     try:
         for seed in seeds:
             envs.append(make_env(env_config, evaluation))
@@ -87,7 +108,10 @@ def make_sync(
         obs_spec, action_spec = specs_of(envs[0], env_config)
         keys = tuple(env_config.get("info_keys") or ())
         specs = {"obs_spec": obs_spec, "action_spec": action_spec}
-        return SyncVector(envs, **specs, info_keys=keys, pulse=pulse)
+        vector = SyncVector(envs, **specs, info_keys=keys, pulse=pulse, feed=feed)
+        vector.restarts = restarts_of(env_config, seeds)
+        vector.make = partial(make_env, env_config, evaluation)
+        return vector
     except BaseException:
         for env in envs:
             env.close()
@@ -119,7 +143,13 @@ class SyncVector(VectorEnv):
     """Steps N Envs one after the other; `reset` and the first step after an end reset them.
 
     pulse: called after each of them.
+    feed: progress and task of the run.
+
+    restarts: makes an Env anew that raises an error, with `make`; None: the error passes.
     """
+
+    restarts: Restarts | None = None
+    make: Callable[[], Env]
 
     def __init__(
         self,
@@ -129,9 +159,16 @@ class SyncVector(VectorEnv):
         action_spec: Mapping[str, Any],
         info_keys: Sequence[str] = (),
         pulse: Pulse = no_pulse,
+        feed: RunFeed | None = None,
     ) -> None:
         self.envs = list(envs)
         self._pulse = pulse
+        self._feed = feed or RunFeed({})
+        for env in self.envs:
+            self._feed.introduce(env)
+        # Number of the task of each stream; None: episodes do not have it.
+        self._numbers = [0] * len(self.envs) if self._feed.numbered else None
+        self._number_rows = TASK in info_keys
         self.num_envs = len(self.envs)
         self.obs_spec, self.action_spec = obs_spec, action_spec
         self.metadata = self.envs[0].metadata
@@ -140,6 +177,8 @@ class SyncVector(VectorEnv):
         self._batch = ObservationBatch(obs_spec, self.num_envs)
         self._infos = InfoBatch(info_keys, self.num_envs)
         self._ended = np.zeros(self.num_envs, np.bool_)
+        # Observations of the newest step, which are never overwritten.
+        self._newest: Nest = {}
 
     def reset(self) -> tuple[Nest, Info]:
         """Resets every Env."""
@@ -164,8 +203,13 @@ class SyncVector(VectorEnv):
                 outcomes.append((0.0, False, False))
                 infos.append(self._reset_one(stream))
                 continue
-            result = self.envs[stream].step(singles[stream])
+            try:
+                result = self.envs[stream].step(singles[stream])
+            except Exception as error:  # noqa: BLE001 - the author's code
+                result = self._cut_short(stream, error)
             obs, reward, terminal, cut, info = step_values(result)
+            if self._numbers is not None:
+                info = self._number(stream, info, last=terminal or cut)
             outcomes.append((reward, terminal, cut))
             self._batch.put(stream, obs)
             infos.append(info)
@@ -177,8 +221,27 @@ class SyncVector(VectorEnv):
         info = self._infos(infos, checked_rewards)
         return self._take(), checked_rewards, terminations, truncations, info
 
+    @property
+    def env_restarts(self) -> int:
+        return 0 if self.restarts is None else self.restarts.count
+
+    def _cut_short(self, stream: int, error: Exception) -> tuple[Any, ...]:
+        """Renews an Env whose step failed; its episode is truncated at its last observation."""
+        self._renew(stream, error)
+        obs = nest.map(lambda leaf: leaf[stream], self._newest)
+        return obs, 0.0, False, True, {"metrics": {CUT_SHORT: 1}}
+
+    def _renew(self, stream: int, error: Exception) -> None:
+        """Makes an Env anew; raises the error where that is not wanted any more."""
+        if self.restarts is None:
+            raise error
+        env = self.restarts.renew(self.envs[stream], self.make, error)
+        env.seed(self.restarts.seed_of(stream))
+        self._feed.introduce(env)
+        self.envs[stream] = env
+
     def _take(self) -> Nest:
-        obs = self._batch.take()
+        obs = self._newest = self._batch.take()
         if self._masks is not None:
             self._masks.observe(obs, self._ended)
         return obs
@@ -191,10 +254,26 @@ class SyncVector(VectorEnv):
         for env in self.envs:
             env.close()
 
+    def _number(self, stream: int, info: Info, *, last: bool) -> Info:
+        """Adds the number of its task to the info of a stream, where it is needed."""
+        assert self._numbers is not None  # the caller has looked
+        number = self._numbers[stream]
+        info = with_number(info, number) if last else info
+        return {TASK: number, **info} if self._number_rows else info
+
     def _reset_one(self, stream: int) -> Info:
-        result = self.envs[stream].reset()
+        while True:
+            number = self._feed.begin(self.envs[stream])
+            try:
+                result = self.envs[stream].reset()
+                break
+            except Exception as error:  # noqa: BLE001 - the author's code
+                self._renew(stream, error)
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
             raise DataError(f"reset() gave {kinds(result)}, expected (observation, info)")
         self._batch.put(stream, result[0])
         self._pulse()
-        return result[1]
+        if self._numbers is None:
+            return result[1]
+        self._numbers[stream] = number
+        return self._number(stream, result[1], last=False)

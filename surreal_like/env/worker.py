@@ -20,6 +20,7 @@ from session import nest
 from session.errors import describe, may_pass
 from session.process.seeding import build_seeded
 from surreal_like.env.base import Info
+from surreal_like.env.feed import RunFeed
 from surreal_like.env.subprocess_vector import (
     ERROR,
     MAP,
@@ -55,6 +56,7 @@ class Worker:
         self._memory = memory
         self._first = self._num_envs = 0
         self._vector: SyncVector | None = None
+        self._feed = RunFeed({})
         self._block: SharedBlock | None = None
 
     def serve(self) -> None:
@@ -75,11 +77,13 @@ class Worker:
         start = json.loads(payload)
         sys.path.extend(path for path in start["path"] if path not in sys.path)
         self._first, self._num_envs = start["first"], start["num_envs"]
-        seeds = start["seeds"]
+        seeds, given = start["seeds"], {"evaluation": start["evaluation"]}
+        self._feed = RunFeed(start["env_config"], **given)
         self._vector = build_seeded(
-            seeds[0],
-            lambda: make_sync(start["env_config"], seeds, evaluation=start["evaluation"]),
+            seeds[0], lambda: make_sync(start["env_config"], seeds, **given, feed=self._feed)
         )
+        if self._vector.restarts is not None:
+            self._vector.restarts.relayed = []
         specs = {"obs_spec": self._vector.obs_spec, "action_spec": self._vector.action_spec}
         return json.dumps(specs).encode()
 
@@ -90,16 +94,31 @@ class Worker:
         )
         return b""
 
-    def _reset(self, _: bytes) -> bytes:
+    def _reset(self, news: bytes) -> bytes:
         vector, rows = self._mapped()
+        self._read(news)
         obs, info = vector.reset()
-        return self._write(rows, {"obs": obs}, info)
+        return self._write(rows, {"obs": obs}, self._with_restarts(info))
 
-    def _step(self, _: bytes) -> bytes:
+    def _step(self, news: bytes) -> bytes:
         vector, rows = self._mapped()
+        self._read(news)
         obs, reward, terminated, truncated, info = vector.step(rows["action"])
         flags = {"reward": reward, "terminated": terminated, "truncated": truncated}
-        return self._write(rows, {"obs": obs, **flags}, info)
+        return self._write(rows, {"obs": obs, **flags}, self._with_restarts(info))
+
+    def _with_restarts(self, info: Info) -> Info:
+        """Adds the errors after which environments were made anew; the parent logs them."""
+        restarts = None if self._vector is None else self._vector.restarts
+        if restarts is None or not restarts.relayed:
+            return info
+        errors, restarts.relayed = restarts.relayed, []
+        return {**info, "restarts": [json.loads(_describe(error)) for error in errors]}
+
+    def _read(self, news: bytes) -> None:
+        """Takes over progress and task of the run, which come before resets."""
+        if news:
+            self._feed.restore(json.loads(news))
 
     def _mapped(self) -> tuple[SyncVector, dict[str, Any]]:
         """Returns the streams, and their rows of the shared columns."""

@@ -29,7 +29,7 @@ class SenderRows:
     ``handled`` and ``refused`` were observed by replay. ``received`` (for each incarnation of each
     shard) is counted by replay itself, while the others repeat numbers of the sender.
 
-    ``clients`` are the totals of a gateway.
+    ``env_restarts`` are environments that were made anew; ``clients`` are the totals of a gateway.
 
     The numbers of an agent of a machine that has joined count only up to the rows that replay has
     received.
@@ -47,6 +47,7 @@ class SenderRows:
     episodes: int = 0
     joined: bool = False
     steps_per_row: int = 1
+    env_restarts: int = 0
     received: dict[str, int] = field(default_factory=dict)
     clients: dict[str, int] = field(default_factory=dict)
 
@@ -149,6 +150,7 @@ class RowAccounts:
         names = ["pushed", "inserted", "dropped"]
         names += ["env_steps", "episodes"] if account["final"] else []
         sender.rise(**{name: account[name] for name in names})
+        sender.rise(env_restarts=account.get("env_restarts", 0))
         sender.unacked = int(account["unacked"])
         sender.clients = dict(account.get("clients") or {})
         sender.final = bool(account["final"])
@@ -259,6 +261,11 @@ class RowAccounts:
             }
             for name, senders in sorted(found.items())
         }
+
+    @property
+    def env_restarts(self) -> int:
+        """Number of environments that were made anew after an error."""
+        return sum(sender.env_restarts for sender in self.senders.values())
 
     def clients(self) -> dict[str, int]:
         """Returns the totals of all gateways, over all incarnations; empty without any."""

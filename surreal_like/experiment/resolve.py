@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -27,7 +27,7 @@ from session.config.config import Config, apply_overrides, check_resolved, keys_
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves, paths
-from session.config.named_code import folders_of, named_places
+from session.config.named_code import folders_of, named_places, place_of
 from session.config.sections import SECTIONS, sections_of
 from session.errors import (
     ConfigError,
@@ -61,7 +61,7 @@ def read_experiment(
     overrides: Sequence[str] = (),
     *,
     algorithm: str | None = None,
-    env_name: str | None = None,
+    env_name: str | Callable[..., Any] | None = None,
 ) -> Config:
     """Reads the user's settings: a file, or an algorithm and an environment, then overrides.
 
@@ -72,11 +72,11 @@ def read_experiment(
         path: experiment file, YAML or JSON, or the name of a shipped one.
         overrides: ``section.key=value``, each value in YAML.
         algorithm: replaces the file's.
-        env_name: replaces the file's.
+        env_name: replaces the file's; a class or function by the name under which it is imported.
 
     Raises:
         ConfigError: the file or an override is wrong; names the key and the nearest valid key.
-        UsageError: the environment is given as an object or a class.
+        UsageError: the environment is an object that other processes cannot import.
     """
     user = Config.load_file(str(find_experiment(path))) if path is not None else Config({})
     for key in _RECORDED:
@@ -89,12 +89,9 @@ def read_experiment(
     user = Config({section: {} for section in SECTIONS} | user.to_dict())
     if algorithm is not None:
         user.algorithm = algorithm
-    if env_name is not None and not isinstance(env_name, str):
-        from surreal_like.env.registry import check_env_config
-
-        check_env_config({"env_name": env_name})
     if env_name is not None:
-        user.env_config.env_name = env_name
+        is_text = isinstance(env_name, str)
+        user.env_config.env_name = env_name if is_text else place_of(env_name, "env")
     apply_overrides(user, overrides)
     if "algorithm" not in user:
         raise ConfigError("no algorithm: write 'algorithm: dqn' in the file or give --algorithm")
@@ -154,6 +151,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     """
     from surreal_like.algorithm.registry import find_algorithm
     from surreal_like.data.bounds import reward_bounds
+    from surreal_like.env.curriculum import load_curriculum
     from surreal_like.experiment.policies import add_policies, check_policies
     from surreal_like.experiment.preflight import rehearse
 
@@ -168,6 +166,8 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     check_resolved(config)
     env = config.env_config
     reward_bounds(env)
+    if must_be_installed:
+        load_curriculum(env)
     given = next(filter(None, (specs(user, config) for specs in hooks("specs"))), None)
     if given is not None:
         env.obs_spec, env.action_spec = given

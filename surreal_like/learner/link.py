@@ -85,6 +85,7 @@ class Publisher:
     Attributes:
         newest: the newest publication, None before the first.
         exploit: generation and settings of a trial that has taken over another one.
+        task: number and settings of the newest task of a curriculum; empty without one.
         snapshots: iteration -> snapshot of the policy that lives.
     """
 
@@ -100,6 +101,7 @@ class Publisher:
         self.version = version
         self.newest: Parameters | None = None
         self.exploit: Mapping[str, Any] = {}
+        self.task: Mapping[str, Any] = {}
         self.snapshots: dict[int, Parameters] = {}
         # Snapshots that are sent one at a time: more than a few would not fit into a queue.
         self._waiting: deque[Parameters] = deque()
@@ -122,6 +124,8 @@ class Publisher:
         self.version += 1
         info = self._describe(flat, iteration, env_steps)
         info |= {"message": cut(message), "final": final, **self.exploit}
+        if self.task:
+            info["task"] = self.task
         if self.snapshots:
             info["snapshots"] = sorted(self.snapshots)
         self.newest = Parameters(

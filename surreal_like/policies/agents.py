@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from surreal_like.agent.loop import WAITING_SECONDS, AgentService, make_agent, p
 from surreal_like.agent.sending import Sending, SendingService
 from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.env.feed import RunFeed
 from surreal_like.env.joint_vector import JointStep, JointVector, Rows, make_joint_vector
 from surreal_like.experience.sender import ExpSender
 from surreal_like.experience.stream_writer import StreamWriter
@@ -45,7 +46,7 @@ def make_agent_service(context: Context, found: Found) -> AgentService | JointAg
     if not policies_of(config):
         return AgentService(context, _make_agent(context, config, found))
     copies: int = config.env_config.num_envs
-    pulse = StepPulse(context, copies)
+    pulse, feed = StepPulse(context, copies), RunFeed(config.env_config)
     env = make_joint_vector(
         config.env_config,
         parts_of(config),
@@ -53,6 +54,7 @@ def make_agent_service(context: Context, found: Found) -> AgentService | JointAg
         seed=context.seed,
         deal=Seats(config, context.seed).deal,
         pulse=pulse,
+        feed=feed,
     )
     actors = [
         PolicyActor(context, _make_agent(context, own, found), name, env.num_streams[name])
@@ -67,6 +69,8 @@ def make_agent_service(context: Context, found: Found) -> AgentService | JointAg
     )
     for each in opponents:
         each.begin(env.num_streams[each.policy])
+    # The first policy owns the run: its parameters have the progress and the task.
+    actors[0].feed = feed
     return JointAgentService(context, actors, opponents, env, pulse)
 
 
@@ -88,7 +92,8 @@ class PolicyActor(Sending):
 
     def __init__(self, context: Context, agent: Agent, policy: str, streams: int) -> None:
         settings = agent.session_config.sender
-        super().__init__(context, agent, ExpSender(context, settings, policy=policy), policy=policy)
+        sender = ExpSender(context, settings, policy=policy)
+        super().__init__(context, agent, sender, policy=policy, more=lambda: self.more())
         self._acting = Acting(agent)
         self._acting.state = agent.initial_state(streams)
         self.writer = StreamWriter(
@@ -99,6 +104,8 @@ class PolicyActor(Sending):
             overlap=load_replay_class(agent.learner_config).overlap,
             send=self.sender.send,
         )
+        self.feed: RunFeed | None = None
+        self.more: Callable[[], Mapping[str, Any]] = dict
         self._now = context.clock.now
         self._rows: Rows | None = None
 
@@ -107,6 +114,8 @@ class PolicyActor(Sending):
         parameters = self.fetcher.tick()
         if parameters is not None:
             self.load(parameters)
+            if self.feed is not None:
+                self.feed.update(parameters)
             self._acting.agent = self.agent
         if not self.agent.version and self.fetcher.idle:
             self.fetcher.want()
@@ -178,6 +187,7 @@ class JointAgentService(SendingService):
         super().__init__(context, actors)
         self._actors, self._opponents = actors, opponents
         self._env, self._pulse = env, pulse
+        actors[0].more = self._restarts
         self._pulse.work = self._pump
         self._begun = self._leaves = False
         self._pump_at = 0.0
@@ -256,6 +266,10 @@ class JointAgentService(SendingService):
             actor.leave()
         if self._steps:
             self._report_curves()
+
+    @property
+    def env_restarts(self) -> int:
+        return self._env.env_restarts
 
     @property
     def proven(self) -> bool:

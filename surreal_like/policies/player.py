@@ -17,6 +17,7 @@ from surreal_like.agent.evaluator import EvaluatorService
 from surreal_like.agent.loop import make_agent
 from surreal_like.agent.player import MakePlayer, Player, make_player
 from surreal_like.env.base import Pulse, no_pulse
+from surreal_like.env.feed import RunFeed
 from surreal_like.env.joint_vector import JointStep, JointVector, make_joint_vector
 from surreal_like.policies.acting import ActingPolicy, Companion, PublishedSnapshots
 from surreal_like.policies.config import policies_of, policy_configs
@@ -78,6 +79,11 @@ class JointPlayer(Player):
         for policy in self._policies.values():
             policy.end_step(self._newest.episodes)
         evaluation.count(self._newest.episodes, self._joint.env_steps - steps)
+
+    @property
+    def env_restarts(self) -> int:
+        """Number of environments that were made anew after an error."""
+        return self._joint.env_restarts
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -145,6 +151,7 @@ def make_joint_player(
     num_envs: int,
     seed: int,
     pulse: Pulse = no_pulse,
+    feed: RunFeed | None = None,
 ) -> JointPlayer:
     """Builds the environments of an evaluation, of several agents.
 
@@ -154,6 +161,7 @@ def make_joint_player(
         num_envs: number of environments.
         seed: seed of the environments.
         pulse: called between them.
+        feed: progress and task of the run.
     """
     env = make_joint_vector(
         config.env_config,
@@ -163,5 +171,6 @@ def make_joint_player(
         deal=Seats(config, seed, evaluation=True).deal,
         evaluation=True,
         pulse=pulse,
+        feed=feed,
     )
     return JointPlayer(policies, env)

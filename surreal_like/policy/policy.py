@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -313,7 +313,7 @@ class Policy:
 def make_policy(
     algorithm: str | type[Algorithm],
     *,
-    env: str,
+    env: str | Callable[..., Any],
     overrides: Iterable[str] = (),
 ) -> Policy:
     """Returns a new policy that acts and learns in this process; it starts nothing.
@@ -322,7 +322,8 @@ def make_policy(
 
     Args:
         algorithm: name, ``package.module:Class`` or file; or the class.
-        env: environment, such as ``gym:CartPole-v1``.
+        env: environment, such as ``gym:CartPole-v1``, or a class or function that other processes
+            can import.
         overrides: settings, ``section.key=value``.
 
     Raises:

@@ -27,13 +27,17 @@ from session.wire.schema import (
     SenderKey,
     Text,
     Time,
+    Type,
 )
 from surreal_like.data.parameters import ITEM_BYTES
+from surreal_like.data.task import ENTRIES, NAME_CHARACTERS, is_setting
 
 _TENSORS = 20_000
 _DIMENSIONS = 8
 _SETTINGS = 1_000
 _SNAPSHOTS = 1_000
+_SETTING = Type("a finite number, or a text that is not too long", is_setting)
+_TASK = MapOf(Text(NAME_CHARACTERS), _SETTING, ENTRIES)
 
 # Schemas of the metadata of a publication, and of the publication itself.
 ABOUT = {
@@ -53,6 +57,8 @@ ABOUT = {
             "settings": Optional(MapOf(Text(), Plain(), most=_SETTINGS)),
             # Iterations of the snapshots that live.
             "snapshots": Optional(ListOf(Count(), _SNAPSHOTS)),
+            # Of a curriculum.
+            "task": Optional(Fields({"number": Count(), "settings": _TASK})),
         }
     ),
 }
@@ -82,6 +88,7 @@ ACCOUNT = Fields(
         "final": Flag(),
         # For the learner, which may share no folder with the sender and so sees no heartbeat of it.
         "status": Optional(_STATUS),
+        "env_restarts": Optional(Count()),
         "clients": Optional(Fields(dict.fromkeys(CLIENT_TOTALS, Count(most=STEPS_LIMIT)))),
     }
 )

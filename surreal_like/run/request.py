@@ -12,7 +12,7 @@ from typing import Any
 
 from session.config.config import Config, apply_overrides, explain, override
 from session.config.defaults import BASE_CONFIG
-from session.config.named_code import in_snapshot, split_place
+from session.config.named_code import check_no_import, in_snapshot, place_of, split_place
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
@@ -121,7 +121,7 @@ class RunRequest:
     agents: int | None = None
     evals: int | None = None
     algorithm: str | None = None
-    env: str | None = None
+    env: str | Callable[..., Any] | None = None
     host: str | None = None
     insecure: bool = False
     snapshot: bool | None = None
@@ -133,6 +133,9 @@ class RunRequest:
     trial: str = ""
 
     def __post_init__(self) -> None:
+        check_no_import("starts a run")
+        if self.env is not None and not isinstance(self.env, str):
+            object.__setattr__(self, "env", place_of(self.env, "env"))
         if self.checkpoint is not None and not self.resume:
             raise UsageError(
                 "--checkpoint belongs to --resume; a new run starts from another's: --from RUN:best"

@@ -77,7 +77,7 @@ def train(  # noqa: PLR0913 - one call has all settings of a user
     agents: int | None = None,
     evals: int | None = None,
     algorithm: str | None = None,
-    env: str | None = None,
+    env: str | Callable[..., Any] | None = None,
     resume: bool = False,
     allow_change: Iterable[str] = (),
     checkpoint: str | int | None = None,
@@ -97,7 +97,8 @@ def train(  # noqa: PLR0913 - one call has all settings of a user
         agents: ``session_config.agent.num``.
         evals: ``session_config.evaluator.num``.
         algorithm: name, ``package.module:Class`` or file; replaces the experiment's.
-        env: environment, such as ``gym:CartPole-v1``; replaces the experiment's.
+        env: environment, such as ``gym:CartPole-v1``, or a class or function that other processes
+            can import; replaces the experiment's.
         resume: continue the run in the folder, or the newest run of this experiment.
         allow_change: keys outside ``session_config`` in which a resumed run may differ.
         checkpoint: where a resumed run continues: ``best``, ``latest`` (None) or an iteration;
@@ -140,7 +141,7 @@ def launch(  # noqa: PLR0913 - one call has all settings of a user
     agents: int | None = None,
     evals: int | None = None,
     algorithm: str | None = None,
-    env: str | None = None,
+    env: str | Callable[..., Any] | None = None,
     host: str | None = None,
     insecure: bool = False,
     resume: bool = False,

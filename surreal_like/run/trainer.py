@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -26,7 +27,8 @@ class Trainer:
         experiment: YAML or JSON file, or the name of a shipped one; None: only ``algorithm`` and
             ``env`` are given.
         algorithm: name, ``package.module:Class`` or file; replaces the experiment's.
-        env: environment, such as ``gym:CartPole-v1``; replaces the experiment's.
+        env: environment, such as ``gym:CartPole-v1``, or a class or function that other processes
+            can import; replaces the experiment's.
         overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
         launcher: ``local``, processes on this machine, or ``serial``, everything in this thread.
         folder: run folder; None: ``runs/<name>-<date>-<time>``.
@@ -43,7 +45,7 @@ class Trainer:
         experiment: str | Path | None = None,
         *,
         algorithm: str | None = None,
-        env: str | None = None,
+        env: str | Callable[..., Any] | None = None,
         overrides: Overrides = (),
         launcher: str = "local",
         folder: str | Path | None = None,

@@ -55,3 +55,19 @@ class Wrong(Chain):
         if self._what == "shape":
             return obs[:-1]
         raise ValueError("the simulator gave up")
+
+
+class Shaky(Chain):
+    """Raises an error at some steps and resets."""
+
+    def reset(self) -> tuple[Any, dict[str, Any]]:
+        self._crash(0.02)
+        return super().reset()
+
+    def step(self, action: Any) -> Step:
+        self._crash(0.005)
+        return super().step(action)
+
+    def _crash(self, share: float) -> None:
+        if self.rng.random() < share:
+            raise ValueError("the simulator crashed")

@@ -1,18 +1,21 @@
 """Settings that name code of the user: a file or a module of the present folder, each alike."""
 
+import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from main.cli import main
 from session.config import Config
-from session.config.named_code import load_named, split_place
-from session.errors import ConfigError
+from session.config.named_code import check_no_import, load_named, place_of, split_place
+from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from surreal_like import evaluate, train
 from surreal_like.experiment.resolve import read_experiment, resolve
@@ -337,3 +340,80 @@ def run_python(*words: str, **environment: str) -> subprocess.CompletedProcess[s
         timeout=100,
         check=False,
     )
+
+
+def loaded_as(monkeypatch: pytest.MonkeyPatch, name: str, path: Path, text: str) -> ModuleType:
+    """Returns a module as a script that has imported it finds it."""
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+SCRIPT = (
+    "class Catch:\n    class Inner: pass\ndef make():\n    class Local: pass\n    return Local\n"
+)
+
+
+@pytest.mark.parametrize("name", ["__main__", "beside"])
+def test_a_class_from_python_is_found_by_its_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = loaded_as(monkeypatch, name, tmp_path / "beside.py", SCRIPT)
+    assert place_of(module.Catch, "env") == "beside.py:Catch"
+    assert load_named(place_of(module.make, "env"), "env").__name__ == "make"
+    user = read_experiment(None, algorithm="dqn", env_name=module.Catch)
+    assert user.env_config.env_name == "beside.py:Catch"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert place_of(module.Catch, "env") == f"{tmp_path}/beside.py:Catch"
+
+
+def test_a_class_of_a_package_is_named_by_its_module() -> None:
+    assert place_of(Config, "env") == "session.config.config:Config"
+    assert load_named(place_of(Config, "env"), "env") is Config
+
+
+def test_what_other_processes_cannot_import_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = loaded_as(monkeypatch, "beside", tmp_path / "beside.py", SCRIPT)
+    cases = [
+        (module.Catch(), r"env is an instance of Catch, .*give the class, env=Catch"),
+        (partial(module.Catch), "env is an instance of partial"),
+        (lambda: module.Catch(), "lambda.*define it at the top level of a file"),
+        (module.make(), "Local, which other processes cannot import"),
+        (module.Catch.Inner, "Catch.Inner, which other processes cannot import"),
+    ]
+    for code, said in cases:
+        with pytest.raises(UsageError, match=said):
+            train(algorithm="dqn", env=code)
+    other = module.Catch
+    monkeypatch.setattr(module, "Catch", object)
+    with pytest.raises(UsageError, match="beside has another object of that name"):
+        place_of(other, "env")
+
+
+def test_a_class_of_an_interactive_session_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    shown = type("Catch", (), {"__module__": "__main__"})
+    module.Catch = shown  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"interactive session.*give env='FILE.py:Catch'"):
+        place_of(shown, "env")
+
+
+def test_a_file_whose_top_level_starts_a_run_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "unguarded.py"
+    file.write_text(
+        "from session.config.named_code import check_no_import\n\n"
+        "def train():\n    check_no_import('starts a run')\n\n\ntrain()\n"
+    )
+    check_no_import("starts a run")
+    with pytest.raises(UsageError, match="top level starts a run: write that below if __name__"):
+        load_named(f"{file}:train", "env")

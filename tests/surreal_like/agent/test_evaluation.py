@@ -57,6 +57,18 @@ def test_raw_rewards_are_counted_where_a_wrapper_changed_them() -> None:
     assert evaluation.summary()["mean_return"] == 7.0
 
 
+def test_episodes_that_an_error_has_cut_short_are_played_again() -> None:
+    evaluation = Evaluation(1, 1)
+    ended = np.array([True])
+    cut: dict[str, Any] = {"metrics": [{"cut_short": 1}]}
+    evaluation.step(np.array([1.0]), ~ended, ended, cut)
+    assert not evaluation.over
+    evaluation.step(np.array([0.0]), ~ended, ~ended, {})
+    evaluation.step(np.array([5.0]), ended, ~ended, {})
+    assert evaluation.over
+    assert evaluation.summary()["mean_return"] == 5.0
+
+
 def test_first_and_env_steps_follow_the_episodes() -> None:
     evaluation = Evaluation(2, 1)
     assert evaluation.first.tolist() == [True]

@@ -35,7 +35,7 @@ class Script:
         return np.array([self.now], np.float32)
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        self.now = 0
+        self.now, self.options = 0, options
         self.agents = [name for name, (begin, _) in self.lives.items() if begin == 0]
         return {name: self._obs() for name in self.agents}, {name: {} for name in self.agents}
 

@@ -151,8 +151,6 @@ def test_mistakes_of_an_object_are_found() -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda env: make_policy("dqn", env=env),
-        lambda env: train(algorithm="dqn", env=env),
         lambda env: make_vector_env({"env_name": env}, num_envs=1, seed=0),
         lambda env: make_env({"env_name": env}),
         lambda env: check_env({"env_name": env}),
@@ -163,6 +161,14 @@ def test_an_object_in_the_place_of_a_name_is_refused_with_the_name(
 ) -> None:
     with pytest.raises(UsageError, match=r"Chain, expected a text.*'surreal_like\.env\.toy:Chain'"):
         use(given)
+
+
+@pytest.mark.parametrize("use", [make_policy, train])
+def test_an_instance_in_the_place_of_a_class_is_refused_with_the_class(
+    use: Callable[..., Any],
+) -> None:
+    with pytest.raises(UsageError, match=r"instance of Chain, .*give the class, env=Chain"):
+        use(algorithm="dqn", env=Chain())
 
 
 @pytest.mark.parametrize("given", [Chain, Chain(), 7, None])

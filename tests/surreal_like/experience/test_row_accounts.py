@@ -222,3 +222,13 @@ def test_rows_are_reported_by_name() -> None:
     assert list(found) == ["agent-0", "agent-1000"]
     assert found["agent-0"] == {**RowFates(110, 100, 10)._asdict(), "env_steps": 110}
     assert found["agent-1000"] == {**RowFates(40, 40)._asdict(), "env_steps": 40}
+
+
+def test_restarts_of_environments_add_up_over_incarnations() -> None:
+    accounts = RowAccounts()
+    for key, restarts in (("agent/1", 2), ("agent/1", 5), ("agent/2", 1)):
+        accounts.add_sender(key, said(10, 10) | {"env_restarts": restarts})
+    accounts.add_sender("other/1", said(10, 10))
+    again = RowAccounts()
+    again.restore(json.loads(json.dumps(accounts.state())))
+    assert again.env_restarts == accounts.env_restarts == 6

@@ -1,0 +1,113 @@
+"""Environments with tasks, and curricula, that tests name by dotted path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from surreal_like.env.base import Env, Step, Wrapper
+from surreal_like.env.curriculum import CurriculumProgress
+
+
+class Tasked(Env):
+    """Shows its step and the setting `length` of its task, after which episodes end."""
+
+    obs_spec = {"type": "float32", "dim": [2]}  # noqa: RUF012
+    action_spec = {"type": "discrete", "dim": [2]}  # noqa: RUF012
+
+    def reset(self) -> tuple[Any, dict[str, Any]]:
+        self._length, self._steps = int(self.task.get("length", 1)), 0
+        return self._look(), {}
+
+    def step(self, action: int) -> Step:
+        self._steps += 1
+        return self._look(), float(action), self._steps >= self._length, False, {}
+
+    def _look(self) -> Any:
+        return np.array([self._steps, self._length], np.float32)
+
+
+class Passing(Wrapper):
+    """Shows the version that it sees at a reset in its info."""
+
+    def reset(self) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset()
+        assert self.task == self.unwrapped.task
+        assert self.progress is self.unwrapped.progress
+        return obs, {**info, "version": self.progress.version}
+
+
+class Own(Tasked):
+    """Has a progress of its own."""
+
+    def __init__(self) -> None:
+        self.progress: Any = 0.5
+
+
+class GymTasked(gymnasium.Env[Any, Any]):
+    """Ends after one step; its info has the option `length` of the reset, -1 without options."""
+
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return 0, {"length": -1 if options is None else options["length"]}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return 1, 0.0, True, False, {}
+
+
+class Crashing(Tasked):
+    """Raises an error at the steps and resets that are listed, counted over all copies."""
+
+    def __init__(self, at: tuple[int, ...] = (), counts: str = "step") -> None:
+        self.at, self.counts = tuple(at), counts
+        self.closed = False
+
+    def seed(self, seed: int) -> None:
+        super().seed(seed)
+        self.seeded = seed
+
+    def reset(self) -> tuple[Any, dict[str, Any]]:
+        self._count("reset")
+        return super().reset()
+
+    def step(self, action: int) -> Step:
+        self._count("step")
+        return super().step(action)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _count(self, what: str) -> None:
+        if what == self.counts:
+            COUNTED.append(what)
+            if len(COUNTED) in self.at:
+                raise ValueError("the simulator crashed")
+
+
+# Calls of all copies of Crashing in this process; tests clear it.
+COUNTED: list[str] = []
+
+
+def by_steps(progress: CurriculumProgress, task: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Doubles `length` with each 1000 steps, up to 4."""
+    length = min(4, 1 << (progress.env_steps // 1000))
+    return {"length": length} if length > task.get("length", 0) else None
+
+
+def raises(progress: CurriculumProgress, task: Mapping[str, Any]) -> dict[str, Any]:
+    """Divides by zero."""
+    return {"length": 1 / progress.env_steps}
+
+
+def raises_later(progress: CurriculumProgress, task: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Divides by zero once there are steps."""
+    return {"length": 1 // (progress.env_steps == 0)} if not task or progress.env_steps else None
