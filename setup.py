@@ -51,6 +51,11 @@ EXTRAS = {
     "s3": ["s3fs>=2024.2"],
     "tune": ["optuna>=4.1"],
 }
+# Sinks of metrics, with what a local folder of MLflow needs. Not in "all": few people want both.
+SINKS = {
+    "wandb": ["wandb>=0.19"],
+    "mlflow": ["mlflow-skinny>=3.0", "sqlalchemy>=2.0", "alembic>=1.13"],
+}
 EXTRAS["all"] = sorted({line for lines in EXTRAS.values() for line in lines})
 # Not in "all": minigrid, highway-env and multi bring pygame-ce, which is installed over pygame.
 EXTRAS["minatar"] = ["minatar>=1.0.15"]
@@ -61,6 +66,7 @@ EXTRAS["multi"] = ["pettingzoo>=1.27", "mpe2>=1.1", "pygame-ce>=2.3"]
 EXTRAS["environments"] = ["popgym>=1.0", "highway-env>=1.10"]
 EXTRAS["environments"] += EXTRAS["minatar"] + EXTRAS["minigrid"] + EXTRAS["multi"]
 EXTRAS["environments"] += EXTRAS["robotics"]
+EXTRAS |= SINKS
 # The documentation site: `make docs`.
 EXTRAS["docs"] = ["sphinx>=9.0", "furo>=2025.12", "myst-parser>=5.0"]
 EXTRAS["dev"] = [
@@ -70,6 +76,7 @@ EXTRAS["dev"] = [
     "hypothesis>=6.140",
     "ruff==0.17.5",  # another release formats differently
     "mypy>=1.13",
+    "pandas>=2.2",  # an example reads metrics with it
     "pettingzoo>=1.27",
     "kubernetes-validate>=1.37",
     "types-PyYAML",

@@ -47,7 +47,10 @@ _EVALUATION = Maybe(
         "policies": Maybe(_NUMBERS),
     }
 )
-_TRAIN = {"mean_return_100": Nullable(VALUE)}
+_TRAIN = {
+    "mean_return_100": Nullable(VALUE),
+    **dict.fromkeys(("min_return_100", "max_return_100"), Maybe(VALUE)),
+}
 LAG = {name: Nullable(VALUE) for name in ("mean_versions", "max_versions", "mean_updates")}
 # Fields of a line of progress and of the result that are read again.
 _REPORTED = {
@@ -68,6 +71,7 @@ PROGRESS = {
     "lag": LAG,
     "standstill": Maybe(TEXT),
     "version": Maybe(COUNT),
+    "batches_waiting": Maybe(_NUMBERS),
     "metrics": Maybe(MapOf(_NUMBERS)),
     "time": Maybe(_NUMBERS),
     "episodes_since_load": Maybe(COUNT),
@@ -143,7 +147,9 @@ class RunFolder:
         self.progress = self.path / "progress.jsonl"
         self.events = self.path / "events.jsonl"
         self.logs = self.path / "logs"
+        self.videos = self.path / "videos"
         self.tensorboard = self.path / "tensorboard"
+        self.metrics = self.path / "metrics.csv"
         self.checkpoints = self.path / "checkpoints"
         self.alive = self.path / "alive"
         # A process that runs with the unpacked code of the run takes all of it from there.

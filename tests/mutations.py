@@ -51,6 +51,29 @@ stacks of frames reach back over the start of an episode
 a time limit is stored as a termination
 - columns["discount"] = discounts(terminated)
 + columns["discount"] = discounts(terminated | truncated)
+> tests/session/tensorplex/test_sinks.py
+a sink that is too slow keeps all points
+- full = len(self._points) - _WAITING
++ full = 0
+a sink that has failed once gets no more points
+- while points := self._take():
++ while not self.problem and (points := self._take()):
+> tests/session/tensorplex/test_groups.py
+curves of all agents have one title
+- return self.tag if alone else f"{self.tag}{_COLON}{self.component}"
++ return self.tag
+> tests/session/launchers/test_out_of_memory.py
+memory that the kernel may drop counts as used
+- found.append(Reading(max(0, int(used) - cache), int(limit), limited=True))
++ found.append(Reading(int(used), int(limit), limited=True))
+> tests/surreal_like/tuning/test_tuning.py
+trials start while the memory is full
+- if not child.alive and not self._admits:
++ if False:
+> tests/surreal_like/agent/test_film.py
+a film replaces another
+- path = folder / f"{name}-{number}.mp4"
++ break
 > tests/surreal_like/experience/test_lead_in.py
 frames before an unroll are those before its last row, too
 - before = length + np.arange(-lead, 0)

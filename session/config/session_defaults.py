@@ -6,8 +6,10 @@ from session.config.config import Config
 from session.config.key import (
     ABOVE_0,
     ANY_NUMBER,
+    FROM_0,
     FROM_1,
     PORT,
+    SHARE_ABOVE_0,
     SOME_TIME,
     Key,
     section,
@@ -59,6 +61,23 @@ _KEYS = {
                 unit="streams",
             ),
             "interval_seconds": Key(1.0, "Pause between two evaluations.", unit="seconds"),
+            "video": section(
+                "Videos of what eval-0 plays, in videos/ of the run folder (extra video).",
+                {
+                    "every": Key(
+                        0,
+                        "Number of evaluations from one video to the next; 0: no videos.",
+                        unit="evaluations",
+                        within=FROM_0,
+                    ),
+                    "episodes": Key(
+                        1,
+                        "Length of a video: the first episodes of the evaluation.",
+                        unit="episodes",
+                        within=FROM_1,
+                    ),
+                },
+            ),
             "mode": Key(
                 ["eval_deterministic"],
                 "Choice of actions: the best ones or sampled ones. A list has one mode per "
@@ -132,6 +151,12 @@ _KEYS = {
     "tensorplex": section(
         "Metrics.",
         {
+            "sinks": Key(
+                ["tensorboard"],
+                "Where curves go: tensorboard, csv (metrics.csv of the run folder), wandb, mlflow "
+                "(extras of these names).",
+                one_of=("tensorboard", "csv", "wandb", "mlflow"),
+            ),
             "update_schedule": Key(
                 1.0, "Time between two metric reports of a component.", unit="seconds"
             ),
@@ -263,6 +288,12 @@ _KEYS = {
             ),
             "grace_seconds": Key(
                 10.0, "Time for a clean shutdown before a component is killed.", unit="seconds"
+            ),
+            "memory_share": Key(
+                0.95,
+                "Used share of the memory of machine or container above which a run saves and ends "
+                "as failed, and a tuning ends trials.",
+                within=SHARE_ABOVE_0,
             ),
             "preamble_cmd": Key(
                 "",

@@ -40,7 +40,8 @@ class Event:
 
     Args:
         component: name of the component that it concerns; empty: the run.
-        kind: ``lost``, ``restart``, ``ended``, ``failed``, ``scale`` or ``stop``.
+        kind: ``lost``, ``restart``, ``ended``, ``failed``, ``scale``, ``stop`` or
+            ``memory``.
         detail: the cause or the new state, in words.
     """
 

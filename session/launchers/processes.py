@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.launchers.backend import Exit, OutOfMemory, StderrTail
+from session.launchers.backend import Exit, StderrTail
 from session.launchers.fork_client import ForkServer, ForkServers, group_lives, kill_group, reap
+from session.launchers.memory import OutOfMemory
 from session.process.component import Component
 
 

@@ -17,7 +17,7 @@ from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.launchers.backend import Backend, Exit
 from session.launchers.control import NAME, ControlSockets
-from session.launchers.instruction import Event, Instruction, Signal, Start, Stop
+from session.launchers.instruction import Event, Failure, Instruction, Signal, Start, Stop
 from session.launchers.launcher import (
     ComponentStatus,
     Outcome,
@@ -28,6 +28,7 @@ from session.launchers.launcher import (
     protect,
     write_run_files,
 )
+from session.launchers.memory import MemoryGuard
 from session.launchers.status import status_row
 from session.launchers.supervised_components import Deadlines
 from session.launchers.supervision import Supervision
@@ -91,6 +92,10 @@ class Supervisor(ABC):
         self._supervision = Supervision(topology, deadlines, restarts=restarts)
         self._clock = clock or WallClock()
         self._listen_due = Every(seconds=_LISTEN_SECONDS, clock=self._clock.now)
+        # The memory of a trial is the business of its tuning, which knows all trials.
+        trial = (config.get("run") or {}).get("trial")
+        limit: float = session.launcher.memory_share
+        self._memory = None if trial else MemoryGuard(folder.path, limit)
         self._events: list[Event] = []
         self._locked = False
 
@@ -177,10 +182,19 @@ class Supervisor(ABC):
             self._on_exit(end, self._resources, now)
         for name in restarted:
             self._execute(self._supervision.on_manual_restart(name, now))
+        self._look_at_memory(now)
         sockets.serve(self)
         sockets.ask_again()
         self._execute(self._supervision.tick(now))
         sockets.flush()
+
+    def _look_at_memory(self, now: float) -> None:
+        """Warns once if memory becomes scarce; ends the run before the kernel kills a component."""
+        found = self._memory.look() if self._memory is not None else None
+        if found is not None and found.over:
+            self._execute(self._supervision.fail(Failure("memory", found.text), now))
+        elif found is not None:
+            self._execute([Event("", "memory", found.text)])
 
     def _on_exit(self, end: Exit, resources: _Resources, now: float) -> None:
         child = self._supervision.children[end.name]

@@ -27,6 +27,7 @@ _WARNINGS = (
     "checkpoint_failed",
     "client_refused",
     "lost",
+    "memory",
     "not_written",
     "refused",
     "rerouted",

@@ -19,12 +19,13 @@ INK = "#343a40"
 FAINT = "#868e96"
 _GRID = "#e9ecef"
 _GREEDY, _TRAINING = "eval.mean_return", "train.mean_return_100"
+_WORST, _BEST = "train.min_return_100", "train.max_return_100"
 _STEPS, _UPDATES = "rates.env_steps_per_second", "rates.updates_per_second"
 _LAG = "lag.mean_versions"
 # Evaluations of further modes, which do not affect the stop rule.
 _SHOWN = {f"{mode}.mean_return": mode_name(mode) for mode in MODES}
 # Numbers that the figure needs.
-CURVES = (_GREEDY, _TRAINING, *_SHOWN, _STEPS, _UPDATES, _LAG)
+CURVES = (_GREEDY, _TRAINING, _WORST, _BEST, *_SHOWN, _STEPS, _UPDATES, _LAG)
 
 
 def make_figure(
@@ -125,6 +126,9 @@ def run_figure(progress: Progress, goal: float | None = None) -> Figure:
     figure.subplots_adjust(left=0.04, right=0.99, top=0.9, bottom=0.17, wspace=0.22)
     _line(returns, progress, _GREEDY, "greedy", colour=0, marker="o", markersize=3)
     _line(returns, progress, _TRAINING, "training", colour=1, linestyle=(0, (3, 1.2)))
+    worst, best = (progress.curve(name, "seconds") for name in (_WORST, _BEST))
+    if worst.x == best.x:
+        returns.fill_between(worst.x, worst.y, best.y, color=COLOURS[1], alpha=0.12, linewidth=0)
     shown = [name for name in _SHOWN if name in progress.names()]
     for name in shown:
         _line(returns, progress, name, _SHOWN[name], colour=3, marker="o", markersize=3)

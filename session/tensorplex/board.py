@@ -16,6 +16,8 @@ from session.process.service import QuietPeriod, Service
 
 _HOST = "127.0.0.1"
 _USUAL_PORT = 6006
+# The page with the layout of a run, on which the greedy return comes first.
+_PAGE = "#custom_scalars"
 _RESTART_SECONDS = 30.0
 _STOP_SECONDS = 3.0
 _PR_SET_PDEATHSIG = 1
@@ -38,7 +40,7 @@ class Board(Service):
         self._ending = QuietPeriod(context)
         self._process = self._start()
         self._started = context.clock.now()
-        context.event("tensorboard", f"http://{_HOST}:{self.port}/")
+        context.event("tensorboard", f"http://{_HOST}:{self.port}/{_PAGE}")
 
     def tick(self) -> bool:
         """Restarts the program if it has ended, at most every 30 s."""

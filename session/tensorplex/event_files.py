@@ -1,11 +1,11 @@
-"""TensorBoard's event files: converts records to summaries; one growing file per folder."""
+"""TensorBoard's event files: converts records to summaries; one growing file per process."""
 
 from __future__ import annotations
 
 import io
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -55,28 +55,30 @@ Record = Mapping[str, Any]
 Arrays = Mapping[str, Array]
 
 
-class EventFiles:
-    """The event files of one process below a root folder.
+class EventFile(AppendFile):
+    """The event file of one process in the log folder of a run.
 
-    Each process opens new files, so that a partial record of a killed predecessor damages only the
-    end of that file.
+    Each process opens a new file, so that a partial record of a killed predecessor damages only
+    the end of that file.
 
     Args:
-        root: the log folder of TensorBoard.
+        folder: folder of the file.
+        time: start of the process [s since 1970].
+        writer: kind of the process, which is a part of the name.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._files: dict[str, AppendFile] = {}
+    def __init__(self, folder: Path, time: float, writer: str = "tensorplex") -> None:
+        seconds = max(0, int(time))
+        for old in folder.glob(f"{_PREFIX}*"):
+            # TensorBoard reads files in order of name and never returns to an earlier one.
+            number = old.name.removeprefix(_PREFIX).partition(".")[0]
+            seconds = max(seconds, int(number) + 1) if number.isdecimal() else seconds
+        super().__init__(folder / f"{_PREFIX}{seconds:010d}.{writer}.{os.getpid()}")
+        # Without a version readers discard points when steps decrease, as after a restart.
+        self.add(_frame(Event(wall_time=time, file_version="brain.Event:2")))
 
-    def __iter__(self) -> Iterator[AppendFile]:
-        return iter(self._files.values())
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def add(self, folder: str, time: float, step: int, values: list[Any]) -> None:
-        """Adds one event with summary values to the file of a folder.
+    def add_values(self, time: float, step: int, values: list[Any]) -> None:
+        """Adds one event with summary values.
 
         Raises:
             TypeError, ValueError: time or step is not a number of 64 bits.
@@ -85,23 +87,7 @@ class EventFiles:
             raise ValueError(f"time {time!r}: expected seconds since 1970")
         if type(step) is not int:  # protobuf would accept None as an unset field
             raise TypeError(f"step {step!r}: expected a whole number")
-        event = Event(wall_time=time, step=step, summary=Summary(value=values))
-        if folder not in self._files:
-            self._files[folder] = self._open(folder, time)
-        self._files[folder].add(_frame(event))
-
-    def _open(self, folder: str, time: float) -> AppendFile:
-        place = self._root / folder
-        seconds = max(0, int(time))
-        for old in place.glob(f"{_PREFIX}*"):
-            # TensorBoard reads files in order of name and never returns to an earlier one.
-            number = old.name.removeprefix(_PREFIX).partition(".")[0]
-            seconds = max(seconds, int(number) + 1) if number.isdecimal() else seconds
-        path = place / f"{_PREFIX}{seconds:010d}.tensorplex.{os.getpid()}"
-        file = AppendFile(path)
-        # Without a version readers discard points when steps decrease, as after a restart.
-        file.add(_frame(Event(wall_time=time, file_version="brain.Event:2")))
-        return file
+        self.add(_frame(Event(wall_time=time, step=step, summary=Summary(value=values))))
 
 
 def _frame(event: Any) -> bytes:

@@ -1,8 +1,7 @@
-"""Client ids of metrics, and groups that map an id and a tag to a folder and a curve.
+"""Client ids of metrics, and the place of a curve: its component and its tag.
 
-TensorBoard draws equal tags from different folders as curves of one chart. In a normal group all
-clients share one folder and the id is part of the tag; in an indexed group each client has its
-own folder, and a bin in the tag bounds the number of curves in one chart.
+In a normal group all clients are one component and the id is part of the tag; in an indexed group
+each client is a component.
 """
 
 from __future__ import annotations
@@ -17,9 +16,11 @@ from session.process.component import CLIENT, is_client
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)+", re.ASCII)
 _ID_LIMIT = 200
 _TAG_LIMIT = 300
-_BIN = 8
+# Between tag and component in a title; no tag contains it.
+_COLON = ":"
 NORMAL_GROUPS = ("learner", "session")
 INDEXED_GROUPS = ("agent", "gateway", "eval", "replay")
+_OF_ROWS = "replay"
 
 
 def check_client_id(client_id: Any) -> str:
@@ -81,91 +82,72 @@ def check_tag(tag: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Place of one curve: a folder below the root, and the tag in its event file."""
+class Place:
+    """Place of one curve.
 
-    folder: str
+    Attributes:
+        component: name of the component that reports it; ``learner`` and ``session`` for all
+            clients of these groups.
+        tag: name of the metric, the same for all components of a kind.
+    """
+
+    component: str
     tag: str
 
+    @property
+    def title(self) -> str:
+        """Name of the curve among those of all components: ``agent/return:agent-0``.
 
-class Groups:
-    """The groups of one server; all must be registered before the first record."""
-
-    def __init__(self) -> None:
-        self._bins: dict[str, int | None] = {}
-
-    def register_normal_group(self, name: str) -> Groups:
-        """Registers a group whose clients share one folder; their ids become sections of tags."""
-        self._bins[name] = None
-        return self
-
-    def register_indexed_group(self, name: str, bin_size: int = 0) -> Groups:
-        """Registers a group of clients numbered from 0, each with its own folder.
-
-        Args:
-            name: the group.
-            bin_size: number of clients that share a chart; 0: all, and tags have no suffix.
+        Tags of the groups ``learner`` and ``session`` stand alone.
         """
-        self._bins[name] = bin_size
-        return self
+        alone = self.component in NORMAL_GROUPS
+        return self.tag if alone else f"{self.tag}{_COLON}{self.component}"
 
-    def place(self, client_id: str, tag: str) -> Group:
-        """Returns folder and tag of one client's curve.
 
-        Raises:
-            UsageError: the id is unsafe, of an unknown group, or no number in an indexed group.
-        """
-        group, _, name = check_client_id(client_id).partition("/")
-        if group == CLIENT:
-            return self._place_of_script(name, check_tag(tag))
-        # A component of a policy, such as `replay-left/0`, shares the charts of its kind.
-        kind = group.partition("-")[0]
-        if kind not in self._bins:
-            known = ", ".join(self._bins)
-            raise UsageError(f"metrics client id '{client_id}': the groups are {known}")
-        bin_size = self._bins[kind]
-        tag = check_tag(tag)
-        if bin_size is None:
-            return Group(group, _join(name, tag))
-        if not name.isdigit():
-            raise UsageError(
-                f"metrics client id '{client_id}': group {group} counts its clients, "
-                f"as in {group}/0"
-            )
-        return Group(f"{group}/{int(name)}", _join(kind, tag) + _suffix(int(name), bin_size))
+def place_of_title(title: str) -> Place:
+    """Returns the place with that title; of a tag that stands alone, the component ``learner``."""
+    tag, _, component = title.partition(_COLON)
+    return Place(component or NORMAL_GROUPS[0], tag)
 
-    def _place_of_script(self, own_name: str, tag: str) -> Group:
-        """Place of a script's curve: numeric ids have one folder each, other ids share one."""
-        own_client_id(own_name)
-        group, _, name = own_name.partition("/")
-        if name.isdigit():
-            return Group(f"{group}/{int(name)}", _join(group, tag))
-        return Group(group, _join(name, tag))
+
+def counts_rows(component: str) -> bool:
+    """Returns True for a replay shard: the steps of its curves are its rows."""
+    return component.partition("-")[0] == _OF_ROWS
+
+
+def place(client_id: str, tag: str) -> Place:
+    """Returns the place of one client's curve.
+
+    Raises:
+        UsageError: the id is unsafe, of an unknown group, or no number in an indexed group.
+    """
+    group, _, name = check_client_id(client_id).partition("/")
+    tag = check_tag(tag)
+    if group == CLIENT:
+        return _place_of_script(name, tag)
+    if group in NORMAL_GROUPS:
+        return Place(group, _join(name, tag))
+    # A component of a policy, such as `replay-left/0`, shares the tags of its kind.
+    kind = group.partition("-")[0]
+    if kind not in INDEXED_GROUPS:
+        known = ", ".join((*NORMAL_GROUPS, *INDEXED_GROUPS))
+        raise UsageError(f"metrics client id '{client_id}': the groups are {known}")
+    if not name.isdigit():
+        raise UsageError(
+            f"metrics client id '{client_id}': group {group} counts its clients, as in {group}/0"
+        )
+    return Place(f"{group}-{int(name)}", _join(kind, tag))
+
+
+def _place_of_script(own_name: str, tag: str) -> Place:
+    """Place of a script's curve; the tag has the name of the client unless it is a number."""
+    own_client_id(own_name)
+    group, _, name = own_name.partition("/")
+    if name.isdigit():
+        return Place(f"{CLIENT}-{group}-{int(name)}", _join(group, tag))
+    return Place(name_of(f"{CLIENT}/{own_name}"), _join(name, tag))
 
 
 def _join(section: str, tag: str) -> str:
     own_section = tag.startswith((".", ":"))
-    return section + ("" if own_section else "/") + tag.replace(":", ".").replace("#", ".")
-
-
-def _suffix(index: int, bin_size: int) -> str:
-    if bin_size == 0:
-        return ""
-    start = index // bin_size * bin_size
-    return f"/{start}" if bin_size == 1 else f"/{start}-{start + bin_size - 1}"
-
-
-def standard_groups(agents_planned: int) -> Groups:
-    """Makes the groups of a run: ``learner`` and ``session`` normal, the others indexed.
-
-    Args:
-        agents_planned: maximum number of agents. The number of curves in one chart depends on it,
-            not on the present number, so that scaling renames no curve.
-    """
-    groups = Groups()
-    bin_size = 0 if agents_planned <= _BIN else _BIN
-    for name in NORMAL_GROUPS:
-        groups.register_normal_group(name)
-    for name in INDEXED_GROUPS:
-        groups.register_indexed_group(name, bin_size)
-    return groups
+    return section + ("" if own_section else "/") + tag.replace(_COLON, ".").replace("#", ".")

@@ -1,4 +1,4 @@
-"""Tensorplex: writes metrics of all components to event files and keeps the component table."""
+"""Tensorplex: gives metrics of all components to the sinks and keeps the component table."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from session.errors import UsageError
+from session.loggerplex.append_file import AppendFile
 from session.loggerplex.collector import Bound, Collector
 from session.nest import Array
 from session.process.component import is_client
 from session.process.context import Context
 from session.process.heartbeat import REPORTED, State, starting_seconds
-from session.tensorplex.event_files import EventFiles, summary_values
-from session.tensorplex.groups import check_client_id, check_tag, name_of, standard_groups
+from session.tensorplex.groups import check_client_id, check_tag, name_of, place
 from session.tensorplex.prometheus import Page, exposition, metrics_host
+from session.tensorplex.sinks.sink import ShownRun, end_sinks, make_sinks
 from session.wire import Identity, Message
 from session.wire.schema import (
     ArrayOf,
@@ -174,7 +176,7 @@ REQUESTS: Kinds = {"status": Schema()}
 
 
 class Tensorplex(Collector):
-    """Writes ``tensorboard/`` of a run folder and answers ``status`` requests.
+    """Gives metrics to the sinks of a run and answers ``status`` requests.
 
     Raises:
         UsageError: the component has no run folder, or its port is in use.
@@ -185,9 +187,9 @@ class Tensorplex(Collector):
         if context.folder is None:
             raise UsageError("tensorplex writes into the run folder: start it with --folder")
         session = context.config.session_config
-        agents_planned = session.agent.max or 2 * session.agent.num
-        self._groups = standard_groups(agents_planned)
-        self._files = EventFiles(context.folder.tensorboard)
+        self._run = ShownRun(context.folder, context.config, context.clock.time())
+        self._sinks = make_sinks(self._run)
+        self._reported: set[str] = set()
         self._table = ComponentTable(timeout_seconds=session.heartbeat.timeout)
         self._requests = context.wire.router("tensorplex.requests", REQUESTS)
         self._newest: dict[tuple[str, str], float] = {}
@@ -211,10 +213,10 @@ class Tensorplex(Collector):
             self._table.beat(sender, record, self._context.clock.now())
             return
         client_id, step = record["id"], record["step"]
-        folder = self._groups.place(client_id, "any").folder
+        place(client_id, "any")
         record, left_out = self._within_bounds(client_id, record)
-        values = summary_values(record, arrays, lambda tag: self._groups.place(client_id, tag).tag)
-        self._files.add(folder, record["time"], step, values)
+        for sink in self._sinks.values():
+            sink.store(record, arrays, partial(place, client_id))
         self._steps[sender.name] = step
         if self._page is not None:
             self._remember(client_id, record)
@@ -239,8 +241,9 @@ class Tensorplex(Collector):
         self.store(sender, record, {})
 
     def write(self) -> None:
-        """Writes the event files and updates the Prometheus text."""
+        """Writes the files of the sinks, updates the Prometheus text, reports failing sinks."""
         self.flush(self._files)
+        self._report_sinks()
         if self._page is not None:
             self._page.show(exposition(self._rows(), self._newest))
 
@@ -249,18 +252,30 @@ class Tensorplex(Collector):
         return [*super().wait_on(), self._requests]
 
     def status(self) -> dict[str, float]:
-        """Adds the number of event files, lost events and unwritten bytes."""
+        """Adds lost events, unwritten bytes, and points that sinks have dropped."""
         return super().status() | {
-            "event_files": float(len(self._files)),
+            "dropped_points": float(sum(sink.dropped for sink in self._sinks.values())),
             "lost_events": float(sum(file.lost for file in self._files)),
             "unwritten_bytes": float(sum(file.held_bytes for file in self._files)),
         }
 
     def close(self) -> None:
-        """Writes everything and releases the port."""
+        """Ends the sinks, writes everything and releases the port."""
+        end_sinks(self._run, self._sinks.values())
         super().close()
         if self._page is not None:
             self._page.close()
+
+    @property
+    def _files(self) -> list[AppendFile]:
+        return [file for sink in self._sinks.values() for file in sink.files]
+
+    def _report_sinks(self) -> None:
+        """Reports the first problem of each sink, once."""
+        for name, sink in self._sinks.items():
+            if sink.problem and name not in self._reported:
+                self._reported.add(name)
+                self._context.event("not_written", f"sink {name}: {sink.problem}")
 
     def _answer(self) -> bool:
         answered = 0

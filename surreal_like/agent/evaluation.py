@@ -37,10 +37,12 @@ class Evaluation:
 
     Attributes:
         first: True where an episode begins at the newest row, bool ``[N]``.
+        first_ended: number of episodes of the first stream that have ended.
     """
 
     def __init__(self, episodes: int, num_envs: int) -> None:
         self.first = np.ones(num_envs, np.bool_)
+        self.first_ended = 0
         self._wanted = np.full(num_envs, episodes // num_envs)
         self._wanted[: episodes % num_envs] += 1
         self._left = episodes
@@ -67,6 +69,7 @@ class Evaluation:
 
     def add(self, stream: int, summary: EpisodeSummary) -> None:
         """Adds an episode of a stream; those beyond its quota, or cut short, do not count."""
+        self.first_ended += stream == 0
         if self._wanted[stream] and CUT_SHORT not in summary.get("metrics", ()):
             self._wanted[stream] -= 1
             self._left -= 1

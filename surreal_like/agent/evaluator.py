@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
+from session.config import Config
+from session.errors import UsageError
 from session.process.context import Context
 from session.process.service import Service
 from session.show.progress import mode_name
@@ -14,12 +19,15 @@ from surreal_like.agent.evaluation import ANSWERS as SCORED
 from surreal_like.agent.evaluation import Evaluation, EvaluationReporter, score_of
 from surreal_like.agent.fetcher import Fetcher, agent_for
 from surreal_like.agent.link import AgentLink
-from surreal_like.agent.player import MakePlayer, make_player
+from surreal_like.agent.player import MakePlayer, Player, make_player
 from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.env.feed import RunFeed
+
+if TYPE_CHECKING:
+    from surreal_like.agent.video import Film
 
 _STREAMS = 100
 _STEPS_PER_TICK = 8
@@ -58,17 +66,26 @@ class EvaluatorService(Service):
         link = AgentLink(context, policy=policy)
         agent.attach(link)
         self._acting = Acting(agent)
+        self._stack = ExitStack()
         self._episodes: int = session.stop.eval_episodes
+        video = session.evaluator.video
+        films = video.every > 0 and context.component.index == 0 and context.folder is not None
         streams = min(session.evaluator.num_envs or _STREAMS, self._episodes)
+        if films:
+            # The first environment plays all episodes of a film.
+            streams = max(1, min(streams, self._episodes // video.episodes))
         self._pulse = StepPulse(context, streams)
         self._feed = RunFeed(config.env_config, evaluation=True)
-        self._player = make(
-            self._acting,
-            config,
-            num_envs=streams,
-            seed=context.seed,
-            pulse=self._pulse,
-            feed=self._feed,
+        self._player, self._film = self._make_player(
+            partial(
+                make,
+                self._acting,
+                num_envs=streams,
+                seed=context.seed,
+                pulse=self._pulse,
+                feed=self._feed,
+            ),
+            films=films,
         )
         self._fetcher = Fetcher(
             link.client,
@@ -89,6 +106,29 @@ class EvaluatorService(Service):
         self._played = (0, 0)
         self._steps_per_second = 0.0
         self._over = self._advised = False
+
+    def _make_player(
+        self, make: Callable[[Config], Player], *, films: bool
+    ) -> tuple[Player, Film | None]:
+        """Builds the environments, and what films the first one; None if nothing is filmed."""
+        config = self._context.config
+        if films:
+            # Imported here: without videos no package of them is loaded.
+            from surreal_like.agent.video import (
+                Film,
+                drawing_settings,
+                make_drawing_player,
+                report_no_video,
+            )
+
+            self._stack.enter_context(drawing_settings(window=False))
+            try:
+                player = make_drawing_player(make, config)
+            except UsageError as error:
+                report_no_video(self._context, error)
+            else:
+                return player, Film(self._context, player)
+        return make(config), None
 
     def tick(self) -> bool:
         """Makes a few steps of an evaluation, or the work between two evaluations."""
@@ -138,6 +178,8 @@ class EvaluatorService(Service):
         self._pulse.begin()
         self._player.reset()
         self._evaluation = Evaluation(self._episodes, self._player.num_envs)
+        if self._film is not None:
+            self._film.begin(self._agent.progress.env_steps, self._agent.version)
 
     def _play(self, evaluation: Evaluation) -> None:
         now = self._context.clock.now
@@ -145,6 +187,8 @@ class EvaluatorService(Service):
         for _ in range(_STEPS_PER_TICK):
             self._pulse.begin()
             self._player.step(evaluation)
+            if self._film is not None:
+                self._film.step(evaluation)
             if evaluation.over:
                 self._end(evaluation)
                 return
@@ -242,4 +286,7 @@ class EvaluatorService(Service):
 
     def close(self) -> None:
         """Closes the environments."""
+        if self._film is not None:
+            self._film.close()
         self._player.close()
+        self._stack.close()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,63 +12,56 @@ import numpy as np
 from session.errors import UsageError, did_you_mean
 from session.folder import RunFolder
 from session.show.progress import AXES, Curve, Progress
-from session.tensorplex.groups import INDEXED_GROUPS
-
-# Their horizontal axis counts rows of a shard, not steps of the run.
-_ROWS = "replay/"
-
-_BIN = re.compile(r"/\d+(-\d+)?$")
+from session.tensorplex.groups import counts_rows, place_of_title
 
 
 class EventCurves:
-    """The scalars below a folder of event files.
-
-    A tag of an indexed group is found with and without the bin at its end, because the bin only
-    groups curves into charts.
+    """The scalars of a run's event files, by their tag and component.
 
     Args:
         root: ``tensorboard/`` of a run.
     """
 
     def __init__(self, root: Path) -> None:
-        self._readers = dict(_readers(root))
+        self._reader = _read(root)
+        titles = self._reader.Tags()["scalars"] if self._reader else []
+        self._titles = {title: place_of_title(title) for title in titles}
 
     def tags(self) -> dict[str, list[str]]:
-        """Returns tag without its bin -> folders below the root that contain it."""
+        """Returns tag -> components that report it."""
         found: dict[str, list[str]] = {}
-        for folder, reader in self._readers.items():
-            for tag in reader.Tags()["scalars"]:
-                found.setdefault(_bare(folder, tag), []).append(folder)
+        for place in self._titles.values():
+            found.setdefault(place.tag, []).append(place.component)
         return dict(sorted(found.items()))
 
     def curves(self, tag: str) -> dict[str, Curve]:
-        """Returns folder -> points of one tag over the step, including those of all restarts."""
+        """Returns component -> points of one tag over the step, including those of all restarts.
+
+        Args:
+            tag: such as ``agent/return``; with a component, as in ``agent/return:agent-0``, only
+                its curve.
+        """
         found = {}
-        for folder, reader in self._readers.items():
-            for each in reader.Tags()["scalars"]:
-                if tag in (each, _bare(folder, each)):
-                    # The later of two points at one step replaces the earlier.
-                    points = {point.step: point.value for point in reader.Scalars(each)}
-                    steps = sorted(points)
-                    found[folder] = Curve(
-                        [float(step) for step in steps], [float(points[step]) for step in steps]
-                    )
+        for title, place in self._titles.items():
+            if tag in (title, place.tag):
+                # The later of two points at one step replaces the earlier.
+                points = {point.step: point.value for point in self._reader.Scalars(title)}
+                steps = sorted(points)
+                found[place.component] = Curve(
+                    [float(step) for step in steps], [float(points[step]) for step in steps]
+                )
         return found
 
 
-def _readers(root: Path) -> Iterator[tuple[str, Any]]:
+def _read(root: Path) -> Any:
+    """Returns TensorBoard's reader of a folder, None without event files."""
+    if not any(root.glob("events.out.tfevents.*")):
+        return None
     # Imported here because it is slow.
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    folders = sorted({path.parent for path in root.rglob("events.out.tfevents.*")})
     keep = {"scalars": 0, "tensors": 1, "images": 1, "histograms": 1}
-    for folder in folders:
-        reader = EventAccumulator(str(folder), size_guidance=keep)
-        yield folder.relative_to(root).as_posix(), reader.Reload()
-
-
-def _bare(folder: str, tag: str) -> str:
-    return _BIN.sub("", tag) if folder.partition("/")[0] in INDEXED_GROUPS else tag
+    return EventAccumulator(str(root), size_guidance=keep).Reload()
 
 
 class RunCurves:
@@ -89,7 +81,7 @@ class RunCurves:
         return self._progress.names()
 
     def tags(self) -> dict[str, list[str]]:
-        """Returns tags of the scalars in the event files -> the folders that have them."""
+        """Returns tags of the scalars in the event files -> the components that report them."""
         return self._events.tags()
 
     @cached_property
@@ -111,7 +103,7 @@ class RunCurves:
         if metric in self._progress.names():
             return self._progress.curve(metric, axis)
         found = self._events.curves(metric)
-        if counts_rows(found) and axis != "env_steps":
+        if any(map(counts_rows, found)) and axis != "env_steps":
             raise UsageError(
                 f"{metric} is drawn over the rows of a replay shard: leave --x {axis} away"
             )
@@ -119,7 +111,9 @@ class RunCurves:
 
     def counts_rows(self, metric: str) -> bool:
         """Returns True for a tag whose steps are rows of a replay shard."""
-        return metric not in self._progress.names() and counts_rows(self.tags().get(metric, ()))
+        return metric not in self._progress.names() and any(
+            map(counts_rows, self.tags().get(metric, ()))
+        )
 
     def _on(self, axis: str, curve: Curve) -> Curve:
         """Converts a curve over environment steps to another axis."""
@@ -129,11 +123,6 @@ class RunCurves:
         if not known.x:
             return Curve([], [])
         return Curve(np.interp(curve.x, known.x, known.y).tolist(), curve.y)
-
-
-def counts_rows(folders: Iterable[str]) -> bool:
-    """Returns True if one of the folders of a tag belongs to a replay shard."""
-    return any(folder.startswith(_ROWS) for folder in folders)
 
 
 def check_metric(metric: str, runs: Iterable[RunCurves]) -> None:

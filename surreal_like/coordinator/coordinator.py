@@ -244,7 +244,7 @@ class RunCoordinator:
 
     def on_learned(self, learned: Learned) -> None:
         """Adds one attempt of the learners to learn."""
-        self._report.add_batch(learned.had_batch, learned.asked)
+        self._report.add_batch(learned.had_batch, learned.asked, learned.waiting)
         for update in learned.updates:
             self._on_update(update)
         if learned.error is not None:

@@ -130,6 +130,7 @@ class Learners:
         return Learned(
             any(each.had_batch for each in attempts),
             attempts[0].asked,
+            sum(each.waiting for each in attempts),
             updates,
             next((each.error for each in attempts if each.error is not None), None),
         )

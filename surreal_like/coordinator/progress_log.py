@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from session.loggerplex.append_file import AppendFile
 from session.process.context import Context
 from session.process.periodic import Every
@@ -17,6 +19,9 @@ from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.learner.metrics import recent_means
 
 _RECENT_UPDATES = 100
+_RECENT_LOOKS = 1000
+# Name of a quantile of the batches that wait -> share of the looks that found at most so many.
+_QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 _SECTIONS = ("return", "steps_per_second", "lag", "replay", "performance", "learn", "metrics")
 
 
@@ -45,16 +50,20 @@ class ProgressLog:
         self._updates: dict[str, deque[Mapping[str, Any]]] = {}
         self._began = context.clock.now()
         self._waited = 0.0
+        # Number of batches that waited, at each of the last looks.
+        self._waiting: deque[int] = deque(maxlen=_RECENT_LOOKS)
         # Time since which there is no batch; None while there is one.
         self._empty_since: float | None = self._began
 
-    def add_batch(self, there: bool, asked: float) -> None:
+    def add_batch(self, there: bool, asked: float, waiting: int = 0) -> None:
         """Records if a batch was available when the learner needed one.
 
         Args:
             there: True if it was; it may have been learned from meanwhile.
             asked: when it was needed, by the clock [s].
+            waiting: number of batches that waited then.
         """
+        self._waiting.append(waiting)
         if self._empty_since is not None:
             self._waited += asked - self._empty_since
         self._empty_since = None if there else asked
@@ -95,6 +104,7 @@ class ProgressLog:
         """
         line = self._record.line(iteration, version, counts)
         line["waiting_share"] = self._waiting_share()
+        line["batches_waiting"] = self._count_waiting()
         line["learn"] = {
             name: mean
             for updates in self._updates.values()
@@ -115,6 +125,13 @@ class ProgressLog:
         share, self._waited, self._began = self._waited / passed, 0.0, now
         return min(1.0, share)
 
+    def _count_waiting(self) -> dict[str, float | None]:
+        """Returns quantiles of the batches that waited; None before the first look."""
+        if not self._waiting:
+            return dict.fromkeys(_QUANTILES)
+        found = np.quantile(list(self._waiting), list(_QUANTILES.values()))
+        return dict(zip(_QUANTILES, map(float, found), strict=True))
+
     def _draw(self, line: Mapping[str, Any]) -> None:
         rates, best = line["rates"], line["best_eval"]
         train = line["train"]["mean_return_100"]
@@ -131,7 +148,10 @@ class ProgressLog:
             },
             "lag": line["lag"],
             "replay": {**line["replay"], "samples_per_insert": rates["samples_per_insert"]},
-            "performance": {"waiting_share": line["waiting_share"]},
+            "performance": {
+                "waiting_share": line["waiting_share"],
+                **{f"batches_waiting_{key}": n for key, n in line["batches_waiting"].items()},
+            },
             "learn": line["learn"],
             "metrics": own,
         }

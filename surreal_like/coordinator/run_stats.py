@@ -174,9 +174,12 @@ class RunStats:
         self.judge.begin(version)
 
     def train(self) -> dict[str, float | None]:
-        """Returns means over the last 100 training episodes, None before the first."""
+        """Returns numbers of the last 100 training episodes, None before the first."""
+        returns = [float(episode["return"]) for episode in self.episodes]
         return {
-            "mean_return_100": _mean([episode["return"] for episode in self.episodes]),
+            "mean_return_100": _mean(returns),
+            "min_return_100": min(returns, default=None),
+            "max_return_100": max(returns, default=None),
             "episode_length_100": _mean([episode["length"] for episode in self.episodes]),
         }
 

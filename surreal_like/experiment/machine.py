@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
-
-import psutil
 
 from session import nest
 from session.addons import hooks
 from session.config import Config
 from session.errors import UsageError
 from session.launchers.launcher import free_ports, resolve_host
+from session.launchers.memory import read_memory
 from session.wire.endpoint import LOOPBACK
 from surreal_like.data.added_parts import critic_parts, policy_spec
 from surreal_like.data.frames import frame_spec, stack_size
@@ -23,10 +21,6 @@ from surreal_like.replay.storage import LINK_BYTES, parse_columns, row_bytes
 # step_type, reward, discount, version, and the links of a row to its neighbours.
 _FIXED_BYTES = 1 + 4 + 4 + 8 + LINK_BYTES
 _LAST_PORT = 65_535
-_CGROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
 
 
 class Need(NamedTuple):
@@ -131,14 +125,8 @@ def _why_taken(host: str, port: int) -> str:
 
 def find_available_bytes() -> int:
     """Returns the memory that is available on this machine, within the limit of its container."""
-    available = int(psutil.virtual_memory().available)
-    for limit, usage in _CGROUPS:
-        try:
-            left = int(Path(limit).read_text()) - int(Path(usage).read_text())
-        except (OSError, ValueError):  # no such group, or its limit is "max"
-            continue
-        available = min(available, max(0, left))
-    return available
+    found = read_memory()
+    return max(0, found.total_bytes - found.used_bytes)
 
 
 def _bytes(spec: ArraySpec) -> int:

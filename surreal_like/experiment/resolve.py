@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from session.addons import count_acting, hooks
 from session.config.config import Config, apply_overrides, check_resolved, keys_of
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
-from session.config.merge import leaves, paths
+from session.config.merge import leaves, paths, spell_out
 from session.config.named_code import folders_of, named_places, place_of
 from session.config.sections import SECTIONS, sections_of
 from session.errors import (
@@ -52,6 +53,12 @@ _KEYS = ("algorithm", *SECTIONS, "policies")
 _TUNING = frozenset(("experiment", "space", "tune"))
 # A complete config, or the error of an experiment that cannot be resolved.
 Resolved: TypeAlias = Config | SurrealError
+# Settings that do not belong to what differs from the defaults.
+_UNCOMPARED = re.compile(
+    r"algorithm$|policies\.|recorded\.|run\.|learner_config\.gradient_columns"
+    r"|env_config\.(env_name$|obs_spec|action_spec|workers)"
+    r"|session_config\.(folder$|seed$|import_path|stop\.|tensorplex\.|checkpoint\.start_from$)"
+)
 # Entries that a run adds to its config.yaml.
 _RECORDED = ("recorded", "run")
 
@@ -149,6 +156,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
         SpecError: the config's specs differ from the environment's, or the algorithm does not
             support them.
     """
+    from session.tensorplex.sinks.sink import check_installed
     from surreal_like.algorithm.registry import find_algorithm
     from surreal_like.data.bounds import reward_bounds
     from surreal_like.env.curriculum import load_curriculum
@@ -164,6 +172,9 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     wanted = config.pop("policies")
     check_values(config, keys_of(default))
     check_resolved(config)
+    if must_be_installed:
+        check_installed(config)
+    changed = _find_changed(user, config, default)
     env = config.env_config
     reward_bounds(env)
     if must_be_installed:
@@ -194,7 +205,20 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
                 raise
             raise type(error)(f"policies.{name}: {error}") from None
         rehearse(own, algorithm, starts_here=must_be_installed)
-    return _record(config, own_modules(config.session_config.import_path))
+    return _record(config, own_modules(config.session_config.import_path), changed)
+
+
+def _find_changed(user: Config, config: Config, default: Config) -> dict[str, Any]:
+    """Returns dotted key -> value of the user's settings that differ from the defaults.
+
+    Without the goal, names and places, which have columns of their own or no influence.
+    """
+    given, usual = leaves(spell_out(user, default)), leaves(default)
+    return {
+        key: value
+        for key, value in leaves(config).items()
+        if key in given and value != usual.get(key) and not _UNCOMPARED.match(key)
+    }
 
 
 def _without_specs(env_config: Config) -> dict[str, Any]:
@@ -308,7 +332,7 @@ def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str,
         ) from error
 
 
-def _record(config: Config, modules: Mapping[str, str]) -> Config:
+def _record(config: Config, modules: Mapping[str, str], changed: Mapping[str, Any]) -> Config:
     names = ("torch", "numpy", "gymnasium", "pyzmq")
     versions = {
         "surreal_like": VERSION,
@@ -316,6 +340,8 @@ def _record(config: Config, modules: Mapping[str, str]) -> Config:
         **{name: metadata.version(name) for name in names},
     }
     config["recorded"] = {"fingerprint": config.fingerprint(), "versions": versions}
+    if changed:
+        config["recorded"]["changed"] = dict(changed)
     if modules:
         config["recorded"]["modules"] = dict(modules)
     revision = git_revision()

@@ -183,12 +183,14 @@ class Learned:
     Args:
         had_batch: True if there was something to learn from.
         asked: time at which it was needed, by the clock [s].
+        waiting: number of batches that waited then.
         updates: updates that were made.
         error: error with which the run cannot go on, else None.
     """
 
     had_batch: bool
     asked: float
+    waiting: int = 0
     updates: Sequence[Update] = ()
     error: Exception | None = None
 
@@ -345,16 +347,16 @@ class LearnerWorker:
         Raises:
             RunError: too many non-finite updates in a row; a restart returns to a checkpoint.
         """
-        learner = self._learner
+        learner, waiting = self._learner, self.replay.waiting
         now = self._context.clock.now()
         try:
             item = learner.flow.pull()
         except StopIteration:
-            return Learned(False, now, error=RunError("the execution plan has ended"))
+            return Learned(False, now, waiting, error=RunError("the execution plan has ended"))
         except Exception as error:  # noqa: BLE001 - the author's code, and some rows of a replay
             learner.pop_updates()
             learner.link.publish_owed(learner, failed=True)
-            return Learned(True, now, error=self._set_aside(error))
+            return Learned(True, now, waiting, error=self._set_aside(error))
         updates = learner.pop_updates()
         counted = [self._count(update, now) for update in updates]
         if self._league is not None and updates:
@@ -366,7 +368,7 @@ class LearnerWorker:
                 wrong = self._set_aside(NotFinite("a loss or gradient is not finite")) or wrong
             else:
                 self._quarantine.clear()
-        return Learned(item is not NOT_READY, now, counted, wrong)
+        return Learned(item is not NOT_READY, now, waiting, counted, wrong)
 
     def _take_snapshot(self, take: Callable[[Learner], None]) -> None:
         try:

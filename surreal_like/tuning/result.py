@@ -13,7 +13,7 @@ from session.config.merge import leaves
 from session.errors import ConfigError, did_you_mean
 from session.folder import RunFolder
 from session.process.clock import CountedClock
-from session.tensorplex.event_files import EventFiles
+from session.tensorplex.event_files import EventFile
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.tuning.space import short_names
 from surreal_like.tuning.state import Trial, TrialState
@@ -192,12 +192,12 @@ def _episodes(line: Mapping[str, Any]) -> int:
 
 
 SCORE = "score"
-# Curves of a trial: group, which is a folder below its session, and tag.
-_CURVES = (("learner", "return/train"), ("learner", "return/greedy"))
-_BOARD = "tensorboard"
+# Columns of the page: the score, and curves of a trial.
+_CURVES = (SCORE, "return/train", "return/greedy")
+_WRITER = "tuner"
 
 
-def write_experiment(tuning: Path, keys: Sequence[str]) -> None:
+def write_experiment(tuning: RunFolder, keys: Sequence[str]) -> None:
     """Writes the columns of the page: settings, score, and curves of the return.
 
     Args:
@@ -206,19 +206,20 @@ def write_experiment(tuning: Path, keys: Sequence[str]) -> None:
     """
     from tensorboard.plugins.hparams import api_pb2, metadata
 
-    curves = [("", SCORE), *_CURVES]
+    from session.tensorplex.sinks.tensorboard import hyperparameter_value
+
     experiment = api_pb2.Experiment(
         hparam_infos=[
             api_pb2.HParamInfo(name=name, description=key)
             for key, name in short_names(keys).items()
         ],
         metric_infos=[
-            api_pb2.MetricInfo(name=api_pb2.MetricName(group=group, tag=tag))
-            for group, tag in curves
+            api_pb2.MetricInfo(name=api_pb2.MetricName(group="", tag=tag)) for tag in _CURVES
         ],
         time_created_secs=time.time(),
     )
-    _write(tuning, _BOARD, 0, [_value(metadata.EXPERIMENT_TAG, experiment=experiment)])
+    value = hyperparameter_value(metadata.EXPERIMENT_TAG, experiment=experiment)
+    _write(tuning.tensorboard, 0, [value])
 
 
 def write_session(tuning: Path, trial: Trial) -> None:
@@ -227,43 +228,24 @@ def write_session(tuning: Path, trial: Trial) -> None:
     It replaces an earlier session of the trial.
     """
     from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
-    names = short_names(trial.settings)
-    start = plugin_data_pb2.SessionStartInfo(group_name=trial.name, start_time_secs=time.time())
-    for key, value in trial.settings.items():
-        if isinstance(value, bool):
-            start.hparams[names[key]].bool_value = value
-        elif isinstance(value, int | float):
-            start.hparams[names[key]].number_value = value
-        else:
-            start.hparams[names[key]].string_value = str(value)
-    given_up = trial.state is TrialState.error
-    status = api_pb2.STATUS_FAILURE if given_up else api_pb2.STATUS_SUCCESS
-    end = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=time.time())
+    from session.tensorplex.sinks.tensorboard import session_end, session_start
+
+    names, now = short_names(trial.settings), time.time()
+    settings = {names[key]: value for key, value in trial.settings.items()}
     values = [
-        _value(metadata.SESSION_START_INFO_TAG, session_start_info=start),
-        _value(metadata.SESSION_END_INFO_TAG, session_end_info=end),
+        session_start(trial.name, settings, now),
+        session_end(now, failed=trial.state is TrialState.error),
     ]
     if trial.score is not None:
         values.append(Summary.Value(tag=SCORE, simple_value=trial.score))
-    _write(tuning, f"{trial.name}/{_BOARD}", int(trial.time), values)
+    _write(RunFolder(tuning / trial.name).tensorboard, int(trial.time), values)
 
 
-def _value(tag: str, **content: Any) -> Any:
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.plugins.hparams import metadata, plugin_data_pb2
-
-    data = plugin_data_pb2.HParamsPluginData(**content)
-    described: Mapping[str, Any] = {"metadata": metadata.create_summary_metadata(data)}
-    return Summary.Value(tag=tag, tensor=metadata.NULL_TENSOR, **described)
-
-
-def _write(tuning: Path, folder: str, step: int, values: list[Any]) -> None:
-    """Writes values as the only event file of a folder; a full disk leaves none."""
-    for old in (tuning / folder).glob("events.out.tfevents.*"):
+def _write(folder: Path, step: int, values: list[Any]) -> None:
+    """Writes values as the tuner's only event file in a folder; a full disk leaves none."""
+    for old in folder.glob(f"events.out.tfevents.*.{_WRITER}.*"):
         old.unlink(missing_ok=True)
-    files = EventFiles(tuning)
-    files.add(folder, time.time(), step, values)
-    for file in files:
-        file.flush()
+    file = EventFile(folder, time.time(), _WRITER)
+    file.add_values(time.time(), step, values)
+    file.flush()

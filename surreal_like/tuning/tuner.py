@@ -12,11 +12,15 @@ from typing import Any
 import zmq
 
 from session.client import Client
+from session.config import Config
+from session.config.defaults import BASE_CONFIG
+from session.config.merge import leaves
 from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder, write_atomically
 from session.launchers.backend import Exit
 from session.launchers.fork_client import ForkServers
 from session.launchers.instruction import Event, Signal, Start
+from session.launchers.memory import MemoryGuard
 from session.launchers.processes import Processes
 from session.loggerplex.append_file import AppendFile
 from session.process.entry import remove_socket_folders
@@ -65,6 +69,7 @@ from surreal_like.tuning.tune_file import EXPERIMENT_FILE, TuneFile
 from surreal_like.tuning.tuning import Tuning
 
 _LOOK_SECONDS = 0.5
+_MEMORY_SHARE = "session_config.launcher.memory_share"
 _BEATS_SECONDS = 1.0
 _STOPPED = (0, 3)
 
@@ -98,6 +103,9 @@ class Tuner:
     ) -> None:
         self._file, self._folder, self._tuning, self._watch = file, folder, tuning, watch
         self._slots, self._used_bytes = slots, 0.0
+        # Trial -> memory of its processes, by its newest heartbeat [bytes].
+        self._memory_bytes: dict[str, float] = {}
+        self._guard = MemoryGuard(folder.path, _memory_share(file.experiment))
         self._began, self._seconds_before = time.monotonic(), seconds_before
         self._events = AppendFile(folder.events, lines=True)
         self._exploits = AppendFile(folder.path / PBT_LOG, lines=True)
@@ -141,7 +149,7 @@ class Tuner:
     def run(self, interrupts: Interrupts) -> dict[str, Any]:
         """Runs until the tuning is over; returns the content of ``result.json``."""
         tuning, seen = self._tuning, interrupts.count
-        write_experiment(self._folder.path, list(self._file.entries))
+        write_experiment(self._folder, list(self._file.entries))
         numbers = {"trials": len(tuning.trials), "slots": tuning.slots}
         shown = self._file.to_config() | {"tune": self._file.tune | numbers}
         self._show(lambda watch: watch.begin(self._folder, shown))
@@ -346,11 +354,24 @@ class Tuner:
             if not self._processes.pid(child.name):
                 continue
             if (beat := read_beat(self._folder.alive, child.name)) is not None:
-                self._used_bytes = max(self._used_bytes, beat.status.get(MEMORY_BYTES, 0.0))
+                self._memory_bytes[child.name] = beat.status.get(MEMORY_BYTES, 0.0)
+                self._used_bytes = max(self._used_bytes, self._memory_bytes[child.name])
                 tuning.on_heartbeat(beat, now)
+        self._look_at_memory(now)
         self._obey(tuning.tick(now))
         if self._slots is not None:
             tuning.max_resident = self._slots.residents(self._used_bytes)
+
+    def _look_at_memory(self, now: float) -> None:
+        """Makes room if too much memory is used; warns once before."""
+        before, found = self._guard.over, self._guard.look()
+        if found is not None and not before:
+            self._log_event("", "memory", found.text)
+            self._show_event(Event("", "memory", found.text))
+        if found is not None and found.over:
+            self._obey(self._tuning.relieve(self._memory_bytes, f"memory: {found.text}", now))
+        elif not self._guard.over:
+            self._tuning.admit()
 
     def _interrupt(self, times: int) -> None:
         if times == 1:
@@ -420,3 +441,8 @@ class Tuner:
         addresses = self._wire.addresses
         self._wire.close(0.0)
         remove_socket_folders(addresses)
+
+
+def _memory_share(experiment: Config) -> float:
+    """Returns the share of the memory above which trials end."""
+    return float({**leaves(BASE_CONFIG), **leaves(experiment)}[_MEMORY_SHARE])

@@ -99,6 +99,8 @@ class Tuning:
         for trial, child in zip(trials, self.children, strict=True):
             child.losses = [Loss(0.0, trial.reason, "")] * trial.failures
         self._pauses = 0
+        # False while too much memory is used.
+        self._admits = True
         self._dialogues = [Dialogue() for _ in trials]
         self._out: list[Instruction] = []
         # Recipient -> its exploit, until the donor has saved and the files are copied.
@@ -159,6 +161,8 @@ class Tuning:
             if number is None:
                 break
             child = self.children[number]
+            if not child.alive and not self._admits:
+                break
             if not child.alive and self._resident >= self.max_resident:
                 self._make_room()
                 break
@@ -171,6 +175,33 @@ class Tuning:
                 self._choose_slot(number)
                 self._out.append(self._processes.start(child, now))
         return self._pop()
+
+    def relieve(self, memory: Mapping[str, float], cause: str, now: float) -> list[Instruction]:
+        """Makes room in the memory: a paused trial leaves, else the largest one ends.
+
+        Nothing is started until :meth:`admit`. The largest is started again, as after each death,
+        unless it has died too often.
+
+        Args:
+            memory: name of each trial with processes -> its memory [bytes].
+            cause: cause of its end.
+            now: monotonic time [s].
+        """
+        admitted, self._admits = self._admits, False
+        # One at a time: the next look shows what its end has freed.
+        ends = any(child.alive and child.cause for child in self.children)
+        if ends or any(talk.asked for talk in self._dialogues):
+            return self._pop()
+        self._make_room()
+        working = [child for child in self.children if child.alive]
+        if not self._out and not admitted and working:
+            largest = max(working, key=lambda child: memory.get(child.name, 0.0))
+            largest.cause, largest.kill_at = cause, now
+        return self._pop()
+
+    def admit(self) -> None:
+        """Lets trials start again."""
+        self._admits = True
 
     def on_heartbeat(self, beat: Beat, now: float) -> None:
         """Handles a heartbeat of a trial."""

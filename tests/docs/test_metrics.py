@@ -1,7 +1,6 @@
 """The glossary of metrics and a run say the same, word for word."""
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from session.folder import RunFolder
 from session.launchers.serial import SerialLauncher
 from session.process.clock import CountedClock
+from session.tensorplex.groups import place_of_title
 from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.coordinator.run_stats import RunStats
@@ -105,17 +105,14 @@ def one_thread() -> None:
 
 
 def curves_of(root: Path) -> dict[tuple[str, str], list[float]]:
-    """(Folder, tag) -> values, as TensorBoard reads them."""
-    curves = {}
-    for place, _, files in os.walk(root):
-        if not files:
-            continue
-        events = EventAccumulator(place, size_guidance={"scalars": 0})
-        events.Reload()
-        for tag in events.Tags()["scalars"]:
-            folder = Path(place).relative_to(root).as_posix()
-            curves[folder, tag] = [each.value for each in events.Scalars(tag)]
-    return curves
+    """(Component, tag) -> values, as TensorBoard reads them."""
+    events = EventAccumulator(str(root), size_guidance={"scalars": 0})
+    events.Reload()
+    places = {title: place_of_title(title) for title in events.Tags()["scalars"]}
+    return {
+        (place.component, place.tag): [each.value for each in events.Scalars(title)]
+        for title, place in places.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +158,7 @@ def rows(title: str) -> Iterator[list[str]]:
 
 
 def listed(*titles: str) -> set[tuple[str, str]]:
-    """(Folder, tag) of the tables below these headings."""
+    """(Component, tag) of the tables below these headings."""
     found = [(row[1], row[0]) for title in titles for row in rows(title)]
     assert len(found) == len(set(found))
     return set(found)
@@ -244,14 +241,14 @@ def test_a_queue_of_unrolls_counts_what_the_glossary_says() -> None:
         set(kind(**configs(capacity=10_000, min_size=1)).statistics())
         for kind in (UniformReplay, FIFOReplay)
     )
-    reported = {("replay/0", f"replay.core/{name}") for name in queue - usual}
+    reported = {("replay-0", f"replay.core/{name}") for name in queue - usual}
     assert reported == listed("### What only a queue of unrolls counts")
     assert usual <= queue
 
 
 def test_hindsight_counts_what_the_glossary_says() -> None:
     view = HindsightView(1, 0.9, goals=GoalReward(lambda achieved, desired, info: 0.0))
-    reported = {("replay/0", f"replay.core/{name}") for name in view.statistics()}
+    reported = {("replay-0", f"replay.core/{name}") for name in view.statistics()}
     assert reported == listed("### What hindsight adds to a shard")
 
 
@@ -397,8 +394,8 @@ def test_own_numbers_are_curves_of_the_components_that_reported_them(own: Ended)
     own_tags = {row[0].replace("<name>", "(.+)"): row[1] for row in rows("### Your own")}
     assert {
         *(("learner", f"metrics/my/score/{key}") for key in ("mean", "min", "max")),
-        *(("agent/0", f"agent/my/{name}") for name in ("score", "luck", "asked", "parity")),
-        *(("eval/0", f"eval/my/{name}") for name in ("score", "asked", "parity")),
+        *(("agent-0", f"agent/my/{name}") for name in ("score", "luck", "asked", "parity")),
+        *(("eval-0", f"eval/my/{name}") for name in ("score", "asked", "parity")),
         ("learner", "learner/my/batches"),
     } <= drawn
     usual = listed(*TABLES)

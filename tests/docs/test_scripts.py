@@ -22,6 +22,7 @@ from session.wire import AddressBook, Identity, Wire
 from session.wire.requests import DealerSocket
 from tests.docs.examples import ROOT, blocks, call, check, program, write_files
 from tests.docs.test_metrics import curves_of
+from tests.session.tensorplex.reading import curves
 
 PAGE = ROOT / "docs" / "scripts.md"
 SAMPLES = Path(__file__).resolve().parents[1] / "golden" / "entry_samples"
@@ -150,8 +151,9 @@ def test_three_scripts_are_a_run(terminals: Terminals) -> None:
     batches = terminals.wire.dealer("replay-0.batches")
     version = terminals.until(lambda: terminals.acted_with(batches), "rows of a version")
     terminals.until(lambda: terminals.acted_with(batches) > version, "rows of newer versions")
-    curves = terminals.folder.tensorboard / "agent" / "0"
-    terminals.until(curves.is_dir, "curves of the agent's monitor")
+    terminals.until(
+        lambda: "agent-0" in curves(terminals.folder.tensorboard), "curves of the agent's monitor"
+    )
 
     terminals.end("agent")
     [account] = ps.request("accounts").fields["accounts"].values()

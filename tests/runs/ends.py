@@ -154,12 +154,11 @@ class Server:
     def pictures(self) -> Counter[int]:
         """Counts the stored pictures by number; those with wrong pixels count as number -1."""
         found: Counter[int] = Counter()
-        for place in {path.parent for path in self.folder.tensorboard.rglob("*tfevents*")}:
-            events = read(place)
-            for tag in events.Tags()["images"]:
-                for each in events.Images(tag):
-                    pixels = np.asarray(Image.open(io.BytesIO(each.encoded_image_string)))
-                    found[each.step if (pixels == each.step % 251).all() else -1] += 1
+        events = read(self.folder.tensorboard)
+        for tag in events.Tags()["images"]:
+            for each in events.Images(tag):
+                pixels = np.asarray(Image.open(io.BytesIO(each.encoded_image_string)))
+                found[each.step if (pixels == each.step % 251).all() else -1] += 1
         return found
 
 

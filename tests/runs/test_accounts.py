@@ -19,7 +19,7 @@ FEW = "learner_config.replay.samples_per_insert=8"
 
 def resent(folder: Path, agent: str) -> int:
     """How many chunks an agent has sent again, as far as it has told."""
-    points = scalars(folder / "tensorboard" / "agent" / agent, "agent.core/resent_chunks")
+    points = scalars(folder / "tensorboard", f"agent.core/resent_chunks:agent-{agent}")
     return int(max(value for _, _, value in points))
 
 

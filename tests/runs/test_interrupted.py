@@ -99,7 +99,7 @@ def test_ctrl_c_then_resume(run_folder: Path) -> None:
     assert adam(again.folder)["steps"] == result["iteration"] == result["iterations"] > saved
     assert result["repeated_iterations"] == 0
     assert parts(train.folder) == 2
-    curve = scalars(run_folder / "tensorboard" / "agent" / "0", "agent/epsilon")
+    curve = scalars(run_folder / "tensorboard", "agent/epsilon:agent-0")
     assert curve[-1][1] > before[-1]["env_steps"]
     for _, step, epsilon in curve:
         assert epsilon == pytest.approx(1.0 - step / EPSILON_STEPS, abs=1e-6)

@@ -21,6 +21,7 @@ from surreal_like.join.tokens import Token
 from tests.polling import until
 from tests.runs.command import CARTPOLE, COMMAND, Process, clean, read_lines
 from tests.runs.network import GUEST_ADDRESS, HOST_ADDRESS, TwoMachines
+from tests.session.tensorplex.reading import curves
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -167,7 +168,7 @@ def test_two_agents_of_another_machine_help_to_solve_cartpole(
     assert clean(result)
     # Their words, their numbers, their rows.
     assert (run.folder.logs / "agent-1001.log").is_file()
-    assert (run.folder.tensorboard / "agent").is_dir()
+    assert "agent-1001" in curves(run.folder.tensorboard)
     events = read_lines(run.folder.events)
     joined = [each for each in events if each["event"] == "joined"]
     assert [each["detail"] for each in joined] == ["a machine with agent-1000, agent-1001"]

@@ -187,7 +187,7 @@ def test_processes_wait_and_do_not_grow(run_folder: Path) -> None:
         train.until(watched)
         assert train.wait() == 0, train.words
     result = train.result
-    waited = scalars(run_folder / "tensorboard/replay/0", "replay.core/waiting_insert_seconds")
+    waited = scalars(run_folder / "tensorboard", "replay.core/waiting_insert_seconds:replay-0")
     assert clean(result)
     assert result["experience"]["dropped"] <= 3 * steps * streams
     # Two batches under way and one that is ready may each be one publication older by their turn.

@@ -343,13 +343,10 @@ def test_an_agent_that_hangs_is_replaced(tmp_path: Path) -> None:
 
 
 def points(folder: RunFolder) -> dict[str, list[int]]:
-    """Each curve of each folder -> the steps of its points."""
-    found = {}
-    for place in sorted({path.parent for path in folder.tensorboard.rglob("*tfevents*")}):
-        events = read(place)
-        for tag in events.Tags()["scalars"]:
-            found[f"{place.name} {tag}"] = [each.step for each in events.Scalars(tag)]
-    return found
+    """Each curve of each component -> the steps of its points."""
+    events = read(folder.tensorboard)
+    titles = events.Tags()["scalars"]
+    return {title: [each.step for each in events.Scalars(title)] for title in titles}
 
 
 def test_no_curve_goes_back_when_parts_are_killed_and_the_run_is_resumed(tmp_path: Path) -> None:

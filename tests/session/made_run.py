@@ -11,7 +11,7 @@ from session.config.config import Config, apply_overrides
 from session.config.defaults import BASE_CONFIG
 from session.folder import RunFolder
 from session.process.heartbeat import Beat, State, write_beat
-from session.tensorplex.event_files import EventFiles, summary_values
+from session.tensorplex.event_files import EventFile, summary_values
 
 STARTED = 1_700_000_000.0
 
@@ -72,14 +72,13 @@ def made_run(
     return folder
 
 
-def made_events(folder: RunFolder, place: str, tag: str, points: Mapping[int, float]) -> None:
-    """An event file below `tensorboard/` with one curve."""
-    files = EventFiles(folder.tensorboard)
+def made_events(folder: RunFolder, title: str, points: Mapping[int, float]) -> None:
+    """An event file in `tensorboard/` with one curve."""
+    file = EventFile(folder.tensorboard, STARTED)
     for step, value in points.items():
-        record = {"kind": "scalar", "tag": tag, "value": value}
-        files.add(place, STARTED + step, step, summary_values(record, {}, lambda name: name))
-    for file in files:
-        file.flush()
+        record = {"kind": "scalar", "tag": title, "value": value}
+        file.add_values(STARTED + step, step, summary_values(record, {}, lambda name: name))
+    file.flush()
 
 
 def made_beat(folder: RunFolder, name: str, state: str = "running", pid: int = 0) -> None:

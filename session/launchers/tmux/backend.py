@@ -21,8 +21,9 @@ from typing import Self
 
 from session.errors import RunError
 from session.folder import RunFolder
-from session.launchers.backend import Exit, OutOfMemory, StderrTail
+from session.launchers.backend import Exit, StderrTail
 from session.launchers.fork_client import ONE_THREAD
+from session.launchers.memory import OutOfMemory
 from session.launchers.status import process_lives
 from session.launchers.tmux.session import Pane, TmuxSession
 from session.loggerplex.terminal import TERMINAL

@@ -17,7 +17,7 @@ import pytest
 
 from session.errors import HOPELESS, DeadlineError, SurrealError, UsageError
 from session.folder import RunFolder
-from session.launchers import asking
+from session.launchers import asking, memory
 from session.launchers.fork_client import ForkServers, Preload
 from session.launchers.handle import open_run
 from session.launchers.instruction import Event
@@ -519,3 +519,24 @@ def test_no_two_processes_draw_the_same_numbers(run_folder: Path) -> None:
         assert run.outcome().status == "stopped"
     numbers = [number for name in drawing for number in drawn(run_folder, name)]
     assert len(set(numbers)) == len(numbers) == 2 * len(drawing)
+
+
+def test_without_memory_a_run_saves_and_ends_as_failed(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = [0.5]
+    monkeypatch.setattr(memory, "read_memory", lambda: memory.Reading(int(1e9 * used[0]), 10**9))
+    monkeypatch.setattr(memory, "_LOOK_SECONDS", 0.05)
+    with Run(run_folder) as run:
+        run.started()
+        used[0] = 0.92
+        run.until(lambda: any(each.kind == "memory" for each in run.events))
+        assert run.launcher.outcome is None
+        used[0] = 0.97
+        outcome = run.outcome()
+    assert outcome.status == "failed"
+    assert outcome.reason.startswith("memory: 97 % of 1.0 GB used; the most: ")
+    [warning] = [each for each in run.events if each.kind == "memory"]
+    assert warning.detail.startswith("92 % of 1.0 GB used")
+    # The learner has ended by itself, after a checkpoint.
+    assert run.result()["components"]["learner"]["exit_code"] == 0

@@ -5,6 +5,8 @@ from typing import Any
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from session.tensorplex.groups import place_of_title
+
 
 def read(folder: Path) -> Any:
     """The reader of one folder, with everything loaded."""
@@ -18,6 +20,9 @@ def scalars(folder: Path, tag: str) -> list[tuple[float, int, float]]:
 
 
 def curves(root: Path) -> dict[str, list[str]]:
-    """Folder below the root -> tags of the scalars in it."""
-    folders = sorted({path.parent for path in root.rglob("events.out.tfevents.*")})
-    return {str(f.relative_to(root)): sorted(read(f).Tags()["scalars"]) for f in folders}
+    """Component -> tags of its scalars."""
+    found: dict[str, list[str]] = {}
+    for title in sorted(read(root).Tags()["scalars"] if root.exists() else ()):
+        place = place_of_title(title)
+        found.setdefault(place.component, []).append(place.tag)
+    return found

@@ -12,11 +12,24 @@ import pytest
 
 from session.errors import UsageError
 from session.tensorplex.board import Board
+from session.tensorplex.sinks.sink import ShownRun
+from session.tensorplex.sinks.tensorboard import TensorBoard
 from tests.browser import browser
 from tests.polling import until
-from tests.session.made_run import made_events
+from tests.session.made_run import STARTED, made_events
 from tests.session.tensorplex.rig import Rig
 
+# Titles of the charts of the first section, which are in shadow trees.
+CARDS = """(() => {
+  const texts = [], walk = node => {
+    if (node.nodeType === 3) texts.push(node.textContent.trim());
+    for (const each of [...(node.shadowRoot?.childNodes ?? []), ...node.childNodes]) walk(each);
+  };
+  if (document.body) walk(document.body);
+  const titles = ["return/greedy", "return/train", "steps per second", "lag"];
+  const found = texts.filter(text => titles.includes(text)).slice(0, 4);
+  return found.length === 4 && found;
+})()"""
 SESSION = {"tensorplex": {"start_tensorboard": True}}
 
 
@@ -45,7 +58,10 @@ def test_address_is_an_event_and_the_program_ends_with_the_service(rig: Rig) -> 
     assert board.done
     board.close()
     assert not process.is_running()
-    assert (record["event"], record["detail"]) == ("tensorboard", f"http://127.0.0.1:{board.port}/")
+    assert (record["event"], record["detail"]) == (
+        "tensorboard",
+        f"http://127.0.0.1:{board.port}/#custom_scalars",
+    )
 
 
 def test_program_that_ended_is_started_again_after_a_while(rig: Rig) -> None:
@@ -115,15 +131,23 @@ def test_page_is_served_and_a_killed_component_leaves_no_program(rig: Rig) -> No
 def test_curves_are_seen_in_a_browser_and_nothing_is_fetched_from_elsewhere(
     rig: Rig, tmp_path: Path
 ) -> None:
-    made_events(rig.folder, "learner", "return/greedy", {0: 9.0, 100: 500.0})
+    run = ShownRun(rig.folder, rig.config, STARTED)
+    for file in TensorBoard(run).files:
+        file.flush()
+    for title in ("return/greedy", "return/train", "lag/mean_versions"):
+        made_events(rig.folder, title, {0: 9.0, 100: 500.0})
     board = Board(rig.context("tensorboard"))
     try:
         until(lambda: answers(board.port))
         with browser(tmp_path) as page:
             page.open(f"http://127.0.0.1:{board.port}/")
             # The name of the curve, and below it the table of its newest point.
-            for words in ("/greedy", "Smoothed", "learner"):
+            for words in ("/greedy", "Smoothed"):
                 page.wait(f"document.body && document.body.innerText.includes('{words}')")
+            page.open("about:blank")
+            page.open(f"http://127.0.0.1:{board.port}/#custom_scalars")
+            shown = page.wait(CARDS)
+            assert shown == ["return/greedy", "return/train", "steps per second", "lag"]
             assert page.outside() == []
     finally:
         board.close()

@@ -11,19 +11,19 @@ from PIL import Image
 from tensorboard.util import tensor_util
 
 from session.tensorplex.client import TensorplexClient
-from session.tensorplex.event_files import EventFiles, summary_values
+from session.tensorplex.event_files import EventFile, summary_values
 from tests.clock import HandClock
-from tests.session.tensorplex.reading import curves, read, scalars
+from tests.session.tensorplex.reading import read, scalars
 from tests.session.tensorplex.test_client import Kept
 
 
-def write(files: EventFiles, folder: str, kept: Kept) -> None:
+def write(folder: Path, kept: Kept) -> None:
     """Writes what clients have put on a channel."""
+    file = EventFile(folder, 12.0)
     for record, arrays in kept._records:
         values = summary_values(record, arrays, lambda tag: tag)
-        files.add(folder, record["time"], record["step"], values)
-    for file in files:
-        assert file.flush()
+        file.add_values(record["time"], record["step"], values)
+    assert file.flush()
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_scalars_come_back_as_they_were_sent(
         client.add_scalar("a", value, step)
     client.add_scalars({"b": 1.5, "c/d": 2.5}, 2**40)
     client.add_scalar("n", math.nan, -1)
-    write(EventFiles(tmp_path), "x", kept)
+    write(tmp_path / "x", kept)
     with np.errstate(over="ignore"):
         expected = [float(np.float32(value)) for value in values]
     assert scalars(tmp_path / "x", "a") == [(12.25, i, v) for i, v in enumerate(expected)]
@@ -61,14 +61,14 @@ def test_curve_whose_steps_go_back_keeps_all_its_points(
     steps = [0, 1000, 2000, 0, 1000]  # a restarted component counts anew
     for step in steps:
         client.add_scalar("a", 1, step)
-    write(EventFiles(tmp_path), "agent/0", kept)
+    write(tmp_path / "agent/0", kept)
     assert [step for _, step, _ in scalars(tmp_path / "agent/0", "a")] == steps
 
 
 def test_histogram_comes_back(tmp_path: Path, kept: Kept, client: TensorplexClient) -> None:
     numbers = np.random.default_rng(0).normal(size=1000)
     client.add_histogram("w", numbers, 3)
-    write(EventFiles(tmp_path), "x", kept)
+    write(tmp_path / "x", kept)
     [event] = read(tmp_path / "x").Histograms("w")
     seen = event.histogram_value
     counts, edges = np.histogram(numbers, 64)
@@ -84,7 +84,7 @@ def test_image_and_video_come_back(tmp_path: Path, kept: Kept, client: Tensorple
     frames = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 3), np.uint8)
     client.add_image("view", frames[0], 1)
     client.add_video("play", frames, 2, fps=10)
-    write(EventFiles(tmp_path), "x", kept)
+    write(tmp_path / "x", kept)
     reader = read(tmp_path / "x")
     [view], [play] = reader.Images("view"), reader.Images("play")
     assert [(e.step, e.width, e.height) for e in (view, play)] == [(1, 5, 4), (2, 5, 4)]
@@ -96,30 +96,21 @@ def test_image_and_video_come_back(tmp_path: Path, kept: Kept, client: Tensorple
 
 def test_text_comes_back(tmp_path: Path, kept: Kept, client: TensorplexClient) -> None:
     client.add_text("note", "*greetings* to \u00e4 and \udce4", 4)
-    write(EventFiles(tmp_path), "x", kept)
+    write(tmp_path / "x", kept)
     [event] = read(tmp_path / "x").Tensors("note")
     text = tensor_util.make_ndarray(event.tensor_proto).item()
     assert (event.step, text.decode()) == (4, "*greetings* to \u00e4 and \\udce4")
-
-
-def test_each_folder_has_one_file(tmp_path: Path, kept: Kept, client: TensorplexClient) -> None:
-    client.add_scalar("a", 1, 1)
-    files = EventFiles(tmp_path)
-    for folder in ("agent/0", "agent/1", "learner", "agent/0"):
-        write(files, folder, kept)
-    assert curves(tmp_path) == {"agent/0": ["a"], "agent/1": ["a"], "learner": ["a"]}
-    assert len(list(tmp_path.rglob("events*"))) == len(files) == 3
 
 
 def test_a_restarted_writer_goes_on_in_a_later_file(
     tmp_path: Path, kept: Kept, client: TensorplexClient
 ) -> None:
     client.add_scalar("a", 1, 1)
-    write(EventFiles(tmp_path), "x", kept)
+    write(tmp_path / "x", kept)
     first = next((tmp_path / "x").iterdir())
     with first.open("ab") as file:
         file.write(b"half a record")  # killed while it wrote
-    write(EventFiles(tmp_path), "x", kept)
+    write(tmp_path / "x", kept)
     names = sorted(path.name for path in (tmp_path / "x").iterdir())
     assert names[0] == first.name
     assert len(names) == 2
@@ -151,8 +142,9 @@ def test_bad_records_raise_and_write_nothing(
 @pytest.mark.parametrize(
     ("time", "step"), [("now", 1), (math.nan, 1), (None, 1), (1.0, 2**63), (1.0, "1"), (1.0, None)]
 )
-def test_bad_stamps_raise_and_open_nothing(tmp_path: Path, time: Any, step: Any) -> None:
-    files = EventFiles(tmp_path)
+def test_bad_stamps_raise_and_add_nothing(tmp_path: Path, time: Any, step: Any) -> None:
+    file = EventFile(tmp_path, 1.0)
+    before = file.held_bytes
     with pytest.raises((TypeError, ValueError)):
-        files.add("x", time, step, [])
-    assert len(files) == 0
+        file.add_values(time, step, [])
+    assert file.held_bytes == before

@@ -1,4 +1,4 @@
-"""Client ids and tags become folders and curves; a golden table, and ids that must not pass."""
+"""Client ids and tags become places of curves; a golden table, and ids that must not pass."""
 
 import re
 
@@ -8,54 +8,46 @@ from hypothesis import strategies as st
 
 from session.errors import UsageError
 from session.tensorplex.groups import (
-    Group,
-    Groups,
+    Place,
     check_client_id,
     check_tag,
+    counts_rows,
     own_client_id,
-    standard_groups,
+    place,
+    place_of_title,
 )
 
 GOLDEN = [
-    ("learner/system", "reward", "learner", "system/reward"),
-    ("learner/system", ":reward", "learner", "system.reward"),
-    ("learner/system", ".core/lag_s", "learner", "system.core/lag_s"),
-    ("agent/9", "reward", "agent/9", "agent/reward/8-15"),
-    ("replay-left/0", ".core/size", "replay-left/0", "replay.core/size"),
-    ("agent/9", ":reward", "agent/9", "agent.reward/8-15"),
-    ("agent/9", ".core/lag_s", "agent/9", "agent.core/lag_s/8-15"),
-    ("agent/7", "a:b#c", "agent/7", "agent/a.b.c/0-7"),
-    ("eval/3", "return", "eval/3", "eval/return/3"),
-    ("replay/9", "size", "replay/9", "replay/size"),
-    ("learner/return", "train", "learner", "return/train"),
-    ("learner/steps_per_second", "env", "learner", "steps_per_second/env"),
-    ("learner/core/net", "norm", "learner", "core/net/norm"),
-    ("session/ps", "fetches", "session", "ps/fetches"),
+    ("learner/system", "reward", "learner", "system/reward", "system/reward"),
+    ("learner/system", ":reward", "learner", "system.reward", "system.reward"),
+    ("learner/system", ".core/lag_s", "learner", "system.core/lag_s", "system.core/lag_s"),
+    ("agent/9", "reward", "agent-9", "agent/reward", "agent/reward:agent-9"),
+    ("replay-left/0", ".core/size", "replay-left-0", "replay.core/size", None),
+    ("agent/9", ":reward", "agent-9", "agent.reward", "agent.reward:agent-9"),
+    ("agent/9", ".core/lag_s", "agent-9", "agent.core/lag_s", "agent.core/lag_s:agent-9"),
+    ("agent/7", "a:b#c", "agent-7", "agent/a.b.c", "agent/a.b.c:agent-7"),
+    ("agent/007", "x", "agent-7", "agent/x", "agent/x:agent-7"),
+    ("eval/3", "return", "eval-3", "eval/return", "eval/return:eval-3"),
+    ("learner/return", "train", "learner", "return/train", "return/train"),
+    ("learner/core/net", "norm", "learner", "core/net/norm", "core/net/norm"),
+    ("session/ps", "fetches", "session", "ps/fetches", "ps/fetches"),
 ]
 
 
-@pytest.mark.parametrize(("client_id", "tag", "folder", "key"), GOLDEN)
-def test_golden_keys_and_folders(client_id: str, tag: str, folder: str, key: str) -> None:
-    groups = (
-        Groups()
-        .register_normal_group("learner")
-        .register_normal_group("session")
-        .register_indexed_group("agent", 8)
-        .register_indexed_group("eval", 1)
-        .register_indexed_group("replay")
-    )
-    assert groups.place(client_id, tag) == Group(folder, key)
+@pytest.mark.parametrize(("client_id", "tag", "component", "key", "title"), GOLDEN)
+def test_golden_places(
+    client_id: str, tag: str, component: str, key: str, title: str | None
+) -> None:
+    found = place(client_id, tag)
+    assert found == Place(component, key)
+    assert found.title == (title or f"{key}:{component}")
+    if component != "session":
+        assert place_of_title(found.title) == found
 
 
-def test_standard_groups_share_one_bin_size() -> None:
-    groups = standard_groups(9)
-    keys = {groups.place(f"{group}/17", "x").tag for group in ("agent", "eval", "replay")}
-    assert keys == {"agent/x/16-23", "eval/x/16-23", "replay/x/16-23"}
-
-
-@pytest.mark.parametrize(("planned", "tag"), [(8, "agent/x"), (9, "agent/x/0-7")])
-def test_bins_are_decided_by_the_planned_agents(planned: int, tag: str) -> None:
-    assert standard_groups(planned).place("agent/0", "x").tag == tag
+def test_only_curves_of_shards_count_rows() -> None:
+    components = ("replay-0", "replay-left-0", "agent-0", "learner", "client-replayer-0")
+    assert [counts_rows(each) for each in components] == [True, True, False, False, False]
 
 
 UNSAFE = [
@@ -101,35 +93,29 @@ def test_tags_that_name_no_curve_are_refused(tag: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tag", "folder", "key"),
+    ("name", "tag", "component", "key"),
     [
-        ("simulator/0", "fps", "simulator/0", "simulator/fps"),
-        ("simulator/07", ":fps", "simulator/7", "simulator.fps"),
-        ("simulator/left", "fps", "simulator", "left/fps"),
-        ("baseline/return", "train", "baseline", "return/train"),
-        ("a/b/c", "x", "a", "b/c/x"),
+        ("simulator/0", "fps", "client-simulator-0", "simulator/fps"),
+        ("simulator/07", ":fps", "client-simulator-7", "simulator.fps"),
+        ("simulator/left", "fps", "client-simulator-left", "left/fps"),
+        ("baseline/return", "train", "client-baseline-return", "return/train"),
+        ("a/b/c", "x", "client-a-b-c", "b/c/x"),
     ],
 )
-def test_scripts_have_groups_of_their_own(name: str, tag: str, folder: str, key: str) -> None:
-    groups = standard_groups(9)
-    assert groups.place(own_client_id(name), tag) == Group(folder, key)
+def test_scripts_are_components_of_their_own(name: str, tag: str, component: str, key: str) -> None:
+    assert place(own_client_id(name), tag) == Place(component, key)
 
 
 @pytest.mark.parametrize("client_id", ["client/simulator", "client/agent/0", "client/A/0"])
 def test_other_names_of_scripts_are_refused(client_id: str) -> None:
     with pytest.raises(UsageError, match="client name"):
-        standard_groups(0).place(client_id, "x")
+        place(client_id, "x")
 
 
 def test_unknown_groups_and_names_in_a_counted_group_are_refused() -> None:
-    groups = standard_groups(0)
     with pytest.raises(
         UsageError, match="the groups are learner, session, agent, gateway, eval, replay"
     ):
-        groups.place("other/1", "x")
+        place("other/1", "x")
     with pytest.raises(UsageError, match="group agent counts its clients"):
-        groups.place("agent/one", "x")
-
-
-def test_one_client_has_one_folder_however_its_number_is_written() -> None:
-    assert standard_groups(0).place("agent/007", "x").folder == "agent/7"
+        place("agent/one", "x")

@@ -83,14 +83,14 @@ def test_sigterm_saves_what_was_sent_just_before(processes: Processes) -> None:
     assert [server.returncode for server in servers] == [0, 0]
     assert processes.complaints.read_text() == ""
     folder = processes.rig.folder
-    assert len(scalars(folder.tensorboard / "agent/0", "agent/a")) == 2000
+    assert len(scalars(folder.tensorboard, "agent/a:agent-0")) == 2000
     assert len((folder.logs / "agent-0.log").read_text().splitlines()) == 2000
     starts = [json.loads(line)["component"] for line in folder.events.read_text().splitlines()]
     assert "loggerplex" in starts
 
 
 def test_killed_server_is_followed_by_one_that_goes_on(processes: Processes) -> None:
-    curve = processes.rig.folder.tensorboard / "agent/0"
+    curve = processes.rig.folder.tensorboard
     for step in range(2):
         server = processes.start("tensorplex")
         processes.wait(partial(arrives, processes, curve, step))
@@ -113,8 +113,8 @@ def steps(folder: Path) -> list[int]:
     if not any(folder.glob("events*")):
         return []
     reader = read(folder)
-    there = "agent/a" in reader.Tags()["scalars"]
-    return [event.step for event in reader.Scalars("agent/a")] if there else []
+    there = "agent/a:agent-0" in reader.Tags()["scalars"]
+    return [event.step for event in reader.Scalars("agent/a:agent-0")] if there else []
 
 
 @pytest.mark.slow

@@ -36,8 +36,8 @@ def ask(rig: Rig, server: Tensorplex, socket: DealerSocket, kind: str) -> Messag
     return answers[0]
 
 
-def test_golden_keys_and_folders_on_disk(make_rig: MakeRig) -> None:
-    rig = make_rig(agent={"num": 10})
+def test_golden_places_on_disk(make_rig: MakeRig) -> None:
+    rig = make_rig()
     server = Tensorplex(rig.context("tensorplex"))
     agent, learner = rig.context("agent-9"), rig.context("learner")
     system = learner.metrics("learner/system")
@@ -50,8 +50,9 @@ def test_golden_keys_and_folders_on_disk(make_rig: MakeRig) -> None:
     rig.pump(server, lambda: received(server) >= 9)
     server.close()
     assert curves(rig.folder.tensorboard) == {
-        "agent/9": ["agent.core/lag_s/8-15", "agent.reward/8-15", "agent/reward/8-15"],
+        "agent-9": ["agent.core/lag_s", "agent.reward", "agent/reward"],
         "learner": [
+            "ps/fetches",  # of the group session, whose tags stand alone, too
             "return/best",
             "return/greedy",
             "return/train",
@@ -59,29 +60,8 @@ def test_golden_keys_and_folders_on_disk(make_rig: MakeRig) -> None:
             "system.reward",
             "system/reward",
         ],
-        "replay/0": ["replay/size/0-7"],
-        "session": ["ps/fetches"],
+        "replay-0": ["replay/size"],
     }
-
-
-@pytest.mark.parametrize(
-    ("agent", "tag"),
-    [
-        ({"num": 4}, "agent/return"),
-        ({"num": 5}, "agent/return/0-7"),
-        ({"num": 2, "max": 9}, "agent/return/0-7"),
-        ({"num": 20, "max": 8}, "agent/return"),
-    ],
-)
-def test_auto_bins_follow_the_agents_that_are_planned(
-    make_rig: MakeRig, agent: dict[str, int], tag: str
-) -> None:
-    rig = make_rig(agent=agent)
-    server = Tensorplex(rig.context("tensorplex"))
-    rig.context("agent-0").tensorplex.add_scalar("return", 1, 1)
-    rig.pump(server, lambda: received(server) >= 1)
-    server.close()
-    assert curves(rig.folder.tensorboard) == {"agent/0": [tag]}
 
 
 def test_points_keep_value_step_and_the_time_of_their_source(make_rig: MakeRig) -> None:
@@ -95,15 +75,14 @@ def test_points_keep_value_step_and_the_time_of_their_source(make_rig: MakeRig) 
         sent.append((rig.clock.seconds, step, step / 2))
     rig.pump(server, lambda: received(server) >= 700)
     server.close()
-    assert scalars(rig.folder.tensorboard / "agent/0", "agent/a") == sent
+    assert scalars(rig.folder.tensorboard, "agent/a:agent-0") == sent
 
 
 def test_points_are_on_disk_while_the_server_runs(make_rig: MakeRig) -> None:
     rig = make_rig()
     server = Tensorplex(rig.context("tensorplex"))
     rig.context("agent-0").tensorplex.add_scalar("a", 1, 1)
-    rig.pump(server, lambda: rig.folder.tensorboard.exists())
-    assert curves(rig.folder.tensorboard) == {"agent/0": ["agent/a"]}
+    rig.pump(server, lambda: curves(rig.folder.tensorboard) == {"agent-0": ["agent/a"]})
 
 
 def test_status_is_the_table_of_components(make_rig: MakeRig) -> None:
@@ -168,7 +147,7 @@ def test_bad_records_are_counted_and_dropped_and_reported_once(make_rig: MakeRig
     rig.pump(server, lambda: server.status()["rejected"] >= len(BAD) + 4)
     server.close()
     assert server.status()["rejected"] == len(BAD) + 4
-    assert curves(rig.folder.tensorboard) == {"agent/0": ["agent/a"]}
+    assert curves(rig.folder.tensorboard) == {"agent-0": ["agent/a"]}
     # One for each kind of record and of message.
     assert refusals(context) == 6
 
@@ -189,8 +168,8 @@ def test_what_clients_dropped_becomes_a_curve(make_rig: MakeRig) -> None:
     agent.tensorplex.add_scalar("a", 1, 10_050)
     rig.pump(server, lambda: received(server) >= 10_001)
     server.close()
-    assert len(scalars(rig.folder.tensorboard / "agent/0", "agent/a")) == 10_001
-    [(_, step, value)] = scalars(rig.folder.tensorboard / "session", "dropped_records/agent-0")
+    assert len(scalars(rig.folder.tensorboard, "agent/a:agent-0")) == 10_001
+    [(_, step, value)] = scalars(rig.folder.tensorboard, "dropped_records/agent-0")
     assert (step, value) == (549, 50)
 
 
@@ -229,7 +208,7 @@ def test_drain_takes_what_is_still_under_way(make_rig: MakeRig) -> None:
     rig.clock.seconds += 0.3
     rig.pump(server, lambda: server.done)
     server.close()
-    assert len(scalars(rig.folder.tensorboard / "agent/0", "agent/a")) == 3000
+    assert len(scalars(rig.folder.tensorboard, "agent/a:agent-0")) == 3000
 
 
 def test_drain_waits_for_the_end_of_a_rest(
@@ -301,8 +280,9 @@ def test_clients_and_curves_are_bounded(make_rig: MakeRig, monkeypatch: pytest.M
             Message("tensorplex", {"records": records, "dropped": 0}, sender=sender)
         )
     server.close()
-    assert len(list((rig.folder.tensorboard / "agent").iterdir())) < 30
-    assert len(curves(rig.folder.tensorboard)["agent/0"]) == 20
+    found = curves(rig.folder.tensorboard)
+    assert len(found) < 30
+    assert len(found["agent-0"]) == 20
 
 
 def test_a_metric_that_is_too_many_takes_no_other_with_it(
@@ -319,10 +299,11 @@ def test_a_metric_that_is_too_many_takes_no_other_with_it(
             Message("tensorplex", {"records": [record], "dropped": 0}, sender=sender)
         )
     server.close()
-    found = curves(rig.folder.tensorboard)["gateway/0"]
+    found = curves(rig.folder.tensorboard)["gateway-0"]
     assert len(found) == 20
     own = [tag for tag in found if tag.rpartition("/")[2] in ("loss", "return")]
-    assert [scalars(rig.folder.tensorboard / "gateway/0", tag)[-1][1] for tag in own] == [49, 49]
+    titles = [f"{tag}:gateway-0" for tag in own]
+    assert [scalars(rig.folder.tensorboard, title)[-1][1] for title in titles] == [49, 49]
     assert server.rejected == 31
 
 
@@ -346,7 +327,7 @@ def test_a_script_reports_under_its_own_name_only(make_rig: MakeRig) -> None:
     server._store_message(from_script(*ids))
     server.close()
     assert server.rejected == 4
-    assert curves(rig.folder.tensorboard) == {"simulator/0": ["simulator/a"]}
+    assert curves(rig.folder.tensorboard) == {"client-simulator-0": ["simulator/a"]}
 
 
 @pytest.mark.parametrize("name", ["client-agent-0", "client-learner-x"])
@@ -399,7 +380,7 @@ def test_of_two_scripts_of_one_name_the_newer_says_what_it_dropped(make_rig: Mak
             from_script("client/simulator/0", dropped=dropped, incarnation=incarnation)
         )
     server.close()
-    lost = scalars(rig.folder.tensorboard / "session", "dropped_records/client-simulator-0")
+    lost = scalars(rig.folder.tensorboard, "dropped_records/client-simulator-0")
     assert [value for _, _, value in lost] == [3, 7]
 
 

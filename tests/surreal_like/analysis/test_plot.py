@@ -187,8 +187,8 @@ def test_several_experiments_have_a_colour_each(seeds: list[Path], tmp_path: Pat
 
 
 def test_a_metric_by_its_dotted_name_or_tag(seeds: list[Path]) -> None:
-    made_events(RunFolder(seeds[0]), "learner", "learn/loss", {100: 2.0, 300: 1.0})
-    made_events(RunFolder(seeds[1]), "learner", "learn/loss", {100: 4.0, 300: 3.0})
+    made_events(RunFolder(seeds[0]), "learn/loss", {100: 2.0, 300: 1.0})
+    made_events(RunFolder(seeds[1]), "learn/loss", {100: 4.0, 300: 3.0})
     axes = axes_of(seeds, "learn/loss", "iterations")
     assert (axes.get_ylabel(), axes.get_xlabel()) == ("learn/loss", "updates")
     assert said(axes) == ["learn/loss: mean of 2 runs", "band: lowest to highest run"]
@@ -208,7 +208,7 @@ def test_a_metric_that_is_the_goal_has_its_line(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_shard_are_named_on_the_axis(seeds: list[Path]) -> None:
-    made_events(RunFolder(seeds[0]), "replay/0", "replay.core/size", {100: 2.0})
+    made_events(RunFolder(seeds[0]), "replay.core/size:replay-0", {100: 2.0})
     assert axes_of(seeds, "replay.core/size").get_xlabel() == "rows of the shard"
 
 
@@ -233,7 +233,7 @@ def test_other_kinds_of_pictures(seeds: list[Path], tmp_path: Path, name: str) -
 
 
 def test_what_there_is_to_draw(seeds: list[Path]) -> None:
-    made_events(RunFolder(seeds[0]), "learner", "learn/loss", {100: 2.0})
+    made_events(RunFolder(seeds[0]), "learn/loss", {100: 2.0})
     names, tags = metrics(seeds)
     assert "train.mean_return_100" in names
     assert tags == ["learn/loss"]

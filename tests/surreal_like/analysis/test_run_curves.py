@@ -14,9 +14,9 @@ from tests.session.made_run import made_events, made_line, made_run
 def curves(tmp_path: Path) -> RunCurves:
     lines = [made_line(steps, training=steps / 100) for steps in (100, 200, 300)]
     folder = made_run(tmp_path / "run", lines)
-    made_events(folder, "agent/0", "agent/return", {100: 1.0, 300: 3.0})
-    made_events(folder, "agent/1", "agent/return", {200: 4.0, 300: 5.0})
-    made_events(folder, "replay/0", "replay.core/size", {150: 9.0})
+    made_events(folder, "agent/return:agent-0", {100: 1.0, 300: 3.0})
+    made_events(folder, "agent/return:agent-1", {200: 4.0, 300: 5.0})
+    made_events(folder, "replay.core/size:replay-0", {150: 9.0})
     return RunCurves(folder)
 
 
@@ -29,7 +29,7 @@ def test_a_number_of_progress(curves: RunCurves) -> None:
 def test_a_tag_of_several_agents_is_their_mean_where_all_have_points(curves: RunCurves) -> None:
     curve = curves.curve("agent/return", "env_steps")
     assert (curve.x, curve.y) == ([200.0, 300.0], [3.0, 4.0])
-    assert curves.tags()["agent/return"] == ["agent/0", "agent/1"]
+    assert curves.tags()["agent/return"] == ["agent-0", "agent-1"]
 
 
 def test_a_tag_over_seconds_and_updates(curves: RunCurves) -> None:

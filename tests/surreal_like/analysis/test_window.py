@@ -12,7 +12,8 @@ import pygame
 import pytest
 
 from session.errors import MissingExtra, UsageError
-from surreal_like.analysis.play import check_screen, drawing_settings, show_frames
+from surreal_like.agent.video import drawing_settings
+from surreal_like.analysis.play import check_screen, show_frames
 
 Frame = npt.NDArray[np.uint8]
 

@@ -81,6 +81,18 @@ def test_the_share_of_waiting_is_that_since_the_line_before(
     assert shares == pytest.approx([0.5, 0.25, 0.0])
 
 
+def test_quantiles_of_the_batches_that_wait_are_those_of_the_last_looks(
+    report: ProgressLog, context: Context
+) -> None:
+    report.write(0, 1, [])
+    assert report.line["batches_waiting"] == {"p10": None, "p50": None, "p90": None}
+    for number in range(1000 + 101):
+        report.add_batch(True, context.clock.now(), 7 if number < 100 else number - 100)
+    report.write(0, 1, [])
+    found = report.line["batches_waiting"]
+    assert found == pytest.approx({"p10": 100.9, "p50": 500.5, "p90": 900.1})
+
+
 def test_a_line_is_due_once_per_interval(report: ProgressLog, context: Context) -> None:
     seconds = context.config.session_config.learner.report_seconds
     assert not report.due()

@@ -211,6 +211,7 @@ def test_only_the_last_hundred_episodes_count() -> None:
     record = RunStats(config(), CountedClock())
     record.add_episodes({"return": float(i), "length": i} for i in range(300))
     assert record.train()["mean_return_100"] == sum(range(200, 300)) / 100
+    assert (record.train()["min_return_100"], record.train()["max_return_100"]) == (200.0, 299.0)
 
 
 def test_the_result_has_every_key_of_its_schema() -> None:

@@ -76,6 +76,32 @@ def test_an_experiment_without_a_file() -> None:
     assert config.recorded.versions.python == ".".join(map(str, sys.version_info[:3]))
 
 
+def test_settings_that_differ_from_the_defaults_are_recorded(file: Path) -> None:
+    words = ["learner_config.algo.gamma=0.5", "learner_config.algo.huber_kappa=1.0"]
+    words += ["learner_config.algo.learning_rate=0.125", "session_config.stop.env_steps=7"]
+    config = resolve(read_experiment(file, words))
+    changed = {"learner_config.algo.gamma": 0.5, "learner_config.algo.learning_rate.start": 0.125}
+    assert changed.items() <= config.recorded.changed.items()
+    # A default that was written down, the budget, and names.
+    assert not {
+        *("learner_config.algo.huber_kappa", "session_config.stop.env_steps", "algorithm"),
+        *("env_config.env_name", "env_config.obs_spec.type"),
+    } & {*config.recorded.changed}
+
+
+def test_a_sink_or_a_video_without_its_package_is_refused(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = read_experiment(file, ["session_config.tensorplex.sinks=[csv, mlflow]"])
+    monkeypatch.setattr("session.tensorplex.sinks.sink.find_spec", lambda package: None)
+    with pytest.raises(MissingExtra, match=r"sinks: mlflow needs .*\[mlflow\]"):
+        resolve(config)
+    config = read_experiment(file, ["session_config.evaluator.video.every=2"])
+    monkeypatch.setattr("surreal_like.agent.video.find_spec", lambda package: None)
+    with pytest.raises(MissingExtra, match=r"a video .*\[video\]"):
+        resolve(config)
+
+
 def test_a_recorded_config_is_an_experiment_again(file: Path, tmp_path: Path) -> None:
     config = resolve(read_experiment(file))
     config["run"] = {"started": 1.0}

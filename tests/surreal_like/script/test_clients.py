@@ -50,8 +50,8 @@ def test_a_plain_script_has_curves_and_logs(tmp_path: Path) -> None:
             log.info("part %d", part)
             logging.Logger("other").addHandler(log.handler)
         assert (metrics.dropped, log.dropped) == (0, 0)
-    assert curves(folder / "tensorboard")["train/0"] == ["train/loss"]
-    steps = [step for _, step, _ in scalars(folder / "tensorboard" / "train/0", "train/loss")]
+    assert curves(folder / "tensorboard")["client-train-0"] == ["train/loss"]
+    steps = [step for _, step, _ in scalars(folder / "tensorboard", "train/loss:client-train-0")]
     assert steps == 2 * list(range(1200))
     assert texts(folder / "logs" / "client-train-0.log") == ["part 0", "part 1"]
     assert not RunFolder(folder).in_use
@@ -75,9 +75,9 @@ def test_the_end_of_a_script_sends_pictures_that_are_under_way(tmp_path: Path) -
         words = [sys.executable, "-c", PHOTOGRAPHER, str(folder)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=90)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    found = read(folder / "tensorboard" / "camera")
+    found = read(folder / "tensorboard")
     steps = {tag: [each.step for each in found.Images(tag)] for tag in found.Tags()["images"]}
-    assert steps == {"left/p": list(range(7)), "right/p": list(range(7))}
+    assert steps == {f"{side}/p:client-camera-{side}": list(range(7)) for side in ("left", "right")}
 
 
 def test_a_server_that_reads_too_slowly_is_one_line(
@@ -129,9 +129,9 @@ def test_a_script_reports_to_a_run_beside_its_components(make_rig: MakeRig) -> N
     tensorplex.close()
     loggerplex.close()
     assert curves(rig.folder.tensorboard) == {
-        "agent/0": ["agent/return"],
-        "simulator/0": ["simulator/fps"],
-        "simulator": ["left/fps"],
+        "agent-0": ["agent/return"],
+        "client-simulator-0": ["simulator/fps"],
+        "client-simulator-left": ["left/fps"],
     }
     lines = ["as the run says", "scene: loaded size=3"]
     assert texts(rig.folder.logs / "client-simulator-0.log") == lines
@@ -245,7 +245,6 @@ def test_from_another_machine_a_token_lets_a_script_in(hosted: Hosted, tmp_path:
     # A script needs no copy of the run's algorithm, as agents do.
     hosted.config["recorded"] = {"algorithm_sha256": "0" * 64}
     token = hosted.token()
-    curve = hosted.folder.tensorboard / "simulator"
     with TensorplexClient(hosted.address, "simulator/left", token=token) as client:
         client.add_scalar("fps", 60)
         # Another name than its own, as a wrong program would send it.
@@ -253,7 +252,7 @@ def test_from_another_machine_a_token_lets_a_script_in(hosted: Hosted, tmp_path:
         client.add_scalar("fps", 60)
         client.client_id = "agent/0"
         client.add_scalar("return", 500)
-        until(curve.exists)
+        until(lambda: curves(hosted.folder.tensorboard) != {})
     assert hosted.events == ["joined: a machine with client-simulator-left"]
     public = (default_folder(token) / "keys" / "client.pub").read_bytes().strip()
     grant = Security.load(hosted.folder.keys).grant(public)
@@ -261,7 +260,7 @@ def test_from_another_machine_a_token_lets_a_script_in(hosted: Hosted, tmp_path:
     assert grant.names == ("client-simulator-left",)
     hosted.frame.context.stopping = True
     until(lambda: hosted.frame.finished)
-    assert curves(hosted.folder.tensorboard) == {"simulator": ["left/fps"]}
+    assert curves(hosted.folder.tensorboard) == {"client-simulator-left": ["left/fps"]}
     with pytest.raises(AdmissionError, match="another machine reports as 'client-simulator-left'"):
         TensorplexClient(hosted.address, "simulator/left", token=hosted.token())
 

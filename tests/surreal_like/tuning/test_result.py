@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import api_pb2, metadata
 
 from session.errors import ConfigError, SurrealError, UsageError
+from session.folder import RunFolder
 from session.launchers.instruction import Event
 from surreal_like import tune
 from surreal_like.run.observer import RunObserver
@@ -218,7 +219,7 @@ def content(folder: Path, tag: str) -> bytes:
 
 
 def test_a_session_has_settings_state_and_score(tmp_path: Path) -> None:
-    write_experiment(tmp_path, [RATE, "learner_config.algo.rule"])
+    write_experiment(RunFolder(tmp_path), [RATE, "learner_config.algo.rule"])
     found = metadata.parse_experiment_plugin_data(
         content(tmp_path / "tensorboard", metadata.EXPERIMENT_TAG)
     )

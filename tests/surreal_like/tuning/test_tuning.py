@@ -107,6 +107,56 @@ def test_a_report_of_a_dead_trial_is_ignored() -> None:
     assert tuning.trials[0].score is None
 
 
+MEMORY = {"trial-000": 2.0, "trial-001": 5.0, "trial-002": 3.0}
+CAUSE = "memory: 97 % of 23.4 GB used"
+
+
+def kills(tuning: Tuning) -> list[str]:
+    """What the tuning kills when it is asked for what is due."""
+    out = [each for each in tuning.tick(0.0) if isinstance(each, Signal)]
+    return [each.name for each in out if each.number == signal.SIGKILL]
+
+
+def test_without_memory_a_paused_trial_leaves_then_none_starts_then_the_largest_ends() -> None:
+    tuning = make(3, pbt(1.0, 2.0, 3.0, synch=True), slots=2)
+    tuning.choose(0.0)
+    for step in (0, 1):
+        tuning.on_report(0, (7, 1, step), 10.0, 5.0, 0.0)
+    assert states(tuning) == ["paused", "running", "pending"]
+    assert kinds(tuning.relieve(MEMORY, CAUSE, 0.0)) == [(0, "leave")]
+    # It takes a moment to leave: meanwhile no other is asked, and none starts.
+    assert tuning.relieve(MEMORY, CAUSE, 0.0) == []
+    assert tuning.choose(0.0) == []
+    tuning.on_left(0, 0.0)
+    assert tuning.choose(0.0) == []
+    assert tuning.relieve(MEMORY, CAUSE, 0.0) == []
+    assert kills(tuning) == ["trial-001"]
+    tuning.on_death(1, "killed by SIGKILL", 0.0, exit_code=-9)
+    assert states(tuning) == ["paused", "pending", "pending"]
+    assert tuning.trials[1].reason == CAUSE
+    tuning.admit()
+    assert without_changes(tuning.choose(0.0)) == [start(1), start(2)]
+
+
+def test_a_trial_that_ended_for_want_of_memory_three_times_is_given_up() -> None:
+    tuning, now = make(1), 0.0
+    for ended in ("pending", "pending", "error"):
+        now += 100.0
+        tuning.admit()
+        assert without_changes(tuning.choose(now)) == [start(0)]
+        # First none is admitted, then it ends.
+        assert tuning.relieve(MEMORY, CAUSE, now) == []
+        assert kills(tuning) == []
+        assert tuning.relieve(MEMORY, CAUSE, now) == []
+        assert [each.name for each in tuning.tick(now) if isinstance(each, Signal)] == ["trial-000"]
+        # One that is being killed is not killed again.
+        assert tuning.relieve(MEMORY, CAUSE, now) == []
+        assert tuning.tick(now) == []
+        tuning.on_death(0, "killed by SIGKILL", now, exit_code=-9)
+        assert states(tuning) == [ended]
+    assert tuning.trials[0].reason == CAUSE
+
+
 def population(slots: int, **options: Any) -> Tuning:
     """Two trials that are compared after each 10 of time."""
     return make(2, pbt(0.0, 1.0, **options), slots)
