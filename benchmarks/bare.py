@@ -124,10 +124,13 @@ def actor_critic(config: Config) -> tuple[See, list[nn.Parameter]]:
     return see, [*network.parameters()]
 
 
-def ppo(config: Config) -> Update:
-    """PPO with clipping: values and advantages, then passes over minibatches."""
+def ppo(config: Config, made: tuple[See, list[nn.Parameter]] | None = None) -> Update:
+    """PPO with clipping: values and advantages, then passes over minibatches.
+
+    made: networks to learn, as :func:`actor_critic` returns them; None: new ones.
+    """
     algo = config.learner_config.algo
-    see, parameters = actor_critic(config)
+    see, parameters = made or actor_critic(config)
     adam = torch.optim.Adam(parameters, lr=RATE)
 
     def prepare(batch: Batch) -> list[torch.Tensor]:

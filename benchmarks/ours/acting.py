@@ -5,6 +5,7 @@ python acting.py RUN_FOLDER
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 import time
@@ -207,4 +208,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     with play(sys.argv[1], "learner") as contexts:
         acting = Acting(contexts[0], RunFolder(sys.argv[1]))
+        # As in the processes of a run, whose server has frozen what it imported.
+        gc.collect()
+        gc.freeze()
         serve({"agent": acting.agent, "bare": acting.bare})

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from session.config import Config
 from session.launchers.asking import NOTED
 from session.process.clock import Clock
 from session.wire import Message
@@ -23,7 +24,19 @@ from surreal_like.data.episodes import (
 from surreal_like.data.parameters import Parameters
 
 _ANSWER_SECONDS = 5.0
+# Environments of an evaluation, at most.
+_STREAMS = 100
 _GIVE_UP_SECONDS = 60.0
+
+
+def num_streams(session: Config, episodes: int) -> int:
+    """Returns the number of environments of an evaluation of so many episodes.
+
+    Args:
+        session: section ``session_config``.
+        episodes: number of episodes, at least one.
+    """
+    return min(session.evaluator.num_envs or _STREAMS, episodes)
 
 
 class Evaluation:
@@ -83,12 +96,13 @@ class Evaluation:
         info: dict[str, Any],
     ) -> list[EpisodeSummary]:
         """Counts the results of one step of all streams; returns the episodes that it ended."""
-        self.first, self._ended = self._ended, terminated | truncated
+        last, begun = terminated | truncated, "final_obs" in info
+        self.first, self._ended = (last, last & False) if begun else (self._ended, last)
         raw, life_lost = info.get("raw_reward", reward), info.get("life_lost")
-        finished = self._counter.update(raw, self._ended, info.get("metrics"), life_lost)
+        finished = self._counter.update(raw, last, info.get("metrics"), life_lost, begun=begun)
         if not finished:
             return finished
-        streams = np.flatnonzero(ended(self._ended, info)).tolist()
+        streams = np.flatnonzero(ended(last, info)).tolist()
         for stream, summary in zip(streams, finished, strict=True):
             self.add(stream, summary)
         return finished

@@ -16,7 +16,7 @@ from session.wire.sockets import Socket
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.base import Agent
 from surreal_like.agent.evaluation import ANSWERS as SCORED
-from surreal_like.agent.evaluation import Evaluation, EvaluationReporter, score_of
+from surreal_like.agent.evaluation import Evaluation, EvaluationReporter, num_streams, score_of
 from surreal_like.agent.fetcher import Fetcher, agent_for
 from surreal_like.agent.link import AgentLink
 from surreal_like.agent.player import MakePlayer, Player, make_player
@@ -29,7 +29,6 @@ from surreal_like.env.feed import RunFeed
 if TYPE_CHECKING:
     from surreal_like.agent.video import Film
 
-_STREAMS = 100
 _STEPS_PER_TICK = 8
 _TICK_SECONDS = 0.004
 _POLL_PARAMETERS_SECONDS = 0.1
@@ -70,7 +69,7 @@ class EvaluatorService(Service):
         self._episodes: int = session.stop.eval_episodes
         video = session.evaluator.video
         films = video.every > 0 and context.component.index == 0 and context.folder is not None
-        streams = min(session.evaluator.num_envs or _STREAMS, self._episodes)
+        streams = num_streams(session, self._episodes)
         if films:
             # The first environment plays all episodes of a film.
             streams = max(1, min(streams, self._episodes // video.episodes))

@@ -21,6 +21,7 @@ from session.process.context import Context
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.agent.player import Player
 from surreal_like.env.base import Env, Wrapper
+from surreal_like.env.batched import FirstStream
 from surreal_like.env.gym_adapter import GymAdapter
 from surreal_like.env.registry import make_env, make_joint_env
 from surreal_like.errors import DataError
@@ -218,15 +219,16 @@ def make_drawing_player(make: Callable[[Config], Player], config: Config) -> Pla
         UsageError: the environment cannot render.
     """
     config = config.copy()
-    modes, draws = _render_modes(config)
+    modes, draws, single = _render_modes(config)
     if not draws:
         there = ", ".join(map(str, modes)) or "none"
         raise UsageError(
             f"{config.env_config.env_name} has no pictures to show: its render modes are {there}, "
             f"needed is {_MODE}; its returns: surreal-like evaluate"
         )
-    # Native vector code and worker processes do not draw.
-    config.env_config.vector = "sync"
+    if single:
+        # Registered vector code and worker processes do not draw.
+        config.env_config.vector = "sync"
     if _MODE in modes:
         drawn = config.copy()
         for key in ("env_args", "eval_mode"):
@@ -237,15 +239,17 @@ def make_drawing_player(make: Callable[[Config], Player], config: Config) -> Pla
     return make(config)
 
 
-def _render_modes(config: Config) -> tuple[list[str], bool]:
-    """Returns the modes that an environment names, and True if it may draw."""
+def _render_modes(config: Config) -> tuple[list[str], bool, bool]:
+    """Returns the modes that an environment names, whether it may draw, and False if batched."""
     several = bool(config.get("policies"))
     make: Any = make_joint_env if several else make_env
     with contextlib.closing(make(config.env_config, evaluation=True)) as env:
         modes = list(env.metadata.get("render_modes") or ())
         # An author's own environment may draw without naming a mode.
         own = not several and not isinstance(_innermost(env), GymAdapter)
-    return modes, own or _MODE in modes
+        batched = isinstance(env, FirstStream)
+        own = own and (not batched or env.draws)
+    return modes, own or _MODE in modes, not batched
 
 
 def _innermost(env: Env) -> Env:

@@ -16,6 +16,7 @@ from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrappe
 from surreal_like.env.vector import as_vector
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.chunk_episodes import Flags
+from surreal_like.experience.in_step_writer import InStepWriter
 from surreal_like.experience.sender import ExpSender, SenderLink
 from surreal_like.experience.writer import ChunkWriter
 from surreal_like.replay.base import load_replay_class
@@ -62,7 +63,8 @@ class ExpSenderWrapper(VectorWrapper):
         if learner_config is None and context is not None:
             learner_config = context.config.learner_config
         overlap = 0 if learner_config is None else load_replay_class(learner_config).overlap
-        self._writer = ChunkWriter(
+        kind = InStepWriter if self.resets_in_step else ChunkWriter
+        self._writer: ChunkWriter | InStepWriter = kind(
             self.num_envs,
             obs_spec=self.obs_spec,
             action_spec=self.action_spec,

@@ -13,7 +13,7 @@ from session.config import Config
 from session.errors import UsageError
 from session.process.seeding import component_seed, seed_all
 from surreal_like.agent.acting import Acting
-from surreal_like.agent.evaluation import Evaluation
+from surreal_like.agent.evaluation import Evaluation, num_streams
 from surreal_like.agent.player import Player, make_player
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.policy_names import league_place
@@ -25,8 +25,6 @@ from surreal_like.policies.config import learning_policies, policies_of
 from surreal_like.policies.opponents import make_opponents
 from surreal_like.policies.player import make_joint_player
 from surreal_like.policy import load_policy
-
-_STREAMS = 100
 
 
 def evaluate(
@@ -71,7 +69,7 @@ def evaluate(
     session = trained.config.session_config
     if seed is None:
         seed = component_seed(session.seed, "evaluate", 1)
-    streams = min(session.evaluator.num_envs or _STREAMS, episodes)
+    streams = num_streams(session, episodes)
     with contextlib.ExitStack() as stack:
         stack.enter_context(seed_all(seed))
         player = trained.make_player(

@@ -69,6 +69,8 @@ class EpisodeCounter:
         last: npt.NDArray[np.bool_],
         metrics: Sequence[Mapping[str, Any] | None] | None = None,
         life_lost: npt.NDArray[np.bool_] | None = None,
+        *,
+        begun: bool = False,
     ) -> list[EpisodeSummary]:
         """Counts one vector step; returns the summaries of the episodes that it ended.
 
@@ -77,6 +79,8 @@ class EpisodeCounter:
         metrics: `info["metrics"]`, N dicts or None; the newest number of each name counts.
         life_lost: `info["life_lost"]`, bool [N], True where the game goes on after such an end;
             the FIRST row that follows may have a reward, which counts for that game.
+        begun: True: the next episodes of streams that ended have begun in this step already, so
+            that their next row is a step.
 
         A summary has `return`, `length` (environment steps) and `metrics`; summaries are in the
         order of the streams, see :func:`ended`. Raises DataError for a metric that is no number.
@@ -89,14 +93,15 @@ class EpisodeCounter:
             for kept, given in zip(self._metrics, metrics, strict=True):
                 kept.update(given or ())
         ends = last.nonzero()[0]
-        self._beginning = len(ends)
-        if self._beginning and life_lost is not None:
-            ends = self._keep_games(ends, life_lost)
+        gap = 0 if begun else 1
+        self._beginning = gap * len(ends)
+        if len(ends) and life_lost is not None:
+            ends = self._keep_games(ends, life_lost, gap)
         if len(ends):
             self._add_up()
             totals = self._returns[ends].tolist()
             self._returns[ends] = 0.0
-            return self._finish(ends.tolist(), totals, repeat(self._step))
+            return self._finish(ends.tolist(), totals, repeat(self._step), gap)
         if len(self._rewards) >= _ADD_UP:
             self._add_up()
         return []
@@ -120,11 +125,11 @@ class EpisodeCounter:
         return self._finish(streams[order].tolist(), totals[order].tolist(), at)
 
     def _keep_games(
-        self, ends: npt.NDArray[np.int64], life_lost: npt.NDArray[np.bool_]
+        self, ends: npt.NDArray[np.int64], life_lost: npt.NDArray[np.bool_], gap: int
     ) -> npt.NDArray[np.int64]:
-        """Returns the streams whose games ended; the others get one more row that is no step."""
+        """Returns the streams whose games ended; the others get `gap` more rows without a step."""
         for stream in ends[life_lost[ends]].tolist():
-            self._begun_at[stream] += 1
+            self._begun_at[stream] += gap
         return ends[~life_lost[ends]]
 
     def _add_up(self) -> None:
@@ -136,7 +141,7 @@ class EpisodeCounter:
         rewards.clear()
 
     def _finish(
-        self, streams: Iterable[int], totals: Iterable[float], steps: Iterable[int]
+        self, streams: Iterable[int], totals: Iterable[float], steps: Iterable[int], gap: int = 1
     ) -> list[EpisodeSummary]:
         """Returns summaries of episodes that end there; few per step, so a loop is fastest."""
         finished, begun_at = [], self._begun_at
@@ -145,7 +150,7 @@ class EpisodeCounter:
             metrics = self._take_metrics(stream) if self._has_metrics else {}
             length = step - begun_at[stream]
             finished.append({"return": total, "length": length, "metrics": metrics})
-            begun_at[stream] = step + 1
+            begun_at[stream] = step + gap
         self.episodes += len(finished)
         return finished
 

@@ -43,7 +43,24 @@ class EnvProgress:
     version: int = 0
 
 
-class Env(ABC):
+class _Seeded:
+    """Has a random generator."""
+
+    _rng: np.random.Generator | None = None
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The random generator of this environment."""
+        if self._rng is None:
+            self._rng = np.random.default_rng()
+        return self._rng
+
+    def seed(self, seed: int) -> None:
+        """Fixes all randomness from the next `reset` on."""
+        self._rng = np.random.default_rng(seed)
+
+
+class Env(_Seeded, ABC):
     """One environment. An author overrides `reset` and `step` and sets the specs.
 
     Attributes:
@@ -68,7 +85,6 @@ class Env(ABC):
     action_spec: Mapping[str, Any]
     progress: EnvProgress = EnvProgress()
     task: Task = NO_TASK
-    _rng: np.random.Generator | None = None
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -89,22 +105,11 @@ class Env(ABC):
         After either of them the next call is `reset`.
         """
 
-    @property
-    def rng(self) -> np.random.Generator:
-        """The random generator of this environment."""
-        if self._rng is None:
-            self._rng = np.random.default_rng()
-        return self._rng
-
-    def seed(self, seed: int) -> None:
-        """Fixes all randomness from the next `reset` on."""
-        self._rng = np.random.default_rng(seed)
-
     def render(self) -> Any:
         """Returns an image, uint8 [height, width, 3], or None if there is none."""
         return None
 
-    def close(self) -> None:  # noqa: B027  (most environments hold nothing)
+    def close(self) -> None:
         """Frees the resources of the environment; may be called twice."""
 
 
@@ -178,12 +183,13 @@ class ObservationWrapper(Wrapper):
         return self.change_obs(obs), reward, terminated, truncated, info
 
 
-class VectorEnv(ABC):
+class VectorEnv(_Seeded, ABC):
     """N streams in step; every leaf of arguments and results is [N, ...].
 
     num_envs: N.
     obs_spec, action_spec: of one stream, in the form of `env_config`.
-    metadata: as of Env.
+    metadata, rng: as of Env.
+    resets_in_step: True: the step that ends an episode also begins the next one, see below.
 
     The reset is a step of its own: the call after a stream's last step ignores its action and
     returns its first observation with reward 0 and neither flag set. Returned arrays are never
@@ -191,9 +197,15 @@ class VectorEnv(ABC):
     `metrics` (a list of N dicts or None) where an environment reports some, `life_lost` (bool [N])
     where an episode ended for learning only, and one array [N, ...] for each key of
     `env_config.info_keys`.
+
+    With `resets_in_step` there is no such step: where an episode ends, the observation is already
+    the first of the next one. Then `info["final_obs"]` has the last observations of the n streams
+    that ended, in their order, [n, ...], and `info["final_info"]` their columns of
+    `env_config.info_keys`; without an end neither is there.
     """
 
     num_envs: int
+    resets_in_step: bool = False
     obs_spec: Mapping[str, Any]
     action_spec: Mapping[str, Any]
     metadata: Mapping[str, Any] = MappingProxyType({})
@@ -219,7 +231,7 @@ class VectorEnv(ABC):
         """Returns an image of the first stream, or None."""
         return None
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Frees environments and workers; may be called twice."""
 
 
@@ -232,6 +244,11 @@ class VectorWrapper(VectorEnv):
         self.obs_spec = env.obs_spec
         self.action_spec = env.action_spec
         self.metadata = env.metadata
+        self.resets_in_step = env.resets_in_step
+
+    def seed(self, seed: int) -> None:
+        """Calls the wrapped environment."""
+        self.env.seed(seed)
 
     @property
     def env_restarts(self) -> int:

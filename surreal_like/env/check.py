@@ -100,15 +100,19 @@ def check_env(
     return report
 
 
-def tried_specs(env_config: Mapping[str, Any]) -> Specs:
+def tried_specs(
+    env_config: Mapping[str, Any], check: Callable[[Env], None] = lambda env: None
+) -> Specs:
     """Returns (obs_spec, action_spec) for an agent, after a reset and a few random steps.
 
-    Raises what `make_env` and `specs_of` raise, and ConfigError for mistakes in the steps.
+    check: called with the environment first.
+    Raises what it, `make_env` and `specs_of` raise, and ConfigError for mistakes in the steps.
     """
     name = env_config.get("env_name")
     # Environments may draw from the global generators: a run with the same seed is the same.
     feed = first_feed(env_config)
     with seed_all(0), contextlib.closing(make_env(env_config)) as env:
+        check(env)
         obs_spec, action_spec = specs_of(env, env_config)
         try:
             _try(env, obs_spec, action_spec, tuple(env_config.get("info_keys") or ()), feed)

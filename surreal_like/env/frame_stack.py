@@ -48,8 +48,10 @@ class FrameStack(VectorWrapper):
     def step(self, actions: Any) -> VectorStep:
         """Steps; returned arrays are not changed later."""
         obs, reward, terminated, truncated, info = self.env.step(actions)
-        stacks = self._pushed(obs, self._ended)
-        self._ended = terminated | truncated
+        ended = terminated | truncated
+        # Where the step has begun the next episode, the observation is its first one.
+        stacks = self._pushed(obs, ended if self.resets_in_step else self._ended)
+        self._ended = ended
         return stacks, reward, terminated, truncated, info
 
     def _pushed(self, obs: Nest, first: Flags) -> Nest:

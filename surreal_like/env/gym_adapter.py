@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import logging
 import re
 import warnings
@@ -14,7 +15,7 @@ from typing import Any
 
 import gymnasium
 from gymnasium import error
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from session.errors import ConfigError, MissingExtra, did_you_mean
 from session.nest import Nest
@@ -33,6 +34,7 @@ from surreal_like.env.spaces import (
 from surreal_like.errors import DataError
 
 PREFIX = "gym:"
+VECTOR_PREFIX = "gymvec:"
 
 # Names that a gymnasium release replaced; without arguments the environments are the same.
 RENAMED = {"Taxi-v3": "Taxi-v4"}
@@ -152,6 +154,50 @@ def native_vector(
         return gymnasium.make_vec(
             spec, num_envs=num_envs, vectorization_mode="vector_entry_point", **env_args
         )
+
+
+def make_gym_vector(
+    name: str, num_envs: int, env_args: Mapping[str, Any], limit: int | None
+) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """Builds the vector entry point of `gymvec:NAME`, with the horizon `limit`.
+
+    Raises ConfigError if it has none, or does not take the arguments or the horizon.
+    """
+    spec = find_gym_spec(name.removeprefix(VECTOR_PREFIX), env_args)
+    if spec.vector_entry_point is None:
+        raise ConfigError(
+            f"env_config.env_name: {name} has no vector entry point: write {PREFIX}{spec.id}"
+        )
+    complete = add_limit(spec, env_args, limit)
+    if complete is None:
+        raise ConfigError(
+            f"env_config.env_args: the vector code of {name} does not take {dict(env_args)} and "
+            f"max_episode_steps {limit or spec.max_episode_steps}: write {PREFIX}{spec.id}"
+        )
+    return native_vector(spec, num_envs, complete)
+
+
+def add_limit(
+    spec: EnvSpec, arguments: Mapping[str, Any], limit: int | None
+) -> dict[str, Any] | None:
+    """Adds the horizon to the arguments; None if the vector code does not take them."""
+    if spec.vector_entry_point is None or spec.additional_wrappers:
+        return None
+    own = arguments.get("max_episode_steps", spec.max_episode_steps)
+    limits = [steps for steps in (own, limit) if steps is not None]
+    if limits and min(limits) < 1:
+        return None  # -1 removes the limit, which only single environments support
+    complete = {**arguments, **({"max_episode_steps": min(limits)} if limits else {})}
+    return complete if _takes(spec.vector_entry_point, {**spec.kwargs, **complete}) else None
+
+
+def _takes(entry: Any, arguments: Mapping[str, Any]) -> bool:
+    try:
+        creator = load_env_creator(entry) if isinstance(entry, str) else entry
+        inspect.signature(creator).bind(num_envs=1, **arguments)
+    except (ImportError, TypeError):
+        return False  # building single environments reports what is missing or wrong
+    return True
 
 
 @contextlib.contextmanager

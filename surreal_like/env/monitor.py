@@ -68,7 +68,11 @@ class EpisodeMonitor(VectorWrapper):
         obs, reward, terminated, truncated, info = self.env.step(actions)
         last = terminated | truncated
         self.finished = self._counter.update(
-            info.get("raw_reward", reward), last, info.get("metrics"), info.get("life_lost")
+            info.get("raw_reward", reward),
+            last,
+            info.get("metrics"),
+            info.get("life_lost"),
+            begun="final_obs" in info,
         )
         self._unreported.extend(self.finished)
         if self._due():

@@ -5,8 +5,11 @@
     gym:CartPole-v1         registered in Gymnasium; gym:module:Name-v0 imports module first
     atari:Pong              a game with the usual preprocessing, see `surreal_like.env.atari`
     toy:chain               an environment of `surreal_like.env.toy`
-    package.module:Class    an Env, a gymnasium.Env, or a function that builds one
+    package.module:Class    an Env, a gymnasium.Env, a batched environment (a VectorEnv of ours or
+                            of Gymnasium), or a function that builds one
     file.py:Class           the same, in a file
+    gymvec:CartPole-v1      the vector code that Gymnasium has for an environment
+    envpool:CartPole-v1     an environment of EnvPool
 
 Of `env_config` these keys are read here: `env_name`, `env_args` (constructor arguments),
 `eval_mode` (entries that replace arguments when evaluating), `clip_action`, `action_repeat`,
@@ -32,6 +35,7 @@ from session.errors import ConfigError, UsageError, did_you_mean
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.spec import compare
 from surreal_like.env.base import Env, VectorEnv
+from surreal_like.env.batched_names import BATCHED, add_arguments, check_batched, make_batched
 from surreal_like.env.pettingzoo_names import (
     extra_of_pettingzoo,
     is_installed,
@@ -49,22 +53,44 @@ from surreal_like.env.wrappers import (
 from surreal_like.errors import SpecError
 
 if TYPE_CHECKING:
+    from surreal_like.env.actions import Outside
+    from surreal_like.env.batched import Batched, BatchedVector
     from surreal_like.env.joint import JointEnv
 
 Config = Mapping[str, Any]
+# Copies of a batched environment of which the first one is looked at: mistakes show with two.
+_LOOKED_AT = 2
 
 
 def make_env(env_config: Config, evaluation: bool = False) -> Env:
-    """Builds one environment and its wrappers.
+    """Builds one environment and its wrappers; of a batched environment it is the first stream.
 
     evaluation: `eval_mode` replaces arguments, and wrappers for training only are left out.
     Raises ConfigError for an unknown name (with the nearest ones) or a wrong argument, and
     MissingExtra, which names what to install.
     """
+    env = make_env_or_batch(env_config, _LOOKED_AT, evaluation)
+    if isinstance(env, Env):
+        return env
+    from surreal_like.env.batched import FirstStream
+
+    return FirstStream(env)
+
+
+def make_env_or_batch(
+    env_config: Config, num_envs: int, evaluation: bool = False, seed: int = 0
+) -> Env | BatchedVector:
+    """Builds one environment and its wrappers, or a batched environment.
+
+    num_envs: copies of a batched environment that takes their number.
+    seed: seed of the copies of EnvPool. All else as of `make_env`.
+    """
     check_env_config(env_config)
     if env_config.get("env_name") == "remote":
         raise ConfigError("env_name remote: only clients of its gateway have this environment")
-    env = _build(env_config, evaluation)
+    env = _build(env_config, evaluation, num_envs, seed)
+    if not isinstance(env, Env):
+        return env
     try:
         return _wrap(env, env_config, evaluation)
     except BaseException:
@@ -159,7 +185,7 @@ def is_wrapped(env_config: Config, evaluation: bool = False) -> bool:
     return repeats or changed or bool(wrapper_entries(env_config, evaluation))
 
 
-def specs_of(env: Env, env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
+def specs_of(env: Env | VectorEnv, env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns (obs_spec, action_spec) of a built environment, checked against the config.
 
     The observations are single frames, also if the config has stacks. Specs of the config are
@@ -242,9 +268,9 @@ _NEEDED = {
 }
 
 
-def _build(env_config: Config, evaluation: bool) -> Env:
+def _build(env_config: Config, evaluation: bool, num_envs: int, seed: int) -> Env | BatchedVector:
     name = str(env_config.get("env_name"))
-    built = _build_object(env_config, evaluation)
+    built = _build_object(env_config, evaluation, num_envs, seed)
     if isinstance(built, Env):
         return _bound(built, env_config)
     if is_joint(built):
@@ -255,11 +281,31 @@ def _build(env_config: Config, evaluation: bool) -> Env:
             f"env_config.env_name: {name} is an environment of several agents, but one of a single "
             "agent is needed here: train, evaluate and play run it"
         )
+    import gymnasium.vector
+
+    if isinstance(built, VectorEnv | gymnasium.vector.VectorEnv):
+        try:
+            check_batched(name, env_config, wrapped=bool(wrapper_entries(env_config, evaluation)))
+            return as_batched(built, env_config)
+        except BaseException:
+            built.close()
+            raise
     return _adapt(built, name, env_config, evaluation)
 
 
-def _build_object(env_config: Config, evaluation: bool) -> Any:
-    """Builds the environment without wrappers: an Env, or one of Gymnasium or PettingZoo."""
+def as_batched(built: Batched, env_config: Config) -> BatchedVector:
+    """Returns a batched environment with its checks, and the specs of the config."""
+    from surreal_like.env.batched import BatchedVector
+
+    keys = tuple(env_config.get("info_keys") or ())
+    outside: Outside = "clip" if env_config.get("clip_action", True) else "refuse"
+    return BatchedVector(built, outside=outside, info_keys=keys)
+
+
+def _build_object(env_config: Config, evaluation: bool, num_envs: int = 1, seed: int = 0) -> Any:
+    """Builds the environment without wrappers: an Env, a batched one, or one of Gymnasium or
+    PettingZoo.
+    """
     name = str(env_config.get("env_name"))
     kind, _, rest = name.partition(":")
     arguments = env_args(env_config, evaluation)
@@ -277,8 +323,12 @@ def _build_object(env_config: Config, evaluation: bool) -> Any:
         return AtariEnv(rest, atari_settings(env_config, evaluation))
     if kind == "toy":
         return _build_toy(rest, arguments)
+    limit = horizon(env_config.get("limit_episode_length"))
+    if kind in BATCHED:
+        return make_batched(name, num_envs, arguments, limit=limit, seed=seed)
     factory = load_callable(name, "env_config.env_name")
-    return _call(factory, name, arguments, "env_config.env_args")
+    complete = add_arguments(factory, arguments, num_envs, limit)
+    return _call(factory, name, complete, "env_config.env_args")
 
 
 def _build_toy(name: str, arguments: Config) -> Any:
@@ -292,16 +342,14 @@ def _build_toy(name: str, arguments: Config) -> Any:
 
 def _adapt(built: Any, name: str, env_config: Config, evaluation: bool) -> Env:
     """Makes an Env of a Gymnasium environment, with the Gymnasium wrappers of the config."""
-    import gymnasium.vector
+    import gymnasium
 
     from surreal_like.env.gym_adapter import GymAdapter
 
     if not isinstance(built, gymnasium.Env):
-        batched = isinstance(built, VectorEnv | gymnasium.vector.VectorEnv)
-        hint = " (docs/your_own_environment.md, 'A batched simulator')" if batched else ""
         raise ConfigError(
             f"env_config.env_name: {name} gives a {type(built).__name__}, "
-            f"expected a surreal_like.env.Env or a gymnasium.Env{hint}"
+            "expected a surreal_like Env or VectorEnv, or one of Gymnasium"
         )
     try:
         for path, wrapper, arguments in _wrappers(env_config, evaluation):
@@ -372,7 +420,7 @@ def _wrap(env: Env, env_config: Config, evaluation: bool) -> Env:
     return MetricsOfInfo(env, keys) if keys else env
 
 
-def _spec_of(env: Env, env_config: Config, what: str) -> dict[str, Any]:
+def _spec_of(env: Env | VectorEnv, env_config: Config, what: str) -> dict[str, Any]:
     given, derived = env_config.get(what), getattr(env, what, None) or env_config.get(what)
     if not derived:
         raise SpecError(
@@ -400,7 +448,8 @@ def _suggest(name: str) -> str:
         return f"write gym:{rest}"
     bare = {full.partition(":")[2]: full for full in reversed(list_environments())}
     otherwise = (
-        "expected gym:NAME, atari:NAME, toy:NAME, package.module:Class or file.py:Class "
+        "expected gym:NAME, gymvec:NAME, atari:NAME, envpool:NAME, toy:NAME, package.module:Class "
+        "or file.py:Class "
         "(`surreal-like list environments`)"
     )
     return did_you_mean(name, bare, most=3, shown=bare.__getitem__, otherwise=otherwise)

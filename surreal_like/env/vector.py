@@ -1,8 +1,8 @@
 """N streams in step: choice of the implementation, and the one that steps N Envs here.
 
-`env_config.vector` is `native` (the vectorised code of Gymnasium or ale-py if an environment has
-some and no wrapper of a single environment is configured, else `sync`), `sync` (N Envs stepped in
-this process) or `process` (N Envs in worker processes).
+`env_config.vector` is `native` (a batched environment, or the vectorised code of Gymnasium or
+ale-py if an environment has some and no wrapper of a single environment is configured, else
+`sync`), `sync` (N Envs stepped in this process) or `process` (N Envs in worker processes).
 """
 
 from __future__ import annotations
@@ -18,15 +18,27 @@ from session import nest
 from session.errors import ConfigError, UsageError
 from session.nest import Nest
 from surreal_like.data.episodes import CUT_SHORT
+from surreal_like.data.spec import compare
 from surreal_like.data.task import TASK
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.batching import InfoBatch, ObservationBatch, kinds, step_rewards, step_values
 from surreal_like.env.feed import RunFeed, with_number
 from surreal_like.env.masks import make_guard
-from surreal_like.env.registry import check_env_config, make_env, specs_of
+from surreal_like.env.registry import (
+    as_batched,
+    check_env_config,
+    derive_specs,
+    env_args,
+    given_frame_spec,
+    is_wrapped,
+    make_env,
+    make_env_or_batch,
+    specs_of,
+)
 from surreal_like.env.restarts import Restarts, restarts_of
-from surreal_like.errors import DataError
+from surreal_like.env.wrappers import horizon
+from surreal_like.errors import DataError, SpecError
 
 
 def make_vector_env(
@@ -66,15 +78,45 @@ def make_vector_env(
     native = None
     if mode == "native" and not resets_singly(env_config):
         native = _make_native(env_config, seed, seeds, evaluation)
-    return native or make_sync(env_config, seeds, evaluation=evaluation, pulse=pulse, feed=feed)
+    return native or _make_named(
+        env_config, seed, seeds, evaluation=evaluation, pulse=pulse, feed=feed
+    )
 
 
 def resets_singly(env_config: Mapping[str, Any]) -> bool:
-    """True if each environment is reset, or made anew, by itself: code that steps a batch cannot.
-
-    What such code can do for a curriculum, because it is reset with a mask, is decided here.
-    """
+    """True if each environment is reset, or made anew, by itself."""
     return bool(env_config.get("curriculum")) or env_config.get("on_error") == "restart"
+
+
+def _make_named(
+    env_config: Mapping[str, Any],
+    seed: int,
+    seeds: Sequence[int],
+    *,
+    evaluation: bool,
+    pulse: Pulse,
+    feed: RunFeed | None,
+) -> VectorEnv:
+    """Builds what the name gives: a batched environment, or one Env per seed."""
+    built = make_env_or_batch(env_config, len(seeds), evaluation, seeds[0])
+    if isinstance(built, Env):
+        return make_sync(
+            env_config, seeds, evaluation=evaluation, pulse=pulse, feed=feed, first=built
+        )
+    try:
+        if built.num_envs != len(seeds):
+            raise ConfigError(
+                f"env_config.env_name: {env_config['env_name']} has num_envs {built.num_envs}, but "
+                f"{len(seeds)} copies are needed here: give its constructor an argument num_envs, "
+                "or set env_config.num_envs, of evaluators session_config.evaluator.num_envs"
+            )
+        built.obs_spec, built.action_spec = specs_of(built, env_config)
+        built.feed = feed or RunFeed(env_config, evaluation=evaluation)
+        built.seed(seed)
+        return built
+    except BaseException:
+        built.close()
+        raise
 
 
 def _make_native(
@@ -85,9 +127,46 @@ def _make_native(
         from surreal_like.env.atari_vector import make_atari_vector
 
         return make_atari_vector(env_config, seeds, evaluation=evaluation)
-    from surreal_like.env.native import make_native
+    return _make_registered(env_config, num_envs=len(seeds), seed=seed, evaluation=evaluation)
 
-    return make_native(env_config, num_envs=len(seeds), seed=seed, evaluation=evaluation)
+
+def _make_registered(
+    env_config: Mapping[str, Any], *, num_envs: int, seed: int, evaluation: bool
+) -> VectorEnv | None:
+    """Builds the vector code that Gymnasium has for `gym:NAME`; None if N Envs must be stepped.
+
+    These are environments without any, with wrappers or action repeat, with a horizon or arguments
+    that its constructor does not take, or with other specs than one Env.
+    """
+    from surreal_like.env.gym_adapter import PREFIX, add_limit, find_gym_spec, native_vector
+
+    name = str(env_config.get("env_name"))
+    if not name.startswith(PREFIX) or is_wrapped(env_config, evaluation):
+        return None
+    arguments = env_args(env_config, evaluation)
+    spec = find_gym_spec(name, arguments)
+    complete = add_limit(spec, arguments, horizon(env_config.get("limit_episode_length")))
+    if complete is None:
+        return None
+    vector = as_batched(native_vector(spec, num_envs, complete), env_config)
+    if not _same_as_one(vector, env_config):
+        vector.close()
+        return None
+    vector.seed(seed)
+    return vector
+
+
+def _same_as_one(vector: VectorEnv, env_config: Mapping[str, Any]) -> bool:
+    """True if the vector code has the specs of the config, or else of a single environment."""
+    obs_spec, action_spec = given_frame_spec(env_config), env_config.get("action_spec")
+    if not obs_spec or not action_spec:
+        obs_spec, action_spec = derive_specs({**env_config, "obs_spec": obs_spec, "frame_stack": 0})
+    try:
+        vector.obs_spec = compare(obs_spec, vector.obs_spec, "obs_spec")
+        vector.action_spec = compare(action_spec, vector.action_spec, "action_spec")
+    except SpecError:
+        return False
+    return True
 
 
 def make_sync(
@@ -97,14 +176,16 @@ def make_sync(
     evaluation: bool = False,
     pulse: Pulse = no_pulse,
     feed: RunFeed | None = None,
+    first: Env | None = None,
 ) -> SyncVector:
-    """Builds one Env per seed, to be stepped in this process."""
-    envs: list[Env] = []
+    """Builds one Env per seed, to be stepped in this process; `first` is the first one."""
+    envs = [] if first is None else [first]
     feed = feed or RunFeed(env_config, evaluation=evaluation)
     try:
-        for seed in seeds:
+        while len(envs) < len(seeds):
             envs.append(make_env(env_config, evaluation))
-            envs[-1].seed(seed)
+        for env, seed in zip(envs, seeds, strict=True):
+            env.seed(seed)
         obs_spec, action_spec = specs_of(envs[0], env_config)
         keys = tuple(env_config.get("info_keys") or ())
         specs = {"obs_spec": obs_spec, "action_spec": action_spec}

@@ -17,7 +17,7 @@ from surreal_like.experience.chunk import Chunk
 # A plain number: numpy takes five times as long to compare with a member of an enumeration.
 _LAST = int(StepType.LAST)
 
-_RECENT = 1000
+RECENT = 1000
 
 Flags = npt.NDArray[np.bool_]
 Row = dict[str, Array]
@@ -44,7 +44,7 @@ class ChunkEpisodes:
         self._uncounted: list[Row] = []
         self._newest: list[EpisodeSummary] = []
         self.waiting = False
-        self.recent: deque[EpisodeSummary] = deque(maxlen=_RECENT)
+        self.recent: deque[EpisodeSummary] = deque(maxlen=RECENT)
         self._written: list[EpisodeSummary] = []
 
     def reset(self) -> None:

@@ -12,29 +12,39 @@ import numpy.typing as npt
 from session import nest
 from session.nest import Array
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
-from surreal_like.data.timestep import StepType, encode_ends
+from surreal_like.data.timestep import encode_ends
 from surreal_like.errors import DataError
-from surreal_like.experience.chunk import Chunk
 
 Flags = npt.NDArray[np.bool_]
+_ALL = slice(None)
 
 
 class LeadIn:
-    """Keeps the last frames of each chunk for the next one; needs every chunk, in order.
+    """Keeps the last frames of each chunk for the next one; needs all rows of a stream, in order.
 
     Args:
         frames: number kept of each stream: one less than a stack has.
+        num_streams: number of streams.
     """
 
-    def __init__(self, frames: int) -> None:
-        self._frames = frames
+    def __init__(self, frames: int, num_streams: int) -> None:
+        self._frames, self._num_streams = frames, num_streams
         self._kept: dict[str, Array] = {}
 
-    def take(self, chunk: Chunk) -> dict[str, Array]:
+    def take(
+        self,
+        columns: Mapping[str, Array],
+        first: Flags,
+        length: int,
+        streams: npt.NDArray[np.int64] | slice = _ALL,
+    ) -> dict[str, Array]:
         """Returns the frames before the first row of a chunk, and keeps its last ones.
 
         Args:
-            chunk: the columns must not change later.
+            columns: columns of the chunk, which must not change later.
+            first: True where an episode begins, bool ``[rows, N]``.
+            length: rows of the chunk that the next one does not begin with.
+            streams: numbers of the N streams of the chunk.
 
         Returns:
             Column of observations -> ``[frames, N, ...]``, the oldest first; where an episode
@@ -42,26 +52,19 @@ class LeadIn:
         """
         if not self._frames:
             return {}
-        columns = chunk.columns
-        first = columns["step_type"] == StepType.FIRST
-        wanted = self._find_before_next(first, chunk.length)
+        wanted = self._find_before_next(first, length)
         found: dict[str, Array] = {}
         for name, column in columns.items():
             if name.partition("/")[0] == "obs":
-                found[name] = lead = self._begin(name, column, first[0])
-                self._kept[name] = _take_rows(lead, column, wanted)
+                if name not in self._kept:
+                    shape = (self._frames, self._num_streams, *column.shape[2:])
+                    self._kept[name] = np.zeros(shape, column.dtype)
+                kept = self._kept[name]
+                found[name] = lead = kept[:, streams].copy()
+                # Where an episode begins with the chunk, its first frame.
+                lead[:, first[0]] = column[0, first[0]]
+                kept[:, streams] = _take_rows(lead, column, wanted)
         return found
-
-    def _begin(self, name: str, column: Array, first: Flags) -> Array:
-        """Returns the kept frames; where an episode begins with the chunk, its first frame."""
-        shape = (self._frames, *column.shape[1:])
-        lead = self._kept.get(name)
-        if lead is None:
-            lead = np.zeros(shape, column.dtype)
-        if first.any():
-            lead = lead.copy()
-            lead[:, first] = column[0, first]
-        return lead
 
     def _find_before_next(self, first: Flags, length: int) -> npt.NDArray[np.int64]:
         """Returns the rows before the next chunk, ``[frames, N]``; negative: of the lead-in."""

@@ -8,7 +8,8 @@ a single stream would cost the sender and replay more than their rows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ from surreal_like.data.spec import parse_action_spec
 from surreal_like.data.timestep import encode_ends
 from surreal_like.env.joint_vector import Rows
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.row_buffer import Layout, RowChecks, check_row
+from surreal_like.experience.row_buffer import Layout, LeadIn, RowChecks, check_row
 from surreal_like.experience.writer import check_sender, flush_seconds, unpack
 
 Indices = npt.NDArray[np.int64]
+
+_NO_COLUMNS: Mapping[str, Array] = MappingProxyType({})
 
 
 class StreamWriter:
@@ -37,6 +40,8 @@ class StreamWriter:
         settings: ``session_config.sender``.
         overlap: rows at the end of a chunk that the next one begins with: 1 for whole unrolls.
         send: takes each chunk; its numbers are those of this chunk alone.
+        group: number of unrolls in each chunk, of any streams; 0: chunks hold those that are full
+            at about the same time.
 
     Raises:
         ConfigError: the settings do not go together.
@@ -51,9 +56,10 @@ class StreamWriter:
         settings: Config,
         overlap: int,
         send: Callable[[Chunk], None],
+        group: int = 0,
     ) -> None:
         check_sender(settings, num_streams, overlap)
-        self._send, self._overlap = send, overlap
+        self._send, self._overlap, self._group = send, overlap, group
         self._length: int = settings.flush_iteration
         self._flush_seconds = flush_seconds(settings, overlap)
         self._checks = RowChecks(obs_spec, action_spec)
@@ -64,10 +70,12 @@ class StreamWriter:
         self._ids_left: Iterator[int] = itertools.count()
         self._ids: Indices = self._new_ids(num_streams)
         self._row: Rows | None = None
+        self._given: Mapping[str, Array] = {}
+        self._lead_in = LeadIn(0, num_streams)
         self._episodes: list[EpisodeSummary] = []
         self._first_at = 0.0
         # Full streams that wait for others, so that they leave as one chunk: their columns and ids.
-        self._full: list[tuple[dict[str, Array], list[int]]] = []
+        self._full: list[tuple[dict[str, Array], dict[str, Array], list[int]]] = []
         # Steps for which they may still wait.
         self._patience = 0
 
@@ -79,26 +87,67 @@ class StreamWriter:
         """True while no row waits to be sent."""
         return not (self._full or self._counts.any())
 
-    def observe(self, rows: Rows | None, episodes: list[EpisodeSummary]) -> None:
+    def keep_frames(self, frames: int) -> None:
+        """Sends so many frames before the first row of each unroll along, see :class:`LeadIn`."""
+        self._lead_in = LeadIn(frames if self._overlap else 0, len(self._counts))
+
+    def add_episodes(self, episodes: list[EpisodeSummary]) -> None:
+        """Adds episodes that ended; they are sent with the next chunk."""
+        self._episodes += episodes
+
+    def observe(
+        self,
+        rows: Rows | None,
+        episodes: list[EpisodeSummary],
+        columns: Mapping[str, Array] = _NO_COLUMNS,
+    ) -> None:
         """Begins rows with the outcome of the last actions.
 
         Args:
             rows: the newest rows, None without any; those before have been completed by
                 :meth:`act`.
-            episodes: episodes that ended; they are sent with the next chunk.
+            episodes: see :meth:`add_episodes`.
+            columns: further columns of the rows, ``[n, ...]``.
         """
-        self._row = rows
+        self._row, self._given = rows, columns
         self._episodes += episodes
         self._patience -= 1
-        if self._full and self._patience < 0:
+        if self._full and self._patience < 0 and not self._group:
             self._send_full()
-        if rows is None or not self._overlap or not self._columns:
+        if rows is not None:
+            self._cut_unrolls(rows, columns)
+
+    def write_last(self, rows: Rows, columns: Mapping[str, Array], *, version: int) -> None:
+        """Writes rows at which episodes end, and no action is taken: action and extras are zero.
+
+        Args:
+            rows: rows of streams whose next row comes with the next :meth:`observe`.
+            columns: further columns of the rows, ``[n, ...]``.
+            version: version of the parameters that would act.
+
+        Raises:
+            DataError: see :meth:`act`.
+        """
+        self._cut_unrolls(rows, columns)
+        self._write_end({**_leaves(rows), **columns}, rows.streams, version)
+        self._cut_rows(rows.streams)
+
+    def _cut_unrolls(self, rows: Rows, columns: Mapping[str, Array]) -> None:
+        """Cuts the unrolls that these rows complete, which are written again for the next ones."""
+        if not self._overlap or not self._columns:
             return
         full = self._counts[rows.streams] == self._length
         if full.any():
-            streams = rows.streams[full]
-            self._write_end(rows, full)
-            self._cut_full(streams, self._length + 1)
+            self._write_end_of({**_leaves(rows), **columns}, rows.streams, full)
+            self._cut_full(rows.streams[full], self._length + 1)
+
+    def _cut_rows(self, streams: Indices) -> None:
+        """Cuts streams that are full, unless the row after them belongs to the chunk."""
+        if self._overlap:
+            return
+        full = self._counts[streams] == self._length
+        if full.any():
+            self._cut_full(streams[full], self._length)
 
     def unpack(self, answer: Any) -> tuple[Array, dict[str, Array]]:
         """Takes apart what an agent's ``act`` returned, see :func:`unpack`."""
@@ -120,14 +169,10 @@ class StreamWriter:
         assert rows is not None  # observed before
         if self.between_chunks:
             self._first_at = now
-        leaves = {**_leaves(rows), "action": actions, **extras}
+        leaves = {**_leaves(rows), **self._given, "action": actions, **extras}
         leaves["version"] = np.full(len(rows.streams), version)
         self._write(rows.streams, leaves)
-        if self._overlap:
-            return
-        full = self._counts[rows.streams] == self._length
-        if full.any():
-            self._cut_full(rows.streams[full], self._length)
+        self._cut_rows(rows.streams)
 
     def _write(self, streams: Indices, leaves: Mapping[str, Array]) -> None:
         if not self._columns:
@@ -142,16 +187,22 @@ class StreamWriter:
             column[at, streams] = leaves[name]
         self._counts[streams] = at + 1
 
-    def _write_end(self, rows: Rows, chosen: npt.NDArray[np.bool_]) -> None:
+    def _write_end_of(
+        self, leaves: Mapping[str, Array], streams: Indices, chosen: npt.NDArray[np.bool_]
+    ) -> None:
+        """Writes the chosen rows, at which no action was taken."""
+        streams = streams[chosen]
+        # The version of the row before: no action was taken at this one.
+        version = self._columns["version"][self._counts[streams] - 1, streams]
+        self._write_end({name: leaf[chosen] for name, leaf in leaves.items()}, streams, version)
+
+    def _write_end(self, leaves: dict[str, Array], streams: Indices, version: int | Array) -> None:
         """Writes rows at which no action was taken: action and extras are zero."""
-        leaves = {name: leaf[chosen] for name, leaf in _leaves(rows).items()}
-        count = int(np.count_nonzero(chosen))
+        count = len(streams)
         for name, column in self._columns.items():
             if name not in leaves:
                 leaves[name] = np.zeros((count, *column.shape[2:]), column.dtype)
-        streams = rows.streams[chosen]
-        # The version of the row before: no action was taken at this one.
-        leaves["version"] = self._columns["version"][self._counts[streams] - 1, streams]
+        leaves["version"] = np.full(count, version)
         self._write(streams, leaves)
 
     def _open(self, leaves: Mapping[str, Array]) -> None:
@@ -180,7 +231,7 @@ class StreamWriter:
             # An episode that has just begun has nothing to complete.
             waiting = ~rows.first | (self._counts[rows.streams] > 0)
             if waiting.any():
-                self._write_end(rows, waiting)
+                self._write_end_of({**_leaves(rows), **self._given}, rows.streams, waiting)
         self._send_full()
         for count in np.unique(self._counts[self._counts > 0]).tolist():
             self._cut(np.flatnonzero(self._counts == count), count, tail=True)
@@ -193,36 +244,71 @@ class StreamWriter:
         """
         if not self._full:
             self._patience = self._length // 4
-        self._full.append((self._take(streams, rows), self._ids[streams].tolist()))
-        if self._patience <= 0 or sum(len(ids) for _, ids in self._full) == len(self._counts):
+        self._full.append((*self._take(streams, rows), self._ids[streams].tolist()))
+        if self._group:
+            self._send_groups()
+        elif self._patience <= 0 or sum(len(ids) for *_, ids in self._full) == len(self._counts):
             self._send_full()
 
     def _send_full(self) -> None:
-        if not self._full:
-            return
-        parts = [columns for columns, _ in self._full]
-        ids = [each for _, ids in self._full for each in ids]
+        if self._full:
+            self._send_chunk(*self._take_full())
+
+    def _take_full(self) -> tuple[dict[str, Array], dict[str, Array], list[int]]:
+        columns, lead_in, ids = zip(*self._full, strict=True)
         self._full = []
-        columns = {name: np.concatenate([p[name] for p in parts], axis=1) for name in parts[0]}
-        self._send_chunk(columns, ids)
+        return _join(columns), _join(lead_in), list(itertools.chain(*ids))
+
+    def _send_groups(self) -> None:
+        """Sends full unrolls in groups; those beyond wait for the next ones."""
+        count = sum(len(ids) for *_, ids in self._full)
+        if count < self._group:
+            return
+        columns, lead_in, ids = self._take_full()
+        for begin in range(0, count, self._group):
+            part = slice(begin, begin + self._group)
+            group = _select(columns, part), _select(lead_in, part), ids[part]
+            if len(ids[part]) == self._group:
+                self._send_chunk(*group)
+            else:
+                self._full = [group]
 
     def _cut(self, streams: Indices, rows: int, *, tail: bool = False) -> None:
-        self._send_chunk(self._take(streams, rows), self._ids[streams].tolist(), tail=tail)
+        self._send_chunk(*self._take(streams, rows), self._ids[streams].tolist(), tail=tail)
 
-    def _take(self, streams: Indices, rows: int) -> dict[str, Array]:
+    def _take(self, streams: Indices, rows: int) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Returns columns, and frames before them, of streams that begin anew."""
         self._counts[streams] = 0
-        return {name: each[:rows].take(streams, axis=1) for name, each in self._columns.items()}
+        columns = {name: each[:rows].take(streams, axis=1) for name, each in self._columns.items()}
+        length = min(rows, self._length)
+        return columns, self._lead_in.take(columns, columns["first"], length, streams)
 
-    def _send_chunk(self, columns: dict[str, Array], ids: list[int], *, tail: bool = False) -> None:
+    def _send_chunk(
+        self,
+        columns: dict[str, Array],
+        lead_in: dict[str, Array],
+        ids: list[int],
+        *,
+        tail: bool = False,
+    ) -> None:
         first, steps = columns.pop("first"), columns.pop("steps")
         columns = encode_ends(columns, first)
         self._checks.check(columns, first)
         overlap = max(len(steps) - self._length, 0)
-        chunk = Chunk(columns, 0, ids, tail=tail, overlap=overlap)
+        chunk = Chunk(columns, 0, ids, tail=tail, overlap=overlap, lead_in=lead_in)
         chunk.finished, self._episodes = self._episodes, []
         chunk.env_steps = int(steps[: chunk.length].sum())
         chunk.stamps = {"first": self._first_at}
         self._send(chunk)
+
+
+def _join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    """Returns columns of all streams of the parts, side by side."""
+    return {name: np.concatenate([each[name] for each in parts], axis=1) for name in parts[0]}
+
+
+def _select(columns: dict[str, Array], streams: slice) -> dict[str, Array]:
+    return {name: column[:, streams] for name, column in columns.items()}
 
 
 def _own(count: int) -> dict[str, Layout]:

@@ -15,6 +15,7 @@ from session.nest import Array, Nest
 from surreal_like.data.casts import cast
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.spec import parse_action_spec
+from surreal_like.data.timestep import StepType
 from surreal_like.env.base import Info
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
@@ -24,7 +25,7 @@ from surreal_like.experience.row_buffer import LeadIn, RowBuffer
 # Fast environments fill a chunk much sooner.
 _FLUSH_SECONDS = 5.0
 _NO_INFO: Info = {}
-_NOT_COLUMNS = {"raw_reward", "metrics", "life_lost"}
+_NOT_COLUMNS = {"raw_reward", "metrics", "life_lost", "final_obs", "final_info"}
 
 
 class ChunkWriter:
@@ -74,7 +75,7 @@ class ChunkWriter:
         )
         self._action_dtype = parse_action_spec(action_spec).array.dtype
         self._episodes = ChunkEpisodes(num_streams)
-        self._lead_in = LeadIn(0)
+        self._lead_in = LeadIn(0, num_streams)
         self._ids = itertools.count() if ids is None else ids
         self._streams = list(itertools.islice(self._ids, num_streams))
         self._first_at = 0.0
@@ -114,7 +115,7 @@ class ChunkWriter:
         Args:
             frames: one less than a stack has.
         """
-        self._lead_in = LeadIn(frames if self._overlap else 0)
+        self._lead_in = LeadIn(frames if self._overlap else 0, len(self._streams))
 
     def begin(self, obs: Nest, info: Info) -> None:
         """Begins an episode in every stream; call :meth:`end` before it.
@@ -289,8 +290,7 @@ class ChunkWriter:
         parts = {"obs": obs} if type(obs) is np.ndarray else nest.flatten(obs, "obs")
         row = {**parts, "reward": reward, "terminated": terminated, "truncated": truncated}
         if info:
-            for name in info.keys() - _NOT_COLUMNS:
-                row[f"extras/{name}"] = info[name]
+            row |= info_columns(info)
         self._row = row
         self.first, self._last = self._last, terminated | truncated
         if self._overlap and self._buffer.rows == self._buffer.length:
@@ -301,10 +301,16 @@ class ChunkWriter:
         overlap = self._buffer.overlap
         chunk = Chunk(self._buffer.cut(), 0, self._streams, tail=tail, overlap=overlap)
         chunk.finished = self._episodes.take(chunk)
-        chunk.lead_in = self._lead_in.take(chunk)
+        first = chunk.columns["step_type"] == StepType.FIRST
+        chunk.lead_in = self._lead_in.take(chunk.columns, first, chunk.length)
         chunk.env_steps = chunk.count_steps()
         chunk.stamps = {"first": self._first_at}
         self._send(chunk)
+
+
+def info_columns(info: Info) -> dict[str, Array]:
+    """Returns the columns of the info of a vector step."""
+    return {f"extras/{name}": info[name] for name in info.keys() - _NOT_COLUMNS}
 
 
 def unpack(answer: Any, dtype: np.dtype[Any]) -> tuple[Array, dict[str, Array]]:

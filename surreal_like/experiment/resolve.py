@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -187,7 +188,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
         if "policies" in known:
             config["policies"] = known["policies"]
     else:
-        specs = _specs(env, must_be_installed=must_be_installed)
+        specs = _specs(config, must_be_installed=must_be_installed)
         if specs is None:
             add_policies(config, user, defaults)
         else:
@@ -299,16 +300,18 @@ def check_import_path(folders: Sequence[str]) -> None:
             )
 
 
-def _specs(env_config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any], ...] | None:
+def _specs(config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any], ...] | None:
     """Returns observation and action spec of the environment, checked against the config's.
 
     None if it has several agents.
     """
     from surreal_like.env.check import tried_specs
     from surreal_like.env.registry import SeveralAgents
+    from surreal_like.experiment.batched import check_batched
 
+    env_config = config.env_config
     try:
-        return tried_specs(env_config)
+        return tried_specs(env_config, partial(check_batched, config))
     except SeveralAgents:
         return None
     except Exception as error:

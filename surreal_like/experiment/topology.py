@@ -26,7 +26,7 @@ PRELOAD = Preload(
         "gymnasium",
         "surreal_like.experiment.resolve",
         "surreal_like.env.vector",
-        "surreal_like.env.native",
+        "surreal_like.env.batched",
         "main.learner",
         "main.agent",
         "main.evaluator",

@@ -78,6 +78,7 @@ SHOWN = {
         "trains for an hour",
         "measures for ten minutes, and needs the extra multi",
     ],
+    "batched_environments.md": ["needs the extra envpool", "brax was never installed here"],
     "gateway.md": ["tests/runs/test_gateway.py runs it, beside a run"],
     "using_results.md": [
         "tests/surreal_like/analysis/test_export.py runs it, without this package"

@@ -720,7 +720,7 @@ RESOLVED = (
         "a class that is no environment",
         (*SERIAL, "--env", "nothing:Nothing", "session_config.import_path=[.]"),
         "gives a Nothing",
-        "expected a surreal_like.env.Env or a gymnasium.Env",
+        "expected a surreal_like Env or VectorEnv, or one of Gymnasium",
         files(nothing_py=NO_ENVIRONMENT),
     ),
     Wrong(

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from surreal_like.env.base import Env, Step, Wrapper
 from surreal_like.env.curriculum import CurriculumProgress
@@ -62,6 +63,30 @@ class GymTasked(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return 1, 0.0, True, False, {}
+
+
+class TaskedMany(gymnasium.vector.VectorEnv[Any, Any, Any]):
+    """The same as Tasked for N copies, which their caller resets with a mask."""
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+    single_observation_space = spaces.Box(0.0, 9.0, (2,), np.float32)
+    single_action_space = spaces.Discrete(2)
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self.state = np.zeros((num_envs, 2), np.float32)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        given = dict(options or {})
+        mask = given.pop("reset_mask", np.ones(self.num_envs, np.bool_))
+        self.state[mask] = 0, given.pop("length", 1)
+        assert not given
+        return self.state, {}
+
+    def step(self, actions: Any) -> Any:
+        self.state[:, 0] += 1
+        last = self.state[:, 0] >= self.state[:, 1]
+        return self.state, actions.astype(np.float32), last, np.zeros_like(last), {}
 
 
 class Crashing(Tasked):

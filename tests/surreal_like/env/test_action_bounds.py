@@ -21,7 +21,7 @@ from surreal_like.agent.base import AgentMode
 from surreal_like.data.spec import inner_bounds, parse_action_spec
 from surreal_like.env.actions import random_action
 from surreal_like.env.base import Env, Step
-from surreal_like.env.native import NativeVector
+from surreal_like.env.batched import BatchedVector
 from surreal_like.env.registry import make_env
 from surreal_like.env.spaces import specs_from_spaces
 from surreal_like.errors import DataError
@@ -97,7 +97,7 @@ def configured(name: str, vector: str, size: int) -> Callable[[Any], None]:
 
 def native(actions: Any) -> None:
     vector = SyncVectorEnv([Strict, Strict])
-    with contextlib.closing(NativeVector(vector, seed=0)) as env:
+    with contextlib.closing(BatchedVector(vector)) as env:
         env.reset()
         for action in actions:
             env.step(np.stack([action] * 2))

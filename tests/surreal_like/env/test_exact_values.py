@@ -18,8 +18,8 @@ from surreal_like import GymAdapter, check_env, make_policy
 from surreal_like.env.atari import AtariSettings
 from surreal_like.env.atari_vector import AtariVector
 from surreal_like.env.base import Env, Step
+from surreal_like.env.batched import BatchedVector
 from surreal_like.env.check import tried_specs
-from surreal_like.env.native import NativeVector
 from surreal_like.env.spaces import observation_reader
 from surreal_like.env.vector import SyncVector, as_vector
 from surreal_like.env.wrappers import FloatObservation
@@ -140,7 +140,7 @@ def native(**given: Any) -> Any:
             values = {name: np.array([value]) for name, value in stepped(**given).items()}
             return (*values.values(), {})
 
-    with contextlib.closing(NativeVector(Giving(1), seed=0)) as env:
+    with contextlib.closing(BatchedVector(Giving(1))) as env:
         env.reset()
         return env.step(np.zeros(1, np.int64))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from session.errors import ConfigError
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.task import check_task
 from surreal_like.env.base import Env, EnvProgress
+from surreal_like.env.batched import BatchedVector
 from surreal_like.env.curriculum import CurriculumProgress, first_feed, load_curriculum, next_task
 from surreal_like.env.feed import RunFeed
-from surreal_like.env.native import NativeVector
 from surreal_like.env.subprocess_vector import SubprocessVector
 from surreal_like.env.vector import SyncVector, make_vector_env
 from tests.surreal_like.env import task_samples
@@ -62,6 +63,22 @@ def test_a_task_reaches_each_copy_at_its_next_episode(vector: str) -> None:
     ]
 
 
+def test_a_task_reaches_a_batch_that_its_caller_resets() -> None:
+    feed = RunFeed(config("TaskedMany"))
+    feed.update(parameters(1, 1, length=2))
+    env = make_vector_env(config("TaskedMany"), num_envs=2, seed=0, feed=feed)
+    with contextlib.closing(env):
+        seen, metrics = [env.reset()[0].tolist()], []
+        feed.update(parameters(2, 2, length=3))
+        for _ in range(5):
+            obs, _, _, _, info = env.step(np.zeros(2, np.int64))
+            seen.append(obs.tolist())
+            metrics.append(info.get("metrics"))
+    steps = [(0, 2), (1, 2), (0, 3), (1, 3), (2, 3), (0, 3)]
+    assert seen == [[list(step)] * 2 for step in steps]
+    assert metrics == [None, [{"task": 1}] * 2, None, None, [{"task": 2}] * 2]
+
+
 @pytest.mark.parametrize("vector", ["sync", "process"])
 def test_progress_is_that_of_the_newest_parameters(vector: str) -> None:
     """The third number of an observation is `self.progress.version` of the Wrapper inside."""
@@ -107,7 +124,7 @@ def test_environments_of_gymnasium_get_options(vector: str) -> None:
 def test_without_a_curriculum_native_code_is_used_and_nothing_is_added() -> None:
     plain = {"env_name": "gym:CartPole-v1"}
     env = make_vector_env(plain, num_envs=1, seed=0)
-    assert isinstance(env, NativeVector)
+    assert isinstance(env, BatchedVector)
     env.close()
     env = make_vector_env({**plain, "curriculum": CURRICULUM}, num_envs=1, seed=0)
     assert isinstance(env, SyncVector)

@@ -10,12 +10,13 @@ import pytest
 
 from surreal_like.data.masks import check_mask, feature_spec, has_mask
 from surreal_like.env.base import Env, VectorEnv
+from surreal_like.env.batched import BatchedVector
 from surreal_like.env.check import check_env
 from surreal_like.env.gym_adapter import GymAdapter
 from surreal_like.env.joint import as_joint
 from surreal_like.env.joint_vector import JointStep, JointVector, Part
 from surreal_like.env.registry import make_joint_env
-from surreal_like.env.vector import SyncVector, as_vector, make_vector_env
+from surreal_like.env.vector import as_vector, make_vector_env
 from surreal_like.errors import DataError, SpecError
 from tests.surreal_like.env.masked import STEPS, Masked, MaskedGame
 
@@ -125,12 +126,16 @@ def test_a_masked_action_is_refused(way: str) -> None:
         env.close()
 
 
-def test_native_code_is_not_used_where_masks_must_be_checked() -> None:
+def test_masks_of_native_code_are_checked() -> None:
     native = f"{PLACE}:make_vector"
     gymnasium.register("Masked-v0", entry_point=f"{PLACE}:Masked", vector_entry_point=native)
     try:
         env = make_vector_env({"env_name": "gym:Masked-v0"}, num_envs=2, seed=0)
-        assert isinstance(env, SyncVector)
+        assert isinstance(env, BatchedVector)
+        obs, _ = env.reset()
+        masked = obs["action_mask"].argmin(1)
+        with pytest.raises(DataError, match=r"in stream \d is masked by obs/action_mask, legal"):
+            env.step(masked)
         env.close()
     finally:
         del gymnasium.registry["Masked-v0"]

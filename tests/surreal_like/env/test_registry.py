@@ -47,12 +47,14 @@ WRONG_NAMES = [
     ("chain", "did you mean toy:chain"),
     ("toy:chian", "no environment 'toy:chian'; did you mean toy:chain"),
     ("gym:CartPole-v9", "did you mean gym:CartPole-v"),
-    ("zzzzzzzzz", "expected gym:NAME, atari:NAME, toy:NAME, package.module:Class or file.py:Class"),
+    (
+        "zzzzzzzzz",
+        "expected gym:NAME, gymvec:NAME, .*, toy:NAME, package.module:Class or file.py:Class",
+    ),
     ("", "no environment ''"),
     ("nowhere.to:Find", "nowhere.to:Find' cannot be imported.*session_config.import_path"),
     (f"{SAMPLES}:Cuonter", "has no 'Cuonter'; did you mean .*Counter"),
-    (f"{SAMPLES}:build_text", "gives a str, expected a surreal_like.env.Env"),
-    (f"{SAMPLES}:build_streams", "gives a SyncVector, expected .*'A batched simulator'"),
+    (f"{SAMPLES}:build_text", "gives a str, expected a surreal_like Env or VectorEnv"),
 ]
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from session.errors import ConfigError
 from surreal_like.env.base import Env, VectorEnv
+from surreal_like.env.batched import BatchedVector
 from surreal_like.env.gym_adapter import GymAdapter
-from surreal_like.env.native import NativeVector
 from surreal_like.env.vector import SyncVector, as_vector, make_vector_env, stream_seeds
 from surreal_like.errors import DataError, SpecError
 from tests.contracts.env import VectorEnvContract
@@ -26,7 +26,7 @@ class TestSyncCartPole(VectorEnvContract):
 class TestNativeCartPole(VectorEnvContract):
     def make(self, num_envs: int, seed: int) -> VectorEnv:
         env = make_vector_env({"env_name": "gym:CartPole-v1"}, num_envs=num_envs, seed=seed)
-        assert isinstance(env, NativeVector)
+        assert isinstance(env, BatchedVector)
         return env
 
 
@@ -49,7 +49,7 @@ class TestNativeCounter(VectorEnvContract):
     def make(self, num_envs: int, seed: int) -> VectorEnv:
         register_counters()
         env = make_vector_env({"env_name": "gym:SampleCounter-v0"}, num_envs=num_envs, seed=seed)
-        assert isinstance(env, NativeVector)
+        assert isinstance(env, BatchedVector)
         return env
 
 
@@ -154,8 +154,8 @@ def test_streams_differ_and_seeds_matter(mode: str) -> None:
 @pytest.mark.parametrize(
     ("config", "kind"),
     [
-        ({}, NativeVector),
-        ({"vector": "native", "limit_episode_length": 7}, NativeVector),
+        ({}, BatchedVector),
+        ({"vector": "native", "limit_episode_length": 7}, BatchedVector),
         ({"vector": "sync"}, SyncVector),
         ({"env_name": "toy:chain"}, SyncVector),
         ({"env_name": "gym:Acrobot-v1"}, SyncVector),
@@ -171,7 +171,7 @@ def test_native_code_only_where_it_gives_the_same(config: Any, kind: type) -> No
 
 def test_native_code_gives_what_the_spec_of_the_config_says() -> None:
     obs_spec = {"type": "float32", "dim": [4]}
-    assert isinstance(build(obs_spec=obs_spec, action_spec={"dim": [2]}), NativeVector)
+    assert isinstance(build(obs_spec=obs_spec, action_spec={"dim": [2]}), BatchedVector)
     with pytest.raises(SpecError, match=r"obs_spec.dim differs.*\[5\].*\[4\]"):
         build(obs_spec={"type": "float32", "dim": [5]})
 
@@ -194,17 +194,11 @@ def test_a_second_reset_goes_on_with_the_same_generator(mode: str) -> None:
 
 def test_native_info_keys_are_columns_from_the_start() -> None:
     env = build(env_name="gym:SampleCounter-v0", info_keys=["count"])
-    assert isinstance(env, NativeVector)
+    assert isinstance(env, BatchedVector)
     assert env.reset()[1]["count"].tolist() == [0, 0]
     _, reward, _, _, info = env.step(np.array([0, 0]))
     assert (info["count"].dtype, info["count"].tolist()) == (np.float32, [1, 1])
     assert reward.tolist() == [1, 1]
-
-
-@pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
-def test_another_reset_mode_is_refused_by_name(mode: str) -> None:
-    with pytest.raises(ConfigError, match=f"SampleCounter-v0 resets in mode {mode}.*vector: sync"):
-        build(env_name="gym:SampleCounter-v0", env_args={"mode": mode})
 
 
 def test_native_arguments_are_checked() -> None:

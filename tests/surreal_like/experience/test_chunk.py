@@ -135,6 +135,10 @@ def test_a_summary_that_replay_would_not_accept_is_an_error_of_the_sender(
     check_episodes([summary, summary])
     with pytest.raises(DataError, match=said):
         check_episodes([summary, {**summary, **changed}])
+    plain = [{"return": 1.0, "length": 3, "metrics": {}}] * 40
+    check_episodes(plain)
+    with pytest.raises(DataError, match=said):
+        check_episodes([*plain, {**plain[0], **changed}])
 
 
 def cut_chunk() -> Chunk:

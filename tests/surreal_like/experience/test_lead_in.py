@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surreal_like.experience.chunk import Chunk
+from surreal_like.data.timestep import StepType
 from surreal_like.experience.row_buffer import LeadIn
 from tests.surreal_like.replay.chunks import columns_of
 
@@ -34,6 +34,11 @@ def unrolls(texts: list[str], steps: int) -> list[dict[str, Any]]:
     ]
 
 
+def take(lead_in: LeadIn, columns: dict[str, Any], overlap: int = 0) -> dict[str, Any]:
+    first = columns["step_type"] == StepType.FIRST
+    return lead_in.take(columns, first, len(first) - overlap)
+
+
 EPISODES = st.lists(st.sampled_from(["FMMMMT", "FT", "FMU", "FMMMMMMMM"]), min_size=12, max_size=12)
 
 
@@ -42,10 +47,10 @@ def test_it_is_what_came_before(
     episodes: tuple[list[str], list[str]], steps: int, frames: int
 ) -> None:
     texts = ["".join(each)[:24] for each in episodes]
-    lead_in = LeadIn(frames)
+    lead_in = LeadIn(frames, len(texts))
     everything = columns_of(texts)
     for number, columns in enumerate(unrolls(texts, steps)):
-        found = lead_in.take(Chunk(columns, 1, [], overlap=1))
+        found = take(lead_in, columns, 1)
         assert found.keys() == {"obs/image", "obs/position"}
         for name, lead in found.items():
             assert lead.dtype == columns[name].dtype
@@ -55,9 +60,9 @@ def test_it_is_what_came_before(
 
 
 def test_what_was_given_is_not_written_to_later() -> None:
-    lead_in, kept = LeadIn(2), []
+    lead_in, kept = LeadIn(2, 1), []
     for columns in unrolls(["FMMTFMMMMMMM"], 2):
-        for name, lead in lead_in.take(Chunk(columns, 1, [], overlap=1)).items():
+        for name, lead in take(lead_in, columns, 1).items():
             kept.append((lead, lead.copy(), columns[name], columns[name].copy()))
     for lead, then, column, before in kept:
         np.testing.assert_array_equal(lead, then)
@@ -65,12 +70,12 @@ def test_what_was_given_is_not_written_to_later() -> None:
 
 
 def test_a_chunk_without_overlap_is_followed_by_the_row_after_it() -> None:
-    lead_in, everything = LeadIn(3), columns_of(["FMMMMM"])
+    lead_in, everything = LeadIn(3, 1), columns_of(["FMMMMM"])
     parts = [{name: column[i : i + 2] for name, column in everything.items()} for i in (0, 2, 4)]
-    found = [lead_in.take(Chunk(part, 1, []))["obs/position"][:, 0, 0].tolist() for part in parts]
+    found = [take(lead_in, part)["obs/position"][:, 0, 0].tolist() for part in parts]
     assert found == [[0, 0, 0], [0, 0, 1], [1, 2, 3]]
 
 
 @pytest.mark.parametrize("frames", [0])
 def test_without_stacks_there_is_none(frames: int) -> None:
-    assert LeadIn(frames).take(Chunk(columns_of(["FMM"]), 1, [0])) == {}
+    assert take(LeadIn(frames, 1), columns_of(["FMM"])) == {}

@@ -24,7 +24,9 @@ FIRST, MID, LAST = 0, 1, 2
 class Life:
     """Writes rows by a script: per step, stream -> kind of its row, or nothing."""
 
-    def __init__(self, streams: int, *, length: int = 4, overlap: int = 0, **sender: Any) -> None:
+    def __init__(
+        self, streams: int, *, length: int = 4, overlap: int = 0, group: int = 0, **sender: Any
+    ) -> None:
         self.chunks: list[Chunk] = []
         settings = BASE_SESSION_CONFIG.sender | {"flush_iteration": length, **sender}
         self.given = {
@@ -33,7 +35,7 @@ class Life:
             "send": self.chunks.append,
             **SPECS,
         }
-        self.writer = StreamWriter(streams, **self.given)
+        self.writer = StreamWriter(streams, **self.given, group=group)
         self.now = 0.0
 
     def rows(self, kinds: dict[int, int], step: int) -> Rows:
@@ -249,3 +251,16 @@ def test_a_wrong_row_is_refused(extras: dict[str, Any], message: str) -> None:
     life.observe({0: MID}, 1)
     with pytest.raises(DataError, match=message):
         life.act({0: MID}, 1, **extras)
+
+
+def test_unrolls_leave_in_groups_and_none_is_lost() -> None:
+    life = Life(3, length=4, overlap=1, group=2)
+    life.play(*alike(3, 14))
+    assert [chunk.shape for chunk in life.chunks] == [(5, 2)] * 4
+    assert [chunk.streams for chunk in life.chunks] == [[0, 1], [2, 0], [1, 2], [0, 1]]
+    life.writer.end()
+    rows = dict.fromkeys(range(3), 0)
+    for chunk in life.chunks:
+        for stream in chunk.streams:
+            rows[stream] += chunk.length
+    assert set(rows.values()) == {14}

@@ -208,9 +208,9 @@ def test_an_environment_is_built_once_for_experiments_that_share_it(
     built: list[int] = []
     build = module._specs
 
-    def count(env: Config, **own: bool) -> Any:
-        built.append(env.num_envs)
-        return build(env, **own)
+    def count(config: Config, **own: bool) -> Any:
+        built.append(config.env_config.num_envs)
+        return build(config, **own)
 
     monkeypatch.setattr(module, "_specs", count)
     words: list[list[str]] = [["learner_config.algo.gamma=0.5"], ["env_config.num_envs=8"], []]

@@ -1,0 +1,270 @@
+"""Batched environments: where they come from, and what is refused in one line."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from session.errors import ConfigError, SurrealError, UsageError
+from surreal_like import check_env, evaluate, load_policy, train
+from surreal_like.analysis.play import play
+from surreal_like.env.base import VectorEnv
+from surreal_like.env.batched import BatchedVector, FirstStream, as_numpy
+from surreal_like.env.registry import derive_specs, make_env
+from surreal_like.env.vector import make_vector_env
+from surreal_like.errors import DataError
+from surreal_like.experiment.resolve import read_experiment, resolve
+from tests.contracts.env import EnvContract, VectorEnvContract
+from tests.surreal_like.env.batched_samples import Many, Own
+from tests.surreal_like.env.gym_samples import NativeCounter, register_counters
+
+SAMPLES = "tests.surreal_like.env.batched_samples"
+MANY = {"env_name": f"{SAMPLES}:Many"}
+SPECS = {"type": "float32", "dim": [2]}, {"type": "discrete", "dim": [3]}
+
+
+class TestMany(VectorEnvContract):
+    def make(self, num_envs: int, seed: int) -> VectorEnv:
+        return make_vector_env(MANY, num_envs=num_envs, seed=seed)
+
+
+class TestOwn(VectorEnvContract):
+    def make(self, num_envs: int, seed: int) -> VectorEnv:
+        return make_vector_env({"env_name": f"{SAMPLES}:Own"}, num_envs=num_envs, seed=seed)
+
+
+class TestGymVec(VectorEnvContract):
+    def make(self, num_envs: int, seed: int) -> VectorEnv:
+        return make_vector_env({"env_name": "gymvec:CartPole-v1"}, num_envs=num_envs, seed=seed)
+
+
+class TestFirstStream(EnvContract):
+    def make(self) -> FirstStream:
+        env = make_env({"env_name": "gymvec:CartPole-v1"})
+        assert isinstance(env, FirstStream)
+        return env
+
+
+class TestFirstStreamThatResetsInItsStep(EnvContract):
+    def make(self) -> FirstStream:
+        env = make_env({**MANY, "env_args": {"mode": "SameStep"}})
+        assert isinstance(env, FirstStream)
+        return env
+
+
+@pytest.mark.parametrize("name", [f"{SAMPLES}:Many", f"{SAMPLES}:Own", f"{SAMPLES}:make_many"])
+def test_specs_come_from_the_environment(name: str) -> None:
+    assert derive_specs({"env_name": name}) == SPECS
+    stacked = derive_specs({"env_name": name, "frame_stack": 3})[0]
+    assert stacked == {"type": "float32", "dim": [3, 2]}
+    assert check_env(name).ok
+
+
+def test_the_horizon_is_an_argument_of_the_constructor() -> None:
+    config = {"env_name": f"{SAMPLES}:Short", "limit_episode_length": 2}
+    with contextlib.closing(make_vector_env(config, num_envs=2, seed=0)) as env:
+        env.reset()
+        assert [bool(env.step(np.zeros(2, np.int64))[3].all()) for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vector": "process"}, "vector is process, but .*Many is a batched.*: leave it out"),
+        ({"vector": "sync"}, "vector is sync, but .*: leave it out"),
+        ({"wrappers": [f"{SAMPLES}:Ones"]}, "wrappers is .*: change what it gives"),
+        ({"action_repeat": 2}, "action_repeat is 2, but .*: repeat in its step"),
+        ({"obs_keys": ["a"]}, "obs_keys is .*: leave the other parts out"),
+        ({"metric_keys": ["a"]}, "metric_keys is .*: info_keys makes columns"),
+        ({"limit_episode_length": 9}, "limit_episode_length is 9, .*argument max_episode_steps"),
+        ({"env_name": f"{SAMPLES}:Fixed"}, "has num_envs 3, but 2 copies are needed here"),
+        ({"on_error": "restart"}, "env_config.on_error is restart, but .*batched environment"),
+        ({"env_name": "gymvec:Acrobot-v1"}, "no vector entry point: write gym:Acrobot-v1"),
+        (
+            {"env_name": "gymvec:CartPole-v1", "env_args": {"moon": 1}},
+            "does not take {'moon': 1} and max_episode_steps 500: write gym:CartPole-v1",
+        ),
+        ({"env_name": "gymvec:CartPol-v1"}, "no gym:CartPol-v1; did you mean gym:CartPole-v"),
+    ],
+)
+def test_what_only_single_environments_have_is_refused(
+    change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        make_vector_env({**MANY, **change}, num_envs=2, seed=0)
+    assert "\n" not in str(caught.value)
+
+
+def resolve_it(algorithm: str, env: str, *overrides: str) -> None:
+    short = "session_config.stop={iterations: 1, eval_episodes: 20}"
+    user = read_experiment(None, (short, *overrides), algorithm=algorithm, env_name=env)
+    resolve(user)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["env_config.num_envs=4"], "env_config.num_envs makes 4 copies, but .*Fixed has 3"),
+        (
+            ["env_config.num_envs=3", "learner_config.replay.batch_size=6"],
+            "evaluator.num_envs makes 20 copies, but .*Fixed has 3.*num_envs to 3",
+        ),
+    ],
+)
+def test_a_number_of_its_own_must_be_that_of_the_config(settings: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve_it("ppo", f"{SAMPLES}:Fixed", *settings)
+
+
+def test_gradients_at_agents_need_streams_in_step() -> None:
+    with pytest.raises(ConfigError, match=r"gradients_at is agent, but .*Many resets within"):
+        resolve_it("a3c", f"{SAMPLES}:Many", "env_config.env_args.mode=SameStep")
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_a_curriculum_needs_resets_with_options(mode: str) -> None:
+    curriculum = "env_config.curriculum=tests.surreal_like.env.task_samples:by_steps"
+    with pytest.raises(ConfigError, match=r"curriculum: .*Many begins episodes by itself"):
+        resolve_it("ppo", f"{SAMPLES}:Many", f"env_config.env_args.mode={mode}", curriculum)
+
+
+class Wrong(Many):
+    """Gives something wrong, by name."""
+
+    what = ""
+
+    def step(self, actions: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(actions)
+        if self.what == "four":
+            return obs, reward, terminated, info
+        if self.what == "rewards":
+            reward = reward[:, None]
+        if self.what == "shape":
+            obs = obs[:1]
+        if self.what == "nan":
+            obs = obs * np.nan
+        if self.what == "clock":
+            info["clock"] = info["clock"][:1]
+        if self.what == "final":
+            info.pop("final_obs")
+        return obs, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("four", r"step\(\) gave 4 values .*expected \(observations"),
+        ("rewards", r"reward: shape \[2, 1\] given, expected \[2\]: one for each stream"),
+        ("shape", r"obs: shape \[1, 2\] given, expected \[2, 2\]: the streams, then"),
+        ("nan", "obs: NaN at"),
+        ("clock", r"info\['clock'\]: shape \[1\] given, expected \[2\], one for each"),
+        ("final", "info has no final_obs, but episodes have ended"),
+    ],
+)
+def test_wrong_values_are_named(what: str, message: str) -> None:
+    wrong = Wrong(2, "SameStep")
+    wrong.what = what
+    env = BatchedVector(wrong, info_keys=("clock",))
+    env.reset()
+    with pytest.raises(DataError, match=message):
+        env.step(np.full(2, 2))
+
+
+def test_an_environment_says_how_it_resets() -> None:
+    silent = NativeCounter()
+    silent.metadata = {}
+    with pytest.raises(ConfigError, match=r"autoreset_mode'\] of NativeCounter is None"):
+        BatchedVector(silent)
+
+
+def test_registered_vector_code_may_reset_in_its_step() -> None:
+    register_counters()
+    config = {"env_name": "gym:SampleCounter-v0", "env_args": {"mode": "Disabled"}}
+    with contextlib.closing(make_vector_env(config, num_envs=2, seed=0)) as env:
+        assert isinstance(env, BatchedVector)
+        assert env.resets_in_step
+
+
+def test_what_lies_on_the_cpu_is_not_copied() -> None:
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.zeros(3, requires_grad=True), torch.ones(2, dtype=torch.bool)):
+        array = as_numpy(tensor)
+        assert isinstance(array, np.ndarray)
+        assert array.ctypes.data == tensor.data_ptr()
+    numbers = [1.0, 2.0]
+    assert as_numpy(numbers) is numbers
+
+
+def test_an_own_batch_has_a_seeded_generator() -> None:
+    one, other = Own(2), Own(2)
+    one.seed(3)
+    other.seed(3)
+    assert one.rng.random() == other.rng.random()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [mode.value for mode in AutoresetMode])
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_it_trains_and_is_evaluated(algorithm: str, mode: str, tmp_path: Any) -> None:
+    settings = {
+        "env_config.env_args.mode": mode,
+        "env_config.frame_stack": 2,
+        "env_config.info_keys": ["clock"],
+        "session_config.stop": {"iterations": 5, "eval_episodes": 6, "eval_return": 1000.0},
+    }
+    run = train(
+        algorithm=algorithm,
+        env=f"{SAMPLES}:Many",
+        overrides=settings,
+        launcher="serial",
+        folder=tmp_path / "run",
+    )
+    assert run.result["iterations"] == 5
+    assert evaluate(run.folder, episodes=7)["episodes"] == 7
+    policy = load_policy(run.folder)
+    assert policy(np.zeros((3, 2, 2), np.float32))[0].shape == (3,)
+
+
+@pytest.mark.slow
+def test_it_is_played_where_it_draws(tmp_path: Any) -> None:
+    stop = {"session_config.stop": {"iterations": 2, "eval_episodes": 2}}
+    for name in ("Short", "Many"):
+        folder = tmp_path / name
+        train(
+            algorithm="ppo",
+            env=f"{SAMPLES}:{name}",
+            overrides=stop,
+            launcher="serial",
+            folder=folder,
+        )
+    played = play(tmp_path / "Short", video=tmp_path / "short.gif", episodes=2)
+    assert played["frames"] == sum(played["lengths"]) + 2
+    with pytest.raises(UsageError, match="has no pictures to show: its render modes are none"):
+        play(tmp_path / "Many", video=tmp_path / "many.gif")
+
+
+@pytest.mark.parametrize("name", ["envpool:CartPole-v1", "envpool:CartPol-v1"])
+def test_envpool(name: str) -> None:
+    pytest.importorskip("envpool")
+    if name.endswith("CartPol-v1"):
+        with pytest.raises(ConfigError, match="no envpool:CartPol-v1; did you mean envpool:Cart"):
+            make_vector_env({"env_name": name}, num_envs=2, seed=0)
+        return
+    config = {"env_name": name, "limit_episode_length": 5}
+    with contextlib.closing(make_vector_env(config, num_envs=2, seed=0)) as env:
+        first, _ = env.reset()
+        rows = [env.step(np.array([0, 1])) for _ in range(6)]
+    assert [bool(row[3].all()) for row in rows] == [False] * 4 + [True, False]
+    assert rows[5][1].tolist() == [0.0, 0.0]
+    with contextlib.closing(make_vector_env(config, num_envs=2, seed=0)) as env:
+        np.testing.assert_array_equal(env.reset()[0], first)
+
+
+def test_without_envpool_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "envpool", None)
+    with pytest.raises(SurrealError, match=r"envpool:Pong-v5.*\[envpool\]"):
+        make_vector_env({"env_name": "envpool:Pong-v5"}, num_envs=2, seed=0)
