@@ -36,6 +36,13 @@ from surreal_like.run.request import RunRequest
 
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs"
+
+
+def config_file(name: str) -> Path:
+    """Returns the file of a shipped experiment, in configs/ or configs/untried/."""
+    return next(CONFIGS.rglob(f"{name}.yaml"))
+
+
 GRACE_SECONDS = 60.0
 WITHOUT_HINDSIGHT = ("learner_config.replay.hindsight.proportion=0",)
 # Judged by drawn actions: without preferences, the best one may be right everywhere by chance.
@@ -49,7 +56,7 @@ class Row:
 
     Args:
         name: of the row.
-        config: file in configs/, without .yaml.
+        config: file in configs/ or configs/untried/, without .yaml.
         goal: mean return of greedy episodes, confirmed; of several policies by their names, all at
             once; None: all environment steps are used.
         at_most_seconds: from the command's start, on two cores.
@@ -172,7 +179,7 @@ def one_run(wanted: Row, seed: int, folder: Path) -> dict[str, Any]:
     Raises:
         SystemExit: the run has failed; the message names it.
     """
-    config = CONFIGS / f"{wanted.config}.yaml"
+    config = config_file(wanted.config)
     load, began = os.getloadavg()[0], time.monotonic()
     stop = Config.load_file(config).session_config.stop
     limit = max(float(stop.seconds), wanted.at_most_seconds) + GRACE_SECONDS
@@ -195,7 +202,7 @@ def experiment_of(wanted: Row) -> dict[str, Any]:
     Raises:
         SystemExit: it cannot be resolved here, such as for an environment that is not installed.
     """
-    request = RunRequest(CONFIGS / f"{wanted.config}.yaml", overrides=wanted.overrides)
+    request = RunRequest(config_file(wanted.config), overrides=wanted.overrides)
     try:
         config = request.resolve().config
     except SurrealError as error:
@@ -275,7 +282,7 @@ def check_goals(rows: Iterable[Row]) -> None:
         SystemExit: a goal differs; the message names both.
     """
     for wanted in rows:
-        stop = Config.load_file(CONFIGS / f"{wanted.config}.yaml").session_config.stop
+        stop = Config.load_file(config_file(wanted.config)).session_config.stop
         goal = stop.get("eval_returns") or stop.get("eval_return")
         if goal != wanted.goal:
             raise SystemExit(f"configs/{wanted.config}.yaml ends at {goal}, not at {wanted.goal}")

@@ -163,7 +163,7 @@ def waiting(given: Given) -> Found:
 
 def _share(folders: Iterator[Path], name: str, changes: tuple[str, ...]) -> float:
     """Returns the waiting share of one run in percent, without its first quarter."""
-    config = CONFIGS / f"{name}.yaml"
+    config = next(CONFIGS.rglob(f"{name}.yaml"))
     lines = ours(config, next(folders), 1, (*NO_GOAL, *changes), After(RUN_SECONDS))
     shares = [line["waiting_share"] for line in lines if line.get("waiting_share") is not None]
     late = shares[len(shares) // 4 + 1 : -1]

@@ -30,7 +30,7 @@ from types import MappingProxyType
 from typing import Any
 
 from environments import PACKAGES, install
-from learn import CONFIGS, Row, experiment_of, holds, one_run
+from learn import Row, config_file, experiment_of, holds, one_run
 from machine import machine
 from setting import add_scratch, add_seeds, run_folders, seeds_of
 from tables import LEARNED_CRITERION, learned_on, loads, milestones_table
@@ -127,7 +127,7 @@ def is_peer(row: Row) -> bool:
 
 def peer_experiment(row: Row) -> dict[str, Any]:
     """Returns what the peer's script gets: every value stands in the config of our own run."""
-    config = Config.load_file(CONFIGS / f"{row.config}.yaml")
+    config = Config.load_file(config_file(row.config))
     algo, model = config.learner_config.algo, config.learner_config.model
     rows, stop = config.learner_config.replay, config.session_config.stop
     # The peer has one step size for policy, critics and temperature; its temperature starts at 1.
@@ -184,7 +184,7 @@ def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
 
 def _write_peer(folder: RunFolder, row: Row, seed: int, curve: Kept) -> None:
     folder.path.mkdir(parents=True)
-    config = Config.load_file(CONFIGS / f"{row.config}.yaml")
+    config = Config.load_file(config_file(row.config))
     config.algorithm = f"{PEER} sac"
     config.learner_config = {}
     config.session_config.extend(BASE_SESSION_CONFIG)

@@ -237,8 +237,12 @@ moments of observations are updated twice
 + for network in found + found: network.learn_moments(rows)
 > tests/surreal_like/env/test_monitor.py
 returns are counted from clipped rewards
-- info.get("raw_reward", reward), last, info.get("metrics"), info.get("life_lost")
-+ reward, last, info.get("metrics"), info.get("life_lost")
+- info.get("raw_reward", reward),
+- last,
+- info.get("metrics"),
+- info.get("life_lost"),
+- begun="final_obs" in info,
++ reward, last, info.get("metrics"), info.get("life_lost"), begun="final_obs" in info,
 > tests/surreal_like/learner/test_publisher.py
 late subscribers wait for the next publication
 - if (came or quiet) and self.newest is not None:

@@ -51,7 +51,10 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
     ),
     "hindsight": (
         "surreal_like/hindsight",
-        *(f"configs/{name}.yaml" for name in ("bitflip_dqn", "fetchreach_sac", "pointmaze_sac")),
+        *(
+            f"configs/{name}.yaml"
+            for name in ("bitflip_dqn", "fetchreach_sac", "untried/pointmaze_sac")
+        ),
     ),
     "join": ("surreal_like/join", "main/cli/join.py"),
     "kubernetes": (

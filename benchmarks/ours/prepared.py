@@ -27,7 +27,8 @@ def make_learner(config: Config) -> Learner:
 
 def resolved(name: str, overrides: Sequence[str] = ()) -> Config:
     """A shipped config, with some settings changed, and with the specs of its environment."""
-    return RunRequest(CONFIGS / f"{name}.yaml", overrides=tuple(overrides)).resolve().config
+    config = next(CONFIGS.rglob(f"{name}.yaml"))
+    return RunRequest(config, overrides=tuple(overrides)).resolve().config
 
 
 def make_batch(config: Config) -> Batch:

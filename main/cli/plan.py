@@ -164,6 +164,8 @@ def pipeline(settings: Mapping[str, Any]) -> list[list[str]]:
     rewards = [
         f"{name} {changes[name]:g}" for name, kept in _NEUTRAL.items() if changes[name] != kept
     ]
+    function = settings[f"{algo}.reward_function"]
+    rewards += [str(function)] if function else []
     seen = [f"torso {settings[f'{model}.torso']}"] if settings.get(f"{model}.torso") else []
     seen += ["normalize_obs"] if settings.get(f"{model}.normalize_obs") else []
     parts = [str(part["part"]) for part in settings["learner_config.parts"]]
@@ -176,6 +178,11 @@ def pipeline(settings: Mapping[str, Any]) -> list[list[str]]:
             "sum of n steps",
             f"{steps} steps" if summed else _OFF,
             "learner, in the loss" if gives == "sequences" else at,
+        ],
+        [
+            "scale of rewards",
+            "normalize_rewards" if settings[f"{algo}.normalize_rewards"] else _OFF,
+            "replay counts, learner divides",
         ],
         [
             "observations",

@@ -23,6 +23,17 @@ _KEYS = {
                 within=FROM_0,
             ),
             "reward_scale": Key(1.0, "Factor for the clipped reward.", within=ABOVE_0),
+            "reward_function": Key(
+                None,
+                "Function of the scaled rewards, float32 [M] to float32 [M], each by itself: "
+                "file.py:function or package.module:function; null: none.",
+                optional="_str_",
+            ),
+            "normalize_rewards": Key(
+                False,
+                "Divide rewards by the running deviation of the discounted returns of all rows, as "
+                "VecNormalize of stable-baselines3.",
+            ),
             "synchronous": Key(
                 False,
                 "After each unroll, or their part of a training iteration, agents wait for a "

@@ -84,12 +84,13 @@ def named_places(config: Mapping[str, Any]) -> Iterator[str]:
 def _learning_words(config: Mapping[str, Any]) -> list[Any]:
     """Returns the settings of an experiment, or of a policy, that may name code of learning."""
     learner = _section(config.get("learner_config"))
-    replay, model = (_section(learner.get(key)) for key in ("replay", "model"))
+    replay, model, algo = (_section(learner.get(key)) for key in ("replay", "model", "algo"))
     return [
         config.get("algorithm"),
         learner.get("execution_plan"),
         learner.get("model"),
         model.get("torso"),
+        algo.get("reward_function"),
         replay.get("type"),
         _section(replay.get("hindsight")).get("reward"),
         *(_section(each).get("part") for each in _entries(learner.get("parts"))),

@@ -15,9 +15,12 @@ from surreal_like.agent.base import Agent
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.experience.writer import unpack
 from surreal_like.network.flat import to_tensor
+from surreal_like.network.recurrent import reads_rewards
+from surreal_like.transform.reward import RewardTransform, make_reward_transform
 
 Flags = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]
+Rewards = npt.NDArray[np.float32]
 
 _HOOKS = ("pre_action", "post_action", "pre_episode", "post_episode")
 
@@ -43,20 +46,33 @@ class Acting:
         self._action_dtype = parse_action_spec(agent.env_config.action_spec).array.dtype
         self._all: Indices = np.arange(1)
         self._inference = torch.inference_mode()
+        self._transform: RewardTransform | None = None
+        if reads_rewards(agent.learner_config):
+            self._transform = make_reward_transform(agent.learner_config.algo)
         # Arguments of `post_action` after the step.
         self._step: tuple[Any, Any] | None = None
 
     def act(
-        self, obs: Nest, first: Flags, streams: Indices | None = None
+        self,
+        obs: Nest,
+        first: Flags,
+        streams: Indices | None = None,
+        rewards: Rewards | None = None,
     ) -> tuple[Array, dict[str, Array]]:
         """Returns the actions ``[n, ...]``, and the extras as columns, see :func:`unpack`.
 
         Raises:
             DataError: the dtype of the actions is of another kind.
         """
-        return unpack(self.answer(obs, first, streams), self._action_dtype)
+        return unpack(self.answer(obs, first, streams, rewards), self._action_dtype)
 
-    def answer(self, obs: Nest, first: Flags, streams: Indices | None = None) -> Any:
+    def answer(
+        self,
+        obs: Nest,
+        first: Flags,
+        streams: Indices | None = None,
+        rewards: Rewards | None = None,
+    ) -> Any:
         """Returns what the agent's ``act`` returns.
 
         Args:
@@ -64,11 +80,15 @@ class Acting:
             first: True where an episode begins, bool ``[n]``.
             streams: numbers of the streams of the rows, int64 ``[n]``, where :attr:`state` has
                 those of more streams; None: the rows are all streams, in order.
+            rewards: rewards of the environment before the rows, float32 ``[n]``; None: before them
+                nothing was done.
         """
         agent, hooked = self.agent, self.hooked
         if streams is None and len(first) != len(self._all):
             self._all = np.arange(len(first))
         agent.first, agent.streams = first, self._all if streams is None else streams
+        if self._transform is not None:
+            agent.prev_reward = self._rewards_before(rewards, first)
         if agent.acts_on_arrays and not hooked:
             return agent.act_on_arrays(obs)
         with self._inference:
@@ -100,6 +120,14 @@ class Acting:
         """Calls the hook for episodes that ended, if there are any."""
         if self.hooked and episodes:
             self.agent.post_episode(episodes)
+
+    def _rewards_before(self, rewards: Rewards | None, first: Flags) -> torch.Tensor:
+        if rewards is None:
+            return torch.zeros(len(first))
+        assert self._transform is not None  # the agent reads rewards
+        # A copy: a function of the user's may change its argument.
+        changed = self._transform(np.array(rewards, np.float32))
+        return torch.from_numpy(np.where(first, np.float32(0.0), changed))
 
     def _begin_step(self, obs: Any) -> None:
         agent = self.agent

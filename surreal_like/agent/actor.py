@@ -20,6 +20,11 @@ def make_network(learner_config: Config, env_config: Config) -> ActorCritic:
     return ActorCritic(env_config.obs_spec, env_config.action_spec, learner_config.model)
 
 
+def rewards_of(agent: Agent) -> dict[str, torch.Tensor]:
+    """Returns the further arguments of a network with a memory that reads the reward before."""
+    return {} if agent.prev_reward is None else {"rewards": agent.prev_reward}
+
+
 class ActorAgent(Agent):
     """Draws actions from its policy; in evaluation takes the most likely actions.
 
@@ -46,8 +51,12 @@ class ActorAgent(Agent):
         """
         policy, before = self._look(obs)
         greedy = self.agent_mode is AgentMode.eval_deterministic
-        drawn = policy.mode() if greedy else policy.sample(self.generator)
-        actions = self._shaped(drawn).numpy()
+        drawn = self._shaped(policy.mode() if greedy else policy.sample(self.generator))
+        # A network of the author's may have another core.
+        core: Any = self.network.core
+        if getattr(core, "inputs", ()):
+            self.state = core.remember(self.state, drawn)
+        actions = drawn.numpy()
         if self.agent_mode is not AgentMode.training:
             return actions
         extras = {name: column.numpy() for name, column in policy.columns().items()}
@@ -58,7 +67,8 @@ class ActorAgent(Agent):
         if self.network.core is None:
             return self.network.act(obs, None, _NOWHERE)[0], None
         before = self.initial_state(len(self.first)) if self.state is None else self.state
-        policy, self.state = self.network.act(obs, before, torch.as_tensor(self.first))
+        first = torch.as_tensor(self.first)
+        policy, self.state = self.network.act(obs, before, first, **rewards_of(self))
         return policy, before
 
     def initial_state(self, n: int) -> torch.Tensor | None:

@@ -70,6 +70,9 @@ class Agent(Reporting):
     Attributes:
         first: True for streams whose episode begins now, bool ``[N]``; set before each :meth:`act`.
         streams: numbers of the streams of the rows, int64 ``[N]``; set before each :meth:`act`.
+        prev_reward: rewards before the rows, float32 ``[n]``, as they are learned from but for
+            ``algo.normalize_rewards``, 0 where an episode begins; set before each :meth:`act` with
+            ``model.memory_inputs: [reward]``, else None.
         state: recurrent state of the streams, ``[N, ...]``; set before each :meth:`act`, which
             replaces it; None without a memory, and before the first call.
         progress: state of the run; schedules read it and keep no count of their own.
@@ -105,6 +108,7 @@ class Agent(Reporting):
         self.first: npt.NDArray[np.bool_] = np.ones(1, np.bool_)
         self.streams: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self.state: Any = None
+        self.prev_reward: torch.Tensor | None = None
         seed = component_seed(session_config.seed, f"{self._group}-{agent_id}", 1)
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)

@@ -73,6 +73,7 @@ class AgentService(SendingService):
         # Frames are stacked outside the sending wrapper: chunks hold each frame once.
         self._seen = stack_frames(self._env, config.env_config)
         self._obs: Any = None
+        self._rewards: Any = None
         # Synchronous agents: (learner incarnation, version) of the part sent last, the
         # incarnation of the replay that has it, and the number of rows dropped before it.
         self._behind: tuple[int, int] | None = None
@@ -145,7 +146,8 @@ class AgentService(SendingService):
     def _step(self) -> None:
         acting, env = self._acting, self._env
         sent = self._window.next_sequence
-        self._obs = self._seen.step(acting.answer(self._obs, env.first))[0]
+        answer = acting.answer(self._obs, env.first, rewards=self._rewards)
+        self._obs, self._rewards, *_ = self._seen.step(answer)
         if acting.hooked:
             acting.end_step(env.finished)
         if not acting.agent.synchronous:

@@ -35,6 +35,7 @@ class Player:
         self.num_envs = env.num_envs
         self._acting, self.env = acting, env
         self._obs: Any = None
+        self._rewards: Any = None
 
     @property
     def ready(self) -> bool:
@@ -53,12 +54,13 @@ class Player:
 
     def reset(self) -> None:
         """Starts a new episode in every environment."""
-        self._obs, _ = self.env.reset()
+        (self._obs, _), self._rewards = self.env.reset(), None
 
     def step(self, evaluation: Evaluation) -> None:
         """Makes one step of all environments, and counts it."""
-        actions, _ = self._acting.act(self._obs, evaluation.first)
+        actions, _ = self._acting.act(self._obs, evaluation.first, rewards=self._rewards)
         self._obs, reward, terminated, truncated, info = self.env.step(actions)
+        self._rewards = reward
         self._acting.end_step(evaluation.step(reward, terminated, truncated, info))
 
     @property

@@ -39,6 +39,7 @@ from surreal_like.loss.distributional import (
     taken_distribution,
 )
 from surreal_like.loss.value import (
+    conservative_loss,
     double_q_value,
     greedy_value,
     huber_loss,
@@ -93,6 +94,14 @@ def default_config() -> Config:
                 "huber_kappa": Key(
                     1.0,
                     "The loss is linear beyond this TD error; 0: squared everywhere.",
+                    within=FROM_0,
+                ),
+            }
+            | {
+                "cql_alpha": Key(
+                    0.0,
+                    "Weight of the loss that lowers values of actions that were not taken, for "
+                    "recorded data (CQL); 0: off.",
                     within=FROM_0,
                 ),
             }
@@ -224,6 +233,7 @@ class DQNLearner(QLearner[QNetwork]):
         algo = self.learner_config.algo
         self.huber_kappa: float = algo.huber_kappa
         self.kappa: float = algo.distribution.kappa
+        self.cql_alpha: float = algo.cql_alpha
         kinds = {"none": self.error, "categorical": self.divergence, "quantile": self.quantiles}
         self._losses: Callable[[Batch], Losses] = kinds[self.q_network.kind]
 
@@ -231,6 +241,11 @@ class DQNLearner(QLearner[QNetwork]):
         """Returns the loss of a batch, with its priorities."""
         losses, metrics, priorities = self._losses(batch)
         metrics["td_error"] = priorities.mean()
+        if self.cql_alpha:
+            # Of distributions the means.
+            gaps = conservative_loss(self.q_network(batch.obs), batch.actions)
+            losses = losses + self.cql_alpha * gaps
+            metrics["conservative_loss"] = gaps.detach().mean()
         return Loss((losses * batch.weights).mean(), metrics, priorities)
 
     def error(self, batch: Batch) -> Losses:

@@ -1,4 +1,4 @@
-"""IMPALA: one update per batch of unrolls, corrected for policy changes since acting.
+"""IMPALA: updates from unrolls, corrected for policy changes since acting.
 
 Espeholt et al. 2018, IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner
 Architectures. Losses are means over rows, not sums as in the paper: step sizes differ accordingly.
@@ -9,10 +9,11 @@ from __future__ import annotations
 import torch
 
 from session.config import Config
-from session.config.key import ABOVE_0, FROM_0, SHARE, Key, section
+from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE, Key, section
 from surreal_like.agent.actor import ActorAgent
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.on_policy import (
+    ENTROPY_TARGET,
     PUBLISH_CONFIG,
     REPLAY_CONFIG,
     ActorCriticLearner,
@@ -51,7 +52,13 @@ _ALGO_CONFIG = Config(
             within=FROM_0,
         ),
         "value_weight": Key(0.5, "Weight of the value loss.", within=FROM_0),
+        "num_sgd_iter": Key(
+            1,
+            "Passes over each batch, each with targets and advantages of its own.",
+            within=FROM_1,
+        ),
         "entropy": schedule_section("Weight of the entropy: a schedule.", 0.01),
+        "entropy_target": ENTROPY_TARGET,
         "learning_rate": schedule_section("Step size: a schedule.", 1e-3),
         "optimizer": section(
             "Optimizer of the network.",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from session.config import Config
-from session.config.key import FROM_0, Key
+from session.config.key import FROM_0, Key, section
 from session.errors import ConfigError
 from surreal_like.agent.actor import make_network
 from surreal_like.data.batch import Batch
@@ -18,23 +18,30 @@ from surreal_like.dataflow import (
     learn_moments,
     rollouts,
     train_one_step,
+    update_entropy,
     update_value_scale,
 )
-from surreal_like.dataflow.batches import flat_actions, state_before
+from surreal_like.dataflow.batches import flat_actions, inputs_before, state_before
 from surreal_like.errors import unwritten
-from surreal_like.exploration.schedule import make_schedule, schedule_section
+from surreal_like.exploration.schedule import Schedule, make_schedule, schedule_section
 from surreal_like.learner.base import Learner
-from surreal_like.learner.target import ValueScale
+from surreal_like.learner.target import ENTROPY_TARGET_CONFIG, EntropyWeight, ValueScale
 from surreal_like.loss.policy import masked_mean
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
 from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import ScaledValueHead
 
+# The key `learner_config.algo.entropy_target`.
+ENTROPY_TARGET = section(
+    "Adapts the weight of the entropy, which begins at `entropy`, to the entropy of each batch.",
+    ENTROPY_TARGET_CONFIG,
+)
 # Defaults of `learner_config.algo`.
 ALGO_CONFIG = Config(
     {
         "learning_rate": schedule_section("Step size of Adam: a schedule.", 1e-3),
         "entropy": schedule_section("Weight of the entropy: a schedule.", 0.0),
+        "entropy_target": ENTROPY_TARGET,
         "adam_epsilon": Key(1e-5, "Added to the root of Adam's second moment.", within=FROM_0),
         "max_grad_norm": Key(
             0.5, "Gradients with a larger norm are scaled to this norm; 0: never.", within=FROM_0
@@ -74,7 +81,7 @@ class ActorCriticLearner(Learner):
         make_model: function of learner_config and env_config that builds the network.
         algo: `learner_config.algo`.
         network: computes both.
-        entropy: schedule of the weight of the entropy.
+        entropy: gives the weight of the entropy.
         value_scale: unit of the values with `model.normalize_values`; None without.
     """
 
@@ -87,7 +94,7 @@ class ActorCriticLearner(Learner):
         # A network of the author's may have no head of values.
         head = getattr(self.network, "value_head", None)
         self.value_scale = ValueScale(head) if isinstance(head, ScaledValueHead) else None
-        self.entropy = make_schedule(algo.entropy, "learner_config.algo.entropy", least=0.0)
+        self.entropy = _make_entropy_weight(algo)
         options = algo.get("optimizer") or {"epsilon": algo.adam_epsilon}
         self.add_optimizer(
             "optimizer",
@@ -98,12 +105,19 @@ class ActorCriticLearner(Learner):
         )
 
     def execution_plan(self) -> Flow:
-        """Makes one update from each batch of unrolls."""
-        flow = rollouts(self).for_each(train_one_step(self))
+        """Makes an update from each batch of unrolls, in `num_sgd_iter` passes over them."""
+        passes = self.algo.get("num_sgd_iter", 1)
+        flow = rollouts(self).for_each(train_one_step(self, None, passes, minibatches=0))
         if self.value_scale is not None:
             # Behind the update: in place, it would change weights that the gradients need.
             flow = flow.for_each(update_value_scale(self.value_scale))
-        return flow.for_each(learn_moments(self.network))
+        return self.adapt_entropy(flow).for_each(learn_moments(self.network))
+
+    def adapt_entropy(self, flow: Flow) -> Flow:
+        """Returns a flow of updates that adapts the weight of the entropy if there is a target."""
+        if isinstance(self.entropy, EntropyWeight):
+            return flow.for_each(update_entropy(self.entropy))
+        return flow
 
     def loss(self, batch: Batch) -> torch.Tensor | Loss:
         """Returns the loss of a batch of unrolls."""
@@ -121,7 +135,8 @@ class ActorCriticLearner(Learner):
             policy, values = see(self.network, batch)
             log_prob = policy.log_prob(flat_actions(batch.actions, batch.mask.ndim))
             return log_prob, policy.entropy(), values, values.new_zeros(0)
-        policy, values = self.network.unroll(batch.obs, state_before(batch), batch.first)
+        state, before = state_before(batch), inputs_before(batch)
+        policy, values = self.network.unroll(batch.obs, state, batch.first, **before)
         # The last row of each stream has no action.
         here = self.network.head.of({k: x[:-1] for k, x in policy.columns().items()})
         log_prob = here.log_prob(flat_actions(batch.actions))
@@ -146,6 +161,13 @@ class ActorCriticLearner(Learner):
         """Returns the network that agents act with."""
         return {"network": self.network}
 
+    def saveables(self) -> dict[str, Any]:
+        """Returns name -> state that a checkpoint has in addition to the parameters."""
+        saveables = dict(super().saveables())
+        if isinstance(self.entropy, EntropyWeight):
+            saveables["entropy_weight"] = self.entropy
+        return saveables
+
     @classmethod
     def default_config(cls) -> Config:
         """Returns the defaults of `learner_config`."""
@@ -159,11 +181,26 @@ class ActorCriticLearner(Learner):
         )
 
 
+def _make_entropy_weight(algo: Config) -> Schedule | EntropyWeight:
+    """Returns what gives the weight; raises ConfigError for a schedule that has a target, too."""
+    where = "learner_config.algo.entropy"
+    schedule = make_schedule(algo.entropy, where, least=0.0)
+    target = algo.get("entropy_target") or {"value": None}
+    if target["value"] is None:
+        return schedule
+    if len(schedule.points) > 1:
+        raise ConfigError(
+            f"{where}_target.value is {target['value']}, but {where} is a schedule that changes: "
+            "set its kind to constant, or the value to null"
+        )
+    return EntropyWeight(schedule.points[0][1], **target)
+
+
 def see(network: ActorCritic, rows: Batch) -> tuple[Distribution, torch.Tensor]:
     """Returns policy and values `[M]` of rows; with a memory `[T, B]` of whole streams."""
     state = state_before(rows)
     if state is not None:
-        return network.unroll(rows.obs, state, rows.first)
+        return network.unroll(rows.obs, state, rows.first, **inputs_before(rows))
     seen: tuple[Distribution, torch.Tensor] = network(rows.obs)
     return seen
 

@@ -151,7 +151,7 @@ class PPOLearner(ActorCriticLearner):
         flow = flow.for_each(update_kl(self.kl_penalty))
         if self.adaptive_step is not None:
             flow = flow.for_each(update_learning_rate(self.adaptive_step))
-        return flow.for_each(learn_moments(self.network))
+        return self.adapt_entropy(flow).for_each(learn_moments(self.network))
 
     def far_enough(self, means: Mapping[str, float]) -> bool:
         """Returns True if a pass has ended too far from the policy that acted."""

@@ -14,13 +14,14 @@ import torch
 from session import nest
 from session.config import Config
 from session.config.key import FROM_0, Key
+from surreal_like.agent.actor import rewards_of
 from surreal_like.agent.base import AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.dqn import DQN, EPSILON_CONFIG, DQNAgent
 from surreal_like.algorithm.q_learner import Q_LEARNER_CONFIG, QLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
-from surreal_like.dataflow.batches import state_before
+from surreal_like.dataflow.batches import inputs_before, state_before
 from surreal_like.loss.policy import masked_mean
 from surreal_like.loss.value import (
     double_q_value,
@@ -89,8 +90,11 @@ class R2D2Agent(DQNAgent):
     def act(self, obs: Any) -> Any:
         """Returns the actions `[N]` of observations `[N, ...]`; in training also the column."""
         before = self.initial_state(len(self.first)) if self.state is None else self.state
-        q_values, self.state = self.q_network.act(obs, before, torch.as_tensor(self.first))
+        first, core = torch.as_tensor(self.first), self.q_network.core
+        q_values, state = self.q_network.act(obs, before, first, **rewards_of(self))
         actions = self.explore(q_values)
+        # The action that is taken, a random one too.
+        self.state = core.remember(state, torch.as_tensor(actions)) if core.inputs else state
         if self.agent_mode is not AgentMode.training:
             return actions
         return actions, {"memory": before.numpy()}
@@ -157,9 +161,11 @@ class R2D2Learner(QLearner[RecurrentQNetwork]):
         assert state is not None  # agents send it with each row
         with torch.no_grad():
             head = nest.map(lambda x: x[:start], batch.obs)
-            state = network.burn_in(head, state, batch.first[:start])
+            before = {name: x[:start] for name, x in inputs_before(batch).items()}
+            state = network.burn_in(head, state, batch.first[:start], **before)
         tail = nest.map(lambda x: x[start:], batch.obs)
-        q_values, _ = network.unroll(tail, state, batch.first[start:])
+        before = {name: x[start:] for name, x in inputs_before(batch).items()}
+        q_values, _ = network.unroll(tail, state, batch.first[start:], **before)
         return q_values, state
 
     def state_drift(self, batch: Batch, state: torch.Tensor) -> torch.Tensor:

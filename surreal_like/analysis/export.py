@@ -29,6 +29,7 @@ from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.masks import MASK, has_mask
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec, plain
 from surreal_like.experiment.checkpoints import whole_checkpoint
+from surreal_like.network.recurrent import reads_rewards
 from surreal_like.policy import Policy, load_policy
 
 Array = npt.NDArray[Any]
@@ -156,6 +157,8 @@ class _Graph(torch.nn.Module):
         first: Any = given.pop("first", None)
         # An agent without a memory does not read it.
         self.agent.first = np.ones(1, np.bool_) if first is None else first
+        if (reward := given.pop("reward", None)) is not None:
+            self.agent.prev_reward = _change_reward(reward, self.agent.learner_config.algo)
         with _StaysTensor():
             answer = self.agent.act(nest.unflatten(given, "obs"))
         actions = answer[0] if isinstance(answer, tuple) else answer
@@ -177,7 +180,21 @@ def _probe(policy: Policy) -> dict[str, Array]:
     if state is not None:
         values["state"] = rng.normal(0.0, 0.5, tuple(state.shape)).astype(np.float32)
         values["first"] = rng.random(_COMPARED) < 0.25
+    if reads_rewards(policy.config.learner_config):
+        if policy.config.learner_config.algo.get("reward_function") is not None:
+            raise UsageError(
+                "the policy reads rewards that learner_config.algo.reward_function has changed, "
+                "which cannot be written: train it without"
+            )
+        values["reward"] = rng.normal(size=_COMPARED).astype(np.float32)
     return values
+
+
+def _change_reward(reward: torch.Tensor, algo: Mapping[str, Any]) -> torch.Tensor:
+    """Returns rewards as a `RewardTransform` leaves them, with operations of torch."""
+    clip: float = algo["reward_clip"]
+    scale: float = algo["reward_scale"]
+    return (reward.clamp(-clip, clip) if clip else reward) * scale
 
 
 def _random(spec: ArraySpec, rng: np.random.Generator) -> Array:
@@ -336,7 +353,10 @@ def _difference(policy: Policy, run: Run, probe: Mapping[str, Array]) -> float:
     obs = nest.unflatten({name: each for name, each in probe.items() if name[:3] == "obs"}, "obs")
     state = probe.get("state")
     wanted, after = policy(
-        obs, None if state is None else torch.from_numpy(state), first=probe.get("first")
+        obs,
+        None if state is None else torch.from_numpy(state),
+        first=probe.get("first"),
+        reward=probe.get("reward"),
     )
     actions, *rest = run(probe)
     differences = [np.abs(actions - wanted)]

@@ -22,6 +22,7 @@ from surreal_like.learner.operators import every as every
 from surreal_like.learner.operators import learn_moments as learn_moments
 from surreal_like.learner.operators import report as report
 from surreal_like.learner.operators import train_one_step as train_one_step
+from surreal_like.learner.operators import update_entropy as update_entropy
 from surreal_like.learner.operators import update_kl as update_kl
 from surreal_like.learner.operators import update_learning_rate as update_learning_rate
 from surreal_like.learner.operators import update_priorities as update_priorities

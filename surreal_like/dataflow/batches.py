@@ -91,6 +91,13 @@ def state_before(batch: Batch) -> torch.Tensor | None:
     return batch.extras["memory"][0] if "memory" in batch.extras else None
 
 
+def inputs_before(batch: Batch) -> dict[str, torch.Tensor]:
+    """Returns the arguments `actions` and `rewards` of `unroll`; none without `memory_inputs`."""
+    if "prev_rewards" not in batch:
+        return {}
+    return {"actions": batch.actions, "rewards": batch.prev_rewards}
+
+
 def policy_columns(batch: Batch) -> dict[str, torch.Tensor]:
     """Returns the columns of the policy that acted."""
     return {name: batch.extras[name] for name in _OF_POLICY if name in batch.extras}

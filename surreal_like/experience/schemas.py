@@ -108,6 +108,8 @@ ANSWERS: Kinds = {
             "stamps": _WAY,
             # In training iterations: True if no other batch of this one follows.
             "last": Optional(Flag()),
+            # Of discounted returns since the start: count, mean, sum of squared distances from it.
+            "returns": Optional(Row(Number(0.0), Number(), Number(0.0))),
             "placed": Optional(Row(Bytes(_LAYOUT_BYTES), Counts(_ARRAYS))),
         },
         arrays=None,

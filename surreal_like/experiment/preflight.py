@@ -158,6 +158,8 @@ def _zeros(agent: Agent, gives: str, config: Config) -> Batch | None:
     )
     if unrolls:
         first = torch.zeros(count + 1, _STREAMS, dtype=torch.bool)
+        if (config.learner_config.get("model") or {}).get("memory_inputs"):
+            batch["prev_rewards"] = torch.zeros(count + 1, _STREAMS)
         mask = (torch.arange(count) >= burn_in).float().unsqueeze(1).expand(lead)
         batch = Batch(batch, first=first, mask=mask.clone())
     rows = {"weights": torch.ones(_STREAMS), "indices": torch.arange(_STREAMS)}

@@ -282,6 +282,7 @@ class Gateway:
             streams,
             concatenate([request.obs for request in batch.requests]),
             np.concatenate([session.slot.first for session in sessions]),
+            np.concatenate([request.reward for request in batch.requests]),
         )
         asked_at = [session.asked_at for session in sessions]
         times = self.counters.times

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from session import nest
 from session.config import Config
 from session.nest import Array, Nest
-from surreal_like.agent.acting import Acting, Indices
+from surreal_like.agent.acting import Acting, Indices, Rewards
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.data.frames import stack_size
 from surreal_like.data.parameters import Parameters
@@ -35,16 +35,19 @@ class Inference:
         self.acting.state = agent.initial_state(num_streams)
         self._frames = _Frames(stack_size(env_config), num_streams)
 
-    def act(self, streams: Indices, obs: Nest, first: Flags) -> Advice:
+    def act(
+        self, streams: Indices, obs: Nest, first: Flags, rewards: Rewards | None = None
+    ) -> Advice:
         """Returns the actions of some streams.
 
         Args:
             streams: Numbers of the streams, ``[n]``.
             obs: Single frames, nest of arrays ``[n, ...]``.
             first: Flags that are True where an episode begins, ``[n]``.
+            rewards: Rewards of the actions before, float32 ``[n]``; None: nothing was done before.
         """
-        acting = self.acting
-        actions, extras = acting.act(self._frames.push(streams, obs, first), first, streams)
+        acting, seen = self.acting, self._frames.push(streams, obs, first)
+        actions, extras = acting.act(seen, first, streams, rewards)
         acting.end_step()
         # The agent may reuse its arrays before the rows are written.
         return Advice(actions.copy(), extras, acting.agent.version)
@@ -184,14 +187,16 @@ class Policies:
                 ]
             )
 
-    def act(self, mode: str, streams: Indices, obs: Nest, first: Flags) -> Answers:
+    def act(
+        self, mode: str, streams: Indices, obs: Nest, first: Flags, rewards: Rewards | None = None
+    ) -> Answers:
         """Returns the actions of a batch; clients get them within their bounds.
 
         Args:
             mode: Mode of the sessions.
-            streams, obs, first: See :meth:`Inference.act`.
+            streams, obs, first, rewards: See :meth:`Inference.act`.
         """
-        advice = self._inference(mode).act(streams, obs, first)
+        advice = self._inference(mode).act(streams, obs, first, rewards)
         low, high = self._bounds
         actions: Any = np.clip(advice.action, low, high) if self._clips else advice.action
         return Answers(advice, actions)

@@ -57,6 +57,12 @@ def async_gradients(learner: Learner, before: Sequence[Operator] = ()) -> AgentG
             "learner_config.parts has operators on batches, but agents make the gradients: "
             "leave parts empty, or set learner_config.gradients_at to learner"
         )
+    if learner.learner_config.algo.get("normalize_rewards", False):
+        raise ConfigError(
+            "learner_config.algo.normalize_rewards is true, but agents make the gradients, and "
+            "each knows only its own rewards: set it to false, or learner_config.gradients_at to "
+            "learner"
+        )
     return AgentGradients(learner, before)
 
 

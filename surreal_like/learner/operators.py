@@ -17,6 +17,7 @@ from session.process.periodic import Every, Rate
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow.batches import (
     flat_actions,
+    inputs_before,
     parts_of,
     policy_columns,
     rows_of,
@@ -26,7 +27,13 @@ from surreal_like.dataflow.flow import PASSED, Operator, generators_in, name_of
 from surreal_like.dataflow.items import Loss, Trained, axis_of, batch_of, parts_of_origin
 from surreal_like.errors import DataError
 from surreal_like.learner.metrics import check_metrics, place_of, recent_means
-from surreal_like.learner.target import AdaptiveStep, KLPenalty, TargetNetwork, ValueScale
+from surreal_like.learner.target import (
+    AdaptiveStep,
+    EntropyWeight,
+    KLPenalty,
+    TargetNetwork,
+    ValueScale,
+)
 from surreal_like.loss.returns import gae, lambda_returns
 
 if TYPE_CHECKING:
@@ -72,14 +79,15 @@ def train_one_step(
         loss: called with the batch, or with each part; returns a scalar or a `Loss`. None:
             `learner.loss`.
         num_sgd_iter: passes over the batch.
-        minibatches: parts of each pass; each makes one step of the optimizers.
+        minibatches: parts of each pass; each makes one step of the optimizers. 0: the loss gets
+            the batch as it came, in each pass.
         until: called after each pass with the means of its metrics; True ends the passes.
     """
-    several = num_sgd_iter * minibatches > 1 or until is not None
+    several = num_sgd_iter * (minibatches or 1) > 1 or until is not None
     words = [] if loss is None else [getattr(loss, "__name__", "loss")]
     # A lambda has no name that a metric may have.
     label = words[0] if words and words[0].isidentifier() else "again"
-    words += [f"{num_sgd_iter} x {minibatches}"] if several else []
+    words += [f"{num_sgd_iter} x {minibatches or 'whole'}"] if several else []
 
     def train(item: Batch | Trained) -> Trained:
         batch = item.batch if isinstance(item, Trained) else item
@@ -126,11 +134,14 @@ def _make_passes(
     minibatches: int,
     until: Callable[[Means], bool] | None,
 ) -> Trained:
-    rows, updates, passes = rows_of(batch), [], 0
+    rows, updates, passes = rows_of(batch) if minibatches else batch, [], 0
     priorities: torch.Tensor | None = None
     for _ in range(1 if learner.rehearses else num_sgd_iter):
         last = Means()
-        for places, part in parts_of(rows, minibatches, learner.generator):
+        parts: Iterable[tuple[Any, Batch]] = [(..., batch)]
+        if minibatches:
+            parts = parts_of(rows, minibatches, learner.generator)
+        for places, part in parts:
             made, of_part = _make_step(learner, function, part)
             last.updates.append(made)
             if of_part is not None:
@@ -214,7 +225,8 @@ def compute_advantages(
     @torch.no_grad()
     def compute(batch: Batch) -> Batch:
         network = learner.network
-        _, values = network.unroll(batch.obs, state_before(batch), batch.first)
+        state, before = state_before(batch), inputs_before(batch)
+        _, values = network.unroll(batch.obs, state, batch.first, **before)
         given = (batch.rewards, batch.discounts, values[:-1], values[-1])
         if use_gae:
             batch["advantages"] = gae(*given, lambda_=lambda_, mask=batch.mask)
@@ -248,31 +260,41 @@ def update_kl(penalty: KLPenalty) -> Operator:
 
     def update(item: Trained) -> Trained:
         if penalty.coefficient:
-            penalty.adapt(_kl_of(item, "update_kl"))
+            penalty.adapt(_metric_of(item, "kl", "update_kl"))
         item.metrics["kl_coefficient"] = penalty.coefficient
         return item
 
     return Operator("update_kl", update)
 
 
-def _kl_of(item: Trained, name: str) -> float:
+def _metric_of(item: Trained, metric: str, name: str) -> float:
     metrics = item.last_pass or item.metrics
-    if "kl" not in metrics:
+    if metric not in metrics:
         raise DataError(
-            f"{name} reads the metric 'kl', but the loss gives {', '.join(metrics)}: return "
-            f"Loss(total, {{'kl': ...}}), or leave {name} out of the plan"
+            f"{name} reads the metric '{metric}', but the loss gives {', '.join(metrics)}: return "
+            f"Loss(total, {{'{metric}': ...}}), or leave {name} out of the plan"
         )
-    return float(metrics["kl"])
+    return float(metrics[metric])
 
 
 def update_learning_rate(step: AdaptiveStep) -> Operator:
     """Returns an operator that adapts a step size to the metric `kl` of the last pass."""
 
     def update(item: Trained) -> Trained:
-        step.adapt(_kl_of(item, "update_learning_rate"))
+        step.adapt(_metric_of(item, "kl", "update_learning_rate"))
         return item
 
     return Operator("update_learning_rate", update)
+
+
+def update_entropy(weight: EntropyWeight) -> Operator:
+    """Returns an operator that adapts a weight to the metric `entropy` of the last pass."""
+
+    def update(item: Trained) -> Trained:
+        weight.adapt(_metric_of(item, "entropy", "update_entropy"))
+        return item
+
+    return Operator("update_entropy", update)
 
 
 def update_value_scale(scale: ValueScale) -> Operator:

@@ -19,6 +19,8 @@ from surreal_like.dataflow.flow import STALLED, Flow, Operator, Signal
 from surreal_like.dataflow.items import axis_in, axis_of, batch_of, columns_of, copy_item
 from surreal_like.errors import DataError
 from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.client import Sampled
+from surreal_like.replay.returns import RewardScale
 
 if TYPE_CHECKING:
     from surreal_like.learner.updates import Updates
@@ -184,7 +186,13 @@ def mix_in(slots: int, proportion: float, seed: int = 0) -> Operator:
 
 
 # Name in a config -> function of (learner, **args) that returns an operator.
-PARTS: Mapping[str, str] = MappingProxyType({"rnd": "surreal_like.learner.rnd:add_rnd_bonus"})
+PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "rnd": "surreal_like.learner.rnd:add_rnd_bonus",
+        # The first one with `algo.normalize_rewards`.
+        "normalize_rewards": "surreal_like.learner.sources:normalize_rewards",
+    }
+)
 
 
 def with_parts(learner: Updates, source: Flow) -> Flow:
@@ -202,6 +210,33 @@ def with_parts(learner: Updates, source: Flow) -> Flow:
         names.add(name)
         source = source.for_each(_make(learner, name, args))
     return source
+
+
+def normalize_rewards(learner: Updates) -> Operator:
+    """Returns an operator that divides rewards by the deviation of all returns known before.
+
+    Batches that do not come from replay change no count.
+
+    Raises:
+        ConfigError: replay does not count returns, because the setting is off.
+    """
+    if not learner.learner_config.algo.normalize_rewards:
+        raise ConfigError(
+            f"{_KEY} has normalize_rewards: set learner_config.algo.normalize_rewards to true "
+            "instead"
+        )
+    scale = learner.keep("reward_scale", RewardScale())
+
+    def normalize(batch: Batch) -> Batch:
+        origin = batch.origin
+        if isinstance(origin, Sampled) and origin.returns is not None:
+            scale.add(f"{origin.shard}/{origin.incarnation}", origin.returns)
+        deviation = scale.deviation
+        batch["rewards"] = batch.rewards / deviation
+        learner.add_metrics({"reward_deviation": deviation})
+        return batch
+
+    return Operator("normalize_rewards", normalize, learner=learner)
 
 
 def _checked(given: Any) -> tuple[str, dict[str, Any]]:

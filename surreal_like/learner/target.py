@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -174,6 +175,82 @@ class AdaptiveStep:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the step size."""
+        return {"value": self.value}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a result of `state_dict`."""
+        self.value = float(state["value"])
+
+
+# The keys of `learner_config.algo.entropy_target`.
+ENTROPY_TARGET_CONFIG = Config(
+    {
+        "value": Key(
+            None,
+            "Entropy at which the weight of the entropy stays as it is; null: the weight is the "
+            "schedule `entropy`.",
+            unit="nats",
+            optional="_num_",
+        ),
+        "learning_rate": Key(
+            0.01, "Change of the weight's logarithm per nat below the target.", within=FROM_0
+        ),
+        "low": Key(1e-4, "The smallest weight.", within=ABOVE_0),
+        "high": Key(1.0, "The largest weight.", within=ABOVE_0),
+    }
+)
+
+
+class EntropyWeight:
+    """Weight of the entropy, changed after each batch to keep the entropy near a target.
+
+    Args:
+        start: the first weight; it is kept within the bounds, too.
+        value: target of the entropy [nats].
+        learning_rate: change of the weight's logarithm per nat below the target.
+        low, high: bounds of the weight.
+
+    Raises:
+        ConfigError: not low <= high.
+    """
+
+    def __init__(
+        self,
+        start: float,
+        *,
+        value: float,
+        learning_rate: float = 0.01,
+        low: float = 1e-4,
+        high: float = 1.0,
+    ) -> None:
+        if low > high:
+            raise ConfigError(
+                f"learner_config.algo.entropy_target has low {low} and high {high}, "
+                "expected 0 < low <= high"
+            )
+        self._target = value
+        self._rate = learning_rate
+        self._low = low
+        self._high = high
+        self.value = min(max(start, low), high)
+
+    def at(self, progress: Progress) -> float:
+        """Returns the weight, at any point of the run."""
+        return self.value
+
+    def adapt(self, entropy: float) -> None:
+        """Changes the weight after a batch; `entropy` is that of its last pass [nats].
+
+        An entropy that is not finite changes nothing.
+        """
+        if math.isfinite(entropy):
+            moved = math.log(self.value) + self._rate * (self._target - entropy)
+            # Compared as logarithms: exp() of a large one overflows.
+            bounded = min(max(moved, math.log(self._low)), math.log(self._high))
+            self.value = math.exp(bounded)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the weight."""
         return {"value": self.value}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

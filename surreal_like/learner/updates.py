@@ -80,6 +80,8 @@ class Updates(Reporting):
         # Entries of learner_config.parts; the first source of a plan takes them, so that a batch
         # that a script passes to learn() does not get them twice.
         self.unused_parts: list[Any] = list(learner_config.get("parts", ()))
+        if (learner_config.get("algo") or {}).get("normalize_rewards", False):
+            self.unused_parts.insert(0, {"part": "normalize_rewards"})
         self._kept: dict[str, Saveable] = {}
         # Batch given to learn(), until the source of the plan takes it; None: batches of replay.
         self._given: list[Batch] | None = None

@@ -15,7 +15,7 @@ from surreal_like.data.added_parts import critic_parts, policy_spec
 from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import POLICIES, ScaledValueHead, ValueHead, make_policy_head
 from surreal_like.network.module import ObsModule
-from surreal_like.network.recurrent import make_core
+from surreal_like.network.recurrent import MEMORY_INPUTS, check_inputs, make_memory
 from surreal_like.network.torso import TORSO_CONFIG, AnyTorso, make_torso
 
 # The keys of `learner_config.model` for an ActorCritic.
@@ -28,6 +28,7 @@ ACTOR_CRITIC_CONFIG = TORSO_CONFIG | {
     ),
     "memory": Key("", "Recurrent core between torso and heads: lstm, gru; empty: none."),
     "memory_size": Key(64, "Units of the recurrent core.", within=FROM_1),
+    "memory_inputs": MEMORY_INPUTS,
     "policy": Key(
         "gaussian",
         "Of continuous actions: gaussian, not bounded and clipped by the environment; beta or "
@@ -72,9 +73,8 @@ class ActorCritic(ObsModule):
         self._hidden = critic_parts(obs_spec)
         self.torso = make_torso(policy_spec(obs_spec), model)
         width = self.torso.out_features
-        self.core = (
-            make_core(model["memory"], width, model["memory_size"]) if model["memory"] else None
-        )
+        check_inputs(model)
+        self.core = make_memory(model, width, action_spec) if model["memory"] else None
         alone = (model["shared"] or self.core is not None) and not self._hidden
         self.value_torso = None if alone else make_torso(obs_spec, model)
         width = width if self.core is None else self.core.out_features
@@ -108,7 +108,11 @@ class ActorCritic(ObsModule):
         return policy, own["value_head"](features)
 
     def unroll(
-        self, obs: Any, state: torch.Tensor | None, first: torch.Tensor
+        self,
+        obs: Any,
+        state: torch.Tensor | None,
+        first: torch.Tensor,
+        **before: torch.Tensor,
     ) -> tuple[Distribution, torch.Tensor]:
         """Returns policy `[T, B]` and values `[T, B]` of an unroll.
 
@@ -116,12 +120,13 @@ class ActorCritic(ObsModule):
             obs: nest of tensors `[T, B, ...]`.
             state: state before the first row, `[B, state_size]`; None without a memory.
             first: bool `[T, B]`, True where an episode begins.
+            before: `actions` and `rewards` of an :class:`InformedCore`, with `memory_inputs`.
         """
         with self.parameter_lock:
             seen = self.seen(obs)
             features = self._over_rows(self.torso, self._of_policy(seen), first)
             if self.core is not None and state is not None:
-                features, _ = self.core(features, state, first)
+                features, _ = self.core(features, state, first, **before)
             policy = self._policy(features, obs)
             if self.value_torso is not None:
                 features = self._over_rows(self.value_torso, seen, first)
@@ -134,7 +139,11 @@ class ActorCritic(ObsModule):
         return features.view(*first.shape, -1)
 
     def act(
-        self, obs: Any, state: torch.Tensor | None, first: torch.Tensor
+        self,
+        obs: Any,
+        state: torch.Tensor | None,
+        first: torch.Tensor,
+        rewards: torch.Tensor | None = None,
     ) -> tuple[Distribution, torch.Tensor | None]:
         """Returns the policy and the next state, at one row of each stream.
 
@@ -142,12 +151,14 @@ class ActorCritic(ObsModule):
             obs: nest of tensors `[N, ...]`.
             state: `[N, state_size]`; None without a memory.
             first: bool `[N]`, True where an episode begins.
+            rewards: rewards before the rows, `[N]`, where the core reads them.
         """
         with self.parameter_lock:
             own: dict[str, Any] = self._modules
             features = own["torso"](self.seen(self._of_policy(obs) if self._hidden else obs))
             if self.core is not None and state is not None:
-                outs, state = self.core(features.unsqueeze(0), state, first.unsqueeze(0))
+                before = {} if rewards is None else {"rewards": rewards.unsqueeze(0)}
+                outs, state = self.core(features.unsqueeze(0), state, first.unsqueeze(0), **before)
                 features = outs[0]
             policy = self._policy(features, obs)
         return policy, state

@@ -21,7 +21,7 @@ from surreal_like.network.head import DuelingHead, make_stream
 from surreal_like.network.masks import mask_values
 from surreal_like.network.module import ObsModule
 from surreal_like.network.noisy import Noise, NoisyLinear
-from surreal_like.network.recurrent import make_core
+from surreal_like.network.recurrent import MEMORY_INPUTS, make_memory
 from surreal_like.network.torso import TORSO_CONFIG, Linear, LinearFactory, Torso, make_torso
 
 Array = npt.NDArray[Any]
@@ -99,6 +99,7 @@ Q_NETWORK_CONFIG = _HEAD_CONFIG | {
 RECURRENT_Q_CONFIG = _HEAD_CONFIG | {
     "memory": Key("lstm", "Recurrent core between torso and head: lstm or gru."),
     "memory_size": Key(64, "Units of the recurrent core.", within=FROM_1),
+    "memory_inputs": MEMORY_INPUTS,
 }
 
 KINDS = ("none", "categorical", "quantile")
@@ -161,8 +162,9 @@ class QNetwork(ObsModule):
         if model["noisy"]:
             linear = partial(NoisyLinear, sigma=model["noisy"], noise=self.noise)
         self.torso = make_torso(obs_spec, model, linear=linear)
-        width, outputs = self.make_core(model), _outputs(distribution)
+        outputs = _outputs(distribution)
         self._shape = (num_actions, outputs)
+        width = self.make_core(model)
         names = {"hidden_sizes": "head_sizes", "activation": "activation"}
         hidden = {name: model[key] for name, key in names.items()} | {"linear": linear}
         self.head: nn.Module
@@ -255,7 +257,8 @@ class RecurrentQNetwork(QNetwork):
                 "learner_config.model.memory is empty, but values of sequences need a memory: set "
                 "it to lstm or gru, or algorithm to dqn"
             )
-        self.core = make_core(model["memory"], self.torso.out_features, model["memory_size"])
+        actions = {"type": "discrete", "dim": [self._shape[0]]}
+        self.core = make_memory(model, self.torso.out_features, actions)
         return self.core.out_features
 
     def forward(self, obs: Any) -> torch.Tensor:
@@ -263,7 +266,7 @@ class RecurrentQNetwork(QNetwork):
         raise ValueError("a network with a memory looks at sequences: call unroll() or act()")
 
     def unroll(
-        self, obs: Any, state: torch.Tensor, first: torch.Tensor
+        self, obs: Any, state: torch.Tensor, first: torch.Tensor, **before: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns Q `[T, B, num_actions]` of sequences, and the state after their last row.
 
@@ -271,31 +274,38 @@ class RecurrentQNetwork(QNetwork):
             obs: nest of tensors `[T, B, ...]`.
             state: state before the first row, `[B, state_size]`.
             first: bool `[T, B]`, True where an episode begins.
+            before: `actions` and `rewards` of an :class:`InformedCore`, with `memory_inputs`.
         """
         with self.parameter_lock:
-            features, state = self._remember(obs, state, first)
+            features, state = self._remember(obs, state, first, **before)
             q_values: torch.Tensor = self.head(features.flatten(0, 1))
         return self.mask_values(q_values.view(*first.shape, -1), obs), state
 
-    def burn_in(self, obs: Any, state: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+    def burn_in(
+        self, obs: Any, state: torch.Tensor, first: torch.Tensor, **before: torch.Tensor
+    ) -> torch.Tensor:
         """Returns the state after sequences, `[B, state_size]`; arguments as of `unroll`."""
         if first.shape[0] == 0:
             return state
         with self.parameter_lock:
-            return self._remember(obs, state, first)[1]
+            return self._remember(obs, state, first, **before)[1]
 
     def _remember(
-        self, obs: Any, state: torch.Tensor, first: torch.Tensor
+        self, obs: Any, state: torch.Tensor, first: torch.Tensor, **before: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         rows = nest.map(lambda x: x.flatten(0, 1), self.seen(obs))
         features: torch.Tensor = self.torso(rows)
         found: tuple[torch.Tensor, torch.Tensor] = self.core(
-            features.view(*first.shape, -1), state, first
+            features.view(*first.shape, -1), state, first, **before
         )
         return found
 
     def act(
-        self, obs: Any, state: torch.Tensor, first: torch.Tensor
+        self,
+        obs: Any,
+        state: torch.Tensor,
+        first: torch.Tensor,
+        rewards: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns Q `[N, num_actions]` and the next state, at one row of each stream.
 
@@ -303,9 +313,11 @@ class RecurrentQNetwork(QNetwork):
             obs: nest of tensors `[N, ...]`.
             state: `[N, state_size]`.
             first: bool `[N]`, True where an episode begins.
+            rewards: rewards before the rows, `[N]`, where the core reads them.
         """
         row = nest.map(lambda x: x.unsqueeze(0), obs)
-        q_values, state = self.unroll(row, state, first.unsqueeze(0))
+        before = {} if rewards is None else {"rewards": rewards.unsqueeze(0)}
+        q_values, state = self.unroll(row, state, first.unsqueeze(0), **before)
         return q_values[0], state
 
 

@@ -68,7 +68,9 @@ class ActingPolicy:
 
     def act(self, rows: Rows) -> npt.NDArray[Any]:
         """Returns the actions of rows, ``[n, ...]``."""
-        actions: npt.NDArray[Any] = self.acting.act(rows.obs, rows.first, rows.streams)[0]
+        actions: npt.NDArray[Any] = self.acting.act(
+            rows.obs, rows.first, rows.streams, rows.reward
+        )[0]
         return actions
 
     def end_step(self, episodes: Ended) -> None:
@@ -308,13 +310,15 @@ class PastSelf(ActingPolicy):
         draws = [self._draw_of(number) for number in (rows.streams // per_env).tolist()]
         first, parts = draws[0], dict.fromkeys(draws)
         if len(parts) == 1:
-            whole: npt.NDArray[Any] = first.acting.act(rows.obs, rows.first, rows.streams)[0]
+            whole: npt.NDArray[Any] = first.acting.act(
+                rows.obs, rows.first, rows.streams, rows.reward
+            )[0]
             return whole
         actions: npt.NDArray[Any] | None = None
         for draw in parts:
             chosen = np.array([each is draw for each in draws])
             some = rows.select(chosen)
-            part = draw.acting.act(some.obs, some.first, some.streams)[0]
+            part = draw.acting.act(some.obs, some.first, some.streams, some.reward)[0]
             if actions is None:
                 actions = np.zeros((len(draws), *part.shape[1:]), part.dtype)
             actions[chosen] = part

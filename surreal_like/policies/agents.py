@@ -125,7 +125,7 @@ class PolicyActor(Sending):
         rows = self._rows
         if rows is None:
             return None
-        answer = self._acting.answer(rows.obs, rows.first, rows.streams)
+        answer = self._acting.answer(rows.obs, rows.first, rows.streams, rows.reward)
         actions, extras = self.writer.unpack(answer)
         self.writer.act(actions, extras, version=self.agent.version, now=self._now())
         return actions

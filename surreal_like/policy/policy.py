@@ -39,6 +39,7 @@ from surreal_like.learner.saver import OPTIMIZER, PARAMETERS, Content
 from surreal_like.network.files import load_parameters, set_parameters
 from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
 from surreal_like.network.generators import generators_of, restore_states, states_of
+from surreal_like.network.recurrent import reads_rewards
 from surreal_like.policies.config import policy_config
 
 Array = npt.NDArray[Any]
@@ -118,6 +119,7 @@ class Policy:
         *,
         deterministic: bool = True,
         first: npt.NDArray[np.bool_] | None = None,
+        reward: Any = None,
     ) -> tuple[Any, Any]:
         """Returns actions and the recurrent state, None for a policy without memory.
 
@@ -127,20 +129,23 @@ class Policy:
             deterministic: the best action, or one drawn from the policy.
             first: True where an episode begins in a batch, ``[N]``; None: nowhere, unless state is
                 None.
+            reward: reward of the environment for the last action, a number or ``[N]``; only of a
+                policy with ``model.memory_inputs: [reward]``, which needs it with a state.
 
         Raises:
-            DataError: the observation does not fit the run's ``obs_spec``.
+            DataError: the observation does not fit the run's ``obs_spec``, or the reward the rows.
+            UsageError: the policy needs the reward.
         """
-        return self._act(obs, state, deterministic, first)[:2]
+        return self._act(obs, state, deterministic, first, reward)[:2]
 
     def compute_actions(
-        self, obs: Any, state: Any = None, deterministic: bool = False
+        self, obs: Any, state: Any = None, deterministic: bool = False, reward: Any = None
     ) -> tuple[Any, Any, dict[str, Array]]:
         """Returns actions, the recurrent state, and what is sent to the learner beside actions.
 
         The last is empty unless the policy learns and draws its actions. Arguments as of a call.
         """
-        return self._act(obs, state, deterministic, None)
+        return self._act(obs, state, deterministic, None, reward)
 
     def get_initial_state(self, n: int) -> Any:
         """Returns the recurrent state of ``n`` streams where episodes begin; None without one."""
@@ -151,7 +156,12 @@ class Policy:
         return postprocess_chunk(chunk, self.agent.postprocess)
 
     def _act(
-        self, obs: Any, state: Any, deterministic: bool, first: npt.NDArray[np.bool_] | None
+        self,
+        obs: Any,
+        state: Any,
+        deterministic: bool,
+        first: npt.NDArray[np.bool_] | None,
+        reward: Any,
     ) -> tuple[Any, Any, dict[str, Array]]:
         self._catch_up()
         arrays, batched = self._batch(obs)
@@ -159,12 +169,28 @@ class Policy:
         acting.state = state
         if first is None:
             first = np.full(len(nest.leaves(arrays)[0]), state is None)
-        actions, columns = acting.act(arrays, first)
+        rewards = self._check_reward(reward, state, len(first))
+        actions, columns = acting.act(arrays, first, rewards=rewards)
         acting.end_step()
         extras = nest.unflatten(columns, "extras") if columns else {}
         if not batched:
             actions, extras = nest.map(lambda a: a[0], (actions, extras))
         return actions, acting.state, extras
+
+    def _check_reward(self, reward: Any, state: Any, rows: int) -> npt.NDArray[np.float32] | None:
+        if not reads_rewards(self.config.learner_config):
+            return None
+        if reward is None:
+            if state is None:
+                return None
+            raise UsageError(
+                "this policy reads the reward of its last action (model.memory_inputs): call "
+                "policy(obs, state, reward=reward)"
+            )
+        rewards = np.asarray(reward, np.float32)
+        if rewards.size != rows:
+            raise DataError(f"reward has the shape {list(rewards.shape)}, expected [{rows}]")
+        return rewards.reshape(rows)
 
     def _catch_up(self) -> None:
         """Gives the agents the weights of the learner, and the progress for their schedules."""

@@ -93,6 +93,7 @@ class RolloutWorker:
         self._columns = ChunkSamples(config.learner_config, config.env_config, continues=not whole)
         self._acting = Acting(policy.agent)
         self._obs: Any = None
+        self._rewards: Any = None
 
     def sample(self) -> Batch:
         """Steps until a batch is full, and returns it; its memory is its own.
@@ -123,9 +124,9 @@ class RolloutWorker:
         acting, recorder = self._acting, self._recorder
         # With the weights of the learner.
         acting.agent = self._policy.agent
-        answer = acting.answer(self._obs, recorder.writer.first)
+        answer = acting.answer(self._obs, recorder.writer.first, rewards=self._rewards)
         recorder.version = acting.agent.version
-        self._obs = self._env.step(answer)[0]
+        self._obs, self._rewards, *_ = self._env.step(answer)
         if acting.hooked:
             acting.end_step(recorder.writer.finished)
 

@@ -214,6 +214,7 @@ class _Answer:
     batches: Iterator[Columns]
     asked: _Asked
     last: bool | None
+    returns: Sequence[float] | None
 
 
 @dataclass(slots=True)
@@ -221,6 +222,8 @@ class Sampled:
     """One batch as received: columns ``[B, ...]``, its shard, and its time stamps.
 
     ``last`` is True for the last batch of a training iteration, None without iterations.
+    ``returns`` has the moments of returns that the shard has counted; None unless rewards are
+    normalized.
     """
 
     columns: Columns
@@ -228,6 +231,7 @@ class Sampled:
     incarnation: int
     stamps: Mapping[str, float]
     last: bool | None = None
+    returns: Sequence[float] | None = None
 
 
 class ReplayClient:
@@ -415,6 +419,7 @@ class ReplayClient:
                 taken,
                 asked,
                 fields.get("last"),
+                fields.get("returns"),
             )
         )
 
@@ -431,7 +436,12 @@ class ReplayClient:
             columns = next(answer.batches)
             if not (self._consumes and self.since) or columns["version"].min() >= self.since:
                 return Sampled(
-                    columns, answer.shard, answer.incarnation, answer.stamps, answer.last
+                    columns,
+                    answer.shard,
+                    answer.incarnation,
+                    answer.stamps,
+                    answer.last,
+                    answer.returns,
                 )
             self.rows_left_out += columns["version"].size
             # Agents that sent its newer rows wait for a version that has learned from them.

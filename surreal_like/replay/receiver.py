@@ -25,6 +25,7 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.schemas import EXPERIENCE
 from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.base import Replay
+from surreal_like.replay.returns import make_return_counter
 
 # The first chunk after a sleep costs several times as much as one that follows another.
 _TOGETHER = 4
@@ -240,6 +241,7 @@ class ExperienceReceiver:
         MOST: most chunks that are read in one tick.
         waiting: measures the time for which experience was not read.
         draining: True once every chunk is accepted and the limiter has no effect.
+        returns: counts the returns of inserted rows; None unless rewards are normalized.
     """
 
     MOST = 8
@@ -253,6 +255,7 @@ class ExperienceReceiver:
         self.draining = False
         self._context = context
         self._replay = replay
+        self.returns = make_return_counter(replay.learner_config.algo)
         # A gradient has no columns of the environment; its replay checks what it has.
         self._validator = ChunkValidator(
             {"obs_spec": {}, "action_spec": {}}
@@ -339,6 +342,8 @@ class ExperienceReceiver:
             self._drop(chunk, "does not fit", describe(error))
             return
         self.ledger.count_inserted(chunk)
+        if self.returns is not None:
+            self.returns.add(chunk)
         self.inserts.add(chunk.size)
         for finished in (self._newest_finished, *self._finished.values()):
             finished.extend(chunk.finished)

@@ -192,6 +192,8 @@ class ReplayService(Service):
         }
         if self._replay.last is not None:
             fields["last"] = self._replay.last
+        if self._intake.returns is not None:
+            fields["returns"] = list(self._intake.returns.moments)
         # A lost reply matters only where each row is given once; others may be held and grouped.
         later = not self._replay.consumes
         answer_bytes = self._batches.reply(request, "batch", fields, columns, later=later)

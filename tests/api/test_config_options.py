@@ -203,7 +203,7 @@ def test_the_reference_documents_every_option() -> None:
 def test_one_package_installs_all_of_it(run: Run) -> None:
     distribution = importlib.metadata.distribution("surreal-like")
     scripts = {entry.name: entry.value for entry in distribution.entry_points}
-    assert scripts["surreal-like"] == "main.cli:main"
+    assert scripts["surreal-like"] == "surreal_like.__main__:main"
     for name in ("session.tensorplex.server", "session.loggerplex.server", "surreal_like", "main"):
         found = importlib.import_module(name).__file__
         assert found is not None

@@ -26,15 +26,19 @@ CLAIM = re.compile(
 OURS = "The settings are ours"
 
 
+def config_file(name: str) -> Path:
+    return next((ROOT / "configs").rglob(f"{name}.yaml"))
+
+
 def comments(name: str) -> str:
     """Return all comments of a config, as one line."""
-    lines = (ROOT / "configs" / f"{name}.yaml").read_text().splitlines()
+    lines = config_file(name).read_text().splitlines()
     found = [line.partition("#")[2].strip() for line in lines if "#" in line]
     return " ".join(found)
 
 
 def complete(name: str) -> Config:
-    user = read_experiment(ROOT / "configs" / f"{name}.yaml")
+    user = read_experiment(config_file(name))
     return extend_user(user, defaults(user.algorithm).extend(BASE_CONFIG, abstract=True))
 
 
@@ -72,7 +76,7 @@ def test_a_config_has_what_it_claims(name: str) -> None:
 def test_every_config_that_claims_something_is_in_the_table() -> None:
     claiming = {
         path.stem
-        for path in (ROOT / "configs").glob("*.yaml")
+        for path in (ROOT / "configs").rglob("*.yaml")
         if CLAIM.search(comments(path.stem)) and OURS not in comments(path.stem)
     }
     assert claiming == CONFIGS.keys()

@@ -337,7 +337,7 @@ def test_plan_explains_what_decided(command: Command) -> None:
     rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in settings.splitlines()}
     assert [line.split("  ")[0] for line in stages.splitlines()] == [
         *("pipeline", "relabel goals", "stack frames", "each reward"),
-        *("sum of n steps", "observations", "bonus of parts"),
+        *("sum of n steps", "scale of rewards", "observations", "bonus of parts"),
     ]
     assert rows["session_config.seed"] == ["5", "command line"]
     assert rows["learner_config.algo.n_step"] == ["2", "command line"]

@@ -62,16 +62,16 @@ def main() -> int:
     parser.add_argument("configs", type=Path, nargs="*", help="default: all that both have")
     given = parser.parse_args()
     before = given.before.resolve()
-    found = sorted((ROOT / "configs").glob("*.yaml"))
+    found = sorted((ROOT / "configs").rglob("*.yaml"))
     configs = given.configs or [each for each in found if "\ntune:" not in each.read_text()]
     differ = 0
     for config in configs:
-        if config.stem in ELSEWHERE or not (before / "configs" / config.name).exists():
+        known = next((before / "configs").rglob(config.name), None)
+        if config.stem in ELSEWHERE or known is None:
             say(f"{config.stem:20} left out")
             continue
         with tempfile.TemporaryDirectory() as folder:
             # Both read the experiment of the other checkout: only the code differs.
-            known = before / "configs" / config.name
             both = [
                 digest(checkout, known, Path(folder, name))
                 for checkout, name in ((before, "before"), (ROOT, "now"))

@@ -45,6 +45,7 @@ class SequenceView(View):
         period: steps between two starts, 1 to ``length``; 0: ``length``.
         transform: changes single rewards.
         frame_stack: frames of an observation; with 1 it is the one of its row.
+        prev_rewards: adds the rewards before all rows.
 
     Raises:
         ConfigError: there would be steps between the sequences.
@@ -59,7 +60,9 @@ class SequenceView(View):
         period: int = 0,
         transform: RewardTransform | None = None,
         frame_stack: int = 1,
+        prev_rewards: bool = False,
     ) -> None:
+        self.prev_rewards = prev_rewards
         self.period = period or length
         if self.period > length:
             raise ConfigError(
@@ -159,7 +162,8 @@ class SequenceView(View):
             :class:`Stacker`); ``actions``, ``extras/<name>`` and ``version`` ``[T, B, ...]``;
             ``rewards`` of the actions, ``discounts`` (gamma included), ``dones`` (1 where the step
             ends in a termination) and ``mask`` (0 in the burn-in, and at rows that no action was
-            taken from: an episode had ended) float32 ``[T, B]``.
+            taken from: an episode had ended) float32 ``[T, B]``. With :attr:`prev_rewards`
+            ``prev_rewards``, 0 where an episode begins, float32 ``[T + 1, B]``.
         """
         storage.require(numbers)
         seen = self.window(storage, numbers)
@@ -179,6 +183,9 @@ class SequenceView(View):
             "dones": (ended & (discount == 0.0)).astype(np.float32),
             "mask": mask,
         }
+        if self.prev_rewards:
+            rewards = self._transform(storage.take("reward", rows))
+            batch["prev_rewards"] = np.where(first, np.float32(0.0), rewards)
         for name in storage.names:
             kind, slash, path = name.partition("/")
             if kind == "obs":
@@ -216,7 +223,7 @@ class UnrollView(SequenceView):
     Args:
         steps: T.
         streams: N, the streams of a chunk.
-        gamma, transform, frame_stack: see :class:`SequenceView`.
+        gamma, transform, frame_stack, prev_rewards: see :class:`SequenceView`.
     """
 
     def __init__(
@@ -227,8 +234,11 @@ class UnrollView(SequenceView):
         *,
         transform: RewardTransform | None = None,
         frame_stack: int = 1,
+        prev_rewards: bool = False,
     ) -> None:
-        super().__init__(steps, gamma, transform=transform, frame_stack=frame_stack)
+        super().__init__(
+            steps, gamma, transform=transform, frame_stack=frame_stack, prev_rewards=prev_rewards
+        )
         self.n, self.lead, self.period = 1, 0, 1
         self._streams = streams
         # The rows of a stream are N apart: no link need be read.
@@ -307,6 +317,7 @@ def make_sequence_view(learner_config: Config, env_config: Config) -> SequenceVi
         period=sequence["period"],
         transform=make_reward_transform(algo),
         frame_stack=stack_size(env_config),
+        prev_rewards=bool(learner_config["model"].get("memory_inputs")),
     )
 
 
@@ -320,6 +331,7 @@ def make_unroll_view(
         algo["gamma"],
         transform=make_reward_transform(algo),
         frame_stack=stack_size(env_config),
+        prev_rewards=bool(learner_config["model"].get("memory_inputs")),
     )
 
 

@@ -20,7 +20,8 @@ from tests.test_layers import PACKAGES, Source, sources
 
 NAMES = (*ATTACHED, *DETACHED)
 # The client of gateways is one file that needs no package; there "local" is a kind of policy.
-EXEMPT = ("session/launchers/", "surreal_like/gateway/clients/")
+# What `init` copies is a user's file.
+EXEMPT = ("session/launchers/", "surreal_like/gateway/clients/", "main/cli/project/")
 
 
 def defaults(source: Source) -> Iterator[ast.expr | None]:

@@ -105,6 +105,22 @@ def test_the_loss_is_the_formula(double: bool, dueling: bool, kappa: float) -> N
     assert float(metrics["td_error"]) == pytest.approx(sum(errors) / len(errors), rel=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["none", "categorical", "quantile"])
+def test_values_of_other_actions_are_lowered(kind: str) -> None:
+    distribution = {"kind": kind, **SMALL}
+    plain = make_learner(distribution=distribution)
+    learner = make_learner(cql_alpha=0.5, distribution=distribution)
+    batch = make_batch()
+    q = plain.q_network(batch.obs).tolist()
+    weights, actions = batch.weights.tolist(), batch.actions.tolist()
+    gaps = [math.log(sum(map(math.exp, row))) - row[a] for row, a in zip(q, actions, strict=True)]
+    more = sum(0.5 * w * gap for w, gap in zip(weights, gaps, strict=True)) / len(gaps)
+    first = plain.learn(batch)
+    metrics = learner.learn(batch)
+    assert float(metrics["loss"]) == pytest.approx(float(first["loss"]) + more, rel=1e-4)
+    assert float(metrics["conservative_loss"]) == pytest.approx(sum(gaps) / len(gaps), rel=1e-4)
+
+
 SMALL = {"atoms": 5, "v_min": -2.0, "v_max": 2.0, "quantiles": 4, "kappa": 0.5}
 
 

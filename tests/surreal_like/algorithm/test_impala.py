@@ -108,6 +108,18 @@ def test_the_loss_is_the_formula(action_spec: Any, algo: dict[str, Any]) -> None
         assert float(metrics[name]) == pytest.approx(value, rel=1e-3, abs=1e-5), name
 
 
+def test_each_pass_computes_targets_anew() -> None:
+    one, several = make_learner(), make_learner(num_sgd_iter=3)
+    batch, same = make_batch(DISCRETE), make_batch(DISCRETE)
+    steps = [one.learn(batch) for _ in range(3)]
+    metrics = several.learn(same)
+    assert one.network.hash() == several.network.hash()
+    for name in ("policy_loss", "value_loss", "rho", "entropy"):
+        mean = sum(float(each[name]) for each in steps) / 3
+        assert float(metrics[name]) == pytest.approx(mean, rel=1e-5), name
+    assert torch.equal(batch.value_targets, same.value_targets)
+
+
 NORMALIZED = {"model": {**SMALL, "normalize_values": True}}
 
 

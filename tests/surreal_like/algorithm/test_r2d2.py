@@ -22,9 +22,10 @@ WIDTH = 3
 TEXTS = ("FMMMMMMMMMMMMMT", "FMMMUFMMMMMMMMM", "MMMMMMMTFMMMMMU")
 
 
-def options(kind: str = "lstm", burn_in: int = 2, **algo: Any) -> Any:
+def options(kind: str = "lstm", burn_in: int = 2, inputs: Any = (), **algo: Any) -> Any:
+    model = {"hidden_sizes": [8], "memory": kind, "memory_size": 6, "memory_inputs": [*inputs]}
     learner = {
-        "model": {"hidden_sizes": [8], "memory": kind, "memory_size": 6},
+        "model": model,
         "replay": {
             "type": R2D2.replay,
             "min_size": 1,
@@ -51,23 +52,26 @@ def acted(agent: R2D2Agent) -> tuple[Chunk, torch.Tensor]:
     values, columns = [], dict(chunk.columns)
     look = agent.q_network.act
 
-    def act(*given: Any) -> Any:
-        values.append(look(*given))
+    def act(*given: Any, **before: Any) -> Any:
+        values.append(look(*given, **before))
         return values[-1]
 
-    agent.q_network.act = act  # type: ignore[method-assign, assignment]
+    agent.q_network.act = act  # type: ignore[method-assign]
     actions, memory = [], []
     # Streams may begin in the middle of an episode, with a state from before.
     agent.state = torch.randn(WIDTH, agent.q_network.core.state_size)
+    reward = np.where(columns["step_type"] == 0, 0, obs[..., 0]).astype(np.float32)
     for t in range(steps):
         agent.first = columns["step_type"][t] == 0
+        if "reward" in agent.learner_config.model.memory_inputs:
+            agent.prev_reward = torch.from_numpy(reward[t])
         taken, extras = agent.act(obs[t])
         actions.append(taken)
         memory.append(extras["memory"])
     columns = {name: each for name, each in columns.items() if name[:3] not in ("obs", "ext")}
     columns |= {"obs": obs.numpy(), "action": np.stack(actions)}
     columns["extras/memory"] = np.stack(memory)
-    columns["reward"] = np.where(columns["step_type"] == 0, 0, obs[..., 0]).astype(np.float32)
+    columns["reward"] = reward
     chunk.columns = columns
     return chunk, torch.stack([q_values for q_values, _ in values])
 
@@ -80,12 +84,13 @@ def sequences(chunk: Chunk, *how: Any, size: int = 40) -> tuple[Batch, Any]:
     return make_batch({name: torch.from_numpy(each) for name, each in columns.items()}), window
 
 
+@pytest.mark.parametrize("inputs", [(), ("action",), ("reward",), ("action", "reward")])
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_the_learner_has_the_values_that_the_agent_had(kind: str) -> None:
+def test_the_learner_has_the_values_that_the_agent_had(kind: str, inputs: Any) -> None:
     """R4: in mid-episode too, because the stored state is that of the agent."""
-    agent, learner = pair(kind, 0)
+    agent, learner = pair(kind, 0, inputs)
     chunk, values = acted(agent)
-    batch, rows = sequences(chunk, kind, 0)
+    batch, rows = sequences(chunk, kind, 0, inputs)
     had = values.flatten(0, 1)[torch.from_numpy(rows)]
     found, _ = learner.values(learner.q_network, batch)
     real = torch.ones(rows.shape, dtype=torch.bool)
@@ -100,9 +105,10 @@ def test_the_learner_has_the_values_that_the_agent_had(kind: str) -> None:
     assert (without - had)[:, inside].abs().amax(0).amin() > 1e-5
 
 
-def test_a_burn_in_with_the_acting_weights_comes_to_the_stored_state() -> None:
-    agent, learner = pair()
-    batch, _ = sequences(acted(agent)[0])
+@pytest.mark.parametrize("inputs", [(), ("action", "reward")])
+def test_a_burn_in_with_the_acting_weights_comes_to_the_stored_state(inputs: Any) -> None:
+    agent, learner = pair("lstm", 2, inputs)
+    batch, _ = sequences(acted(agent)[0], "lstm", 2, inputs)
     _, state = learner.values(learner.q_network, batch)
     first = batch.first[learner.burn_in]
     assert first.any()

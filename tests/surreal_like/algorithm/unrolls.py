@@ -125,17 +125,22 @@ def play(
     )
 
 
-def acted_batch(agent: Any, *, seed: int = 0) -> Batch:
+def acted_batch(agent: Any, *, seed: int = 0, spec: Any = DISCRETE) -> Batch:
     """A batch as it comes from an agent: what it did in rows that episodes begin and end in."""
-    batch = make_batch(DISCRETE, seed=seed)
+    batch = make_batch(spec, seed=seed)
     first = torch.rand(T + 1, B) < 0.3
     actions, extras = [], []
+    before = torch.randn(T + 1, B) * ~first
     for t in range(T):
         agent.first = first[t].numpy()
+        if "reward" in agent.learner_config.model.get("memory_inputs", ()):
+            agent.prev_reward = before[t]
         with torch.no_grad():
             acted, reported = agent.act(batch.obs[t])
         actions.append(torch.from_numpy(acted))
         extras.append({name: torch.from_numpy(x.copy()) for name, x in reported.items()})
+    if agent.learner_config.model.get("memory_inputs"):
+        batch["prev_rewards"] = before
     batch["first"] = first
     batch["actions"] = torch.stack(actions)
     batch["extras"] = {name: torch.stack([x[name] for x in extras]) for name in extras[0]}

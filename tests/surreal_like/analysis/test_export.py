@@ -53,6 +53,8 @@ LAYERS = "learner_config.model.head_sizes=[8]"
 NORMAL = "learner_config.model.normalize_obs=true"
 SCALED = "learner_config.model.normalize_values=true"
 LSTM, GRU = ("learner_config.model.memory=lstm", "learner_config.model.memory=gru")
+BEFORE = "learner_config.model.memory_inputs=[action, reward]"
+CLIPPED = "learner_config.algo.reward_clip=0.5"
 BETA, SQUASHED = (
     "learner_config.model.policy=beta",
     "learner_config.model.policy=squashed_gaussian",
@@ -74,11 +76,13 @@ HEADS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "dqn noisy quantile": ("dqn", "discrete", (QUANTILE, NOISY)),
     "r2d2 lstm": ("r2d2", "discrete", (NORMAL,)),
     "r2d2 gru dueling": ("r2d2", "discrete", (GRU, DUELING)),
+    "r2d2 with action and reward": ("r2d2", "discrete", (BEFORE,)),
     "ppo": ("ppo", "discrete", ()),
     "ppo several choices": ("ppo", "multi_discrete", (SCALED,)),
     "ppo binary": ("ppo", "multi_binary", (NORMAL,)),
     "ppo lstm": ("ppo", "discrete", (LSTM, NORMAL)),
     "ppo gru several choices": ("ppo", "multi_discrete", (GRU,)),
+    "ppo lstm with action and reward": ("ppo", "multi_discrete", (LSTM, BEFORE, CLIPPED)),
     "ppo gaussian": ("ppo", "box_free", ()),
     "ppo gaussian of a state": ("ppo", "box_grid", ("learner_config.model.variance=state",)),
     "ppo beta": ("ppo", "box_grid", (BETA,)),
@@ -88,6 +92,7 @@ HEADS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "a3c gaussian": ("a3c", "box", ()),
     "impala": ("impala", "discrete", ()),
     "impala lstm": ("impala", "multi_discrete", (LSTM, SCALED)),
+    "impala gru with action and reward": ("impala", "box_grid", (GRU, BEFORE)),
     "sac": ("sac", "box", (NORMAL,)),
     "sac grid": ("sac", "box_grid", ()),
     "td3": ("td3", "box_grid", ()),
@@ -99,6 +104,8 @@ FEW = {
     "dqn dueling quantile": "multi_discrete_grid",
     "r2d2 gru dueling": "discrete",
     "ppo beta": "grid",
+    "ppo lstm with action and reward": "discrete",
+    "impala gru with action and reward": "grid",
     "impala lstm": "multi_binary_grid",
     "td3": "image_frames",
 }
@@ -320,7 +327,7 @@ def test_a_difference_that_is_nan_is_refused(output: int) -> None:
     good = [np.zeros(4, np.float32), np.ones((4, 2), np.float32)]
     written = [each.copy() for each in good]
     written[output][-1] = np.nan
-    policy: Any = lambda obs, state, first: tuple(good)  # noqa: E731
+    policy: Any = lambda obs, state, first, reward: tuple(good)  # noqa: E731
     probe = {"obs": good[0], "state": good[1], "first": np.ones(4, np.bool_)}
     assert exporting._compare(policy, lambda given: good, probe) == 0
     with pytest.raises(SurrealError, match="differs from load_policy by nan over 4 random"):

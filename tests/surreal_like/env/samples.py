@@ -183,3 +183,19 @@ class Spoiled(Counter):
         if self.what == "float64":
             temps = temps.astype(np.float64)
         return {"temps": temps} if self.what == "missing" else {"temps": temps, "door": door}
+
+
+class Arms(Env):
+    """One of two arms pays in an episode of six steps, and nothing shows which: 5.5 at best."""
+
+    def __init__(self) -> None:
+        self.obs_spec = {"type": "float32", "dim": [1]}
+        self.action_spec = {"type": "discrete", "dim": [2]}
+
+    def reset(self) -> Any:
+        self.good, self.left = int(self.rng.integers(2)), 6
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        return np.zeros(1, np.float32), float(action == self.good), self.left == 0, False, {}

@@ -15,12 +15,13 @@ CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 AT_REPLAY = "replay, at sampling"
 STAGES = [
     *("relabel goals", "stack frames", "each reward"),
-    *("sum of n steps", "observations", "bonus of parts"),
+    *("sum of n steps", "scale of rewards", "observations", "bonus of parts"),
 ]
 
 
 def stages(config: str, *words: str) -> dict[str, list[str]]:
-    found = RunRequest(CONFIGS / f"{config}.yaml", overrides=words).explain()
+    file = next(CONFIGS.rglob(f"{config}.yaml"))
+    found = RunRequest(file, overrides=words).explain()
     rows = pipeline({path: value for path, (value, _) in found.items()})
     assert [name for name, *_ in rows] == STAGES
     return {name: rest for name, *rest in rows}
@@ -55,6 +56,18 @@ def stages(config: str, *words: str) -> dict[str, list[str]]:
             ("learner_config.algo.reward_clip=1", "learner_config.algo.reward_scale=0.5"),
             "each reward",
             ["clip 1, scale 0.5", AT_REPLAY],
+        ),
+        (
+            "cartpole_ppo",
+            ("learner_config.algo.normalize_rewards=true",),
+            "scale of rewards",
+            ["normalize_rewards", "replay counts, learner divides"],
+        ),
+        (
+            "cartpole_ppo",
+            ("learner_config.algo.reward_function=my.py:root",),
+            "each reward",
+            ["my.py:root", AT_REPLAY],
         ),
     ],
 )

@@ -64,7 +64,7 @@ def played(make: Any, order: list[list[int]]) -> list[list[Any]]:
             continue
         rows = np.stack([obs[at[stream], stream] for stream in streams])
         first = np.array([at[stream] % 7 == 0 for stream in streams])
-        advice = inference.act(np.array(streams), rows, first)
+        advice = inference.act(np.array(streams), rows, first, rows[:, 0])
         for row, stream in enumerate(streams):
             extras = advice.extras
             answers[stream].append((advice.action[row], {k: v[row] for k, v in extras.items()}))
@@ -79,6 +79,10 @@ def played(make: Any, order: list[list[int]]) -> list[list[Any]]:
         ("ppo", "eval_deterministic", DISCRETE, {}),
         ("ppo", "eval_deterministic", CONTINUOUS, {"memory": "lstm", "memory_size": 8}),
         ("impala", "eval_deterministic", DISCRETE, {"memory": "gru", "memory_size": 8}),
+        (
+            *("impala", "eval_deterministic", CONTINUOUS),
+            {"memory": "gru", "memory_size": 8, "memory_inputs": ["action", "reward"]},
+        ),
     ],
 )
 def test_greedy_answers_do_not_depend_on_the_batch(

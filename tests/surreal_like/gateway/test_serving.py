@@ -35,6 +35,15 @@ RUNS: dict[str, tuple[str, int, dict[str, Any]]] = {
         {"learner_config.replay.min_size": 64, "learner_config.model.hidden_sizes": [16]},
     ),
     "ppo": ("toy:target", 2, {"learner_config.model.memory": "lstm"}),
+    "impala": (
+        "toy:target",
+        2,
+        {
+            "learner_config.model.memory": "gru",
+            "learner_config.model.memory_inputs": ["action", "reward"],
+            "learner_config.replay.batch_size": 2,
+        },
+    ),
 }
 
 
@@ -109,15 +118,16 @@ def test_an_answer_is_that_of_the_loaded_policy(run: RunFolder) -> None:
             # Another session must not change the memory of this one.
             other.request("reset", observation=place(run, 7))
             for step in range(6):
-                expected, state = policy(place(run, step), state)
-                fields = {"reward": 0.0} if step else {}
+                reward = 0.3 * step
+                expected, state = policy(place(run, step), state, reward=reward)
+                fields = {"reward": reward} if step else {}
                 answer = one.request(
                     "step" if step else "reset", observation=place(run, step), **fields
                 )
                 np.testing.assert_allclose(answer["action"], expected, atol=1e-6)
                 other.request("step", observation=place(run, step), reward=0.0)
             episode = one.request("end", observation=place(run, 0), reward=2.0)
-            assert (episode["return"], episode["length"]) == (2.0, 6)
+            assert (episode["return"], episode["length"]) == (pytest.approx(6.5), 6)
 
 
 def test_a_client_sends_no_state(tmp_path: Path) -> None:

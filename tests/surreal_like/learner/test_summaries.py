@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from session.tensorplex.groups import place_of_title
 from surreal_like import train
 from surreal_like.algorithm.dqn import DQNLearner
 from surreal_like.dataflow.items import Trained
@@ -29,10 +30,13 @@ def run(folder: Path, algorithm: str, every: int) -> Any:
     train(
         algorithm=algorithm, env="toy:clock", overrides=overrides, launcher="serial", folder=folder
     )
-    reader = read(folder / "tensorboard" / "learner")
+    reader = read(folder / "tensorboard")
     saved = [path.read_bytes() for path in sorted(folder.glob("checkpoints/*/*.safetensors"))]
     tags = reader.Tags()["histograms"]
-    return {tag.removeprefix("learner/"): reader.Histograms(tag) for tag in tags}, saved
+    places = {title: place_of_title(title) for title in tags}
+    assert {place.component for place in places.values()} <= {"learner"}
+    short = {title: place.tag.removeprefix("learner/") for title, place in places.items()}
+    return {short[title]: reader.Histograms(title) for title in tags}, saved
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like import load_policy, train
+from surreal_like import load_policy, make_policy, train
 from surreal_like.analysis.evaluate import evaluate
 from surreal_like.errors import DataError
 from surreal_like.experiment.checkpoints import whole_checkpoint
@@ -46,6 +46,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def observation(place: int) -> np.ndarray[Any, Any]:
     one_hot: np.ndarray[Any, Any] = np.eye(8, dtype=np.float32)[place]
     return one_hot
+
+
+def test_a_policy_that_reads_rewards_needs_them() -> None:
+    settings = ["memory=lstm", "memory_inputs=[action, reward]"]
+    words = [f"learner_config.model.{each}" for each in settings]
+    policy = make_policy("ppo", env="toy:target", overrides=words)
+    obs = np.zeros((2, *policy.config.env_config.obs_spec.dim), np.float32)
+    first, state = policy(obs)
+    for wrong, message in ((None, r"call policy\(obs, state, reward=reward\)"), (1.0, r"\[2\]")):
+        with pytest.raises((UsageError, DataError), match=message):
+            policy(obs, state, reward=wrong)
+    found = [policy(obs, state, reward=[0.0, reward])[0] for reward in (0.0, 5.0)]
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert not np.allclose(found[0][1], found[1][1], atol=1e-5)
+    # The action before is part of the state.
+    assert state[:, -first[0].size :] == pytest.approx(first.reshape(2, -1))
 
 
 def test_one_observation_or_a_batch(run: Path) -> None:

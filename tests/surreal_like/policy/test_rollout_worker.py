@@ -13,6 +13,7 @@ from session.errors import ConfigError
 from surreal_like.algorithm.catalog import describe_algorithms
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import concat
+from surreal_like.dataflow.batches import inputs_before, state_before
 from surreal_like.policy import make_policy, worker_set
 from surreal_like.policy.worker_set import RolloutWorker, WorkerSet
 from surreal_like.replay.kinds import UniformReplay
@@ -64,6 +65,30 @@ def test_the_memory_of_a_stream_goes_on_until_its_episode_ends() -> None:
                 obs, before[t - 1 : t], first[t - 1 : t]
             )
             assert torch.allclose(state[0], before[t], atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "impala", "a3c"])
+def test_a_memory_gets_the_action_and_the_reward_before_each_row(algorithm: str) -> None:
+    """T2, S5: what the learner gets for a row is what the agent had there."""
+    settings = [
+        "learner_config.model.memory=gru",
+        "learner_config.model.memory_inputs=[action, reward]",
+        "learner_config.algo.reward_scale=0.5",
+    ]
+    policy = make_policy(algorithm, env="toy:target", overrides=[*SMALL, *settings])
+    with RolloutWorker(policy, rollout_fragment_length=10) as informed:
+        batches = [informed.sample() for _ in range(4)]
+    network: Any = policy.learner.module_dict()["network"]
+    for batch in batches:
+        acted = batch.mask != 0
+        with torch.no_grad():
+            state, before = state_before(batch), inputs_before(batch)
+            found = network.unroll(batch.obs, state, batch.first, **before)[0].columns()["mean"]
+        assert torch.allclose(found[:-1][acted], batch.extras["mean"][acted], atol=1e-6)
+        expected = torch.where(batch.first[1:], torch.zeros(()), batch.rewards)
+        assert torch.equal(batch.prev_rewards[1:][acted], expected[acted])
+        assert expected.any()
+        assert not batch.prev_rewards[batch.first].any()
 
 
 def test_fragments_of_transitions_continue_each_other() -> None:

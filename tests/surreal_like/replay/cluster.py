@@ -32,7 +32,7 @@ ENDS = ("experience", "acks", "batches", "priorities")
 BATCH = 8
 
 
-def config(shards: int, **replay: Any) -> Config:
+def config(shards: int, *, algo: Any = None, **replay: Any) -> Config:
     whole = BASE_CONFIG.copy()
     whole.algorithm = "none"
     whole.env_config.env_name = "toy:none"
@@ -40,6 +40,7 @@ def config(shards: int, **replay: Any) -> Config:
     whole.session_config.sender.flush_iteration = 5
     settings = {"capacity": 4000, "min_size": 4, "batch_size": BATCH, "replay_shards": shards}
     whole.learner_config.replay.update(settings | replay)
+    whole.learner_config.algo.update(algo or {})
     return whole
 
 

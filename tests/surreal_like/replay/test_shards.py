@@ -57,6 +57,29 @@ def test_rows_of_a_fuller_shard_come_as_often_as_those_of_another(
     assert rows[0] / (rows[0] + rows[1]) == pytest.approx(298 / 396, abs=0.02)
 
 
+@pytest.mark.parametrize("kind", [UNIFORM, FIFO])
+def test_counts_of_returns_come_with_batches(make: Callable[..., Cluster], kind: str) -> None:
+    algo = {"normalize_rewards": True, "gamma": 0.5}
+    size = 2 if kind == FIFO else BATCH
+    cluster = make(type=kind, algo=algo, batch_size=size)
+    for sender in (0, 1):
+        cluster.send(sender, 4)
+    cluster.until(cluster.acked)
+    found: dict[int, list[float]] = {}
+    while len(found) < 2:
+        cluster.until(lambda: cluster.client.waiting)
+        sampled = cluster.client.next()
+        assert sampled is not None
+        assert sampled.returns is not None
+        found[sampled.shard] = list(sampled.returns)
+    for shard, (count, mean, squares) in found.items():
+        # The reward of each row is the number of its sender; the streams go on in each chunk.
+        steps = [shard * (2.0 - 0.5 ** (t - 1)) for t in range(1, 21)]
+        assert count == 40
+        assert mean == pytest.approx(np.mean(steps))
+        assert squares / count == pytest.approx(np.var(steps), abs=1e-12)
+
+
 def test_shards_are_asked_in_proportion_to_their_mass(make: Callable[..., Cluster]) -> None:
     cluster = make(type=PRIORITIZED, priority={"alpha": 1.0, "beta": 1.0, "epsilon": 1e-3})
     cluster.send(0, 20)
