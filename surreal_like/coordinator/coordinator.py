@@ -136,7 +136,7 @@ class RunCoordinator:
         self.record.load(state["record"]["times"], generation, version)
         # That of the weights; evaluations of older versions had another one.
         task = state["record"].get("task", self.record.task)
-        self.record.task = {**task, "version": version - 1}
+        self.record.begin_task(task["number"], task["settings"], version - 1)
         iteration = self._learners.learner.iteration
         self._context.event(
             "restored", f"iteration {iteration} of a donor, generation {generation}"

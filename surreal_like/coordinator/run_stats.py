@@ -23,6 +23,7 @@ from surreal_like.coordinator.learners import add_numbers
 from surreal_like.coordinator.policy_stats import PolicyStats
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
 from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.task import TASK
 from surreal_like.experience.row_accounts import RowAccounts, RowFates
 from surreal_like.experience.sender import MAX_UNACKED_BYTES
 from surreal_like.policies.config import learning_policies, policies_of
@@ -48,8 +49,9 @@ class RunStats:
 
     Attributes:
         episodes: summaries of the newest training episodes.
-        task: ``number`` and ``settings`` of the newest task of a curriculum, and the ``version`` of
-            the parameters at its choice.
+        task: ``number`` and ``settings`` of the newest task of a curriculum, the ``version`` of
+            the parameters at its choice, and the number of its ``episodes`` so far.
+        task_episodes: summaries of the newest training episodes that were begun with that task.
     """
 
     def __init__(self, config: Config, clock: Clock) -> None:
@@ -92,8 +94,9 @@ class RunStats:
         began = run.get("first_started", self._started)
         whole = f"{run_fingerprint(config)}/{session.seed}/{began}"
         self.run_id = hashlib.sha256(whole.encode()).hexdigest()[:12]
-        self.task: dict[str, Any] = {"number": 0, "settings": {}, "version": 0}
+        self.task: dict[str, Any] = {"number": 0, "settings": {}, "version": 0, "episodes": 0}
         self.episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
+        self.task_episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
         self._new_episodes = 0
         self._rates = {name: Rate(clock=lambda: self.wall_seconds) for name in _COUNTED}
         self._row_bytes = 1.0
@@ -129,6 +132,14 @@ class RunStats:
             metrics = {**(own or {}), **(episode.get("metrics") or {})}
             self.episodes.append({**episode, "metrics": metrics})
             self._new_episodes += 1
+            if metrics.get(TASK) == self.task["number"]:
+                self.task_episodes.append(self.episodes[-1])
+                self.task["episodes"] += 1
+
+    def begin_task(self, number: int, settings: Mapping[str, Any], version: int) -> None:
+        """Sets the newest task, which has no episodes yet."""
+        self.task = {"number": number, "settings": settings, "version": version, "episodes": 0}
+        self.task_episodes.clear()
 
     def add_counts(self, counts: Mapping[str, Mapping[str, Any]]) -> None:
         """Adds the newest counts of every shard."""
@@ -368,6 +379,7 @@ class RunStats:
             "lag": self.lag.state(),
             **({"lags": lags} if lags else {}),
             "task": dict(self.task),
+            "task_episodes": list(self.task_episodes),
             "plan": add_numbers(self._plan_before, self.plan),
             "episodes": list(self.episodes),
             "wall_seconds": self.wall_seconds,
@@ -464,7 +476,9 @@ class RunStats:
         held, self.held_seconds = map(float, state.get("held", (0, 0)))
         # That of an earlier part is not in the time of this one.
         self._held = held if part == run_part(self._config) else 0.0
-        self.task = state.get("task", self.task)
+        # An older record has no episodes of a task.
+        self.task |= state.get("task", {})
+        self.task_episodes.extend(state.get("task_episodes", []))
         # A run that began before plans were counted has none.
         self._plan_before = state.get("plan", {})
         self.iterations, self.repeated_iterations = iterations, repeated

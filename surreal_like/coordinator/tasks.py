@@ -43,7 +43,7 @@ class Tasks:
         if settings is None:
             return False
         number = record.task["number"] + 1
-        record.task = {"number": number, "settings": settings, "version": version}
+        record.begin_task(number, settings, version)
         shown = ", ".join(f"{name} {value}" for name, value in settings.items())
         self._context.event("task", f"{number}: {shown}", number=number, task=dict(settings))
         self._learners.set_task(record.task)
@@ -52,9 +52,7 @@ class Tasks:
     def _progress(self) -> CurriculumProgress:
         """Returns the progress by the episodes and evaluations of the present task."""
         record, task, last = self._record, self._record.task, self._record.judge.last
-        episodes: list[Any] = [
-            each for each in record.episodes if each["metrics"].get(TASK) == task["number"]
-        ]
+        episodes: list[Any] = list(record.task_episodes)
         judged = last is not None and (
             self._env_config.eval_task or last["version"] > task["version"]
         )
@@ -65,7 +63,7 @@ class Tasks:
             int(record.times()["env_steps"]),
             self._learners.learner.iteration,
             sum(returns) / len(returns) if returns else None,
-            len(episodes),
+            task["episodes"],
             dict(last) if last is not None and judged else None,
             metrics,
         )

@@ -21,12 +21,12 @@ class CurriculumProgress:
     Args:
         env_steps: environment steps of the run.
         iteration: updates of the parameters.
-        train_return: mean return of the episodes that count; None before the first.
-        episodes: number of the episodes that count: the last 100 that were begun with the present
-            task.
+        train_return: mean return of the last 100 training episodes that were begun with the present
+            task; None before the first.
+        episodes: number of all training episodes so far that were begun with the present task.
         evaluation: newest evaluation of parameters with the present task, or with `eval_task`:
             `mean_return`, `episodes`, `env_steps` and more, as in result.json; None before.
-        metrics: means of the metrics of the same episodes, such as those of `metric_keys`.
+        metrics: means of the metrics of the same 100, such as those of `metric_keys`.
     """
 
     env_steps: int = 0

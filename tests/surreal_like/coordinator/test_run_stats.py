@@ -404,3 +404,18 @@ def test_what_is_not_reported_again_is_one_sender_of_the_result() -> None:
     again = RunStats(config(seconds_before=9.0), CountedClock())
     again.accounts.restore(record.accounts.state())
     assert again.accounts.env_steps == 530
+
+
+def test_episodes_of_the_task_are_counted_over_a_restart(tmp_path: Path) -> None:
+    one, two = RunStats(config(), CountedClock()), RunStats(config(), CountedClock())
+    one.begin_task(1, {"length": 1}, 3)
+    old, new = ({"return": number, "metrics": {"task": number}} for number in (1, 2))
+    one.add_episodes([old] * 70)
+    one.begin_task(2, {"length": 2}, 5)
+    one.add_episodes([old, {"return": 9.0}])
+    one.add_episodes([new] * 256)
+    one.save(tmp_path / "record.json", 0, 0)
+    two.restore(tmp_path / "record.json", 0)
+    two.add_episodes([new, old])
+    assert (one.task["episodes"], two.task["episodes"]) == (256, 257)
+    assert [each["return"] for each in two.task_episodes] == [2] * 100
