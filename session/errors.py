@@ -122,10 +122,13 @@ def describe(error: BaseException) -> str:
 
     The place is the innermost call outside this library, installed packages and Python itself. If
     there is none and the error is no SurrealError, it is the innermost call in this library.
+    Notes of one line that were added to the error come last.
     """
     line = str(error) if isinstance(error, SurrealError) else repr(error)
     place = _place(error)
-    return f"{line}, in {place}" if place else line
+    # Longer ones are tracebacks of other processes.
+    notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
+    return "; ".join([f"{line}, in {place}" if place else line, *notes])
 
 
 def describe_code(code: CodeType, line: int = 0) -> str:

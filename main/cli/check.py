@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from main.cli.arguments import Parser
 from session.config import Config
-from session.config.defaults import BASE_ENV_CONFIG
-from session.errors import UsageError
+from session.config.defaults import BASE_CONFIG
+from session.errors import ConfigError, UsageError
 from surreal_like.experiment.resolve import read_experiment
 from surreal_like.experiment.shipped import is_experiment
+
+if TYPE_CHECKING:
+    from surreal_like.env.findings import Report
 
 _EXAMPLES = """examples:
   surreal-like check gym:CartPole-v1
@@ -28,10 +33,13 @@ def run(argv: Sequence[str]) -> int:
     names = [word for word in given.words if "=" not in word]
     if len(names) != 1:
         raise UsageError("give one environment, as in my_module:MyEnv, or one experiment file")
-    config = _env_config(names[0], settings)
+    is_file = is_experiment(names[0])
+    config = _read(names[0], settings, is_file)
     from surreal_like.env.check import check_env
 
-    report = check_env(config, steps=given.steps, seconds=given.seconds)
+    report = check_env(config.env_config, steps=given.steps, seconds=given.seconds)
+    if is_file and report.ok:
+        _check_settings(report, config)
     print(report)
     return 0 if report.ok else UsageError.exit_code
 
@@ -53,13 +61,27 @@ def _parser() -> Parser:
     return parser
 
 
-def _env_config(name: str, settings: Sequence[str]) -> Config:
-    """Returns `env_config` as in a run."""
-    is_file = is_experiment(name)
+def _read(name: str, settings: Sequence[str], is_file: bool) -> Config:
+    """Returns `env_config` and `session_config` as in a run."""
     # Any algorithm works: only the environment is built.
     user = read_experiment(
         name if is_file else None, settings, algorithm="dqn", env_name=None if is_file else name
     )
     sys.path.extend(user.session_config.get("import_path", []))
-    env_config: Config = user.env_config.extend(BASE_ENV_CONFIG, strict=True)
-    return env_config
+    for section in ("env_config", "session_config"):
+        user[section] = user[section].extend(BASE_CONFIG[section], strict=True)
+    return user
+
+
+def _check_settings(report: Report, config: Config) -> None:
+    """Adds a finding if the experiment has settings with which `train` refuses its environment."""
+    from surreal_like.env.registry import SeveralAgents, make_env
+    from surreal_like.experiment.batched import check_batched
+
+    try:
+        with contextlib.closing(make_env(config.env_config)) as env:
+            check_batched(config, env)
+    except SeveralAgents:
+        pass
+    except ConfigError as error:
+        report.add("error", "settings", str(error))

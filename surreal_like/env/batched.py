@@ -132,23 +132,27 @@ class BatchedVector(VectorEnv):
                     "info has no final_obs, but episodes have ended and the environment resets in "
                     "the same step: give the last observations there"
                 )
-            final_obs = self._read(self._kind.final_obs(info["final_obs"], last), count)
+            final_obs = self.read(self._kind.final_obs(info["final_obs"], last), count)
             given = info.get("final_info") or {}
             final = self._columns.take({k: self._kind.select(given[k], last) for k in given}, count)
         else:
-            final_obs = nest.map(lambda leaf: leaf[last], self._read(obs, len(last)))
+            final_obs = nest.map(lambda leaf: leaf[last], self.read(obs, len(last)))
             final = {key: columns[key][last] for key in self._columns.keys}
             if self.feed is not None and self.feed.numbered:
                 columns["metrics"] = [
                     {TASK: number} if ends else None
                     for ends, number in zip(last.tolist(), self._numbers.tolist(), strict=True)
                 ]
-            # A new mapping each time: Gymnasium takes the mask out of it.
-            options = {**self._begin(last), "reset_mask": last.copy()}
-            obs, begun = _pair(self._kind.reset(None, options))
+            obs, begun = self.reset_streams(last)
             for key, column in self._columns.take(begun, len(last)).items():
                 columns[key] = np.where(_along(last, column), column, columns[key])
         return obs, columns | {"final_obs": final_obs, "final_info": final}
+
+    def reset_streams(self, streams: Flags) -> tuple[Any, Info]:
+        """Resets these streams with the newest task; needs `takes_tasks`. Not yet checked."""
+        # A new mapping each time: Gymnasium takes the mask out of it.
+        options = {**self._begin(streams), "reset_mask": streams.copy()}
+        return _pair(self._kind.reset(None, options))
 
     def _row(self, name: str, values: Any) -> npt.NDArray[Any]:
         """Returns one value per stream. Raises DataError for another shape."""
@@ -160,7 +164,7 @@ class BatchedVector(VectorEnv):
             )
         return array
 
-    def _read(self, obs: Any, rows: int) -> Nest:
+    def read(self, obs: Any, rows: int) -> Nest:
         """Returns observations as a nest of private arrays [rows, ...], checked."""
         given = obs if type(obs) is np.ndarray else nest.map(as_numpy, obs)
         read = self._kind.read(given)
@@ -177,7 +181,7 @@ class BatchedVector(VectorEnv):
         return read
 
     def _look(self, obs: Any) -> Nest:
-        read = self._read(obs, self.num_envs)
+        read = self.read(obs, self.num_envs)
         if self._masks is not None:
             self._masks.observe(read, self._ended)
         return read
@@ -309,14 +313,22 @@ class FirstStream(Env):
         self.vector = vector
         self.obs_spec, self.action_spec = vector.obs_spec, vector.action_spec
         self.metadata = vector.metadata
+        self._feed = RunFeed({})
+        if vector.takes_tasks:
+            vector.feed = self._feed
 
     def seed(self, seed: int) -> None:
         super().seed(seed)
         self.vector.seed(seed)
 
     def reset(self) -> tuple[Nest, Info]:
-        obs, info = self.vector.reset()
+        obs, info = self.reset_all()
         return _first(obs), {key: column[0] for key, column in info.items()}
+
+    def reset_all(self) -> tuple[Nest, Info]:
+        """Resets every stream with the task; returns observations and info of all."""
+        self._feed.task = self.task
+        return self.vector.reset()
 
     def step(self, action: Any) -> Step:
         actions = np.repeat(np.asarray(action)[None], self.vector.num_envs, axis=0)

@@ -22,7 +22,10 @@ from session.process.seeding import seed_all
 from surreal_like.data.frames import stack_size, stack_spec
 from surreal_like.data.spec import ArraySpec, parse_obs_spec
 from surreal_like.env.actions import random_action
-from surreal_like.env.base import Env
+from surreal_like.env.base import Env, VectorEnv
+from surreal_like.env.batched import FirstStream
+from surreal_like.env.batched_check import check_masked_reset, play_copies
+from surreal_like.env.batched_names import add_arguments
 from surreal_like.env.batching import kinds
 from surreal_like.env.curriculum import first_feed
 from surreal_like.env.feed import RunFeed
@@ -39,7 +42,9 @@ from surreal_like.env.findings import (
     report_played,
 )
 from surreal_like.env.registry import (
+    LOOKED_AT,
     SeveralAgents,
+    as_batched,
     check_env_config,
     is_joint,
     make_env,
@@ -70,8 +75,8 @@ def check_env(
 
     Args:
         env: a name as in `env_config.env_name`, a whole `env_config`, a class or function that
-            builds an Env, or an Env. One of Gymnasium or of PettingZoo will do. Copies of an
-            object cannot be compared, and it is not closed.
+            builds an Env, or an Env. One of Gymnasium or of PettingZoo, and a batched one, will do.
+            Copies of an object cannot be compared, and it is not closed.
         steps: number of random steps, followed by a comparison of copies.
         seconds: no step is begun after this time; one step is taken in any case.
         seed: seed of the environment and of the random actions.
@@ -82,7 +87,8 @@ def check_env(
         build, config = (lambda: given), {"env_name": type(given).__name__}
         joint = _joint_builder(build)
     elif callable(given):
-        build, config = given, {"env_name": getattr(given, "__name__", "the environment")}
+        config = {"env_name": getattr(given, "__name__", "the environment")}
+        build = partial(given, **add_arguments(given, {}, LOOKED_AT, None))
         joint = _joint_builder(build)
     else:
         config = {"env_name": given} if isinstance(given, str) else given
@@ -151,6 +157,16 @@ def _joint_builder(build: Callable[[], Any]) -> Callable[[], JointEnv]:
     return lambda: as_joint(build())
 
 
+def _adapt(built: Any, config: Mapping[str, Any]) -> Env:
+    import gymnasium.vector
+
+    from surreal_like.env.gym_adapter import GymAdapter
+
+    if isinstance(built, VectorEnv | gymnasium.vector.VectorEnv):
+        return FirstStream(as_batched(built, config))
+    return GymAdapter(built, config)
+
+
 @dataclass(slots=True)
 class _Check:
     report: Report
@@ -169,6 +185,8 @@ class _Check:
             self._specs(env)
             env.seed(self.seed)
             report_played(self.report, self._play(env, steps), self.config.get("num_envs") or 8)
+            if isinstance(env, FirstStream) and env.vector.takes_tasks:
+                check_masked_reset(self.report, env, self.action_spec)
         if not self.report.ok:
             return
         if self.single:
@@ -186,9 +204,7 @@ class _Check:
                     built.close()
                 raise SeveralAgents
             if not isinstance(built, Env):
-                from surreal_like.env.gym_adapter import GymAdapter
-
-                built = GymAdapter(built, self.config)
+                built = _adapt(built, self.config)
             env: Env = built
             first_feed(self.config).begin(env)
             if not self.single:
@@ -207,6 +223,10 @@ class _Check:
     def _play(self, env: Env, steps: int) -> Played:
         """Plays random steps; returns their statistics."""
         rng = np.random.default_rng(self.seed)
+        if isinstance(env, FirstStream):
+            return play_copies(
+                self.report, self.values, env, self.action_spec, rng, steps, self.until
+            )
         seconds: list[float] = []
         ends = 0
         obs = self._reset(env)

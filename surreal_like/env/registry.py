@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from surreal_like.env.joint import JointEnv
 
 Config = Mapping[str, Any]
-# Copies of a batched environment of which the first one is looked at: mistakes show with two.
-_LOOKED_AT = 2
+# Copies of a batched environment that is looked at: mistakes show with two.
+LOOKED_AT = 2
 
 
 def make_env(env_config: Config, evaluation: bool = False) -> Env:
@@ -69,7 +69,7 @@ def make_env(env_config: Config, evaluation: bool = False) -> Env:
     Raises ConfigError for an unknown name (with the nearest ones) or a wrong argument, and
     MissingExtra, which names what to install.
     """
-    env = make_env_or_batch(env_config, _LOOKED_AT, evaluation)
+    env = make_env_or_batch(env_config, LOOKED_AT, evaluation)
     if isinstance(env, Env):
         return env
     from surreal_like.env.batched import FirstStream
@@ -294,12 +294,22 @@ def _build(env_config: Config, evaluation: bool, num_envs: int, seed: int) -> En
 
 
 def as_batched(built: Batched, env_config: Config) -> BatchedVector:
-    """Returns a batched environment with its checks, and the specs of the config."""
+    """Returns a batched environment with its checks, and the specs of the config.
+
+    Raises ConfigError for a curriculum if it begins episodes by itself.
+    """
     from surreal_like.env.batched import BatchedVector
 
     keys = tuple(env_config.get("info_keys") or ())
     outside: Outside = "clip" if env_config.get("clip_action", True) else "refuse"
-    return BatchedVector(built, outside=outside, info_keys=keys)
+    vector = BatchedVector(built, outside=outside, info_keys=keys)
+    if env_config.get("curriculum") and not vector.takes_tasks:
+        raise ConfigError(
+            f"env_config.curriculum: {env_config.get('env_name')} begins episodes by itself, which "
+            "get no task: let it leave that to its caller (autoreset_mode DISABLED, reset with "
+            "options['reset_mask'])"
+        )
+    return vector
 
 
 def _build_object(env_config: Config, evaluation: bool, num_envs: int = 1, seed: int = 0) -> Any:

@@ -75,6 +75,9 @@ class Restarts:
         self._times.append(now)
         many = len(self._times) > self._most and now - self._times[0] < _WINDOW_SECONDS
         if many:
+            # A note: the kind of the error decides whether the component is started again.
+            limit = f"{self._most} restarts within {_WINDOW_SECONDS / 60:.0f} minutes"
+            error.add_note(f"more than {limit} (env_config.max_env_restarts)")
             raise error
         self.count += 1
         if self.relayed is not None:

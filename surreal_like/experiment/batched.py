@@ -31,11 +31,6 @@ def check_batched(config: Config, env: Env) -> None:
                 f"{key} makes {number} copies, but {name} has {own} and takes no argument "
                 f"num_envs: give its constructor one, or set {key} to {own}"
             )
-    if config.env_config.get("curriculum") and not env.vector.takes_tasks:
-        raise ConfigError(
-            f"env_config.curriculum: {name} begins episodes by itself, which get no task: let it "
-            "leave that to its caller (autoreset_mode DISABLED, reset with options['reset_mask'])"
-        )
     if env.vector.resets_in_step and config.learner_config.get("gradients_at") == "agent":
         raise ConfigError(
             f"learner_config.gradients_at is agent, but {name} resets within its step, so that "

@@ -72,13 +72,14 @@ class TaskedMany(gymnasium.vector.VectorEnv[Any, Any, Any]):
     single_observation_space = spaces.Box(0.0, 9.0, (2,), np.float32)
     single_action_space = spaces.Discrete(2)
 
-    def __init__(self, num_envs: int) -> None:
-        self.num_envs = num_envs
+    def __init__(self, num_envs: int, needs_task: bool = False) -> None:
+        self.num_envs, self.needs_task = num_envs, needs_task
         self.state = np.zeros((num_envs, 2), np.float32)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
         given = dict(options or {})
         mask = given.pop("reset_mask", np.ones(self.num_envs, np.bool_))
+        assert "length" in given or not self.needs_task
         self.state[mask] = 0, given.pop("length", 1)
         assert not given
         return self.state, {}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from main.cli import main
 from session.errors import ConfigError, SurrealError, UsageError
 from surreal_like import check_env, evaluate, load_policy, train
 from surreal_like.analysis.play import play
@@ -19,7 +21,7 @@ from surreal_like.env.vector import make_vector_env
 from surreal_like.errors import DataError
 from surreal_like.experiment.resolve import read_experiment, resolve
 from tests.contracts.env import EnvContract, VectorEnvContract
-from tests.surreal_like.env.batched_samples import Many, Own
+from tests.surreal_like.env.batched_samples import Fixed, Many, Own
 from tests.surreal_like.env.gym_samples import NativeCounter, register_counters
 
 SAMPLES = "tests.surreal_like.env.batched_samples"
@@ -172,6 +174,63 @@ def test_wrong_values_are_named(what: str, message: str) -> None:
     env.reset()
     with pytest.raises(DataError, match=message):
         env.step(np.full(2, 2))
+
+
+def findings(env: Any, kind: str) -> dict[str, str]:
+    return {each.what: each.text for each in check_env(env, steps=50).findings if each.kind == kind}
+
+
+def test_a_check_plays_all_copies_with_actions_of_their_own() -> None:
+    env = {"env_name": f"{SAMPLES}:Many", "env_args": {"num_envs": 3, "mode": "Disabled"}}
+    said = findings(env, "ok")["steps"]
+    assert said.startswith("150 random steps of 3 copies, ")
+    assert int(said.split()[6]) > 30
+
+
+class Forgets(Many):
+    """Resets all copies, and gives the first observations as the last ones."""
+
+    def __init__(self, num_envs: int, mode: str = "Disabled") -> None:
+        super().__init__(num_envs, mode)
+
+    def begin(self, where: Any) -> None:
+        super().begin(np.ones_like(where) if self.mode is AutoresetMode.DISABLED else where)
+
+    def step(self, actions: Any) -> Any:
+        *values, info = super().step(actions)
+        if self.mode is AutoresetMode.SAME_STEP:
+            info["final_obs"] = self.state.copy()
+        return (*values, info)
+
+
+def test_a_check_finds_resets_of_copies_that_are_not_in_the_mask() -> None:
+    assert "copies that are not in the mask" in findings(Forgets, "error")["reset_mask"]
+    disabled = {"env_name": f"{SAMPLES}:Many", "env_args": {"mode": "Disabled"}}
+    assert not findings(disabled, "error")
+
+
+def test_a_check_doubts_last_observations_that_are_first_ones() -> None:
+    advice = findings(lambda num_envs: Forgets(num_envs, "SameStep"), "advice")
+    assert "equals the first observation of the next episode in all" in advice["final_obs"]
+    assert not findings({**MANY, "env_args": {"mode": "SameStep"}}, "advice")
+
+
+def test_classes_and_objects_are_checked_as_by_their_name() -> None:
+    by_name = findings(f"{SAMPLES}:Many", "ok")
+    assert findings(Many, "ok") | {"step time": by_name["step time"]} == by_name
+    assert "of 3 copies" in findings(Fixed(), "ok")["steps"]
+
+
+def test_a_check_of_an_experiment_says_what_train_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "fixed.yaml"
+    file.write_text(f"algorithm: ppo\nenv_config: {{env_name: {SAMPLES}:Fixed, num_envs: 4}}\n")
+    assert main(["check", str(file), "--steps", "20"]) == 2
+    assert "env_config.num_envs makes 4 copies" in " ".join(capsys.readouterr().out.split())
+    curriculum = "env_config.curriculum=tests.surreal_like.env.task_samples:by_steps"
+    assert main(["check", f"{SAMPLES}:Many", curriculum, "--steps", "20"]) == 2
+    assert "begins episodes by itself" in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_environment_says_how_it_resets() -> None:

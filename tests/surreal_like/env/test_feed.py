@@ -13,6 +13,7 @@ from surreal_like.data.parameters import Parameters
 from surreal_like.data.task import check_task
 from surreal_like.env.base import Env, EnvProgress
 from surreal_like.env.batched import BatchedVector
+from surreal_like.env.check import check_env, tried_specs
 from surreal_like.env.curriculum import CurriculumProgress, first_feed, load_curriculum, next_task
 from surreal_like.env.feed import RunFeed
 from surreal_like.env.subprocess_vector import SubprocessVector
@@ -77,6 +78,13 @@ def test_a_task_reaches_a_batch_that_its_caller_resets() -> None:
     steps = [(0, 2), (1, 2), (0, 3), (1, 3), (2, 3), (0, 3)]
     assert seen == [[list(step)] * 2 for step in steps]
     assert metrics == [None, [{"task": 1}] * 2, None, None, [{"task": 2}] * 2]
+
+
+def test_a_batch_is_looked_at_with_the_first_task() -> None:
+    batch = config("TaskedMany") | {"env_args": {"needs_task": True}}
+    assert tried_specs(batch)[0]["dim"] == [2]
+    assert check_env(batch, steps=20).ok
+    assert not check_env({**batch, "curriculum": ""}, steps=20).ok
 
 
 @pytest.mark.parametrize("vector", ["sync", "process"])

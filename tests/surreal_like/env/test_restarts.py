@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from session.errors import ConfigError, SurrealError
+from session.errors import ConfigError, SurrealError, describe
 from surreal_like.env.joint import AecJointEnv, ParallelJointEnv
 from surreal_like.env.restarts import Restarts
 from surreal_like.env.subprocess_vector import SubprocessVector
@@ -134,8 +134,10 @@ def test_the_window_moves_and_one_cause_is_logged_once(caplog: pytest.LogCapture
     for _ in range(2):
         restarts.add(ValueError("b"))
     assert len(caplog.records) == 2
-    with pytest.raises(ValueError, match="c"):
+    with pytest.raises(ValueError, match="c") as caught:
         restarts.add(ValueError("c"))
+    limit = "more than 2 restarts within 10 minutes (env_config.max_env_restarts)"
+    assert describe(caught.value).endswith(f"; {limit}")
     for number in range(100):
         now[0] += 601.0
         restarts.add(ValueError(str(number)))
