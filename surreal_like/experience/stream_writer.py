@@ -40,8 +40,8 @@ class StreamWriter:
         settings: ``session_config.sender``.
         overlap: rows at the end of a chunk that the next one begins with: 1 for whole unrolls.
         send: takes each chunk; its numbers are those of this chunk alone.
-        group: number of unrolls in each chunk, of any streams; 0: chunks hold those that are full
-            at about the same time.
+        group: number of unrolls in each chunk, of any streams, except in the last ones, whose
+            `tail` is set; 0: chunks hold those that are full at about the same time.
 
     Raises:
         ConfigError: the settings do not go together.
@@ -252,7 +252,8 @@ class StreamWriter:
 
     def _send_full(self) -> None:
         if self._full:
-            self._send_chunk(*self._take_full())
+            # Replay takes no part of a group, and counts it like the rows of unrolls that end early.
+            self._send_chunk(*self._take_full(), tail=self._group > 0)
 
     def _take_full(self) -> tuple[dict[str, Array], dict[str, Array], list[int]]:
         columns, lead_in, ids = zip(*self._full, strict=True)

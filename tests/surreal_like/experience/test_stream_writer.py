@@ -264,3 +264,6 @@ def test_unrolls_leave_in_groups_and_none_is_lost() -> None:
         for stream in chunk.streams:
             rows[stream] += chunk.length
     assert set(rows.values()) == {14}
+    # What is no whole group is marked, so that replay drops it as it drops short unrolls.
+    assert [chunk.tail for chunk in life.chunks] == [chunk.shape != (5, 2) for chunk in life.chunks]
+    assert (5, 1) in [chunk.shape for chunk in life.chunks]
