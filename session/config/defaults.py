@@ -128,8 +128,8 @@ BASE_ENV_CONFIG = Config(
         ),
         "max_env_restarts": Key(
             10,
-            "Restarts in 10 minutes, of all environments of an agent, after which an error ends "
-            "it.",
+            "Restarts in 10 minutes, of all environments of one agent or evaluator, after which an "
+            "error ends it.",
             unit="restarts",
             within=FROM_0,
         ),

@@ -94,7 +94,7 @@ def check_env(
         config = {"env_name": given} if isinstance(given, str) else given
         check_env_config(config)
         build, joint = partial(make_env, config), partial(make_joint_env, config)
-    report = Report(str(config["env_name"]))
+    report = Report(str(config["env_name"]), survives=config.get("on_error") == "restart")
     until = time.monotonic() + seconds
     with contextlib.suppress(StopChecking):
         try:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session import nest
-from session.errors import describe
+from session.errors import SurrealError, describe
 from surreal_like.data.casts import cast
 from surreal_like.data.spec import ArraySpec, is_bounded, parse_action_spec, parse_obs_spec
 from surreal_like.env.batching import flag as as_flag
@@ -54,10 +54,12 @@ class Report:
     """Findings of `check_env`.
 
     name: of the environment; findings: in the order of the checks.
+    survives: True if a run makes the environment anew after an error of `reset` or `step`.
     """
 
     name: str
     findings: list[Finding] = field(default_factory=list)
+    survives: bool = False
 
     @property
     def ok(self) -> bool:
@@ -77,7 +79,12 @@ class Report:
         except (StopChecking, SeveralAgents):
             raise
         except Exception as error:
-            self.add("error", what, describe(error))
+            survived = self.survives and not isinstance(error, SurrealError)
+            if survived and what in ("reset()", "step()"):
+                text = "a run survives it (env_config.on_error is restart), the checks end here"
+                self.add("advice", what, f"{describe(error)}: {text}")
+            else:
+                self.add("error", what, describe(error))
             raise StopChecking from error
 
     def __str__(self) -> str:

@@ -252,7 +252,7 @@ class StreamWriter:
 
     def _send_full(self) -> None:
         if self._full:
-            # Replay takes no part of a group, and counts it like the rows of unrolls that end early.
+            # Replay takes no part of a group: it counts it like unrolls that end early.
             self._send_chunk(*self._take_full(), tail=self._group > 0)
 
     def _take_full(self) -> tuple[dict[str, Array], dict[str, Array], list[int]]:

@@ -182,3 +182,11 @@ def test_what_is_no_config_of_an_environment_is_named(given: Any) -> None:
 def test_advice_for_gymnasium_names_its_own_generator() -> None:
     report = check_env(Unseeded)
     assert "from self.np_random" in kinds(report, "advice")["seed"]
+
+
+def test_an_error_that_a_run_survives_is_a_note() -> None:
+    raises = {"env_name": SPOILED, "env_args": {"what": "raise"}}
+    assert "KeyError" in kinds(check_env(raises), "error")["step()"]
+    report = check_env({**raises, "on_error": "restart"})
+    assert "a run survives it" in kinds(report, "advice")["step()"]
+    assert report.ok
