@@ -95,8 +95,9 @@ def check_masked_reset(report: Report, env: FirstStream, action_spec: Mapping[st
 def _begin(report: Report, env: FirstStream, values: ValueChecks | None = None) -> Nest:
     with report.guard("reset()"):
         obs = env.reset_all()[0]
-        for row in _rows(obs) if values else ():
-            values.observe(row)
+        if values is not None:
+            for row in _rows(obs):
+                values.observe(row)
         return obs
     raise StopChecking
 
