@@ -66,7 +66,7 @@ class Algorithm:
         """
         config = _combine(cls)
         replay = {} if cls.other_replay else config.get("replay", {})
-        config["replay"] = {"type": cls.replay, **replay}
+        config["replay"] = Config({"type": cls.replay}) | replay
         return Config(cls.learner_config).extend(config, abstract=True)
 
     @classmethod

@@ -77,3 +77,10 @@ def test_unit_kind_and_default_of_a_row() -> None:
     assert "| integer, 1 or more | `None` |" in row(None, "A.", optional="_int_", within=FROM_1)
     assert "| list, each 1 or more | `[2]` |" in row([2], "A.", within=FROM_1)
     assert '| `x`, `y` | `"x"` |' in row("x", "A.", one_of=("x", "y"))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "unit"), [("ppo", "streams"), ("r2d2", "sequences"), ("a3c", "gradients")]
+)
+def test_batches_have_the_unit_of_their_algorithm(algorithm: str, unit: str) -> None:
+    assert keys_of(defaults(algorithm))["learner_config.replay.batch_size"].unit == unit
