@@ -368,6 +368,8 @@ def _facts(config: Config, topology: Topology) -> list[list[str]]:
         ["environment", f"{env.env_name}, {env.num_envs} in each agent"],
         ["observations", _by_policy(config, lambda own: _spec(own.env_config.obs_spec))],
         ["actions", _by_policy(config, lambda own: _spec(own.env_config.action_spec))],
+        *([["curriculum", env.curriculum]] if env.curriculum else []),
+        ["torso", _by_policy(config, _torso)],
         ["replay", _by_policy(config, _replay)],
         ["requests", requests(topology)],
         [
@@ -392,6 +394,17 @@ def _words(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {each}" for key, each in value.items())
     return str(value)
+
+
+def _torso(config: Config) -> str:
+    """Describes the network before the heads: a user's own, or its layers."""
+    model = config.learner_config.get("model") or {}
+    if model.get("torso"):
+        arguments = model.get("torso_args")
+        return f"{model['torso']} {_spec(arguments)}" if arguments else str(model["torso"])
+    if "hidden_sizes" not in model:
+        return "the algorithm's own"
+    return f"hidden_sizes {model['hidden_sizes']}, {model['activation']}"
 
 
 def _replay(config: Config) -> str:

@@ -349,7 +349,10 @@ def _refuse_objects(config: Config) -> None:
     for path, leaf in leaves(config, config._path).items():
         if not _is_data(leaf):
             kind = type(leaf).__name__
-            raise ConfigError(f"{path} is {quote(leaf)} of type {kind}, which no file can hold")
+            raise ConfigError(
+                f"{path} is {quote(leaf)} of type {kind}, which no file can hold; write plain "
+                "data, and name code: file.py:Name"
+            )
 
 
 def _is_data(value: Any) -> bool:

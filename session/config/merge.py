@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from session.config.file import plain_value
+from session.config.file import inline_yaml, plain_value
 from session.config.placeholder import expectation, is_unresolved
 from session.errors import ConfigError
 
@@ -45,6 +45,7 @@ _REMOVED = {
 # Keys that identify a mapping as a schedule, and as a model that accepts a user's torso.
 _SCHEDULE = frozenset({"kind", "by", "start", "end", "steps", "points"})
 _MODEL = frozenset({"torso", "torso_args"})
+_EXAMPLE = "{kind: piecewise, points: [[0, 0.001], [1000, 0.0001]]}"
 
 
 class Extension:
@@ -163,9 +164,19 @@ def _checked(value: Any, default: Any, path: str) -> Any:
         return wanted.convert(value)
     in_quotes = isinstance(value, str) and plain_value(value) != value
     hint = " (it is a text: leave its quotes out)" if in_quotes else ""
-    schedule = isinstance(default, dict) and {*default} >= _SCHEDULE
-    expected = f"a number or {wanted.expected}" if schedule else wanted.expected
+    expected = wanted.expected
+    if isinstance(default, dict) and {*default} >= _SCHEDULE:
+        expected = f"a number or {expected}, such as {_EXAMPLE}"
+    elif isinstance(default, dict) and default:
+        expected += f" of {', '.join(default)}{_example(default)}"
     raise ConfigError(f"{path} is {quote(value)}{hint}, expected {expected}")
+
+
+def _example(default: Section) -> str:
+    """Returns the first entry of a section as an example; empty if it has no plain value."""
+    name, value = next(iter(default.items()))
+    plain = type(value) in (bool, int, float, str) and not is_unresolved(value)
+    return f", such as {inline_yaml({name: value})}" if plain else ""
 
 
 def missing_error(missing: Mapping[str, str]) -> ConfigError:

@@ -14,15 +14,18 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from session.config.config import Config
+from session.config.config import Config, override
 from session.config.merge import quote
 from session.errors import ConfigError, SurrealError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from session.folder import RunFolder
+
+# Settings of a user: ``{"section.key": value}`` or ``["section.key=value"]``.
+Overrides = Mapping[str, Any] | Sequence[str]
 
 # Names of the modules of the user's own files begin with this.
 OWN_FILE = "_algorithm_"
@@ -171,9 +174,10 @@ def place_of(code: Any, what: str) -> str:
     name, module = getattr(code, "__qualname__", None), getattr(code, "__module__", None)
     if not isinstance(name, str) or not isinstance(module, str):
         kind = type(code).__name__
+        arguments = ", and its arguments as env_config.env_args" if what == "env" else ""
         raise UsageError(
             f"{what} is an instance of {kind}, but each process builds its own: give the class, "
-            f"{what}={kind}, and its arguments as env_config.env_args"
+            f"{what}={kind}{arguments}"
         )
     if "<" in name or "." in name:
         raise UsageError(
@@ -196,6 +200,29 @@ def place_of(code: Any, what: str) -> str:
     path = Path(file).resolve()
     here = Path.cwd().resolve()
     return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{name}"
+
+
+def as_overrides(overrides: Overrides) -> list[str]:
+    """Returns overrides as ``key=value`` words; a mapping's values become YAML.
+
+    Raises:
+        ConfigError: a value that no file can hold.
+        UsageError: as :func:`place_of`, for a class or function among the values.
+    """
+    if isinstance(overrides, str):
+        return [overrides]
+    if not isinstance(overrides, Mapping):
+        return list(overrides)
+    return [override(key, _named(value, key)) for key, value in overrides.items()]
+
+
+def _named(value: Any, key: str) -> Any:
+    """Returns a value with the places of the classes and functions in it."""
+    if isinstance(value, Mapping):
+        return {name: _named(each, f"{key}.{name}") for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(each, key) for each in value]
+    return place_of(value, key) if isinstance(value, type | FunctionType) else value
 
 
 def check_no_import(what: str) -> None:

@@ -170,7 +170,8 @@ def overview(view: RunView, width: int = 0) -> str:
     standstill = view.line.get("standstill") if going else ""
     pages = [f"{name}: {address}" for name, address in view.pages.read().items()]
     damage = view.folder.result_damage
-    first = [heading(view), state_line(view), damage, standstill, view.missing_metric(), *pages]
+    warnings = [damage, standstill, view.missing_metric(), *view.unwritten()]
+    first = [heading(view), state_line(view), _task(view), *warnings, *pages]
     limits = conditions(view) if going and view.line else []
     bars = [[name, bar(share, BAR_WIDTH), text] for name, share, text in limits]
     table, policies = _component_table(view, width), policies_table(view)
@@ -183,6 +184,13 @@ def overview(view: RunView, width: int = 0) -> str:
         table,
     ]
     return "\n\n".join(filter(None, blocks))
+
+
+def _task(view: RunView) -> str:
+    """Formats the newest task of a curriculum; empty without one."""
+    task = view.line.get("task") or {}
+    shown = ", ".join(f"{name} {value}" for name, value in task.get("settings", {}).items())
+    return f"task {task['number']}: {shown}" if shown else ""
 
 
 def _component_table(view: RunView, width: int) -> str:

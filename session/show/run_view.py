@@ -92,6 +92,7 @@ SHOWN_EVENTS = (
     "slow",
     "checkpoint_bad",
     "checkpoint_failed",
+    "not_written",
     "ending",
     *PAGES,
 )
@@ -150,6 +151,8 @@ class RunView:
         self.pages = Pages(folder)
         self._planned: list[str] = []
         self._events = Tail(folder.events, shape=EVENT)
+        self._warnings = Tail(folder.events, shape=EVENT)
+        self._failed: list[str] = []
         self._shown: dict[tuple[str, str, str], int] = {}
         self._best = -math.inf
         self._missing_shown = False
@@ -335,6 +338,15 @@ class RunView:
             mean: float | None = (self.line.get("train") or {}).get("mean_return_100")
             return mean
         return ((self.line.get("metrics") or {}).get(metric) or {}).get("mean")
+
+    def unwritten(self) -> list[str]:
+        """Returns what this part of the run could not write, such as a sink, with the causes."""
+        began = (self.config.get("run") or {}).get("started", 0.0)
+        for event in self._warnings.objects():
+            if event["event"] == "not_written" and (event.get("time") or 0.0) >= began:
+                detail = " ".join(str(event.get("detail")).split())
+                self._failed.append(f"{event.get('component')}: not_written: {detail}")
+        return list(dict.fromkeys(self._failed))
 
     def missing_metric(self) -> str:
         """Warns if no episode has reported the metric of the goal, once enough have ended."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from session.addons import add_ons
+from session.config.named_code import place_of
 
 
 class Registration(NamedTuple):
@@ -109,3 +110,16 @@ def describe_algorithms() -> dict[str, Registration]:
 def known_elsewhere(name: str) -> str:
     """Returns what does here what an algorithm of that name does elsewhere; empty: unknown."""
     return _ELSEWHERE.get("".join(filter(str.isalnum, name.casefold())), "")
+
+
+def name_of(algorithm: str | type[Any]) -> str:
+    """Returns the name of an algorithm in a config: of a class its registered name or its place.
+
+    Raises:
+        UsageError: other processes cannot import the class.
+    """
+    if isinstance(algorithm, str):
+        return algorithm
+    place = place_of(algorithm, "algorithm")
+    names = {path: name for name, path in list_algorithms().items()}
+    return names.get(place, place)

@@ -449,13 +449,16 @@ class RunCoordinator:
         judge, mode = self.record.judge, evaluation["mode"]
         judges = judge.judges(mode)
         seen = {**evaluation, "wall_seconds": self.record.wall_seconds}
-        confirm = judge.on_evaluation(seen)
+        # A budget, too, ends the run at once: what comes later confirms no goal.
+        late = evaluation["confirm"] and self.verdict is not None and not self.verdict.goal_met
+        confirm = False if late else judge.on_evaluation(seen)
         if judges and not evaluation["confirm"]:
             self._learners.save_best(flats, seen)
         self._context.event(
             "evaluation",
             f"mean return {evaluation['mean_return']:.2f} over {evaluation['episodes']} episodes"
             + ("" if judges else f", {mode}")
+            + (", too late: the run was ending" if late else "")
             + (" (again)" if evaluation["confirm"] else ""),
             mode=mode,
             iteration=evaluation["iteration"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from math import inf
 from typing import Any
 
@@ -126,8 +127,12 @@ class StopRule:
 
     def _describe(self, evaluation: Evaluation) -> str:
         means = evaluation.get("policies", {})
-        each = [f"{policy} {means[policy]:.1f}" for policy in self._eval_returns if policy in means]
-        return ", ".join(each) or f"{evaluation['mean_return']:.1f}"
+        each = [
+            f"{policy} {_beside(means[policy], least)}"
+            for policy, least in self._eval_returns.items()
+            if policy in means
+        ]
+        return ", ".join(each) or _beside(evaluation["mean_return"], self._stop["eval_return"])
 
     def judges(self, mode: str) -> bool:
         """Returns True for the mode whose evaluations decide; other modes are only shown."""
@@ -244,6 +249,12 @@ class StopRule:
         # The modes may have changed since; states of older releases have none.
         others = state.get("others", {})
         self.others = {mode: others.get(mode) for mode in self.others}
+
+
+def _beside(value: float, goal: float) -> str:
+    """Formats a mean return with one decimal more than its goal has."""
+    exponent = Decimal(str(goal)).normalize().as_tuple().exponent
+    return f"{value:.{max(0, -int(exponent)) + 1}f}"
 
 
 def _public(evaluation: Evaluation | None) -> dict[str, Any] | None:

@@ -29,7 +29,13 @@ from session.config.config import Config, apply_overrides, check_resolved, keys_
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves, paths, spell_out
-from session.config.named_code import folders_of, named_places, place_of
+from session.config.named_code import (
+    Overrides,
+    as_overrides,
+    folders_of,
+    named_places,
+    place_of,
+)
 from session.config.sections import SECTIONS, sections_of
 from session.errors import (
     ConfigError,
@@ -40,6 +46,7 @@ from session.errors import (
 )
 from session.json_file import read_object
 from session.version import VERSION
+from surreal_like.algorithm.catalog import name_of
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.errors import SpecError
 from surreal_like.experiment.code import git_revision, own_modules
@@ -66,9 +73,9 @@ _RECORDED = ("recorded", "run")
 
 def read_experiment(
     path: str | Path | None,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
-    algorithm: str | None = None,
+    algorithm: str | type[Any] | None = None,
     env_name: str | Callable[..., Any] | None = None,
 ) -> Config:
     """Reads the user's settings: a file, or an algorithm and an environment, then overrides.
@@ -78,13 +85,13 @@ def read_experiment(
 
     Args:
         path: experiment file, YAML or JSON, or the name of a shipped one.
-        overrides: ``section.key=value``, each value in YAML.
-        algorithm: replaces the file's.
+        overrides: ``{"section.key": value}`` or ``["section.key=value"]``, each in YAML.
+        algorithm: replaces the file's; a class by the name under which it is imported.
         env_name: replaces the file's; a class or function by the name under which it is imported.
 
     Raises:
         ConfigError: the file or an override is wrong; names the key and the nearest valid key.
-        UsageError: the environment is an object that other processes cannot import.
+        UsageError: other processes cannot import a given class or function.
     """
     user = Config.load_file(str(find_experiment(path))) if path is not None else Config({})
     for key in _RECORDED:
@@ -96,11 +103,11 @@ def read_experiment(
             raise ConfigError(f"unknown key '{key}'; an experiment has {', '.join(_KEYS)}")
     user = Config({section: {} for section in SECTIONS} | user.to_dict())
     if algorithm is not None:
-        user.algorithm = algorithm
+        user.algorithm = name_of(algorithm)
     if env_name is not None:
         is_text = isinstance(env_name, str)
         user.env_config.env_name = env_name if is_text else place_of(env_name, "env")
-    apply_overrides(user, overrides)
+    apply_overrides(user, as_overrides(overrides))
     if "algorithm" not in user:
         raise ConfigError("no algorithm: write 'algorithm: dqn' in the file or give --algorithm")
     if not user.env_config.get("env_name"):

@@ -6,6 +6,7 @@ A call of a submodule takes as long as the computation of a small layer, so nest
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, cast
@@ -14,11 +15,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from session import nest
 from session.config import Config
 from session.config.key import FROM_1, Key
 from session.config.named_code import load_callable
 from session.errors import ConfigError
 from surreal_like.data.masks import feature_spec
+from surreal_like.data.spec import parse_obs_spec
 from surreal_like.network.encoder import NATURE, make_encoder
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyType(
@@ -185,11 +188,31 @@ def make_torso(
     torso = load_callable(path, "learner_config.model.torso")
     try:
         made = torso(feature_spec(obs_spec), **model["torso_args"])
-    except TypeError as error:
-        raise ConfigError(f"{where} cannot be built with torso_args: {error}") from error
+    except (AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"{where} cannot be built with torso_args: {error}; its first argument is the "
+            "observation spec, a mapping such as {type: float32, dim: [4]}"
+        ) from error
     if not isinstance(made, nn.Module) or not isinstance(getattr(made, "out_features", None), int):
         raise ConfigError(
             f"{where} gives {type(made).__name__}, expected a torch.nn.Module with the attribute "
             "out_features, the width of what it gives"
         )
+    _check_width(made, feature_spec(obs_spec), where)
     return cast(AnyTorso, made)
+
+
+def _check_width(torso: Any, obs_spec: Mapping[str, Any], where: str) -> None:
+    """Raises ConfigError if a user's torso gives other features than its `out_features` says."""
+    zeros = nest.map(lambda leaf: torch.from_numpy(leaf.zeros(1)), parse_obs_spec(obs_spec))
+    try:
+        # A copy: layers of the torso may count or change what they see.
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            found = list(deepcopy(torso).eval()(zeros).shape)
+    except Exception:  # noqa: BLE001 - the run reports a bug better
+        return
+    if found != [1, torso.out_features]:
+        raise ConfigError(
+            f"{where} gives features of shape {found} for one observation, but its out_features is "
+            f"{torso.out_features}: expected [1, {torso.out_features}]"
+        )

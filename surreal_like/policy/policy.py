@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from session import nest
 from session.checkpoint import read_state
 from session.config import Config
-from session.config.named_code import with_kept_plan
+from session.config.named_code import Overrides, with_kept_plan
 from session.config.sections import sections_of
 from session.errors import UsageError
 from session.folder import RunFolder
@@ -340,7 +340,7 @@ def make_policy(
     algorithm: str | type[Algorithm],
     *,
     env: str | Callable[..., Any],
-    overrides: Iterable[str] = (),
+    overrides: Overrides = (),
 ) -> Policy:
     """Returns a new policy that acts and learns in this process; it starts nothing.
 
@@ -350,14 +350,12 @@ def make_policy(
         algorithm: name, ``package.module:Class`` or file; or the class.
         env: environment, such as ``gym:CartPole-v1``, or a class or function that other processes
             can import.
-        overrides: settings, ``section.key=value``.
+        overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
 
     Raises:
         ConfigError: a setting is wrong.
     """
-    if not isinstance(algorithm, str):
-        algorithm = f"{algorithm.__module__}:{algorithm.__name__}"
-    user = read_experiment(None, list(overrides), algorithm=algorithm, env_name=env)
+    user = read_experiment(None, overrides, algorithm=algorithm, env_name=env)
     config = resolve(user)
     seed_globals(config.session_config.seed)
     learner = _learner(config, None)

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from session.config.config import Config, apply_overrides, explain, override
+from session.config.config import Config, apply_overrides, explain
 from session.config.defaults import BASE_CONFIG
-from session.config.named_code import check_no_import, in_snapshot, place_of, split_place
+from session.config.named_code import (
+    Overrides,
+    as_overrides,
+    check_no_import,
+    in_snapshot,
+    place_of,
+    split_place,
+)
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
 from session.process.component import Topology
+from surreal_like.algorithm.catalog import name_of
 from surreal_like.experiment.checkpoints import (
     checkpoint_of,
     go_back_to,
@@ -94,9 +102,6 @@ class Plan:
             self.config.dump_file(folder.config)
 
 
-Overrides = Mapping[str, Any] | Sequence[str]
-
-
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """Request of a user for a run, on a command line or by keywords.
@@ -120,7 +125,7 @@ class RunRequest:
     seed: int | None = None
     agents: int | None = None
     evals: int | None = None
-    algorithm: str | None = None
+    algorithm: str | type[Any] | None = None
     env: str | Callable[..., Any] | None = None
     host: str | None = None
     insecure: bool = False
@@ -136,6 +141,8 @@ class RunRequest:
         check_no_import("starts a run")
         if self.env is not None and not isinstance(self.env, str):
             object.__setattr__(self, "env", place_of(self.env, "env"))
+        if self.algorithm is not None:
+            object.__setattr__(self, "algorithm", name_of(self.algorithm))
         if self.checkpoint is not None and not self.resume:
             raise UsageError(
                 "--checkpoint belongs to --resume; a new run starts from another's: --from RUN:best"
@@ -394,15 +401,6 @@ class RunRequest:
         elif settings.start_from:
             start_with(folder, checkpoint_of(settings.start_from))
             watch.on_message(f"starting with the networks of {settings.start_from}")
-
-
-def as_overrides(overrides: Overrides) -> list[str]:
-    """Returns overrides as ``key=value`` words; a mapping's values become YAML."""
-    if isinstance(overrides, str):
-        return [overrides]
-    if not isinstance(overrides, Mapping):
-        return list(overrides)
-    return [override(key, value) for key, value in overrides.items()]
 
 
 def _with_code(user: Config, folder: RunFolder) -> Config:

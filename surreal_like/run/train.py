@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from session.addons import load
+from session.config.named_code import Overrides
 from session.errors import RunError
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
@@ -19,7 +20,7 @@ from surreal_like.experiment.resolve import resolve_elsewhere
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.folder import with_refusal
 from surreal_like.run.observer import INTERRUPTED, Interrupts, RunObserver, show
-from surreal_like.run.request import Overrides, RunRequest
+from surreal_like.run.request import RunRequest
 from surreal_like.run.start import Launched, Starter, make_starter
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def train(  # noqa: PLR0913 - one call has all settings of a user
     seed: int | None = None,
     agents: int | None = None,
     evals: int | None = None,
-    algorithm: str | None = None,
+    algorithm: str | type[Any] | None = None,
     env: str | Callable[..., Any] | None = None,
     resume: bool = False,
     allow_change: Iterable[str] = (),
@@ -90,13 +91,14 @@ def train(  # noqa: PLR0913 - one call has all settings of a user
     Args:
         experiment: YAML or JSON file, or the name of a shipped one; None: only ``algorithm`` and
             ``env`` are given, or, with ``resume``, the config of the run is used.
-        overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
+        overrides: ``{"section.key": value}`` or ``["section.key=value"]``; in place of a name of
+            code a value may be the class or function.
         launcher: ``local``, processes on this machine, or ``serial``, everything in this thread.
         folder: run folder; None: ``runs/<name>-<date>-<time>``.
         seed: ``session_config.seed``.
         agents: ``session_config.agent.num``.
         evals: ``session_config.evaluator.num``.
-        algorithm: name, ``package.module:Class`` or file; replaces the experiment's.
+        algorithm: name, ``package.module:Class`` or file, or the class; replaces the experiment's.
         env: environment, such as ``gym:CartPole-v1``, or a class or function that other processes
             can import; replaces the experiment's.
         resume: continue the run in the folder, or the newest run of this experiment.
@@ -140,7 +142,7 @@ def launch(  # noqa: PLR0913 - one call has all settings of a user
     seed: int | None = None,
     agents: int | None = None,
     evals: int | None = None,
-    algorithm: str | None = None,
+    algorithm: str | type[Any] | None = None,
     env: str | Callable[..., Any] | None = None,
     host: str | None = None,
     insecure: bool = False,

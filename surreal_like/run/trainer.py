@@ -7,11 +7,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from session.config.named_code import Overrides
 from session.errors import RunError
 from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.experiment.code import keep_package_list
 from surreal_like.run.observer import RunObserver
-from surreal_like.run.request import Overrides, RunRequest
+from surreal_like.run.request import RunRequest
 from surreal_like.run.train import result_of, start_here
 
 _POLL_SECONDS = 0.05
@@ -26,10 +27,11 @@ class Trainer:
     Args:
         experiment: YAML or JSON file, or the name of a shipped one; None: only ``algorithm`` and
             ``env`` are given.
-        algorithm: name, ``package.module:Class`` or file; replaces the experiment's.
+        algorithm: name, ``package.module:Class`` or file, or the class; replaces the experiment's.
         env: environment, such as ``gym:CartPole-v1``, or a class or function that other processes
             can import; replaces the experiment's.
-        overrides: ``{"section.key": value}`` or ``["section.key=value"]``.
+        overrides: ``{"section.key": value}`` or ``["section.key=value"]``; in place of a name of
+            code a value may be the class or function.
         launcher: ``local``, processes on this machine, or ``serial``, everything in this thread.
         folder: run folder; None: ``runs/<name>-<date>-<time>``.
         seed: ``session_config.seed``.
@@ -44,7 +46,7 @@ class Trainer:
         self,
         experiment: str | Path | None = None,
         *,
-        algorithm: str | None = None,
+        algorithm: str | type[Any] | None = None,
         env: str | Callable[..., Any] | None = None,
         overrides: Overrides = (),
         launcher: str = "local",

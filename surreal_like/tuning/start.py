@@ -14,13 +14,13 @@ from typing import Any
 
 from session.config import Config
 from session.config.merge import paths, quote
+from session.config.named_code import Overrides, as_overrides
 from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
 from surreal_like.experiment.code import keep_file
 from surreal_like.experiment.resolve import Resolved
 from surreal_like.run.folder import TUNING, held, newest_path
 from surreal_like.run.observer import Interrupts, RunObserver, pass_report
-from surreal_like.run.request import Overrides, as_overrides
 from surreal_like.run.resume import changes, check_allowed
 from surreal_like.run.start import fork_servers, try_forked
 from surreal_like.tuning.exploit import follow_config

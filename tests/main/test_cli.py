@@ -271,7 +271,38 @@ def test_plan_shows_components_and_starts_nothing(command: Command, tmp_path: Pa
         *operators,
     ]
     assert "2,000 rows of 65 B: 130 kB" in said.out
+    assert "torso          hidden_sizes [" in said.out
+    assert "curriculum" not in said.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"]
+
+
+MINE = """
+from torch import nn
+
+class Own(nn.Module):
+    def __init__(self, obs_spec, width):
+        super().__init__()
+        self.layer = nn.Linear(obs_spec["dim"][0], width)
+        self.out_features = width
+
+    def forward(self, obs):
+        return self.layer(obs)
+
+def stages(progress, task):
+    return {"size": 2}
+"""
+
+
+@pytest.mark.usefixtures("quick")
+def test_plan_names_the_torso_and_the_curriculum_of_a_user(
+    command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    words = ("learner_config.model.torso=mine.py:Own", "env_config.curriculum=mine.py:stages")
+    said = command("plan", "small.yaml", *words, "learner_config.model.torso_args={width: 4}")
+    assert said.code == 0, said.err
+    assert "curriculum     mine.py:stages\n" in said.out
+    assert "torso          mine.py:Own {width: 4}\n" in said.out
 
 
 def test_plan_shows_every_policy(command: Command) -> None:

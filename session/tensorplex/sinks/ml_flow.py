@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mlflow.entities import Metric, Param
+from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
 from session.tensorplex.sinks.sink import Point, ShownRun, Sink
@@ -26,7 +26,8 @@ class MlFlow(Sink):
     """Logs curves over environment steps to the server of ``MLFLOW_TRACKING_URI``.
 
     Without that variable it writes ``mlflow/mlflow.db`` in the run folder. A resumed run goes on in
-    the run of its name.
+    the run of its name; a setting that has changed since is a tag with its new value, because
+    MLflow keeps parameters as they were.
     """
 
     def __init__(self, run: ShownRun) -> None:
@@ -40,9 +41,14 @@ class MlFlow(Sink):
         self._client = MlflowClient(server or f"sqlite:///{local / 'mlflow.db'}")
         artifacts = None if server else (local / "artifacts").as_uri()
         self._id = self._run_of(run, artifacts)
-        for some in _parts(list(run.parameters.items()), _PARAMETERS):
-            texts = [Param(key, str(value)[:_LETTERS]) for key, value in some]
-            self._client.log_batch(self._id, params=texts)
+        self._client.update_run(self._id, "RUNNING")
+        known = self._client.get_run(self._id).data.params
+        texts = [(key, str(value)[:_LETTERS]) for key, value in run.parameters.items()]
+        for some in _parts([text for text in texts if text[0] not in known], _PARAMETERS):
+            self._client.log_batch(self._id, params=[Param(*text) for text in some])
+        changed = [text for text in texts if known.get(text[0], text[1]) != text[1]]
+        for some in _parts(changed, _PARAMETERS):
+            self._client.log_batch(self._id, tags=[RunTag(*text) for text in some])
 
     def _run_of(self, run: ShownRun, artifacts: str | None) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", _EXPERIMENT)

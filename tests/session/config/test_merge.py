@@ -120,7 +120,13 @@ def test_integral_float_for_int_is_converted() -> None:
         (1, "x", "k is 1, expected a text"),
         (5, [1], "k is 5, expected a list"),
         ({"a": 1}, 5, "k is {'a': 1}, expected an integer"),
-        (5, {"a": 1}, "k is 5, expected a mapping"),
+        (5, {"a": 1}, "k is 5, expected a mapping of a, such as {a: 1}"),
+        (
+            True,
+            {"every": 0, "b": {}},
+            "k is True, expected a mapping of every, b, such as {every: 0}",
+        ),
+        (5, {"a": {"b": 1}}, "k is 5, expected a mapping of a"),
         (5, {}, "k is 5, expected a mapping"),
     ],
 )
@@ -199,7 +205,9 @@ def test_placeholder_may_stay_between_defaults() -> None:
 def test_placeholder_must_not_widen() -> None:
     assert refusal({"n": "_num_"}, {"n": "_int_"}) == "n is '_num_', expected an integer"
     assert refusal({"n": "_str_"}, {"n": 1}) == "n is '_str_', expected an integer"
-    assert refusal({"n": "_dict_"}, {"n": {"a": 1}}) == "n is '_dict_', expected a mapping"
+    assert refusal({"n": "_dict_"}, {"n": {"a": 1}}) == (
+        "n is '_dict_', expected a mapping of a, such as {a: 1}"
+    )
 
 
 def test_placeholder_inside_a_list_is_for_each_item() -> None:
@@ -225,7 +233,7 @@ def test_a_mapping_inside_a_list_is_checked_too() -> None:
         "missing: a[0].b (an integer), a[1].b (an integer), "
         "a[1].d (a list, each item a list, each item a text)"
     )
-    assert refusal({"a": [5]}, base) == "a[0] is 5, expected a mapping"
+    assert refusal({"a": [5]}, base) == "a[0] is 5, expected a mapping of b, c, d"
     assert refusal({"a": [{"bb": 1}]}, base, strict=True) == (
         "unknown key a[0].bb = 1; did you mean a[0].b?"
     )
@@ -340,7 +348,8 @@ def test_a_text_is_no_list_of_anything_else(default: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [True, "x", [1.0]])
 def test_nothing_else_is_taken_for_a_schedule(wrong: Any) -> None:
-    assert "expected a number or a mapping" in refusal({"rate": wrong}, {"rate": SCHEDULE})
+    said = refusal({"rate": wrong}, {"rate": SCHEDULE})
+    assert "expected a number or a mapping, such as {kind: piecewise, points: " in said
     assert "expected a mapping" in refusal({"rate": 1.0}, {"rate": {"kind": "", "start": 0.0}})
 
 

@@ -18,7 +18,9 @@ from session.config.named_code import check_no_import, load_named, place_of, spl
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from surreal_like import evaluate, train
+from surreal_like.algorithm.dqn import DQN
 from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.run.request import RunRequest
 from surreal_like.tuning.tune_file import read_tune_file
 from tests.add_ons import needs
 
@@ -372,6 +374,34 @@ def test_a_class_from_python_is_found_by_its_place(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert place_of(module.Catch, "env") == f"{tmp_path}/beside.py:Catch"
+
+
+def test_classes_and_functions_from_python_are_settings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = loaded_as(monkeypatch, "beside", tmp_path / "beside.py", SCRIPT)
+    given: dict[str, Any] = {
+        "learner_config.model": {"torso": module.Catch},
+        "env_config": {"env_name": module.Catch, "wrappers": [module.Catch]},
+        "env_config.curriculum": module.make,
+    }
+    request = RunRequest(algorithm=module.Catch, overrides=given)
+    assert request.algorithm == "beside.py:Catch"
+    user = request.read()
+    assert user.algorithm == user.env_config.env_name == "beside.py:Catch"
+    assert user.learner_config.model.torso == "beside.py:Catch"
+    assert user.env_config.wrappers == ["beside.py:Catch"]
+    assert user.env_config.curriculum == "beside.py:make"
+    assert read_experiment(None, given, algorithm=DQN).algorithm == "dqn"
+    for value, error, said in (
+        (lambda: 1, UsageError, "model.torso is .*lambda.* at the top level of a file"),
+        (module.Catch(), ConfigError, "which no file can hold; .*name code: file.py:Name"),
+    ):
+        with pytest.raises(error, match=said):
+            train(algorithm="dqn", env="toy:chain", overrides={"learner_config.model.torso": value})
+    with pytest.raises(UsageError, match=r"give the class, algorithm=Catch$"):
+        train(algorithm=module.Catch(), env="toy:chain")
 
 
 def test_a_class_of_a_package_is_named_by_its_module() -> None:

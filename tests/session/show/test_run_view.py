@@ -149,6 +149,27 @@ def test_a_goal_that_no_episode_reports_is_said(tmp_path: Path) -> None:
     assert "no episode has reported the metric my/score" in made.view.missing_metric()
 
 
+def test_a_sink_that_fails_in_this_part_of_the_run_is_shown(made: Made) -> None:
+    began = made.config["run"]["started"]
+    for seconds, cause in ((-1.0, "of an earlier part"), (1.0, "no key"), (2.0, "no key")):
+        event = {"time": began + seconds, "component": "tensorplex", "event": "not_written"}
+        with made.folder.events.open("a") as file:
+            file.write(json.dumps({**event, "detail": f"sink wandb: {cause}"}) + "\n")
+    for _ in range(2):
+        assert made.view.unwritten() == ["tensorplex: not_written: sink wandb: no key"]
+    assert "tensorplex: not_written: sink wandb: no key" in overview(made.view)
+    assert "tensorplex: not_written: sink wandb: no key" in [
+        f"{each['component']}: {each['event']}: {each['detail']}" for each in made.view.new_events()
+    ]
+
+
+def test_the_newest_task_of_a_curriculum_is_shown(made: Made) -> None:
+    made.line(100, task={"number": 0, "settings": {}})
+    assert "\ntask" not in overview(made.view)
+    made.line(200, task={"number": 2, "settings": {"size": 6, "wind": 0.5}})
+    assert "\ntask 2: size 6, wind 0.5\n" in overview(made.view)
+
+
 def test_the_overview_has_numbers_conditions_and_components(made: Made) -> None:
     made.line(
         4000,

@@ -221,8 +221,18 @@ assert not queued.problem and not queued.dropped, queued.problem
 """
 
 
+OPEN = """
+import sys
+from session.folder import RunFolder
+from session.tensorplex.sinks.ml_flow import MlFlow
+from session.tensorplex.sinks.sink import ShownRun
+folder = RunFolder(sys.argv[1])
+MlFlow(ShownRun(folder, folder.read_config(), 1000.0))
+"""
+
+
 def fill(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    """Fills a sink with points, twice as a run that is resumed does."""
+    """Fills a sink with points, twice as a run that is resumed with another budget does."""
     for variable in ("WANDB_MODE", "WANDB_API_KEY", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -230,7 +240,9 @@ def fill(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> RunFolde
     config = made_config(session_config__tensorplex__sinks=[name])
     folder = made_run(tmp_path / "run", config=config)
     Image.new("RGB", (2, 2)).save(folder.path / "curve.png")
-    for _ in range(2):
+    for seconds in (60.0, 120.0):
+        config.session_config.stop.seconds = seconds
+        config.dump_file(folder.config)
         command = [sys.executable, "-c", FILL, str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
@@ -270,8 +282,14 @@ def test_mlflow_writes_one_local_run_with_parameters_curves_result_and_picture(
         [parameter] = book.execute(goal).fetchall()
         curve = "select step, value from metrics where key = 'agent/a:agent-0' order by step"
         points = book.execute(curve).fetchall()
+        budget = "select value from {} where key = 'session_config.stop.seconds'"
+        budgets = [book.execute(budget.format(table)).fetchall() for table in ("params", "tags")]
     assert runs == [("run", "FINISHED")]
     assert parameter == ("toy:chain",)
+    assert budgets == [[("60.0",)], [("120.0",)]]
     assert points == [(step, step / 2) for step in range(1200)]
     names = {path.name for path in (folder.path / "mlflow/artifacts").rglob("*")}
     assert {"result.json", "curve.png"} <= names
+    subprocess.run([sys.executable, "-c", OPEN, str(folder)], check=True)
+    with contextlib.closing(sqlite3.connect(folder.path / "mlflow/mlflow.db")) as book:
+        assert book.execute("select status from runs").fetchall() == [("RUNNING",)]

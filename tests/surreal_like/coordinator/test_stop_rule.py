@@ -61,6 +61,23 @@ def test_only_a_confirmed_version_ends_the_run() -> None:
     assert results["solved"]["greedy_seconds"] == 9.0
 
 
+@pytest.mark.parametrize(
+    ("goal", "shown"),
+    [
+        (475, "eval_return 475 reached: 480.1, again 476.8"),
+        (475.0, "eval_return 475 reached: 480.1, again 476.8"),
+        (475.25, "eval_return 475.25 reached: 480.125, again 476.750"),
+    ],
+)
+def test_the_reason_shows_one_decimal_more_than_the_goal_has(goal: float, shown: str) -> None:
+    one = judge(eval_return=goal)
+    one.on_evaluation(score(480.125))
+    one.on_evaluation(score(476.75, confirm=True))
+    verdict = one.verdict(RunProgress())
+    assert verdict is not None
+    assert verdict.reason == shown
+
+
 def test_a_confirmation_below_the_goal_does_not_count() -> None:
     one = judge(eval_return=475)
     assert one.on_evaluation(score(480))

@@ -168,6 +168,22 @@ class NoWidth(nn.Module):
         super().__init__()
 
 
+class Wrong(Own):
+    """One that says another width."""
+
+    def __init__(self, obs_spec: dict[str, Any]) -> None:
+        super().__init__(obs_spec)
+        self.out_features = 7
+
+
+class OfSpace(nn.Module):
+    """One that is written for a space of Gymnasium."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__()
+        self.out_features = space.shape[0]
+
+
 VECTOR = {"type": "float32", "dim": [3]}
 
 
@@ -192,6 +208,8 @@ def test_a_user_brings_a_torso() -> None:
         (f"{__name__}:Other", {}, "has no 'Other'"),
         (f"{__name__}:Own", {"widht": 9}, r"cannot be built with torso_args: .*'widht'"),
         (f"{__name__}:NoWidth", {}, "gives NoWidth, expected .* out_features"),
+        (f"{__name__}:OfSpace", {}, "OfSpace' cannot be built .*'shape'; its first argument is"),
+        (f"{__name__}:Wrong", {}, r"Wrong' gives features of shape \[1, 5\] .*out_features is 7"),
         ("builtins:dict", {}, "gives dict, expected a torch.nn.Module"),
     ],
 )

@@ -250,6 +250,12 @@ def test_gradients_of_a_sampled_batch_are_those_of_the_plan_and_change_nothing(
     assert np.isfinite(metrics["loss"])
 
 
+def test_overrides_are_a_list_or_a_mapping() -> None:
+    settings = {"learner_config.model": {"hidden_sizes": [5]}, "learner_config.device": "cpu"}
+    policy = make_policy("dqn", env="toy:chain", overrides=settings)
+    assert policy.config.learner_config.model.hidden_sizes == [5]
+
+
 @pytest.mark.parametrize(
     "words",
     [

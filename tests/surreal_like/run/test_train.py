@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from session.config import Config
+from session.config.named_code import as_overrides
 from session.config.sections import sections_of
 from session.errors import UsageError
 from session.folder import RunFolder
@@ -35,7 +36,6 @@ from surreal_like.gradients.a3c import A3C
 from surreal_like.learner.link import Publisher
 from surreal_like.run.folder import experiment_name, held, new_path, newest_path
 from surreal_like.run.observer import Interrupts, RunObserver
-from surreal_like.run.request import as_overrides
 from surreal_like.run.resume import changes, check_same, reached
 from surreal_like.run.train import Run
 from tests.session.made_run import made_line
@@ -175,6 +175,9 @@ def test_exit_codes(result: dict[str, Any], code: int) -> None:
         ({"a": Path("x/y")}, ["a=x/y"]),
         (["a.b=1"], ["a.b=1"]),
         ((), []),
+        ("a.b=1", ["a.b=1"]),
+        ({"a.b": Publisher}, ["a.b=surreal_like.learner.link:Publisher"]),
+        ({"a": {"b": [A3C]}}, ["a={b: ['surreal_like.gradients.a3c:A3C']}"]),
     ],
 )
 def test_overrides_as_words(given: Any, words: list[str]) -> None:

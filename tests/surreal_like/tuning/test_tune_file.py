@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from session.config import Config
+from session.config.named_code import as_overrides
 from session.errors import ConfigError
 from session.folder import RunFolder
 from surreal_like.experiment.code import keep_file
 from surreal_like.experiment.resolve import resolve
-from surreal_like.run.request import as_overrides
 from surreal_like.tuning.reporter import TrialReporter
 from surreal_like.tuning.result import number_at, score_of, without_score
 from surreal_like.tuning.scheduler import SuccessiveHalving
