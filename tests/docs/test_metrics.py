@@ -27,6 +27,7 @@ from surreal_like.tuning.result import result_of, write_session
 from surreal_like.tuning.scheduler import Fifo
 from surreal_like.tuning.state import Trial, TrialState, plain_trial
 from surreal_like.tuning.tuning import Tuning
+from tests.session.tensorplex.reading import read
 from tests.surreal_like.algorithm.transitions import ACTION, make_transitions
 from tests.surreal_like.algorithm.unrolls import DISCRETE, make_batch
 from tests.surreal_like.algorithm.unrolls import configs as algorithm_configs
@@ -106,8 +107,9 @@ def one_thread() -> None:
 
 def curves_of(root: Path) -> dict[tuple[str, str], list[float]]:
     """(Component, tag) -> values, as TensorBoard reads them."""
-    events = EventAccumulator(str(root), size_guidance={"scalars": 0})
-    events.Reload()
+    if not root.exists():
+        return {}
+    events = read(root)
     places = {title: place_of_title(title) for title in events.Tags()["scalars"]}
     return {
         (place.component, place.tag): [each.value for each in events.Scalars(title)]

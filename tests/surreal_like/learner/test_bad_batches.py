@@ -25,6 +25,7 @@ from surreal_like.replay.server import ReplayService
 from tests.api.stage import Stage, experiment
 
 HERE = "tests/surreal_like/learner/test_bad_batches.py"
+STEP = "in learn, operator 2 of the plan of Choosy"
 
 
 class Choosy(DQNLearner):
@@ -118,7 +119,7 @@ def test_a_batch_for_which_learn_raises_is_kept_and_left_out(stage: Stage) -> No
     stage.until(lambda: service._learners.learner.iteration >= 8)
     assert service.coordinator.verdict is None
     lines = stage.until(lambda: len(found := events(stage, "bad_update")) == 3 and found)
-    place = f"IndexError('index 99 at call 2'), in Choosy.learn ({HERE}:{line_of_raise()})"
+    place = f"IndexError('index 99 at call 2'), in Choosy.learn ({HERE}:{line_of_raise()}); {STEP}"
     folder = stage.folder.quarantine
     assert lines[0] == f"iteration 1: {place}; its batch: {folder / '1.json'}"
     kept = json.loads((folder / "1.json").read_text())
@@ -150,7 +151,7 @@ def test_the_third_in_a_row_ends_the_run_with_the_first_error(stage: Stage) -> N
     service = learn(stage, bad=staticmethod(lambda call: call > 4))
     verdict = stage.until(lambda: service.coordinator.verdict)
     assert service._learners.learner.calls == 7
-    place = f"in Choosy.learn ({HERE}:{line_of_raise()})"
+    place = f"in Choosy.learn ({HERE}:{line_of_raise()}); {STEP}"
     assert (verdict.status, verdict.reason) == (
         "failed",
         f"learner: IndexError('index 99 at call 5'), {place}",
