@@ -123,7 +123,7 @@ def test_it_has_the_packages_and_the_experiments_and_nothing_else(installed: Ins
         "surreal_like",
     }
     configs = {Path(name).name for name in names if name.startswith("surreal_like/configs/")}
-    assert configs == {path.name for path in (ROOT / "configs").iterdir()}
+    assert configs == {path.name for path in (ROOT / "configs").glob("*.yaml")}
     assert not [name for name in names if "/tests/" in name or "/benchmarks/" in name]
 
 
