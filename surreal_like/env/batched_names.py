@@ -74,7 +74,7 @@ def add_arguments(
     return added
 
 
-def check_batched(name: str, env_config: Config, *, wrapped: bool) -> None:
+def check_settings(name: str, env_config: Config, *, wrapped: bool) -> None:
     """Raises ConfigError for the first setting that only single environments have.
 
     wrapped: True if wrappers are configured.

@@ -35,7 +35,7 @@ from session.errors import ConfigError, UsageError, did_you_mean
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.spec import compare
 from surreal_like.env.base import Env, VectorEnv
-from surreal_like.env.batched_names import BATCHED, add_arguments, check_batched, make_batched
+from surreal_like.env.batched_names import BATCHED, add_arguments, check_settings, make_batched
 from surreal_like.env.pettingzoo_names import (
     extra_of_pettingzoo,
     is_installed,
@@ -285,7 +285,7 @@ def _build(env_config: Config, evaluation: bool, num_envs: int, seed: int) -> En
 
     if isinstance(built, VectorEnv | gymnasium.vector.VectorEnv):
         try:
-            check_batched(name, env_config, wrapped=bool(wrapper_entries(env_config, evaluation)))
+            check_settings(name, env_config, wrapped=bool(wrapper_entries(env_config, evaluation)))
             return as_batched(built, env_config)
         except BaseException:
             built.close()
