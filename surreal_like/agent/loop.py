@@ -147,7 +147,7 @@ class AgentService(SendingService):
         acting, env = self._acting, self._env
         sent = self._window.next_sequence
         answer = acting.answer(self._obs, env.first, rewards=self._rewards)
-        self._obs, self._rewards, *_ = self._seen.step(answer)
+        self._obs, self._rewards, _, _, _ = self._seen.step(answer)
         if acting.hooked:
             acting.end_step(env.finished)
         if not acting.agent.synchronous:

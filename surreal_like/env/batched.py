@@ -60,6 +60,7 @@ class BatchedVector(VectorEnv):
         kind = _Own(env) if isinstance(env, VectorEnv) else _Gymnasium(env)
         self.env, self._kind = env, kind
         self.num_envs = env.num_envs
+        self._rows = (env.num_envs,)
         self.obs_spec, self.action_spec = kind.obs_spec, kind.action_spec
         self.metadata = env.metadata
         self.resets_in_step = kind.mode is not AutoresetMode.NEXT_STEP
@@ -112,16 +113,21 @@ class BatchedVector(VectorEnv):
         terminations = cast("terminated", self._row("terminated", terminated), np.bool_, copy=True)
         truncations = cast("truncated", self._row("truncated", truncated), np.bool_, copy=True)
         last = terminations | truncations
-        columns = self._columns.take(info, self.num_envs)
-        for key in self._kind.passes.keys() & info.keys():
-            dtype = self._kind.passes[key]
-            value = self._row(f"info[{key!r}]", info[key]) if dtype else info[key]
-            columns[key] = cast(f"info[{key!r}]", value, dtype, copy=True) if dtype else value
+        columns = self._take_info(info) if info or self._columns.keys else {}
         if not self.resets_in_step:
             self._ended = last
         elif np.count_nonzero(last):
             obs, columns = self._begin_next(obs, info, columns, last)
         return self._look(obs), rewards, terminations, truncations, columns
+
+    def _take_info(self, info: Info) -> Info:
+        """Returns the columns of an info, and what the rows' accounts need of it."""
+        columns = self._columns.take(info, self.num_envs)
+        for key in self._kind.passes.keys() & info.keys():
+            dtype = self._kind.passes[key]
+            value = self._row(f"info[{key!r}]", info[key]) if dtype else info[key]
+            columns[key] = cast(f"info[{key!r}]", value, dtype, copy=True) if dtype else value
+        return columns
 
     def _begin_next(self, obs: Any, info: Info, columns: Info, last: Flags) -> tuple[Any, Info]:
         """Returns the observations and the info after the reset of streams that have ended."""
@@ -156,8 +162,8 @@ class BatchedVector(VectorEnv):
 
     def _row(self, name: str, values: Any) -> npt.NDArray[Any]:
         """Returns one value per stream. Raises DataError for another shape."""
-        array = np.asarray(as_numpy(values))
-        if array.shape != (self.num_envs,):
+        array = values if type(values) is np.ndarray else np.asarray(as_numpy(values))
+        if array.shape != self._rows:
             raise DataError(
                 f"{name}: shape {list(array.shape)} given, expected [{self.num_envs}]: one for "
                 "each stream"
@@ -166,9 +172,12 @@ class BatchedVector(VectorEnv):
 
     def read(self, obs: Any, rows: int) -> Nest:
         """Returns observations as a nest of private arrays [rows, ...], checked."""
-        given = obs if type(obs) is np.ndarray else nest.map(as_numpy, obs)
-        read = self._kind.read(given)
-        for path, leaf in nest.flatten(read, "obs").items():
+        if type(obs) is not np.ndarray:
+            obs = nest.map(as_numpy, obs)
+        read = self._kind.read(obs)
+        # Few microseconds, at each step: one array needs no flattening.
+        alone = type(read) is np.ndarray
+        for path, leaf in ({"obs": read} if alone else nest.flatten(read, "obs")).items():
             spec = self._specs[path]
             if leaf.shape != (rows, *spec.dim):
                 raise DataError(

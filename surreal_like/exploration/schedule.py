@@ -182,10 +182,9 @@ def epsilon_greedy(
     legal: `[N, num_actions]`, actions to draw from, at least one in each row; None: all.
     """
     draws = rng.random(len(greedy))
-    # Of one environment most steps end here; comparing as floats is cheaper than as arrays.
-    if draws.min() >= epsilon:
-        return greedy
     exploring = (draws < epsilon).nonzero()[0]
+    if not exploring.size:
+        return greedy
     actions = greedy.copy()
     # A draw below epsilon is uniform there, so it also selects the action. Rounding may yield
     # num_actions, which is no valid action.
