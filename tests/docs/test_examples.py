@@ -10,6 +10,10 @@ from session.errors import ConfigError
 from tests.docs.examples import CODE, ROOT, Block, Run, blocks, run_examples, write_files
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Pages whose examples take more than four seconds; `make test-all` runs them.
+LONG = {"dataflow", "multi_agent", "your_own_environment", "your_own_algorithm", "scripts"}
+LONG |= {"callbacks", "algorithms", "troubleshooting", "using_results", "metrics"}
+LONG |= {"actor_critic_on_unrolls", "resume_and_recovery"}
 LINKING = [*DOCUMENTS, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
 
@@ -33,7 +37,14 @@ def by_name(document: Path) -> str:
     return document.name
 
 
-@pytest.mark.parametrize("document", with_examples(slow=False), ids=by_name)
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(each, marks=pytest.mark.slow) if each.stem in LONG else each
+        for each in with_examples(slow=False)
+    ],
+    ids=by_name,
+)
 def test_examples_run(document: Path, tmp_path: Path) -> None:
     prepare(document, tmp_path)
     assert run_examples(document, tmp_path, slow=False)

@@ -208,6 +208,7 @@ def test_lines_and_result_of_several_policies_have_the_fields_of_the_glossary(tw
     assert {f"{name}/loss" for name in ("left", "right")} <= two.lines[-1]["learn"].keys()
 
 
+@pytest.mark.slow
 def test_evaluators_of_a_second_mode_are_shown_and_judge_nothing(tmp_path: Path) -> None:
     """The random mode judges, so the goal that the best actions reach is not met."""
     changed = {

@@ -137,6 +137,7 @@ def normal(code: str) -> str:
     return ast.unparse(ast.parse(textwrap.dedent(code)))
 
 
+@pytest.mark.slow
 def test_three_scripts_are_a_run(terminals: Terminals) -> None:
     for name in SERVERS:
         terminals.start_module(name, name)

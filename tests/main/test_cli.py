@@ -305,6 +305,7 @@ def test_plan_names_the_torso_and_the_curriculum_of_a_user(
     assert "torso          mine.py:Own {width: 4}\n" in said.out
 
 
+@pytest.mark.slow
 def test_plan_shows_every_policy(command: Command) -> None:
     said = command("plan", str(ROOT / "configs" / "multi_cartpole_mixed.yaml"))
     assert said.code == 0, said.err
@@ -321,6 +322,7 @@ def test_plan_shows_every_policy(command: Command) -> None:
     assert dataflow.splitlines()[-6:-4] == ["  select(right)", "    replay"]
 
 
+@pytest.mark.slow
 def test_plan_says_what_the_state_costs_in_each_row(command: Command) -> None:
     words = ("--algorithm", "ppo", "--env", "tests.surreal_like.env.joint_samples:Stated")
     path = f"session_config.import_path=[{ROOT}]"

@@ -76,6 +76,7 @@ def test_quiet_says_nothing_and_json_says_the_result(command: Command) -> None:
     assert "run folder" in said.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_budget_that_ends_before_the_goal_gives_3_and_a_larger_one_goes_on(
     command: Command,
@@ -106,6 +107,7 @@ def test_a_budget_that_ends_before_the_goal_gives_3_and_a_larger_one_goes_on(
         assert values == sorted(values), name
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_resume_finds_the_newest_run_of_its_config(command: Command) -> None:
     assert command(*SERIAL, "--quiet").code == 0
@@ -118,6 +120,7 @@ def test_resume_finds_the_newest_run_of_its_config(command: Command) -> None:
     assert len(list(Path("runs").iterdir())) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_an_allowed_change_is_taken(command: Command) -> None:
     assert command(*SERIAL, "--quiet", "--folder", "r").code == 0
@@ -130,6 +133,7 @@ def test_an_allowed_change_is_taken(command: Command) -> None:
     assert "changed: learner_config.algo.learning_rate.start was 0.001, is 0.0001" in said.out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_checkpoint_cut_short_is_reported_and_the_one_before_is_used(command: Command) -> None:
     period = "session_config.checkpoint.period=20"
@@ -144,6 +148,7 @@ def test_a_checkpoint_cut_short_is_reported_and_the_one_before_is_used(command: 
     assert result["repeated_iterations"] == int(newest.name) - int(before.name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_several_seeds_give_a_table(command: Command) -> None:
     said = command(*SERIAL, "--seeds", "3..4", "--folder", "many", "--json")

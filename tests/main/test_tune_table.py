@@ -226,6 +226,7 @@ def test_the_line_that_trains_is_short_after_a_resume(tmp_path: Path) -> None:
     assert user.session_config.stop.env_steps == 9
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_tuning(capsys: pytest.CaptureFixture[str]) -> None:
     file = str(ROOT / "configs" / "cartpole_pbt.yaml")
     assert plan.run([file, "tune.trials=3", "tune.slots=2"]) == 0

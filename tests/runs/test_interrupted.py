@@ -76,6 +76,7 @@ def parts(folder: RunFolder) -> int:
     return run_part(Config.load_file(folder.config))
 
 
+@pytest.mark.slow
 def test_ctrl_c_then_resume(run_folder: Path) -> None:
     with Train(run_folder, CARTPOLE, ENDLESS, *SLOW_EPSILON) as train:
         train.steps(2000)

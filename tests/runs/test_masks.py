@@ -101,6 +101,7 @@ def test_no_illegal_action_is_ever_taken(name: str, tmp_path: Path) -> None:
     assert evaluate(run.folder, checkpoint="latest", episodes=5)["episodes"] == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "informs"), [("ppo", True), ("dqn", False)])
 def test_several_agents_take_legal_actions_only(
     algorithm: str, informs: bool, tmp_path: Path

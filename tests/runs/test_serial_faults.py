@@ -230,6 +230,7 @@ def test_metrics_and_logs_that_die_change_nothing_that_is_learned(
     assert ended.result["senders"] == undisturbed.result["senders"]
 
 
+@pytest.mark.slow
 def test_one_of_two_shards_dies(tmp_path: Path) -> None:
     """Its rows are lost, its agent sends the unacked ones again, late priorities are ignored."""
 
@@ -349,6 +350,7 @@ def points(folder: RunFolder) -> dict[str, list[int]]:
     return {title: [each.step for each in events.Scalars(title)] for title in titles}
 
 
+@pytest.mark.slow
 def test_no_curve_goes_back_when_parts_are_killed_and_the_run_is_resumed(tmp_path: Path) -> None:
     def fault(run: SerialRun) -> None:
         for number, name in enumerate(("replay-0", "agent-0", "learner"), 1):

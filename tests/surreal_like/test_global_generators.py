@@ -86,6 +86,7 @@ def sampled(run: Path, seed: int) -> Any:
         return worker.sample().obs.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [evaluated, played, processes, sampled])
 def test_one_seed_gives_the_same_numbers_and_another_one_others(
     runs: list[Path], place: Callable[[Path, int], Any]
@@ -96,6 +97,7 @@ def test_one_seed_gives_the_same_numbers_and_another_one_others(
     assert place(runs[0], 4) != first
 
 
+@pytest.mark.slow
 def test_a_serial_run_is_repeatable(runs: list[Path]) -> None:
     weights = [load_policy(run, "latest").get_weights() for run in runs]
     first, same, other = (np.concatenate([each.ravel() for each in w.values()]) for w in weights)

@@ -236,6 +236,7 @@ def small(*, place: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["own_code", "own_code.py"])
 def test_a_run_keeps_the_code_and_goes_on_without_it(
     place: str, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -260,6 +261,7 @@ def test_a_run_keeps_the_code_and_goes_on_without_it(
     assert train(resume=True, folder="r", launcher="serial", overrides=longer).ok
 
 
+@pytest.mark.slow
 def test_unrelated_files_beside_a_script_are_not_executed(folder: Path) -> None:
     for name in ("main.py", "tests.py"):
         (folder / name).write_text("raise SystemExit('executed')")

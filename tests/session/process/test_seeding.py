@@ -87,6 +87,7 @@ def test_after_a_while_with_a_seed_the_numbers_go_on() -> None:
     assert [first, draw_all()] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kept")
 def test_torch_is_seeded_also_if_an_author_is_the_first_to_load_it() -> None:
     """Its generator begins with the same numbers in every process."""

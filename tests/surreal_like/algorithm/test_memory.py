@@ -195,6 +195,7 @@ def test_what_was_shown_is_recalled(name: str, tmp_path: Path) -> None:
         assert reward == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", ["toy:target", "toy:multi_cartpole"])
 def test_a_run_learns_from_what_its_agents_saw(env: str, tmp_path: Path) -> None:
     """The policy stays as it is: all ratios are 1 if the memory of the learner gets the same."""

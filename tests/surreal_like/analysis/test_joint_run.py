@@ -94,6 +94,7 @@ def test_its_policy_acts_on_observations_of_agents(carts: Path) -> None:
     assert policy(np.zeros((2, 4), np.float32))[0].shape == (2,)
 
 
+@pytest.mark.slow
 def test_it_is_exported(carts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxruntime", reason="the extra export is not installed")
     assert main(["export", str(carts), "--out", str(tmp_path / "policy.onnx")]) == 0

@@ -199,6 +199,7 @@ def test_what_cannot_be_is_refused(run: RunFolder, options: dict[str, Any], said
         RunRequest(algorithm="dqn", env="toy:chain", **settings).read_start()
 
 
+@pytest.mark.slow
 def test_runs_from_other_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
 

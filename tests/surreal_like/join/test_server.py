@@ -210,6 +210,7 @@ def test_the_token_of_another_run_does_not_open(host: Host, invitation: Invitati
         request_admission(replace(invitation, token=Token(other, secret).encode()))
 
 
+@pytest.mark.slow
 def test_a_missing_server_is_reported_in_time(host: Host, invitation: Invitation) -> None:
     (port,) = free_ports(["x"]).values()
     with pytest.raises(UsageError, match=r"nothing answers at tcp://127\.0\.0\.1:\d+: is the addr"):

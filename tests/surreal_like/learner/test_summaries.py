@@ -39,15 +39,12 @@ def run(folder: Path, algorithm: str, every: int) -> Any:
     return {short[title]: reader.Histograms(title) for title in tags}, saved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "some"),
     [
         ("dqn", {"parameters/q_network/head.weight", "batch/priorities", "batch/obs"}),
-        pytest.param(
-            "ppo",
-            {"gradients/network/value_head.bias", "batch/advantages", "batch/value_targets"},
-            marks=pytest.mark.slow,
-        ),
+        ("ppo", {"gradients/network/value_head.bias", "batch/advantages", "batch/value_targets"}),
     ],
 )
 def test_they_are_reported_every_so_many_updates(

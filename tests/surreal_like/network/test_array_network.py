@@ -77,6 +77,7 @@ def agent(kind: type[DQNAgent] = DQNAgent, *words: str) -> DQNAgent:
     return kind(**sections_of(config), agent_id=0, agent_mode="training")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.0, 0.3])
 def test_an_agent_chooses_the_same_actions_either_way(epsilon: float) -> None:
     words = (f"learner_config.algo.epsilon.start={epsilon}",)

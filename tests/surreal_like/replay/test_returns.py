@@ -171,6 +171,7 @@ def test_the_part_without_the_setting_is_refused() -> None:
         _ = made.flow
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_its_scale_and_reports_raw_returns(tmp_path: Path) -> None:
     """A random episode of Pendulum has a return far below -200."""
     settings = {

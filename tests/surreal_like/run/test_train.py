@@ -480,6 +480,7 @@ def test_seconds_go_on_where_the_run_was_cut_off() -> None:
     assert reached(folder, "wall_seconds") == 3.0
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_identity_and_its_clock() -> None:
     class Beginning(RunObserver):
         def begin(self, folder: RunFolder, config: Config) -> None:
@@ -499,6 +500,7 @@ def test_a_resumed_run_keeps_its_identity_and_its_clock() -> None:
     assert again.result["wall_seconds"] > first.result["wall_seconds"]
 
 
+@pytest.mark.slow
 def test_the_steps_of_parameters_go_on_in_a_resumed_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The schedules of agents follow them."""
     first = small()
@@ -516,6 +518,7 @@ def test_the_steps_of_parameters_go_on_in_a_resumed_run(monkeypatch: pytest.Monk
     assert steps == sorted(steps)
 
 
+@pytest.mark.slow
 def test_an_algorithm_of_ones_own_is_kept_and_an_edit_is_noticed() -> None:
     Path("mine.py").write_text(ALGORITHM)
 

@@ -110,6 +110,7 @@ def test_a_function_that_is_none_is_refused(own: str, name: str, words: str) -> 
         make_reward_transform({"reward_function": f"{own}:{name}"})
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_use_its_function_does_not_start(own: str, tmp_path: Path) -> None:
     settings = {
         "learner_config.algo.reward_function": f"{own}:mean",
