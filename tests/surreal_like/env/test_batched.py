@@ -187,6 +187,25 @@ def test_a_check_plays_all_copies_with_actions_of_their_own() -> None:
     assert int(said.split()[6]) > 30
 
 
+class Uneven(Many):
+    """Its last copy leaves the bounds; it notes how many different actions a step had."""
+
+    most = 0
+
+    def step(self, actions: Any) -> Any:
+        Uneven.most = max(Uneven.most, len({*actions.tolist()}))
+        obs, *others = super().step(actions)
+        obs = obs.copy()
+        obs[-1] = -2.0
+        return (obs, *others)
+
+
+def test_a_check_looks_at_all_copies() -> None:
+    env = {"env_name": f"{__name__}:Uneven", "env_args": {"num_envs": 4, "mode": "Disabled"}}
+    assert findings(env, "error").keys() == {"obs"}
+    assert Uneven.most > 1
+
+
 class Forgets(Many):
     """Resets all copies, and gives the first observations as the last ones."""
 
