@@ -6,6 +6,7 @@ scale changes: without the mean, tasks whose episodes end would be other tasks.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ from surreal_like.transform.reward import RewardTransform, make_reward_transform
 
 _EPSILON = 1e-8
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
+# Maximum streams of a sender without an end: those left in the middle of an episode never end.
+_OPEN = 1 << 16
 
 
 class Moments(NamedTuple):
@@ -91,10 +94,11 @@ class ReturnCounter:
             last = returns[t] = (self._gamma * last + returns[t]) * ~begins
         self.moments = self.moments.merge(Moments.of(returns[step_type != _FIRST]))
         for stream, value, ended in zip(chunk.streams, last, step_type[-1] == _LAST, strict=True):
-            if ended:
-                newest.pop(stream, None)
-            else:
+            newest.pop(stream, None)
+            if not ended:
                 newest[stream] = float(value)
+        for stream in list(itertools.islice(newest, max(0, len(newest) - _OPEN))):
+            del newest[stream]
 
 
 def make_return_counter(algo: Config) -> ReturnCounter | None:

@@ -89,6 +89,17 @@ def test_a_row_that_two_unrolls_have_is_counted_once() -> None:
     assert counter.moments.deviation == pytest.approx(np.std(returns))
 
 
+def test_streams_that_never_end_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surreal_like.replay.returns._OPEN", 2)
+    counter = ReturnCounter(1.0, RewardTransform())
+    begin, go_on = ("FM", [0, 5]), ("M", [5])
+    steps = [(0, begin), (1, begin), (2, begin), (1, go_on), (0, go_on)]
+    for number, (stream, (text, rewards)) in enumerate(steps, 1):
+        counter.add(chunk_of(text, sequence=number, streams=[stream], rewards=rewards))
+    # Stream 0 was the one without a step for the longest time.
+    assert counter.moments.mean == pytest.approx(np.mean([5, 5, 5, 10, 5]))
+
+
 def test_returns_that_are_all_equal_leave_rewards_as_they_are() -> None:
     counter = ReturnCounter(0.9, RewardTransform())
     counter.add(chunk_of("FMMM", rewards=[0, 0, 0, 0]))
