@@ -259,9 +259,11 @@ def extra_of(name: str) -> str:
 
 
 # Words in the entry point of a Gymnasium environment -> the package that it needs, and the extra
-# that has it. The MuJoCo environments of versions 2 and 3 need the outdated mujoco-py.
+# that has it. The MuJoCo environments of versions 2 and 3 need the outdated mujoco-py, also those
+# that Gymnasium-Robotics, once imported, has put in their place.
+_OLD_MUJOCO = ("mujoco_py", "gymnasium_robotics.envs.mujoco.")
 _NEEDED = {
-    ("phys2d", "tabular", "GymV21", "GymV26", "mujoco_py"): ("", "?"),
+    ("phys2d", "tabular", "GymV21", "GymV26", *_OLD_MUJOCO): ("", "?"),
     ("ale_py",): ("ale_py", "atari"),
     ("mujoco",): ("mujoco", "mujoco"),
     ("box2d",): ("Box2D", "box2d"),

@@ -3,7 +3,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from session.errors import ConfigError, MissingExtra
 from session.program import install_line
@@ -251,6 +253,14 @@ def test_environments_that_no_extra_makes_buildable_are_not_listed() -> None:
     names = list_environments()
     assert {"gym:CartPole-v1", "gym:Ant-v5", "gym:LunarLander-v3", "toy:chain"} <= {*names}
     assert not [n for n in names if n.startswith(("gym:Ant-v2", "gym:phys2d/", "gym:GymV2"))]
+
+
+def test_what_another_package_puts_in_their_place_is_not_listed_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    theirs = EnvSpec("Ant-v2", entry_point="gymnasium_robotics.envs.mujoco.ant_v2:AntEnv")
+    monkeypatch.setitem(gymnasium.registry, "Ant-v2", theirs)
+    assert extra_of("gym:Ant-v2") == "?"
 
 
 def test_an_environment_that_needs_an_extra_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
