@@ -41,11 +41,12 @@ learn: $(VENV)/.installed
 learn-multi: $(VENV)/.installed
 	@$(BIN)/python benchmarks/learn.py --group learn_multi --resume $(ARGS)
 
-# A test file stays in one worker: what its tests share is started once.
+# A test file stays in one worker: what its tests share is started once. In the order of files, those
+# that start whole runs come one after the other, not all at the end.
 # Bytecode is kept: else each of many processes would compile all modules anew.
 # A worker that dies leaves its last words: its stack, and what a library wrote to standard error.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER=1 \
-  $(BIN)/python -m pytest -n $(or $(WORKERS),$(SHARED_BY)) --dist loadfile --capture=sys
+  $(BIN)/python -m pytest -n $(or $(WORKERS),$(SHARED_BY)) --dist loadfile --no-loadscope-reorder --capture=sys
 
 # A third of the time of tests is waiting.
 SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)

@@ -73,7 +73,7 @@ EXTRAS["docs"] = ["sphinx>=9.0", "furo>=2025.12", "myst-parser>=5.0"]
 EXTRAS["dev"] = [
     "pytest>=8.4",
     "pytest-timeout>=2.3",
-    "pytest-xdist>=3.6",
+    "pytest-xdist>=3.8",
     "hypothesis>=6.140",
     "ruff==0.17.5",  # another release formats differently
     "mypy>=1.13",
