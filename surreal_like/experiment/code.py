@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -172,13 +173,21 @@ def keep_package_list(folder: RunFolder) -> None:
 
     Ignores errors of the disk: the list is not needed to run.
     """
-    lines = sorted(
-        {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name},
-        key=str.lower,
-    )
+    found = {_describe(each) for each in metadata.distributions()}
+    lines = sorted(filter(None, found), key=str.lower)
     with suppress(OSError):
         folder.code.mkdir(exist_ok=True)
         write_atomically(folder.code / "packages.txt", "\n".join(lines) + "\n")
+
+
+def _describe(package: metadata.Distribution) -> str:
+    """Returns name==version; empty for one without a name.
+
+    Read from the text: the standard library parses it as an e-mail, in ten times as long.
+    """
+    text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+    name, version = (re.search(rf"^{field}:\s*(\S+)", text, re.M) for field in ("Name", "Version"))
+    return f"{name[1]}=={version[1] if version else None}" if name else ""
 
 
 def restart_archived(folder: RunFolder, argv: Sequence[str]) -> NoReturn:

@@ -52,6 +52,7 @@ def snapshots(train: Train) -> list[int]:
     return sorted(int(path.name) for path in league.iterdir())
 
 
+@pytest.mark.slow
 def test_a_policy_plays_against_its_snapshots(tmp_path: Path) -> None:
     train = run(tmp_path / "run", write(tmp_path))
     assert snapshots(train) == [0, 10, 12], "the first and the newest"
@@ -147,6 +148,7 @@ def test_a_trained_policy_plays_in_another_run(tmp_path: Path) -> None:
         assert set(result["eval"]) >= {"mean_return"}
 
 
+@pytest.mark.slow
 def test_rows_of_turns_against_others_count_all_steps(tmp_path: Path) -> None:
     file = write(
         tmp_path,

@@ -132,6 +132,7 @@ def test_an_exported_policy_never_chooses_a_masked_action(name: str, tmp_path: P
     assert not masks.all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sac", "ppo"])
 def test_continuous_actions_have_no_mask(name: str, tmp_path: Path) -> None:
     with pytest.raises(SurrealError, match="continuous actions, which have no mask"):

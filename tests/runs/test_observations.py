@@ -115,6 +115,7 @@ def test_images_are_seen(name: str, done: str, changed: dict[str, Any], tmp_path
     learns(tmp_path / "run", name, "image", done, **image, **changed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param("dqn", marks=SLOW), pytest.param("sac", marks=SLOW), "ppo"]
 )

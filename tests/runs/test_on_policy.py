@@ -103,6 +103,7 @@ def look(launcher: SerialLauncher, seen: Seen) -> None:
             seen.counted = (service._replay.iteration, service._replay.env_steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when_full", ["block", "drop_oldest"])
 def test_a_slow_learner_lets_agents_wait_or_rows_go_and_every_row_is_counted(
     tmp_path: Path, when_full: str
@@ -125,6 +126,7 @@ def test_a_slow_learner_lets_agents_wait_or_rows_go_and_every_row_is_counted(
     assert (numbers["evicted"] > 0) or when_full == "block"
 
 
+@pytest.mark.slow
 def test_memory_is_flat(tmp_path: Path) -> None:
     seen = play(tmp_path / "run", replay_proportion=0.5, batch_size=2 * STREAMS, replay_capacity=96)
     assert (

@@ -37,6 +37,7 @@ def run(folder: Path, *words: str) -> Train:
     return train
 
 
+@pytest.mark.slow
 def test_two_algorithms_learn_at_once(tmp_path: Path) -> None:
     result = run(tmp_path / "run").result
     assert result["status"] == "stopped"

@@ -78,6 +78,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     forget()
 
 
+@pytest.mark.slow
 def test_a_moved_run_has_all_that_it_needs(elsewhere: Path) -> None:
     kept = {path.relative_to(elsewhere / "code").as_posix() for path in elsewhere.glob("code/**/*")}
     assert kept >= {"mine.py", "moved_torso.py", "moved_package/world.py", "moved_package/rules.py"}

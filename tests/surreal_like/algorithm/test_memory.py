@@ -170,6 +170,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("ppo", marks=pytest.mark.slow), "impala"])
 def test_what_was_shown_is_recalled(name: str, tmp_path: Path) -> None:
     easy = {"arms": 2, "delay": 2}

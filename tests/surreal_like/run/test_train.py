@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -550,6 +551,7 @@ def test_the_package_list_is_as_pip_writes_it() -> None:
     lines = Path("r/code/packages.txt").read_text().splitlines()
     assert lines == sorted(set(lines), key=str.lower)
     assert all(re.fullmatch(r"\S+==\S+", line) for line in lines)
+    assert {*lines} == {f"{each.name}=={each.version}" for each in metadata.distributions()}
     unarchived = {"launcher": {"snapshot": False}}
     plain = Config({"algorithm": "dqn", "session_config": unarchived})
     keep_code(plain, folder)
