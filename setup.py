@@ -24,7 +24,7 @@ OUTSIDE = {"surreal_like.configs": "configs", "surreal_like.results": "benchmark
 
 INSTALL_REQUIRES = [
     "pyzmq>=25.1",
-    "torch>=2.4",
+    "torch>=2.10",  # those before cannot export all agents
     "gymnasium>=1.2.3",  # the first whose Box2D needs no compiler
     "numpy>=1.26",
     "msgpack>=1.0.5",
@@ -46,7 +46,7 @@ EXTRAS = {
     "video": ["imageio[ffmpeg]>=2.34", "gymnasium[classic-control]>=1.2.3"],
     "notebook": ["jupyterlab>=4.1", "ipywidgets>=8.1", "nbclient>=0.10", "matplotlib>=3.10.8"],
     # Browsers as clients; certificates.
-    "gateway": ["websockets>=14", "cryptography>=42"],
+    "gateway": ["websockets>=14", "cryptography>=43"],
     "export": ["onnx>=1.19", "onnxscript>=0.5.4", "onnxruntime>=1.23"],
     "s3": ["s3fs>=2024.2"],
     "tune": ["optuna>=4.1"],

@@ -134,7 +134,8 @@ class Quarantine:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if sum(each.nbytes for each in columns.values()) <= _MOST_BYTES:
-                np.savez(path.with_suffix(".npz"), allow_pickle=False, **columns)
+                # Without allow_pickle, which numpy 1.26 would save as a column.
+                np.savez(path.with_suffix(".npz"), **columns)
             write_atomically(path, json.dumps(record, indent=2) + "\n")
         except OSError:
             # A full disk must not end a run; the event still has the error.

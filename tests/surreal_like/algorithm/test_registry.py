@@ -1,10 +1,12 @@
 """An algorithm is found by name, by dotted path, or in a file of one's own."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from session.config import named_code
 from session.errors import ConfigError
 from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
@@ -22,6 +24,14 @@ class Mine(Algorithm):
     learner = Learner
     replay = "my_replay:MyReplay"
 """
+
+
+@pytest.fixture(autouse=True)
+def forgets_files() -> Iterator[None]:
+    """Forgets loaded files: pytest may give the folder of a test to the next one."""
+    yield
+    for name in [each for each in sys.modules if each.startswith(named_code.OWN_FILE)]:
+        del sys.modules[name]
 
 
 def write(folder: Path, text: str, name: str = "mine.py") -> str:
