@@ -135,7 +135,8 @@ class Quarantine:
             self._folder.mkdir(parents=True, exist_ok=True)
             if sum(each.nbytes for each in columns.values()) <= _MOST_BYTES:
                 # Without allow_pickle, which numpy 1.26 would save as a column.
-                np.savez(path.with_suffix(".npz"), **columns)
+                arrays: dict[str, Any] = {**columns}
+                np.savez(path.with_suffix(".npz"), **arrays)
             write_atomically(path, json.dumps(record, indent=2) + "\n")
         except OSError:
             # A full disk must not end a run; the event still has the error.
