@@ -180,8 +180,8 @@ WORDS = (
         "install",
         env={"PATH": "."},
     ),
-    Wrong("plan on another planet", ("plan", "small.yaml", "--on", "mars"), "'mars'", "'local'"),
-    Wrong("plan as pdf", ("plan", "small.yaml", "--format", "pdf"), "'pdf'", "'mermaid'"),
+    Wrong("plan on another planet", ("plan", "small.yaml", "--on", "mars"), "'mars'", "local"),
+    Wrong("plan as pdf", ("plan", "small.yaml", "--format", "pdf"), "'pdf'", "mermaid"),
     Wrong(
         "client without environment",
         ("client", "127.0.0.1:1"),
@@ -238,7 +238,7 @@ WORDS = (
     Wrong("plan of nothing", ("plan", "smal.yaml"), "smal.yaml", "did you mean small.yaml?"),
     Wrong("status of nobody", ("status", "endd", "--watch"), "no run 'endd'", "you mean ended?"),
     Wrong("logs of nobody", ("logs", "nope", "--follow"), "no run 'nope'", LIST),
-    Wrong("level of loudness", ("logs", "ended", "--level", "loud"), "'loud'", "'warning'"),
+    Wrong("level of loudness", ("logs", "ended", "--level", "loud"), "'loud'", "warning"),
     Wrong("since a day", ("logs", "ended", "--since", "monday"), "--since monday", "30s, 5m, 2h"),
     Wrong(
         "log of no component",
@@ -319,7 +319,7 @@ WORDS = (
         "no.yaml: cannot be read",
         "No such file",
     ),
-    Wrong("list of robots", ("list", "robots"), "'robots'", "'environments'"),
+    Wrong("list of robots", ("list", "robots"), "'robots'", "environments"),
     Wrong(
         "a list in the file",
         ("train", "b.yaml"),
