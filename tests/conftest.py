@@ -176,6 +176,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(LastWords(), "surreal-like-last-words")
 
 
+# Places whose tests start many processes each: at once they would take each other's time.
+CROWDED = ("tests/kubernetes/", "tests/docs/test_sessions.py", "tests/runs/test_join.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a file in one worker, and those of all crowded places in one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    made: Any = LoadFileScheduling(config, log)
+    by_file = made._split_scope
+    made._split_scope = lambda test: CROWDED[0] if test.startswith(CROWDED) else by_file(test)
+    return made
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect without searching for garbage: what is imported and found stays to the end."""
