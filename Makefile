@@ -41,8 +41,8 @@ learn: $(VENV)/.installed
 learn-multi: $(VENV)/.installed
 	@$(BIN)/python benchmarks/learn.py --group learn_multi --resume $(ARGS)
 
-# A test file stays in one worker: what its tests share is started once. Files keep their order, so
-# that short ones are the last: else a long one would end alone.
+# A test file stays in one worker: what its tests share is started once. Files keep their order:
+# the last ones are short, so that all workers end at about the same time.
 # Bytecode is kept: else each of many processes would compile all modules anew.
 # A worker that dies leaves its last words: its stack, and what a library wrote to standard error.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER=1 \
