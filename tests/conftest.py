@@ -43,6 +43,7 @@ import gc
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -218,3 +219,11 @@ def heeds_sigterm() -> Iterator[None]:
 def run_folder(tmp_path: Path) -> Path:
     """Return the path for one run; nothing is there yet, as a new run demands."""
     return tmp_path / "run"
+
+
+@pytest.fixture
+def without_box2d(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes Box2D a package that is not installed, also where a test has used it before."""
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "Box2D", None)

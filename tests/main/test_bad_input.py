@@ -331,11 +331,8 @@ def test_refused_once_resolved(case: Case, command: Command, tmp_path: Path) -> 
     assert content(tmp_path) == before
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_missing_package_names_the_extra(
-    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(sys.modules, "Box2D", None)
+@pytest.mark.usefixtures("quick", "without_box2d")
+def test_a_missing_package_names_the_extra(command: Command, tmp_path: Path) -> None:
     before = content(tmp_path)
     said = command(*SERIAL, "env_config.env_name=gym:LunarLander-v3")
     parts = ("gym:LunarLander-v3", install_line("box2d"))

@@ -395,9 +395,8 @@ def test_a_long_value_does_not_hide_what_decided(command: Command) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_plan_takes_specs_where_the_environment_is_not_installed(
-    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    command: Command, without_box2d: None, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "Box2D", None)
     lander = ("plan", "small.yaml", "env_config.env_name=gym:LunarLander-v3")
     said = command(*lander)
     assert said.code == 2

@@ -150,9 +150,8 @@ def test_given_specs_are_checked_and_completed(file: Path) -> None:
 
 
 def test_specs_stand_in_for_an_environment_that_is_not_installed(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, without_box2d: None
 ) -> None:
-    monkeypatch.setitem(sys.modules, "Box2D", None)
     lander = ["env_config.env_name=gym:LunarLander-v3"]
     with pytest.raises(MissingExtra, match="box2d"):
         resolve(read_experiment(file, lander))
