@@ -18,6 +18,7 @@ from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.sections import sections_of
 from session.folder import RunFolder
+from session.launchers.held_memory import HeldMemory
 from session.launchers.launcher import write_run_files
 from session.process.clock import WallClock
 from session.process.context import Context, Launch
@@ -73,6 +74,9 @@ class Services:
         self.folder.create()
         config = changes if isinstance(changes, Config) else make_config(changes)
         topology = make_topology(config)
+        self._held = HeldMemory()
+        if config.session_config.replay.keep != "none":
+            topology = self._held.give(topology)
         config.dump_file(str(self.folder.config))
         self.folder.sockets.mkdir(mode=0o700, exist_ok=True)
         book = AddressBook.ipc(topology.endpoints, self.folder.sockets)
@@ -107,6 +111,7 @@ class Services:
         for process in self._processes.values():
             process.kill()
             process.wait()
+        self._held.close()
         shutil.rmtree(self.folder.sockets, ignore_errors=True)
 
     def __enter__(self) -> Self:

@@ -114,9 +114,23 @@ _KEYS = {
                 "Time between two calls of evict() of your own replay; 0: never.",
                 unit="seconds",
             ),
+            "keep": Key(
+                "auto",
+                "What is left of the rows when a process is killed: process: all that it has "
+                "acked, in memory that its launcher holds (not of queues, which are soon empty); "
+                "none; auto: process, but none for observations of 4096 bytes and more where the "
+                "kernel has no huge pages for shared memory, because sampling would be slower.",
+                one_of=("auto", "process", "none"),
+            ),
             "snapshot": Key(
                 False,
                 "Save the rows at the end of the run or process; restore them at the next start.",
+            ),
+            "snapshot_seconds": Key(
+                0.0,
+                "Time between two snapshots while the run goes on, for the loss of the machine; the "
+                "shard waits while it saves; 0: only at the end.",
+                unit="seconds",
             ),
         },
     ),

@@ -17,6 +17,7 @@ from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.launchers.backend import Backend, Exit
 from session.launchers.control import NAME, ControlSockets
+from session.launchers.held_memory import HeldMemory
 from session.launchers.instruction import Event, Failure, Instruction, Signal, Start, Stop
 from session.launchers.launcher import (
     ComponentStatus,
@@ -96,6 +97,7 @@ class Supervisor(ABC):
         trial = (config.get("run") or {}).get("trial")
         limit: float = session.launcher.memory_share
         self._memory = None if trial else MemoryGuard(folder.path, limit)
+        self._held = HeldMemory()
         self._events: list[Event] = []
         self._locked = False
 
@@ -108,6 +110,8 @@ class Supervisor(ABC):
         # A caller that has locked the folder itself also unlocks it.
         self._locked = not self._folder.locked
         self._folder.lock()
+        if self._config.session_config.replay.keep != "none":
+            self._topology = self._held.give(self._topology)
         try:
             self._resources = self._open()
         except BaseException:
@@ -359,6 +363,7 @@ class Supervisor(ABC):
             self._resources.sockets.close()
             self._resources.backend.close()
         self._resources = None
+        self._held.close()
         # Components unlink their own sockets; killed ones do not.
         shutil.rmtree(self._folder.sockets, ignore_errors=True)
         if self._locked:

@@ -32,6 +32,7 @@ _SHAPE = {
     "components": [
         {
             **dict.fromkeys(("name", "kind", "module"), TEXT),
+            "memory": Maybe(TEXT),
             "index": COUNT,
             "binds": [TEXT],
             "connects": [TEXT],
@@ -114,6 +115,7 @@ class Component:
         needs_torch: uses PyTorch, so it is forked from the fork server that has imported it.
         resources: limits of its use of the machine.
         restart: limit of its restarts.
+        memory: file in memory that outlives its process; empty: there is none.
     """
 
     name: str
@@ -126,6 +128,7 @@ class Component:
     needs_torch: bool = False
     resources: Resources = field(default_factory=Resources)
     restart: Restart = field(default_factory=Restart)
+    memory: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -274,7 +277,8 @@ class Topology:
 
 
 def _component(entry: Mapping[str, Any]) -> Component:
-    values = {each.name: entry[each.name] for each in fields(Component)}
+    # Runs that began earlier have no memory of this kind.
+    values = {each.name: entry[each.name] for each in fields(Component) if each.name in entry}
     values["binds"] = tuple(values["binds"])
     values["connects"] = tuple(values["connects"])
     values["resources"] = Resources(**values["resources"])

@@ -87,6 +87,8 @@ SHOWN_EVENTS = (
     "refused",
     "restored",
     "begins_anew",
+    "rows_lost",
+    "memory_not_kept",
     "bad_update",
     "standstill",
     "slow",

@@ -436,6 +436,8 @@ class RunCoordinator:
     def _count(self) -> None:
         record, learners = self.record, self._learners
         record.add_counts(learners.counts())
+        while record.losses:
+            self._context.event("rows_lost", record.losses.pop(0))
         record.add_episodes(learners.pop_finished(), learners.learner.own_metrics)
         record.judge_training()
         learners.set_env_steps(int(record.times()["env_steps"]))

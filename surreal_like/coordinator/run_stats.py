@@ -98,6 +98,8 @@ class RunStats:
         self.episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
         self.task_episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
         self._new_episodes = 0
+        # Rows that ended with a shard, in words; the coordinator reports and removes them.
+        self.losses: list[str] = []
         self._rates = {name: Rate(clock=lambda: self.wall_seconds) for name in _COUNTED}
         self._row_bytes = 1.0
 
@@ -143,8 +145,9 @@ class RunStats:
 
     def add_counts(self, counts: Mapping[str, Mapping[str, Any]]) -> None:
         """Adds the newest counts of every shard."""
-        for key, shard in counts.items():
-            self.accounts.add_shard(key, shard)
+        for key, shard in sorted(counts.items()):
+            if lost := self.accounts.add_shard(key, shard):
+                self.losses.append(f"{key.partition('/')[0]} ended, and with it {lost:,} rows")
             if shard["size"]:
                 self._row_bytes = shard["bytes"] / shard["size"]
 
@@ -303,7 +306,7 @@ class RunStats:
                 "samples_per_insert": self._samples_per_insert(),
             },
             "lag": self.lag.summary(),
-            "experience": self.experience() | {"lost": self.accounts.lost()},
+            "experience": self.experience(),
             "senders": self.accounts.by_name(),
             **self._of_task(),
             **({"env_restarts": restarts} if restarts else {}),
@@ -322,6 +325,7 @@ class RunStats:
             "sampled": accounts.sampled,
             "replayed": accounts.replayed,
             "left_out": sum(plan.get("rows_left_out", 0) for plan in plans),
+            "lost": accounts.lost(),
         }
 
     def _plan_counts(self) -> dict[str, Any]:

@@ -93,14 +93,16 @@ class ShardRows(NamedTuple):
     """Newest counts of rows of one incarnation of a shard.
 
     Args:
-        restored: rows that it has restored from a snapshot.
-        inserted: rows that it has inserted since.
+        restored: rows that it has restored.
+        inserted: rows that it has inserted since; if it goes on, those before it included.
         stored: rows that it keeps.
+        goes_on: it has all rows and accounts of the incarnation before.
     """
 
     restored: int = 0
     inserted: int = 0
     stored: int = 0
+    goes_on: bool = False
 
 
 class RowAccounts:
@@ -155,15 +157,24 @@ class RowAccounts:
         sender.clients = dict(account.get("clients") or {})
         sender.final = bool(account["final"])
 
-    def add_shard(self, key: str, counts: Mapping[str, Any]) -> None:
-        """Adds the counts of one incarnation of a shard (``name/incarnation``)."""
+    def add_shard(self, key: str, counts: Mapping[str, Any]) -> int:
+        """Adds the counts of one incarnation of a shard (``name/incarnation``).
+
+        Returns:
+            With the first counts of an incarnation the rows that the one before it kept by its last
+            counts, and that this one has not restored; else 0.
+        """
+        known, before = key in self._shards, self._key_before(key)
         self._sampled[key] = max(self._sampled.get(key, 0), int(counts["sampled"]))
         self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
-        numbers = (counts.get(name, 0) for name in ("restored", "added", "size"))
-        self._shards[key] = ShardRows(*map(int, numbers))
+        numbers = (int(counts.get(name, 0)) for name in ("restored", "added", "size"))
+        rows = self._shards[key] = ShardRows(*numbers, bool(counts.get("goes_on")))
         for name, seen in counts["senders"].items():
             sender = self._sender(name)
             if sender.joined:
+                if rows.goes_on:
+                    # They are in the accounts of this one, too.
+                    sender.received.pop(before, None)
                 received = seen["inserted"] + seen["dropped"]
                 sender.received[key] = max(sender.received.get(key, 0), received)
             sender.rise(
@@ -174,6 +185,15 @@ class RowAccounts:
                 env_steps=seen["env_steps"],
                 episodes=seen["episodes"],
             )
+        kept = self._shards[before].stored if before and not known and not rows.goes_on else 0
+        return max(0, kept - rows.restored)
+
+    def _key_before(self, key: str) -> str:
+        """Returns the key of the incarnation of a shard before this one; empty: there is none."""
+        name, incarnation = _split(key)
+        earlier = [each for each in map(_split, self._shards) if each < (name, incarnation)]
+        newest = max((each for each in earlier if each[0] == name), default=None)
+        return f"{newest[0]}/{newest[1]}" if newest else ""
 
     def _sender(self, key: str) -> SenderRows:
         if key not in self.senders:
@@ -215,16 +235,20 @@ class RowAccounts:
         none since its last report.
         """
         newest: dict[str, ShardRows] = {}
-        lost = 0
+        lost = reported = ended = 0
         for key, rows in sorted(self._shards.items(), key=lambda item: _split(item[0])):
-            before = newest.get(_split(key)[0], ShardRows())
+            before = newest.get(_split(key)[0])
             newest[_split(key)[0]] = rows
-            lost += before.stored - rows.restored
-        if len(newest) == len(self._shards):
+            reported += rows.inserted
+            if before is not None and rows.goes_on:
+                reported -= before.inserted
+            elif before is not None:
+                lost += before.stored - rows.restored
+                ended += 1
+        if not ended:
             return 0
         # Rows that a dead shard has inserted after its last report are in no report; rows that it
         # had not acked yet were sent again and are in two.
-        reported = sum(rows.inserted for rows in self._shards.values())
         return max(0, lost + self.rows().inserted - reported)
 
     @property

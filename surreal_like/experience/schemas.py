@@ -59,6 +59,7 @@ COUNTS = Fields(
         # Infinity where there is no row.
         "least": Number(0.0, math.inf),
         "takes_priorities": Flag(),
+        "goes_on": Flag(),
         "waiting_insert_seconds": Number(0.0),
         "waiting_sample_seconds": Number(0.0),
         "draining": Flag(),

@@ -8,8 +8,10 @@ handled; the sender keeps the later ones and sends them again, so a gap can clos
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
+
+import msgpack
 
 from session.errors import DecodeError
 from session.wire import Identity
@@ -118,10 +120,8 @@ class SenderAcks:
 
     def state(self) -> dict[str, Any]:
         """Plain values from which :meth:`from_state` makes the same account."""
-        return {
-            **asdict(self),
-            "beyond": [[number, *entry] for number, entry in self.beyond.items()],
-        }
+        state = {name: getattr(self, name) for name in _COUNTS}
+        return {**state, "beyond": [[number, *entry] for number, entry in self.beyond.items()]}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> SenderAcks:
@@ -143,6 +143,9 @@ class SenderAcks:
         return rows_there
 
 
+_COUNTS = [each.name for each in fields(SenderAcks) if each.name != "beyond"]
+
+
 class AckTracker:
     """Accounts of all senders of one replay.
 
@@ -158,6 +161,7 @@ class AckTracker:
         self._newest: dict[str, int] = {}
         # Accounts with news since their last ack, in the order of the first news.
         self._news: dict[Key, None] = {}
+        self._packed: dict[Key, bytes] = {}
 
     def check(self, sender: Identity, sequence: int) -> None:
         """Raises DecodeError for a chunk or goodbye for which no account can be kept.
@@ -301,11 +305,27 @@ class AckTracker:
             "duplicates": self.duplicates,
             "drops": dict(self.drops),
             "newest": dict(self._newest),
-            "accounts": [
-                {"sender": sender, "incarnation": incarnation, **account.state()}
-                for (sender, incarnation), account in self._accounts.items()
-            ],
+            "accounts": [self._state(key) for key in self._accounts],
         }
+
+    def _state(self, key: Key) -> dict[str, Any]:
+        sender, incarnation = key
+        return {"sender": sender, "incarnation": incarnation, **self._accounts[key].state()}
+
+    def packed(self) -> dict[str, Any]:
+        """Returns :meth:`state` with packed accounts; packs those with news since the last acks."""
+        for key in self._news:
+            self._packed[key] = msgpack.packb(self._state(key))
+        packed = list(self._packed.values())
+        return {"duplicates": self.duplicates, "drops": self.drops, "packed": packed}
+
+    def unpack(self, packed: Mapping[str, Any]) -> None:
+        """Restores what :meth:`packed` gave."""
+        accounts = [msgpack.unpackb(each) for each in packed["packed"]]
+        newest: dict[str, int] = {}
+        for each in accounts:
+            newest[each["sender"]] = max(each["incarnation"], newest.get(each["sender"], 0))
+        self.restore({**packed, "newest": newest, "accounts": accounts})
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state` gave."""
@@ -317,4 +337,4 @@ class AckTracker:
             values = dict(entry)
             key = (values.pop("sender"), values.pop("incarnation"))
             self._accounts[key] = SenderAcks.from_state(values)
-        self._news = dict.fromkeys(self._accounts)
+        self._news, self._packed = dict.fromkeys(self._accounts), {}

@@ -23,6 +23,7 @@ from surreal_like.errors import unwritten
 if TYPE_CHECKING:
     from session.process.context import Context
     from surreal_like.experience.chunk import Chunk
+    from surreal_like.replay.kept_memory import Zeros
     from surreal_like.replay.storage import Empty
 
 
@@ -239,6 +240,25 @@ class Replay(Reporting):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state` gave."""
+
+    @property
+    def keeps(self) -> bool:
+        """True if its rows can lie in memory that outlives its process."""
+        return False
+
+    def keep_in(self, zeros: Zeros) -> None:
+        """Makes arrays in memory that outlives the process; called before the first row.
+
+        Args:
+            zeros: creates an array, or returns that of a former process.
+        """
+
+    def counts(self) -> dict[str, Any]:
+        """Returns the plain values from which :meth:`adopt` goes on with these arrays."""
+        return {}
+
+    def adopt(self, counts: Mapping[str, Any]) -> None:
+        """Goes on where a process was when it called :meth:`counts`; its arrays are here."""
 
     def reset(self) -> None:
         """Removes everything, as in a new replay."""

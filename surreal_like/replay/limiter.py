@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from session.errors import ConfigError
+from surreal_like.replay.kept_memory import Zeros
 from surreal_like.replay.select.selector import Sample, Selector
 from surreal_like.replay.storage import Rows
 
@@ -58,6 +60,8 @@ class Limiter:
         self._chunk_rows = chunk_rows
         self._request_rows = request_rows
         self._balance = 0.0
+        # For a process that goes on with the rows: batches go out between two commits.
+        self._sampled_word: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self._choose_tolerance()
 
     def _choose_tolerance(self) -> None:
@@ -127,7 +131,7 @@ class Limiter:
 
     def sample(self, rows: int) -> None:
         """Counts rows that have been sampled."""
-        self.sampled += rows
+        self._sampled_word[0] = self.sampled = self.sampled + rows
         self._balance -= rows
 
     def evict(self, rows: int) -> None:
@@ -140,6 +144,16 @@ class Limiter:
 
     def reseed(self, seed: int) -> None:
         """Draws orders of rows, if it draws any, with another seed from now on."""
+
+    def keep_in(self, zeros: Zeros) -> None:
+        """Counts sampled rows in memory that outlives the process; before any row."""
+        self._sampled_word = zeros("sampled", (1,), np.int64)
+
+    def adopt(self, counts: Mapping[str, Any]) -> None:
+        """Restores what :meth:`state` gave, and counts what was sampled since."""
+        sampled = int(self._sampled_word[0])
+        self.restore(counts)
+        self.sample(max(0, sampled - self.sampled))
 
     def state(self) -> dict[str, Any]:
         """The counts, as plain values."""

@@ -237,6 +237,7 @@ class ExperienceReceiver:
 
     Attributes:
         ledger: accounts of all chunks.
+        commit: called before acks are sent: what they say must survive the process.
         inserts: rows inserted.
         MOST: most chunks that are read in one tick.
         waiting: measures the time for which experience was not read.
@@ -249,6 +250,7 @@ class ExperienceReceiver:
     def __init__(self, context: Context, replay: Replay) -> None:
         wire, clock, name = context.wire, context.clock, context.name
         self.ledger = AckTracker()
+        self.commit: Callable[[], None] = lambda: None
         self.inserts = Rate(clock=clock.now)
         self.waiting = Stopwatch(clock.now)
         self._rest = WakeupCoalescer(clock.now)
@@ -386,6 +388,7 @@ class ExperienceReceiver:
         costs too much. A periodic empty message to all senders reports that this replay is alive,
         also a new incarnation that has no account of them.
         """
+        self.commit()
         news, self._news_only = self._news_only, True
         self._news = self._pressing = False
         self._news_at = self._context.clock.now() + _NEWS_SECONDS

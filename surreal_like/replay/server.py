@@ -54,6 +54,7 @@ class ReplayService(Service):
         # Before the restore, which goes on with the random numbers of the snapshot.
         replay.reseed(context.seed)
         self._snapshots.restore()
+        self._intake.commit = self._snapshots.commit
         self._batches = wire.router(f"{name}.batches", REQUESTS)
         self._priorities = wire.pull(f"{name}.priorities", PRIORITIES)
         self._most_rows = _most_rows(context.config)
@@ -70,6 +71,7 @@ class ReplayService(Service):
         self._leaving = False
         self._waiting = Stopwatch(clock.now)
         self._evict_due = Every(seconds=session.replay.evict_interval, clock=clock.now)
+        self._snapshot_due = Every(seconds=session.replay.snapshot_seconds, clock=clock.now)
         self._report_due = Every(seconds=session.tensorplex.update_schedule, clock=clock.now)
         self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=clock.now)
         self._ending = QuietPeriod(context)
@@ -89,6 +91,8 @@ class ReplayService(Service):
             self._replay.evict()
         if self._report_due():
             self._report()
+        if self._snapshot_due():
+            self._snapshots.save()
         self._done |= self._ending.done or (self._leaving and self._intake.empty)
         if requests or priorities or taken or answered:
             self._ending.on_message()
@@ -251,8 +255,9 @@ class ReplayService(Service):
         totals = self._intake.ledger.totals()
         return {
             "inserted": totals["inserted"],
-            "added": int(self._intake.inserts.total),
+            "added": int(self._intake.inserts.total) + self._snapshots.inserted,
             "restored": self._snapshots.rows,
+            "goes_on": self._snapshots.goes_on,
             "dropped": dict(self._intake.ledger.drops),
             "duplicates": totals["duplicates"],
             "sampled": int(self._samples.total),

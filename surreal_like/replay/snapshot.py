@@ -1,26 +1,40 @@
-"""Snapshot that a replay shard saves when it ends, and restores when it starts again."""
+"""What a replay shard keeps for its next start: memory that outlives it, and files of snapshots."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from session import nest
 from session.checkpoint import Checkpoints
-from session.errors import CheckpointError
+from session.config import Config
+from session.errors import CheckpointError, describe
 from session.nest import Array
 from session.process.context import Context, run_part
+from surreal_like.data.spec import parse_obs_spec
 from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.base import Replay
+from surreal_like.replay.kept_memory import KeptMemory, is_slower
 
 # Replaces an array in the plain data; no key of a state begins like this.
 _ARRAY = "$array"
+_ENDS = "if this process is killed, its rows are lost"
+_SLOWER = (
+    "this kernel has no huge pages for shared memory, so that sampling of large observations would "
+    f"be slower there; {_ENDS}; session_config.replay.keep process keeps them"
+)
 
 
 class Snapshots:
-    """The newest snapshot of one shard, below the run folder; whole or absent.
+    """The rows and accounts of one shard for its next start.
+
+    They lie in memory that its launcher holds, where ``session_config.replay.keep`` is ``process``:
+    then a shard that is killed goes on with every row that it has acked. With
+    ``session_config.replay.snapshot`` they are also saved as files below the run folder.
 
     Args:
         context: context of this process.
@@ -30,13 +44,16 @@ class Snapshots:
 
     Attributes:
         rows: number of restored rows.
+        goes_on: whether they are all rows of the process before, from memory.
+        inserted: number of rows that were inserted before, as far as this one goes on.
     """
 
     def __init__(self, context: Context, replay: Replay, ledger: AckTracker) -> None:
         self._context = context
         self._replay = replay
         self._ledger = ledger
-        self.rows = 0
+        self.rows = self.inserted = 0
+        self.goes_on = False
         folder = context.folder if context.config.session_config.replay.snapshot else None
         self._checkpoints = folder and Checkpoints(
             folder.checkpoints / context.name,
@@ -48,6 +65,7 @@ class Snapshots:
             "spec_hash": context.spec_hash,
             "part": run_part(context.config),
         }
+        self._kept = self._open_memory()
 
     def save(self) -> None:
         """Saves everything that is kept; a disk error is only reported, as an event."""
@@ -73,11 +91,41 @@ class Snapshots:
         else:
             context.event("snapshot", f"{self._rows()} rows in {path.name}")
 
+    def _open_memory(self) -> KeptMemory | None:
+        context, replay = self._context, self._replay
+        keep = context.config.session_config.replay.keep
+        if keep == "none" or not replay.keeps or not context.component.memory:
+            return None
+        if keep == "auto" and is_slower(_largest_observation(context.config.env_config)):
+            context.event("memory_not_kept", _SLOWER)
+            return None
+        try:
+            memory = KeptMemory(context.component.memory, self._about)
+        except OSError as error:
+            context.event("memory_not_kept", f"{describe(error)}; {_ENDS}")
+            return None
+        replay.keep_in(memory.zeros)
+        return memory
+
+    def commit(self) -> None:
+        """Makes the rows and accounts of now those with which the next process goes on."""
+        if self._kept is not None:
+            self._kept.commit({"ledger": self._ledger.packed(), "replay": self._replay.counts()})
+
     def restore(self) -> None:
-        """Restores the newest snapshot that is whole and of the same kind of rows."""
-        if self._checkpoints and self._checkpoints.restore(self._read) is not None:
+        """Goes on with the rows in kept memory, or restores the newest snapshot that is whole."""
+        if self._kept is not None and self._kept.committed is not None:
+            self._adopt(self._kept.committed)
+        elif self._checkpoints and self._checkpoints.restore(self._read) is not None:
             self.rows = self._rows()
             self._context.event("restored", f"{self.rows} rows")
+
+    def _adopt(self, committed: Mapping[str, Any]) -> None:
+        self._ledger.unpack(committed["ledger"])
+        self._replay.adopt(committed["replay"])
+        self.goes_on, self.rows = True, self._rows()
+        self.inserted = self._ledger.totals()["inserted"]
+        self._context.event("restored", f"{self.rows} rows, from memory")
 
     def _read(self, folder: Path, state: Mapping[str, Any]) -> None:
         if any(state.get(key) != self._about[key] for key in ("type", "spec_hash")):
@@ -90,11 +138,22 @@ class Snapshots:
             # The restore may have stopped half-way.
             self._replay.reset()
             self._replay.reseed(self._context.seed)
+            if self._kept is not None:
+                self._kept.clear()
+                self._replay.keep_in(self._kept.zeros)
             self._ledger.restore(AckTracker().state())
             raise
 
     def _rows(self) -> int:
         return int(self._replay.statistics().get("size", 0))
+
+
+def _largest_observation(env_config: Config) -> int:
+    """Returns the bytes of the largest part of an observation; 0 if it is not known."""
+    if not env_config.obs_spec:
+        return 0
+    parts = nest.flatten(parse_obs_spec(env_config.obs_spec), "obs").values()
+    return max(part.dtype.itemsize * math.prod(part.dim) for part in parts)
 
 
 def _take_arrays(value: Any, arrays: list[Array]) -> Any:

@@ -12,6 +12,7 @@ from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import REQUIRED_COLUMNS, Chunk
+from surreal_like.replay.kept_memory import Zeros, new_zeros
 
 # Column name -> dtype, and shape without [T, N].
 Manifest = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
@@ -182,6 +183,9 @@ class ColumnStorage:
         max_bytes: bound on the memory of all columns and links, 0 for none; it lowers
             :attr:`capacity` when the first chunk shows how large a row is.
         manifest: columns of a row; None: those of the first chunk.
+
+    Attributes:
+        zeros: creates its arrays.
     """
 
     def __init__(self, capacity: int, max_bytes: int = 0, manifest: Manifest | None = None) -> None:
@@ -190,12 +194,15 @@ class ColumnStorage:
         self.capacity = capacity
         self.oldest = 0
         self.next_number = 0
+        self.zeros: Zeros = new_zeros
         self._max_bytes = max_bytes
         self._manifest = manifest
         self._row_bytes = 0
         self._columns: dict[str, Array] = {}
         self._to_next: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         self._to_previous: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        # For a process that goes on with these arrays.
+        self._oldest_word: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self._streams = StreamTable()
         self._base = 0
 
@@ -273,7 +280,7 @@ class ColumnStorage:
     def evict(self, oldest: int) -> int:
         """Removes rows before ``oldest``, if there are any; returns how many were removed."""
         before = self.oldest
-        self.oldest = min(max(oldest, before), self.next_number)
+        self._oldest_word[0] = self.oldest = min(max(oldest, before), self.next_number)
         self._base = self.oldest - self.oldest % self.capacity
         return self.oldest - before
 
@@ -308,11 +315,12 @@ class ColumnStorage:
         self._manifest = manifest
         self._row_bytes = row_bytes(manifest) + LINK_BYTES
         self._columns = {
-            name: np.zeros((self.capacity, *trailing), dtype)
+            name: self.zeros(f"columns/{name}", (self.capacity, *trailing), dtype)
             for name, (dtype, trailing) in manifest.items()
         }
-        self._to_next = np.zeros(self.capacity, np.int32)
-        self._to_previous = np.zeros(self.capacity, np.int32)
+        self._to_next = self.zeros("to_next", (self.capacity,), np.int32)
+        self._to_previous = self.zeros("to_previous", (self.capacity,), np.int32)
+        self._oldest_word = self.zeros("oldest", (1,), np.int64)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -406,14 +414,36 @@ class ColumnStorage:
         if columns:
             self._allocate(manifest_of(columns, axes=1))
         self.next_number = state["next_number"]
-        self.oldest = max(state["oldest"], self.next_number - self.capacity)
-        self._base = self.oldest - self.oldest % self.capacity
+        self.evict(max(state["oldest"], self.next_number - self.capacity))
         for here, there in self._pair_slots(state["capacity"]):
             for name, ring in self._columns.items():
                 ring[here] = columns[name][there]
             self._to_next[here] = state["to_next"][there]
             self._to_previous[here] = state["to_previous"][there]
         self._streams.restore(state["streams"])
+
+    def counts(self) -> dict[str, Any]:
+        """Returns the plain values with which :meth:`adopt` finds the rows in the arrays."""
+        columns = {name: [ring.dtype.str, ring.shape[1:]] for name, ring in self._columns.items()}
+        return {"capacity": self.capacity, "next_number": self.next_number, "columns": columns}
+
+    def adopt(self, counts: Mapping[str, Any]) -> None:
+        """Goes on with the arrays that a process has left which was killed after :meth:`counts`.
+
+        Rows that it had inserted since are not there, and no stream goes on: a chunk that follows
+        begins without a predecessor.
+        """
+        columns = counts["columns"].items()
+        self.capacity = counts["capacity"]
+        if not columns:
+            return
+        self._allocate({name: (np.dtype(type_), tuple(dim)) for name, (type_, dim) in columns})
+        self.next_number = counts["next_number"]
+        self.evict(int(self._oldest_word[0]))
+        for slots, part in spans(self.oldest, len(self), self.capacity):
+            left = self.next_number - self.oldest - np.arange(part.start, part.stop)
+            to_next = self._to_next[slots]
+            to_next[to_next >= left] = 0
 
     def _pair_slots(self, capacity: int) -> Iterable[tuple[slice, slice]]:
         """Slots of all existing rows, in this ring and in the saved one of ``capacity`` rows."""

@@ -15,6 +15,7 @@ from surreal_like.data.batch import Collate, split
 from surreal_like.errors import unwritten
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay
+from surreal_like.replay.kept_memory import Zeros
 from surreal_like.replay.limiter import Turns
 from surreal_like.replay.select.age import AgeRule, Versions
 from surreal_like.replay.select.selector import Sample, Selector
@@ -246,6 +247,29 @@ class Table(Replay):
 
     # -- numbers and saving ----------------------------------------------------------------------
 
+    @property
+    def keeps(self) -> bool:
+        """True where rows are sampled again and again: a queue and a training are soon over."""
+        return not self.consumes and not isinstance(self.limiter, Turns)
+
+    def keep_in(self, zeros: Zeros) -> None:
+        self.storage.zeros = zeros
+        self.selector.keep_in(zeros)
+        self.limiter.keep_in(zeros)
+
+    def counts(self) -> dict[str, Any]:
+        return {
+            "storage": self.storage.counts(),
+            "selector": self.selector.counts(),
+            "limiter": self.limiter.state(),
+            "newest_version": self.newest_version,
+        }
+
+    def adopt(self, counts: Mapping[str, Any]) -> None:
+        self.storage.adopt(counts["storage"])
+        self._restore_parts({**counts, "view": {}})
+        self.limiter.adopt({**counts["limiter"], "size": len(self.selector)})
+
     def reseed(self, seed: int) -> None:
         """Draws rows with another seed from now on."""
         for part in (self.selector, self.limiter, self.view):
@@ -303,11 +327,15 @@ class Table(Replay):
         Raises:
             ConfigError: rows of so many bytes must deadlock.
         """
-        self.newest_version = state["newest_version"]
         if any(state.get(name) != here for name, here in self.plan.shape.items()):
+            self.newest_version = state["newest_version"]
             return
-        storage = self.storage
-        storage.restore(state["storage"])
+        self.storage.restore(state["storage"])
+        self._restore_parts(state)
+
+    def _restore_parts(self, state: Mapping[str, Any]) -> None:
+        """Restores all but the storage."""
+        self.newest_version, storage = state["newest_version"], self.storage
         self.view.restore(state["view"], storage)
         ready = self.view.ready_rows(storage)
         self.selector.restore(state["selector"], storage.oldest, ready)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import SurrealError
+from surreal_like.replay.kept_memory import Zeros, new_zeros
 from surreal_like.replay.select.selector import Flags, RingSelector, Sample
 from surreal_like.replay.storage import Rows
 
@@ -29,14 +30,16 @@ class SumTree:
 
     Args:
         slots: number of slots.
+        zeros: creates the array of their masses.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, zeros: Zeros = new_zeros) -> None:
         widths = [-(-slots // _FANOUT)]
         while widths[-1] > _WIDEST_LINE:
             widths.append(-(-widths[-1] // _FANOUT))
         # Each level as nodes [width, 16]; its sums are the entries of the level above.
-        self._levels = [np.zeros((width, _FANOUT)) for width in widths]
+        self._levels = [zeros("masses", (widths[0], _FANOUT), np.float64)]
+        self._levels += [np.zeros((width, _FANOUT)) for width in widths[1:]]
         self._least = [np.full((width, _FANOUT), np.inf) for width in widths]
         self._slots = self._levels[0].reshape(-1)
         self._sums = np.zeros(widths[-1])
@@ -177,6 +180,9 @@ class PrioritySelector(RingSelector):
         """The smallest ``priority ** alpha`` of a sampleable row, infinity if there is none."""
         return self._tree.least
 
+    def keep_in(self, zeros: Zeros) -> None:
+        self._tree = SumTree(self._slots, zeros)
+
     def is_ready(self, numbers: Rows) -> Flags:
         ready: Flags = self._tree.get(numbers & (self._slots - 1)) > 0.0
         return ready
@@ -243,25 +249,31 @@ class PrioritySelector(RingSelector):
             "priorities_ignored": self.ignored,
         }
 
+    def counts(self) -> dict[str, Any]:
+        return {"highest": self._highest}
+
     def state(self) -> dict[str, Any]:
         """Masses of all rows, the oldest first, and plain values."""
         numbers = np.arange(self._oldest, self._next_number)
-        return {
-            **super().state(),
-            "masses": self._tree.get(numbers & (self._slots - 1)),
-            "highest": self._highest,
-        }
+        masses = self._tree.get(numbers & (self._slots - 1))
+        return {**super().state(), **self.counts(), "masses": masses}
 
     def restore(self, state: Mapping[str, Any], oldest: int, ready: Flags) -> None:
         """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on.
 
-        Rows that another view makes sampleable get the highest priority.
+        Rows that another view makes sampleable get the highest priority. Without masses those count
+        that a former process has left.
         """
         self._highest = state["highest"]
-        super().restore(state, oldest, ready)
+        slots = np.arange(oldest, oldest + len(ready)) & (self._slots - 1)
         # With a smaller capacity than before only the newest rows are here.
-        masses = np.asarray(state["masses"], np.float64)
+        masses = np.asarray(state.get("masses", self._tree.get(slots)), np.float64)
         masses = masses[len(masses) - len(ready) :]
-        known = (masses > 0.0) & ready
-        numbers = oldest + np.flatnonzero(known)
-        self._tree.put(numbers & (self._slots - 1), masses[known])
+        masses = np.where(masses > 0.0, masses, self._highest**self._alpha) * ready
+        # In one store, so that a process that is killed here leaves each mass as it was or will be.
+        every = np.zeros(self._slots)
+        every[slots] = masses
+        self._tree.fill(slice(0, self._slots), every)
+        self._size, self._oldest = 0, oldest
+        self._mark(oldest, masses)
+        self._restore_generator(state)

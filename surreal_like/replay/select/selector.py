@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from session.errors import SurrealError
 from session.nest import Array
+from surreal_like.replay.kept_memory import Zeros
 from surreal_like.replay.storage import Rows, spans
 
 Flags = npt.NDArray[np.bool_]
@@ -134,13 +135,30 @@ class Selector(ABC):
         """Returns numbers for metrics, in addition to those of every replay."""
         return {}
 
+    def keep_in(self, zeros: Zeros) -> None:  # noqa: B027 - most can be made anew from the rows
+        """Puts what cannot be made anew into arrays that outlive the process; before any row."""
+
+    def counts(self) -> dict[str, Any]:
+        """Returns the plain values that :meth:`restore` needs beside such arrays."""
+        return {}
+
     def state(self) -> dict[str, Any]:
         """Returns what :meth:`restore` needs beside the rows: here the generator."""
         return {"generator": self._generator.bit_generator.state}
 
     @abstractmethod
     def restore(self, state: Mapping[str, Any], oldest: int, ready: Flags) -> None:
-        """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
+        """Restores what :meth:`state` or :meth:`counts` gave, with flags of all rows.
+
+        Args:
+            state: what it gave.
+            oldest: number of the first of these rows.
+            ready: flags the sampleable ones.
+        """
+
+    def _restore_generator(self, state: Mapping[str, Any]) -> None:
+        if "generator" in state:
+            self._generator.bit_generator.state = state["generator"]
 
 
 class RingSelector(Selector):
@@ -227,7 +245,7 @@ class RingSelector(Selector):
     def restore(self, state: Mapping[str, Any], oldest: int, ready: Flags) -> None:
         self._size, self._oldest = 0, oldest
         self.mark(oldest, ready)
-        self._generator.bit_generator.state = state["generator"]
+        self._restore_generator(state)
 
 
 class UniformSelector(RingSelector):

@@ -210,7 +210,12 @@ class View(ABC):
     def restore(  # noqa: B027 - most views keep nothing
         self, state: Mapping[str, Any], storage: ColumnStorage
     ) -> None:
-        """Restores what :meth:`state` gave, with the restored rows."""
+        """Restores what :meth:`state` gave, with the restored rows.
+
+        Args:
+            state: what it gave; empty: what is not in arrays of the storage is made anew.
+            storage: the rows.
+        """
 
 
 class NStepView(View):

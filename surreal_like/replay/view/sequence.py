@@ -97,7 +97,7 @@ class SequenceView(View):
     def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
         """Finds the starts that an insert has made sampleable; counts the steps of episodes."""
         if not len(self._step):
-            self._step = np.zeros(storage.capacity, np.int32)
+            self._step = storage.zeros("steps", (storage.capacity,), np.int32)
         if self._index is None:
             self._index = EpisodeIndex(storage.capacity)
         self._index.insert(storage, numbers, step_type)
@@ -200,12 +200,14 @@ class SequenceView(View):
         return {"steps": self._step}
 
     def restore(self, state: Mapping[str, Any], storage: ColumnStorage) -> None:
-        self._step = np.zeros(storage.capacity, np.int32)
-        saved = np.asarray(state["steps"], np.int32)
         numbers = np.arange(storage.oldest, storage.next_number)
-        if len(numbers):
+        if not len(numbers):
+            return
+        self._step = storage.zeros("steps", (storage.capacity,), np.int32)
+        if "steps" in state:
+            saved = np.asarray(state["steps"], np.int32)
             self._step[numbers % storage.capacity] = saved[numbers % len(saved)]
-            self._index = EpisodeIndex.of(storage)
+        self._index = EpisodeIndex.of(storage)
 
 
 def _flag_until_first(flags: Flags) -> Flags:

@@ -45,9 +45,10 @@ def test_a_sender_that_said_leave_counts_as_it_counted() -> None:
     assert accounts.rows() == RowFates(100, 90, 10, 0, 0)
 
 
-def shard(added: int, stored: int, restored: int = 0) -> dict[str, Any]:
+def shard(added: int, stored: int, restored: int = 0, goes_on: bool = False) -> dict[str, Any]:
     return {**counts(agent__1=saw(added, added)), "added": added, "size": stored} | {
-        "restored": restored
+        "restored": restored,
+        "goes_on": goes_on,
     }
 
 
@@ -64,6 +65,13 @@ LOST: list[tuple[list[tuple[str, dict[str, Any]]], int, int]] = [
     ([("replay-0/1", shard(100, 80)), ("replay-0/2", shard(50, 120, 75))], 150, 5),
     ([("replay-0/1", shard(100, 80)), ("replay-0/2", shard(50, 130, 80)),
       ("replay-0/10", shard(1, 1))], 151, 130),
+    # From memory: all rows of before, also 20 after the last report, when as many were evicted.
+    ([("replay-0/1", shard(100, 80)), ("replay-0/2", shard(170, 80, 80, True))], 170, 0),
+    ([("replay-0/1", shard(100, 80)), ("replay-0/2", shard(170, 80, 80, True)),
+      ("replay-0/3", shard(200, 80, 80, True))], 200, 0),
+    # Then without: a queue that begins anew.
+    ([("replay-0/1", shard(100, 80)), ("replay-0/2", shard(170, 80, 80, True)),
+      ("replay-0/3", shard(5, 5))], 175, 80),
     # One of two shards has died twice.
     ([("replay-0/1", shard(10, 10)), ("replay-1/1", shard(40, 40)), ("replay-0/2", shard(5, 5)),
       ("replay-0/3", shard(0, 0))], 55, 15),
@@ -84,6 +92,27 @@ def test_rows_of_a_shard_that_died_are_counted(
     assert resumed.lost() == lost
     resumed.restore({k: v for k, v in accounts.state().items() if k != "shards"})
     assert resumed.lost() == 0
+
+
+def test_the_end_of_a_shard_says_how_many_rows_ended_with_it() -> None:
+    accounts = RowAccounts()
+    assert accounts.add_shard("replay-0/1", shard(100, 80)) == 0
+    assert accounts.add_shard("replay-1/2", shard(100, 100)) == 0
+    assert accounts.add_shard("replay-0/2", shard(0, 75, 75)) == 5
+    assert accounts.add_shard("replay-0/2", shard(9, 84, 75)) == 0
+    assert accounts.add_shard("replay-0/3", shard(20, 84, 84, True)) == 0
+    assert accounts.add_shard("replay-0/12", shard(0, 0)) == 84
+
+
+def test_rows_of_a_joined_agent_count_once_where_a_shard_goes_on() -> None:
+    accounts = RowAccounts(first_joined_agent=1000)
+    name = "agent-1000/1"
+    accounts.add_shard("replay-0/1", {**shard(0, 60), "senders": {name: saw(60, 60)}})
+    accounts.add_shard("replay-1/1", {**shard(0, 5), "senders": {name: saw(65, 5, base=60)}})
+    on = {**shard(0, 70, 60, True), "senders": {name: saw(75, 70, base=5)}}
+    accounts.add_shard("replay-0/2", on)
+    accounts.add_shard("replay-0/2", on)
+    assert accounts.senders[name].bound == 75
 
 
 def test_an_older_account_never_takes_back_a_newer_one() -> None:
