@@ -128,7 +128,7 @@ _KEYS = {
             ),
             "snapshot_seconds": Key(
                 0.0,
-                "Time between two snapshots while the run goes on, for the loss of the machine; the "
+                "Time between two snapshots while the run goes on, for the loss of the machine; a "
                 "shard waits while it saves; 0: only at the end.",
                 unit="seconds",
             ),

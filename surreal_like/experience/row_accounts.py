@@ -167,8 +167,9 @@ class RowAccounts:
         known, before = key in self._shards, self._key_before(key)
         self._sampled[key] = max(self._sampled.get(key, 0), int(counts["sampled"]))
         self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
-        numbers = (int(counts.get(name, 0)) for name in ("restored", "added", "size"))
-        rows = self._shards[key] = ShardRows(*numbers, bool(counts.get("goes_on")))
+        restored, added, size = (int(counts.get(n, 0)) for n in ("restored", "added", "size"))
+        rows = ShardRows(restored, added, size, bool(counts.get("goes_on")))
+        self._shards[key] = rows
         for name, seen in counts["senders"].items():
             sender = self._sender(name)
             if sender.joined:

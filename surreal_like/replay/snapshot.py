@@ -153,7 +153,7 @@ def _largest_observation(env_config: Config) -> int:
     if not env_config.obs_spec:
         return 0
     parts = nest.flatten(parse_obs_spec(env_config.obs_spec), "obs").values()
-    return max(part.dtype.itemsize * math.prod(part.dim) for part in parts)
+    return max(int(part.dtype.itemsize * math.prod(part.dim)) for part in parts)
 
 
 def _take_arrays(value: Any, arrays: list[Array]) -> Any:

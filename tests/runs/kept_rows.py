@@ -183,7 +183,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sl-kills-") as scratch:
         found = kill_often(given.kills, given.kind, Path(scratch) / "run", given.seed)
-    print(json.dumps(found))
+    sys.stdout.write(f"{json.dumps(found)}\n")
     if found["lost"] or found["stored_twice"]:
         raise SystemExit(1)
 
