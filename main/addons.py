@@ -10,4 +10,5 @@ MODULES = (
     "surreal_like.tuning.addon",
     "surreal_like.join.addon",
     "surreal_like.analysis.addon",
+    "surreal_like.chaos.addon",
 )

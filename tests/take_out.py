@@ -35,6 +35,7 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
         "notebooks",
         "tests/notebooks",
     ),
+    "chaos": ("surreal_like/chaos", "main/cli/chaos.py"),
     "gateway": (
         "surreal_like/gateway",
         "session/stream",

@@ -7,11 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import psutil
 import pytest
 
-from session.process.heartbeat import read_beats
 from tests.runs.command import CARTPOLE, Train, balanced, wait_for
 
 PARTS = ("agent-0", "replay-0", "learner", "ps", "eval-0", "tensorplex", "loggerplex")
@@ -142,47 +139,3 @@ def test_priorities_over_two_shards_are_learned_from_though_one_is_killed(
         "replay-0",
         "replay-1",
     ]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_random_kills_for_a_while(run_folder: Path) -> None:
-    """Whoever it hits, whenever: the run still reaches what it would have reached."""
-    random = np.random.default_rng(11)
-    words = (
-        "session_config.stop={seconds: 90}",
-        "session_config.launcher.max_restarts=1000",
-        "session_config.checkpoint.period=200",
-    )
-    killed = 0
-    with Train(run_folder, CARTPOLE, "--agents", "3", *words) as train:
-        train.steps(2000)
-        names = sorted(read_beats(train.folder.alive))
-        while train.line["wall_seconds"] < 50:
-            killed += kill_if_there(train, str(random.choice(names)))
-            wait_for(min(4.0, float(random.exponential(1.0))))
-        assert train.wait(180) == 0, train.words
-    result = train.result
-    assert sum(part["restarts"] for part in result["components"].values()) == killed > 10
-    assert result["best_eval"]["mean_return"] >= SOLVED
-    assert never_fall(train.progress)
-    assert balanced(result)
-
-
-def kill_if_there(train: Train, name: str) -> bool:
-    """Kills a component, whatever it does just now; False if it is down already."""
-    beat = train.beat(name)
-    if beat is None or down(beat.pid):
-        return False
-    os.kill(beat.pid, signal.SIGKILL)
-    # Or the next kill counts, though it hits one that is dying still.
-    train.until(lambda: down(beat.pid))
-    return True
-
-
-def down(pid: int) -> bool:
-    """Whether a process has ended, be it waited for or not."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True

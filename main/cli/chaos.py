@@ -1,0 +1,174 @@
+"""``surreal-like chaos``: tries faults on a run, and tells what held."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from main.cli.arguments import Parser, add_experiment, add_folder, request_of
+from main.cli.runs import find_run, refuse_over
+from session.errors import UsageError
+from session.launchers.handle import RunHandle, open_run
+from session.program import path_from_here
+from session.show.text import MISSING, columns, count, rate
+from surreal_like.experiment.shipped import is_experiment
+
+if TYPE_CHECKING:
+    from surreal_like.chaos.faults import Faults, Plan
+
+_EXAMPLES = """examples:
+  surreal-like chaos latest --kill agent=30s --kill replay=60s --for 5m
+  surreal-like chaos cartpole_dqn --kill agent=10s --kill learner=10s --for 2m
+  surreal-like chaos latest --stop agent=60s --for 10m
+
+Times between two faults are exponential, with the mean that is given. A run that is started for it
+is stopped at the end. Exit code 1: something broke.
+"""
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_LOOK_SECONDS = 0.05
+# Share of the time, at its beginning, without faults: for the rate to compare with.
+_QUIET_SHARE, _QUIET_MOST_SECONDS = 0.2, 20.0
+# Time in which the last hit components must be back, and the run be over [s].
+_LAST_SECONDS = 60.0
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command; returns its exit code."""
+    given = _parser().parse_args(argv)
+    from surreal_like.chaos.faults import DISK, KILL, STOP, Faults, Plan
+    from surreal_like.chaos.invariants import Ended, check
+
+    plans = [Plan(KILL, *_parse(word)) for word in given.kill]
+    plans += [Plan(STOP, *_parse(word)) for word in given.stop]
+    if given.disk_full:
+        plans.append(Plan(DISK, "", _seconds(given.disk_full)))
+    if not plans:
+        raise UsageError("nothing to try: give --kill, --stop or --disk-full")
+    seconds = _seconds(given.duration)
+    with _open(given) as handle:
+        faults = Faults(handle.folder, plans, seed=given.seed)
+        try:
+            rates = _drive(handle, faults, seconds)
+        finally:
+            faults.free_disk()
+        if handle.running:
+            handle.stop(reason="chaos is over")
+        handle.wait(_LAST_SECONDS + handle.grace_seconds)
+        ended = Ended(handle.folder, faults.happened)
+        broken = check(ended)
+    print(_table(plans, faults, rates), _held(broken), sep="\n\n")
+    print(f"\nrun {path_from_here(handle.folder.path)}: {ended.result.get('reason')}")
+    return int(any(broken.values()))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser("chaos", "Tries faults on a run, and checks what must hold.", _EXAMPLES)
+    add_experiment(parser)
+    parser.add_argument(
+        "--kill", action="append", default=[], metavar="KIND=MEAN", help="kills, as agent=30s"
+    )
+    parser.add_argument(
+        "--stop", action="append", default=[], metavar="KIND=MEAN", help="stops that hang a process"
+    )
+    parser.add_argument(
+        "--disk-full", metavar="MEAN", help="fills the disk of the run folder, if it is a small one"
+    )
+    parser.add_argument(
+        "--for", dest="duration", default="1m", metavar="TIME", help="duration, as 90s or 10m"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of times and choices")
+    add_folder(parser)
+    parser.set_defaults(on="local")
+    return parser
+
+
+def _parse(word: str) -> tuple[str, float]:
+    kind, equals, mean = word.partition("=")
+    if not kind or not equals:
+        raise UsageError(f"'{word}' is no fault: write it as agent=30s")
+    return kind, _seconds(mean)
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if not found or not float(found[1]):
+        raise UsageError(f"'{text}' is no time: write it as 30s, 5m or 1h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _open(given: argparse.Namespace) -> RunHandle:
+    """Opens the run that is named, or starts one of the experiment."""
+    words = given.words
+    if len(words) == 1 and given.algorithm is None and not is_experiment(words[0]):
+        handle = open_run(find_run(words[0]))
+        refuse_over(handle)
+        return handle
+    from surreal_like.run.train import run_detached
+
+    # However often a component is killed, that is no reason to give up.
+    given.words = [*words, "session_config.launcher.max_restarts=1000000"]
+    return run_detached(request_of(given))
+
+
+def _drive(handle: RunHandle, faults: Faults, seconds: float) -> tuple[float, float]:
+    """Lets faults come for a while; returns environment steps per second before and with them."""
+    quiet = min(_QUIET_MOST_SECONDS, _QUIET_SHARE * seconds)
+    _wait(lambda: handle.progress().get("env_steps", 0) > 0, _LAST_SECONDS, handle)
+    before = _steps_while(handle, quiet, lambda: None)
+    faults.begin()
+    during = _steps_while(handle, seconds - quiet, faults.tick)
+    faults.end()
+
+    def back() -> bool:
+        faults.tick()
+        return not faults.away
+
+    _wait(back, _LAST_SECONDS, handle)
+    return before, during
+
+
+def _steps_while(handle: RunHandle, seconds: float, tick: Callable[[], object]) -> float:
+    began, first = time.monotonic(), handle.progress()
+
+    def over() -> bool:
+        tick()
+        return time.monotonic() - began >= seconds
+
+    _wait(over, seconds + _LOOK_SECONDS, handle)
+    last = handle.progress()
+    wall = last.get("wall_seconds", 0.0) - first.get("wall_seconds", 0.0)
+    return float((last.get("env_steps", 0) - first.get("env_steps", 0)) / wall) if wall > 0 else 0.0
+
+
+def _wait(over: Callable[[], bool], seconds: float, handle: RunHandle) -> None:
+    """Waits until it is over, the time has passed, or the run has ended."""
+    deadline = time.monotonic() + seconds
+    while handle.running and time.monotonic() < deadline and not over():
+        time.sleep(_LOOK_SECONDS)
+
+
+def _table(plans: Sequence[Plan], faults: Faults, rates: tuple[float, float]) -> str:
+    rows = []
+    for plan in plans:
+        found = list(faults.of(plan))
+        back = [each.recovered_seconds for each in found if each.recovered_seconds is not None]
+        rows.append(
+            [
+                f"{plan.what} {plan.kind}".strip(),
+                count(len(found)),
+                f"{statistics.median(back):.1f} s" if back else MISSING,
+                f"{max(back):.1f} s" if back else MISSING,
+            ]
+        )
+    head = ["fault", "times", "recovered after (median)", "(longest)"]
+    steps = f"environment steps: {rate(rates[0])} before, {rate(rates[1])} with faults"
+    return f"{columns(head, rows, right=(1, 2, 3))}\n\n{steps}"
+
+
+def _held(broken: Mapping[str, Sequence[str]]) -> str:
+    rows = [[name, "; ".join(texts[:3]) if texts else "holds"] for name, texts in broken.items()]
+    return columns(["what must hold", ""], rows)

@@ -1,0 +1,1 @@
+"""Tries faults on a run, and checks what must hold."""

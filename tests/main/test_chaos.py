@@ -1,0 +1,52 @@
+"""``surreal-like chaos``: what it refuses, and a run that holds."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from session.folder import RunFolder
+from tests.main.conftest import Command
+from tests.runs.command import CARTPOLE, COMMAND, ROOT
+
+WRONG = [
+    ((), "nothing to try: give --kill, --stop or --disk-full"),
+    (("--kill", "agent"), "'agent' is no fault: write it as agent=30s"),
+    (("--kill", "agent=30"), "'30' is no time: write it as 30s, 5m or 1h"),
+    (("--stop", "agent=0s"), "'0s' is no time"),
+    (("--kill", "agent=1s", "--for", "long"), "'long' is no time"),
+    (("--kill", "agent=1s"), "there is no run"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG)
+def test_wrong_words_are_refused(command: Command, words: tuple[str, ...], said: str) -> None:
+    found = command("chaos", "runs/gone", *words)
+    assert found.code == 2
+    assert said in found.err
+    assert found.err.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_holds_and_learns_though_parts_are_killed_at_random(tmp_path: Path) -> None:
+    kinds = ("agent", "replay", "learner", "ps", "evaluator", "tensorplex", "loggerplex")
+    kills = [word for kind in kinds for word in ("--kill", f"{kind}=12s")]
+    stop = "session_config.stop={seconds: 90}"
+    often = "session_config.checkpoint.period=200"
+    words = [CARTPOLE, stop, often, "--agents", "3", "--folder", str(tmp_path / "run")]
+    done = subprocess.run(
+        [*COMMAND, "chaos", *words, *kills, "--for", "80s", "--seed", "11"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(" holds\n") == 9
+    result = RunFolder(tmp_path / "run").read_result() or {}
+    assert sum(part["restarts"] for part in result["components"].values()) > 10
+    assert result["best_eval"]["mean_return"] >= 475.0
+    assert result["experience"]["lost"] == 0

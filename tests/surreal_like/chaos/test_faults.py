@@ -1,0 +1,113 @@
+"""Faults hit processes that are there, and are noted until their component runs again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from session.errors import UsageError
+from session.folder import RunFolder
+from session.launchers.launcher import write_topology
+from session.process.component import Component, Topology
+from session.process.heartbeat import Beat, State, write_beat
+from surreal_like.chaos.faults import DISK, KILL, STOP, Faults, Plan
+from tests.polling import until
+
+SOON = 1e-6
+
+
+class Sleeper:
+    """A run folder with one agent, which is a process that sleeps."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = RunFolder(folder)
+        self.folder.create()
+        topology = Topology(
+            [Component("agent-0", "agent", "main.agent"), Component("ps", "ps", "main.ps")]
+        )
+        write_topology(self.folder, topology)
+        self.starts = 0
+        self.start()
+
+    def start(self, state: State = State.running) -> None:
+        self.process = subprocess.Popen(["sleep", "1000"])
+        self.starts += 1
+        self.beat(state)
+
+    def beat(self, state: State) -> None:
+        beat = Beat("agent-0", self.starts, state, self.process.pid, time.time())
+        write_beat(self.folder.alive, beat)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[Sleeper]:
+    made = Sleeper(tmp_path / "run")
+    yield made
+    made.end()
+
+
+def make(sleeper: Sleeper, what: str, seconds: float = SOON) -> Faults:
+    faults = Faults(sleeper.folder, [Plan(what, "agent", seconds)])
+    faults.begin()
+    time.sleep(0.001)
+    return faults
+
+
+def test_a_kill_is_noted_until_the_component_runs_again(sleeper: Sleeper) -> None:
+    faults = make(sleeper, KILL)
+    faults.tick()
+    assert sleeper.process.wait(10) == -signal.SIGKILL
+    (fault,) = faults.happened
+    assert (fault.name, fault.incarnation, faults.away) == ("agent-0", 1, {"agent-0"})
+    faults.tick()
+    sleeper.start(State.starting)
+    faults.tick()
+    # It is not hit again before it is back.
+    assert faults.happened == [fault]
+    assert faults.away
+    faults.end()
+    sleeper.beat(State.running)
+    faults.tick()
+    assert not faults.away
+    assert fault.recovered_seconds is not None
+    assert faults.happened == [fault]
+
+
+def test_a_stop_hangs_the_process(sleeper: Sleeper) -> None:
+    faults = make(sleeper, STOP)
+    faults.tick()
+    state = Path(f"/proc/{sleeper.process.pid}/stat")
+    until(lambda: state.read_text().rpartition(") ")[2].startswith("T"))
+    assert len(faults.happened) == 1
+
+
+def test_nothing_comes_before_it_is_begun_or_due(sleeper: Sleeper) -> None:
+    faults = Faults(sleeper.folder, [Plan(KILL, "agent", SOON)])
+    faults.tick()
+    make(sleeper, KILL, 1e9).tick()
+    assert sleeper.process.poll() is None
+
+
+def test_a_process_that_is_another_one_is_not_hit(sleeper: Sleeper) -> None:
+    beat = Beat("agent-0", 1, State.running, os.getpid(), time.time() - 1e7)
+    write_beat(sleeper.folder.alive, beat)
+    faults = make(sleeper, KILL)
+    faults.tick()
+    assert not faults.happened
+
+
+def test_what_cannot_be_hit_is_refused(sleeper: Sleeper) -> None:
+    with pytest.raises(UsageError, match="no component of kind 'learner'; it has agent, ps"):
+        Faults(sleeper.folder, [Plan(KILL, "learner", 1.0)])
+    with pytest.raises(UsageError, match="GB free: that would hit other programs"):
+        Faults(sleeper.folder, [Plan(DISK, "", 1.0)])

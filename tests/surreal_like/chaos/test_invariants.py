@@ -1,0 +1,114 @@
+"""Each invariant sees what breaks it, in the files of a run that is over."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import surreal_like
+from session.folder import RunFolder
+from surreal_like.chaos.faults import DISK, KILL, Fault, Plan
+from surreal_like.chaos.invariants import INVARIANTS, Ended, check
+from surreal_like.experiment.resolve import resolve
+
+KILLS = Plan(KILL, "agent", 10.0)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run that has ended."""
+    folder = tmp_path_factory.mktemp("chaos") / "run"
+    words = [
+        "learner_config.replay={min_size: 64, capacity: 2000, samples_per_insert: 1.0}",
+        "session_config.stop={env_steps: 400, eval_episodes: 4}",
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
+        ended = surreal_like.train(
+            algorithm="dqn", env="toy:chain", folder=folder, launcher="serial", overrides=words
+        )
+    assert ended.ok
+    return folder
+
+
+@pytest.fixture
+def run(saved: Path, tmp_path: Path) -> RunFolder:
+    return RunFolder(shutil.copytree(saved, tmp_path / "run"))
+
+
+def edit(path: Path, change: Callable[[Any], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def add_line(path: Path, line: dict[str, Any]) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def change_result(change: Callable[[Any], object]) -> Callable[[RunFolder], None]:
+    return lambda run: edit(run.result, change)
+
+
+def leave_socket(run: RunFolder) -> None:
+    run.sockets.mkdir(exist_ok=True)
+    (run.sockets / "ps.requests").touch()
+
+
+BREAKS: dict[str, Callable[[RunFolder], object]] = {
+    "the run ends in order": change_result(lambda found: found.update(status="failed")),
+    "every row is accounted for": change_result(
+        lambda found: found["experience"].update(pushed=found["experience"]["pushed"] + 1)
+    ),
+    "no acknowledged row is lost": change_result(lambda found: found["experience"].update(lost=5)),
+    "no counter falls": lambda run: add_line(run.progress, {"env_steps": 1}),
+    "samples per insert stay in their band": change_result(
+        lambda found: found["rates"].update(samples_per_insert=2.0)
+    ),
+    "memory stays under its cap": lambda run: add_line(
+        run.events, {"event": "memory", "detail": "97 % used", "time": 0}
+    ),
+    "nothing is left behind": leave_socket,
+}
+
+
+def broken(run: RunFolder, *faults: Fault) -> dict[str, list[str]]:
+    return {name: texts for name, texts in check(Ended(run, faults)).items() if texts}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_breaks_an_invariant_is_said(run: RunFolder, name: str) -> None:
+    assert not broken(run)
+    BREAKS[name](run)
+    assert [*broken(run)] == [name]
+
+
+def test_every_invariant_is_broken_in_a_test() -> None:
+    assert {*BREAKS, "every component comes back", "each fault is told once"} == {*INVARIANTS}
+
+
+def test_faults_must_be_told_and_over(run: RunFolder) -> None:
+    back = Fault(KILLS, "agent-0", 1.0, 1, recovered_seconds=0.5)
+    assert [*broken(run, back)] == ["each fault is told once"]
+    add_line(run.events, {"event": "lost", "detail": "agent-0: killed by SIGKILL", "time": 0})
+    assert not broken(run, back)
+    add_line(run.events, {"event": "lost", "detail": "agent-0: killed by SIGKILL", "time": 0})
+    assert [*broken(run, back)] == ["each fault is told once"]
+    full = Fault(Plan(DISK, "", 10.0), "", 1.0, recovered_seconds=3.0)
+    assert [*broken(run, back, full)] == ["each fault is told once"]
+    away = Fault(KILLS, "agent-0", 5.0, 1)
+    assert [*broken(run, back, away)] == ["every component comes back"]
+
+
+def test_rows_may_be_lost_where_they_are_not_kept(run: RunFolder) -> None:
+    BREAKS["no acknowledged row is lost"](run)
+    text = run.config.read_text()
+    assert text.count("keep: auto") == 1
+    run.config.write_text(text.replace("keep: auto", "keep: none"))
+    assert not broken(run)
