@@ -46,9 +46,9 @@ def run(argv: Sequence[str]) -> int:
     plans += [Plan(STOP, *_parse(word)) for word in given.stop]
     if given.disk_full:
         plans.append(Plan(DISK, "", _seconds(given.disk_full)))
+    seconds = _seconds(given.duration)
     if not plans:
         raise UsageError("nothing to try: give --kill, --stop or --disk-full")
-    seconds = _seconds(given.duration)
     with _open(given) as handle:
         faults = Faults(handle.folder, plans, seed=given.seed)
         try:
