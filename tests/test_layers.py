@@ -46,6 +46,7 @@ FOLDERS = [
     "experiment",
     "run",
     "join",
+    "chaos",
     "script",
     "policy",
     "gateway",

@@ -50,7 +50,7 @@ def run(argv: Sequence[str]) -> int:
     if not plans:
         raise UsageError("nothing to try: give --kill, --stop or --disk-full")
     with _open(given) as handle:
-        faults = Faults(handle.folder, plans, seed=given.seed)
+        faults = Faults(handle.folder, plans, seed=given.seed or 0)
         try:
             rates = _drive(handle, faults, seconds)
         finally:
@@ -80,7 +80,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--for", dest="duration", default="1m", metavar="TIME", help="duration, as 90s or 10m"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of times and choices")
     add_folder(parser)
     parser.set_defaults(on="local")
     return parser

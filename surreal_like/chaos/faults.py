@@ -28,7 +28,7 @@ _FILL = "chaos.fill"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How often a fault comes.
+    """A fault that comes again and again.
 
     Args:
         what: kill, stop or disk-full.

@@ -1,17 +1,16 @@
-"""What must hold in a run, whatever fault comes; read from the files of its folder."""
+"""Invariants of a run with faults, checked in the files of its folder."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from session.folder import RunFolder
+from session.folder import EVENT, RunFolder
 from session.launchers.status import process_lives
-from session.process.heartbeat import read_beats
+from session.process.heartbeat import ALIVE, read_beats
+from session.tail import Tail
 from surreal_like.chaos.faults import DISK, Fault
 
 _COUNTERS = ("env_steps", "episodes", "iterations", "frames", "wall_seconds", "version")
@@ -32,12 +31,12 @@ class Ended:
         self.folder, self.faults = folder, faults
         self.config = folder.read_config()
         self.result: Mapping[str, Any] = folder.read_result() or {}
-        self.progress = read_lines(folder.progress)
-        self.events = read_lines(folder.events)
+        self.progress = folder.progress_tail().objects()
+        self.events = Tail(folder.events, catch_up_bytes=None, shape=EVENT).objects()
 
     @property
     def hit(self) -> Counter[str]:
-        """How often each component was hit."""
+        """Number of hits by component."""
         return Counter(each.name for each in self.faults if each.plan.what != DISK)
 
     @property
@@ -45,18 +44,6 @@ class Ended:
         """Account of rows; empty without a result."""
         rows: Mapping[str, int] = self.result.get("experience") or {}
         return rows
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Returns the whole lines of a file of JSON; the last one may be half written."""
-    found = []
-    text = path.read_text(errors="replace") if path.is_file() else ""
-    for line in text.split("\n")[:-1]:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return [line for line in found if isinstance(line, dict)]
 
 
 def _status(run: Ended) -> Iterator[str]:
@@ -96,10 +83,16 @@ def _counters(run: Ended) -> Iterator[str]:
 
 
 def _samples(run: Ended) -> Iterator[str]:
-    wanted = run.config.learner_config.replay.samples_per_insert
-    found = (run.result.get("rates") or {}).get("samples_per_insert")
-    if wanted and found and found > wanted * (1 + _SLACK):
-        yield f"each row was sampled {found:.2f} times, the setting is {wanted:g}"
+    replay, session = run.config.learner_config.replay, run.config.session_config
+    wanted, rows = replay.samples_per_insert, run.rows
+    if not wanted or not rows:
+        return
+    # A limiter bears twice what one chunk and one request ask for.
+    chunk = session.sender.flush_iteration * run.config.env_config.num_envs
+    request = replay.batch_size * session.learner.batches_per_request
+    most = wanted * rows["inserted"] * (1 + _SLACK) + 2 * (wanted * chunk + request)
+    if rows["sampled"] > most:
+        yield f"{rows['sampled']} samples of {rows['inserted']} rows, not {wanted:g} of each"
 
 
 def _memory(run: Ended) -> Iterator[str]:
@@ -110,20 +103,20 @@ def _memory(run: Ended) -> Iterator[str]:
 
 def _left(run: Ended) -> Iterator[str]:
     for name, beat in read_beats(run.folder.alive).items():
-        if process_lives(beat):
+        if beat.state in ALIVE and process_lives(beat):
             yield f"{name} is left behind: process {beat.pid}"
     if run.folder.sockets.exists() and any(run.folder.sockets.iterdir()):
         yield f"sockets are left in {run.folder.sockets}"
 
 
-def _told(run: Ended) -> Iterator[str]:
+def _reported(run: Ended) -> Iterator[str]:
     lost = [str(each.get("detail")) for each in run.events if each["event"] == "lost"]
-    told = Counter(each.partition(":")[0] for each in lost)
+    reported = Counter(each.partition(":")[0] for each in lost)
     for name, times in run.hit.items():
         # An event on its way to the log server dies with it.
         least = 0 if name == "loggerplex" else max(0, times - run.hit["loggerplex"])
-        if not least <= told[name] <= times:
-            yield f"{name} was hit {times} times, and its end was told {told[name]} times"
+        if not least <= reported[name] <= times:
+            yield f"{name} was hit {times} times, and its end was reported {reported[name]} times"
 
 
 # Invariant -> what breaks it, as sentences.
@@ -136,7 +129,7 @@ INVARIANTS: Mapping[str, Callable[[Ended], Iterator[str]]] = {
     "samples per insert stay in their band": _samples,
     "memory stays under its cap": _memory,
     "nothing is left behind": _left,
-    "each fault is told once": _told,
+    "each fault is reported once": _reported,
 }
 
 

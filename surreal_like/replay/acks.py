@@ -161,6 +161,8 @@ class AckTracker:
         self._newest: dict[str, int] = {}
         # Accounts with news since their last ack, in the order of the first news.
         self._news: dict[Key, None] = {}
+        # Packed accounts, and those that have changed since.
+        self._changed: dict[Key, None] = {}
         self._packed: dict[Key, bytes] = {}
 
     def check(self, sender: Identity, sequence: int) -> None:
@@ -194,7 +196,7 @@ class AckTracker:
         account.skip(acked, acked_rows)
         if chunk.sequence <= account.handled or chunk.sequence in account.beyond:
             self.duplicates += chunk.size
-            self._news[key] = None  # sent again because its ack was lost
+            self._note(key)  # sent again because its ack was lost
             return False
         newest = self._newest.setdefault(chunk.sender, chunk.incarnation)
         if chunk.incarnation < newest:
@@ -215,7 +217,10 @@ class AckTracker:
     def _handle(self, chunk: Chunk, *, inserted: bool) -> None:
         key = (chunk.sender, chunk.incarnation)
         self._accounts[key].handle(chunk, inserted)
-        self._news[key] = None
+        self._note(key)
+
+    def _note(self, key: Key) -> None:
+        self._news[key] = self._changed[key] = None
 
     def goodbye(
         self,
@@ -235,7 +240,7 @@ class AckTracker:
         account = self._accounts.setdefault((sender, incarnation), SenderAcks())
         account.skip(acked, acked_rows)
         account.end(rows, sequence)
-        self._news[sender, incarnation] = None
+        self._note((sender, incarnation))
         self._newest[sender] = max(incarnation, self._newest.get(sender, incarnation))
 
     def acks(self, *, news: bool = False) -> list[Ack]:
@@ -312,15 +317,16 @@ class AckTracker:
         sender, incarnation = key
         return {"sender": sender, "incarnation": incarnation, **self._accounts[key].state()}
 
-    def packed(self) -> dict[str, Any]:
-        """Returns :meth:`state` with packed accounts; packs those with news since the last acks."""
-        for key in self._news:
+    def pack(self) -> dict[str, Any]:
+        """Returns :meth:`state` with packed accounts; packs only those that have changed."""
+        for key in self._changed:
             self._packed[key] = msgpack.packb(self._state(key))
+        self._changed.clear()
         packed = list(self._packed.values())
         return {"duplicates": self.duplicates, "drops": self.drops, "packed": packed}
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
-        """Restores what :meth:`packed` gave."""
+        """Restores what :meth:`pack` gave."""
         accounts = [msgpack.unpackb(each) for each in packed["packed"]]
         newest: dict[str, int] = {}
         for each in accounts:
@@ -338,3 +344,4 @@ class AckTracker:
             key = (values.pop("sender"), values.pop("incarnation"))
             self._accounts[key] = SenderAcks.from_state(values)
         self._news, self._packed = dict.fromkeys(self._accounts), {}
+        self._changed = dict(self._news)

@@ -1,4 +1,4 @@
-"""What a replay shard keeps for its next start: memory that outlives it, and files of snapshots."""
+"""Rows of a replay shard for its next start: memory that outlives it, and files of snapshots."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Snapshots:
     def commit(self) -> None:
         """Makes the rows and accounts of now those with which the next process goes on."""
         if self._kept is not None:
-            self._kept.commit({"ledger": self._ledger.packed(), "replay": self._replay.counts()})
+            self._kept.commit({"ledger": self._ledger.pack(), "replay": self._replay.counts()})
 
     def restore(self) -> None:
         """Goes on with the rows in kept memory, or restores the newest snapshot that is whole."""

@@ -261,10 +261,24 @@ WORDS = (
     Wrong("chaos of nobody", ("chaos", "nope", "--kill", "agent=1s"), "no run 'nope'", LIST),
     Wrong("chaos of the dead", ("chaos", "ended", "--kill", "ps=1s"), "runs/ended is over", GO_ON),
     Wrong("chaos of nothing", ("chaos", "ended"), "nothing to try", "--kill, --stop or --disk"),
-    Wrong("no fault", ("chaos", "ended", "--kill", "agent"), "'agent'", "write it as agent=30s"),
-    Wrong("no time", ("chaos", "ended", "--stop", "ps=30"), "'30' is no time", "30s, 5m or 1h"),
-    Wrong("never", ("chaos", "ended", "--kill", "ps=0s"), "'0s' is no time", "30s, 5m or 1h"),
-    Wrong("for ever", ("chaos", "ended", "--for", "ever"), "'ever' is no time", "30s, 5m or 1h"),
+    Wrong(
+        "chaos without a mean",
+        ("chaos", "ended", "--kill", "agent"),
+        "'agent'",
+        "write it as agent=30s",
+    ),
+    Wrong(
+        "chaos without a unit",
+        ("chaos", "ended", "--stop", "ps=30"),
+        "'30' is no time",
+        "30s, 5m or 1h",
+    ),
+    Wrong(
+        "chaos at once", ("chaos", "ended", "--kill", "ps=0s"), "'0s' is no time", "30s, 5m or 1h"
+    ),
+    Wrong(
+        "chaos for ever", ("chaos", "ended", "--for", "ever"), "'ever' is no time", "30s, 5m or 1h"
+    ),
     Wrong("probe of nobody", ("probe", "nope", "learner"), "no run 'nope'", LIST),
     Wrong(
         "probe of no component",

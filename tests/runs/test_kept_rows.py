@@ -29,15 +29,15 @@ def test_the_account_of_a_run_says_what_a_kill_has_cost(keep: str, run_folder: P
         train.kill("replay-0")
         assert train.wait(180) == 0, train.words
     rows = train.result["experience"]
-    told = train.events_of("rows_lost")
+    reported = train.events_of("rows_lost")
     if keep == "process":
         assert rows["lost"] == 0
-        assert not told
+        assert not reported
         (restored,) = train.events_of("restored")
         assert int(restored["detail"].split()[0]) >= before
     else:
         assert rows["lost"] >= before
-        assert len(told) == 1
-        assert told[0]["detail"].startswith("replay-0 ended, and with it ")
+        assert len(reported) == 1
+        assert reported[0]["detail"].startswith("replay-0 ended, and with it ")
         assert "lost with a replay shard" in train.words
     assert clean(train.result)

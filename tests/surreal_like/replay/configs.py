@@ -13,13 +13,19 @@ from session.config.defaults import (
 
 
 def configs(
-    *, algo: dict[str, Any] | None = None, session: dict[str, Any] | None = None, **replay: Any
+    *,
+    algo: dict[str, Any] | None = None,
+    session: dict[str, Any] | None = None,
+    env: dict[str, Any] | None = None,
+    **replay: Any,
 ) -> dict[str, Config]:
     """The three configs as keywords; ``replay`` is what differs in ``learner_config.replay``."""
     learner = Config({"replay": replay, "algo": algo or {}})
     return {
         "learner_config": learner.extend(BASE_LEARNER_CONFIG),
-        "env_config": Config({"env_name": "toy", "num_envs": 2}).extend(BASE_ENV_CONFIG),
+        "env_config": Config({"env_name": "toy", "num_envs": 2} | (env or {})).extend(
+            BASE_ENV_CONFIG
+        ),
         "session_config": Config({"agent": {"num": 1}} | (session or {})).extend(
             BASE_SESSION_CONFIG
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -33,10 +34,14 @@ KINDS: dict[str, dict[str, Any]] = {
     "prioritized": {"type": "PrioritizedReplay"},
     "sequence": {
         "type": "SequenceReplay",
-        "sequence": {"length": 2, "burn_in": 1, "period": 1},
+        "sequence": {"length": 2, "burn_in": 0, "period": 2},
     },
-    "hindsight": {"type": "UniformReplay", "age": {"max_versions": 1000}},
+    "by age": {"type": "UniformReplay", "age": {"max_versions": 1000}},
+    "stacks": {"type": "PrioritizedReplay"},
 }
+ENVS = {"stacks": {"frame_stack": 2}}
+# The others are slow.
+QUICK = (("uniform", 2), ("prioritized", 4), ("stacks", 1))
 
 
 class Shard:
@@ -44,7 +49,9 @@ class Shard:
 
     def __init__(self, kind: str, path: str = "") -> None:
         replay = {"capacity": CAPACITY, "min_size": 1, "batch_size": 4, **KINDS[kind]}
-        made = getattr(kinds, replay["type"])(**configs(algo={"n_step": 2}, **replay))
+        made = getattr(kinds, replay["type"])(
+            **configs(algo={"n_step": 2}, env=ENVS.get(kind), **replay)
+        )
         assert isinstance(made, Table)
         self.table = made
         self.ledger = AckTracker()
@@ -58,7 +65,7 @@ class Shard:
 
     def commit(self) -> None:
         if self.memory is not None:
-            self.memory.commit({"ledger": self.ledger.packed(), "replay": self.table.counts()})
+            self.memory.commit({"ledger": self.ledger.pack(), "replay": self.table.counts()})
 
     def insert(self, chunk: Chunk) -> None:
         if self.ledger.admit(chunk):
@@ -178,8 +185,14 @@ def twin_of(kind: str, last: int, priorities: npt.NDArray[Any] | None = None) ->
     return twin
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("before", [0, 1, 2, 4])
+@pytest.mark.parametrize(
+    ("kind", "before"),
+    [
+        pytest.param(kind, before, marks=() if (kind, before) in QUICK else pytest.mark.slow)
+        for kind in KINDS
+        for before in (0, 1, 2, 4)
+    ],
+)
 def test_a_kill_between_any_two_stores_of_an_insert_loses_nothing(
     kind: str, before: int, path: str
 ) -> None:
@@ -217,6 +230,72 @@ def test_a_kill_between_any_two_stores_of_an_insert_loses_nothing(
             assert found == expected
             check_goes_on(again, twin, handled + 1)
     assert whole > 0
+
+
+def refuse(shard: Shard) -> None:
+    chunk = chunks(3)
+    assert shard.ledger.admit(chunk)
+    shard.ledger.count_dropped(chunk, "wrong values")
+
+
+def leave(shard: Shard) -> None:
+    shard.ledger.goodbye("agent-0", 1, 16, 3)
+
+
+def set_priorities(shard: Shard) -> None:
+    rows = shard.table.selector.list_rows()
+    shard.table.update_priorities(rows, np.linspace(2.0, 3.0, len(rows), dtype=np.float32))
+
+
+@pytest.mark.parametrize("change", [refuse, leave, set_priorities])
+def test_a_kill_in_other_changes_leaves_what_was_or_what_is(
+    change: Callable[[Shard], None], path: str
+) -> None:
+    shard = Shard("prioritized", path)
+    for number in (1, 2):
+        shard.insert(chunks(number))
+    shard.commit()
+
+    def masses(of: Shard) -> npt.NDArray[np.float64]:
+        return of.table.selector.state()["masses"]  # type: ignore[no-any-return]
+
+    def work() -> None:
+        change(shard)
+        shard.commit()
+
+    was, totals = masses(shard), [shard.ledger.totals()]
+    states = record(path, work)
+    totals.append(shard.ledger.totals())
+    assert len(states) > 2
+    for one, two in itertools.pairwise(states):
+        for content in (one, *mixtures(one, two, Random(1)), two):
+            put(path, content)
+            again = Shard("prioritized", path)
+            assert again.ledger.totals() in totals
+            assert ((masses(again) == was) | (masses(again) == masses(shard))).all()
+            assert again.table.mass == pytest.approx(masses(again).sum())
+    assert again.content() == shard.content()
+
+
+def test_batches_between_two_commits_count(path: str) -> None:
+    shard = Shard("uniform", path)
+    shard.insert(chunks(1))
+    shard.commit()
+    for _ in range(3):
+        shard.table.sample_columns(4)
+    again = Shard("uniform", path)
+    assert again.table.limiter.state() == shard.table.limiter.state()
+
+
+def test_a_process_that_has_done_nothing_may_be_killed_too(path: str) -> None:
+    shard = Shard("prioritized", path)
+    shard.insert(chunks(1))
+    shard.commit()
+    for _ in range(3):
+        again = Shard("prioritized", path)
+        assert again.content() == shard.content()
+        again.ledger.acks()
+        again.commit()
 
 
 def test_two_processes_cannot_use_one_memory(path: str) -> None:
