@@ -47,7 +47,13 @@ def config(shards: int, *, algo: Any = None, **replay: Any) -> Config:
 class Cluster:
     """Shards, one sender per shard, and a learner's side of them; stepped by hand."""
 
-    def __init__(self, sockets: Path, settings: Config, folder: RunFolder | None = None) -> None:
+    def __init__(
+        self,
+        sockets: Path,
+        settings: Config,
+        folder: RunFolder | None = None,
+        memory: str = "",
+    ) -> None:
         self.config = settings
         self.folder = folder
         self.zmq: zmq.Context[Any] = zmq.Context()
@@ -59,6 +65,7 @@ class Cluster:
                 "main.replay",
                 index,
                 binds=tuple(f"replay-{index}.{end}" for end in ENDS),
+                memory=memory,
             )
             for index in range(settings.learner_config.replay.replay_shards)
         ]
