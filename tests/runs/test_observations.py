@@ -106,7 +106,6 @@ def test_other_kinds_are_seen(
         ("ppo", "several", LSTM),
         ("impala", "one", GRU),
         ("ddpg", "box", SLOWLY),
-        ("td3", "box", SLOWLY),
         ("sac", "box", {}),
     ],
 )
