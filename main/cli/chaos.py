@@ -80,8 +80,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--for", dest="duration", default="1m", metavar="TIME", help="duration, as 90s or 10m"
     )
+    parser.add_argument(
+        "--on", default="local", metavar="local|tmux", help="where it starts a run of its own"
+    )
     add_folder(parser)
-    parser.set_defaults(on="local")
     return parser
 
 

@@ -227,6 +227,7 @@ class Shard:
             config=Config({**settings, "run": {"part": 1}}),
             folder=folder,
             name="replay-0",
+            component=SimpleNamespace(memory=""),
             spec_hash="specs",
             incarnation=incarnation,
             busy=lambda *_: None,

@@ -16,7 +16,7 @@ def configs(
     *,
     algo: dict[str, Any] | None = None,
     session: dict[str, Any] | None = None,
-    env: dict[str, Any] | None = None,
+    env: Any = None,
     **replay: Any,
 ) -> dict[str, Config]:
     """The three configs as keywords; ``replay`` is what differs in ``learner_config.replay``."""
