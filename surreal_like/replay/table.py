@@ -266,8 +266,14 @@ class Table(Replay):
         }
 
     def adopt(self, counts: Mapping[str, Any]) -> None:
-        self.storage.adopt(counts["storage"])
-        self._restore_parts({**counts, "view": {}})
+        storage = self.storage
+        storage.adopt(counts["storage"])
+        numbers = np.arange(storage.oldest, storage.next_number)
+        parts = {
+            "view": self.view.recall(storage),
+            "selector": self.selector.recall(counts["selector"], numbers),
+        }
+        self._restore_parts({**counts, **parts})
         self.limiter.adopt({**counts["limiter"], "size": len(self.selector)})
 
     def reseed(self, seed: int) -> None:

@@ -252,22 +252,26 @@ class PrioritySelector(RingSelector):
     def counts(self) -> dict[str, Any]:
         return {"highest": self._highest}
 
+    def recall(self, counts: Mapping[str, Any], numbers: Rows) -> dict[str, Any]:
+        return {**super().recall(counts, numbers), "masses": self._masses_of(numbers)}
+
+    def _masses_of(self, numbers: Rows) -> Masses:
+        return self._tree.get(numbers & (self._slots - 1))
+
     def state(self) -> dict[str, Any]:
         """Masses of all rows, the oldest first, and plain values."""
         numbers = np.arange(self._oldest, self._next_number)
-        masses = self._tree.get(numbers & (self._slots - 1))
-        return {**super().state(), **self.counts(), "masses": masses}
+        return {**super().state(), **self.counts(), "masses": self._masses_of(numbers)}
 
     def restore(self, state: Mapping[str, Any], oldest: int, ready: Flags) -> None:
         """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on.
 
-        Rows that another view makes sampleable get the highest priority. Without masses those count
-        that a former process has left.
+        Rows that another view makes sampleable get the highest priority.
         """
         self._highest = state["highest"]
         slots = np.arange(oldest, oldest + len(ready)) & (self._slots - 1)
         # With a smaller capacity than before only the newest rows are here.
-        masses = np.asarray(state.get("masses", self._tree.get(slots)), np.float64)
+        masses = np.asarray(state["masses"], np.float64)
         masses = masses[len(masses) - len(ready) :]
         masses = np.where(masses > 0.0, masses, self._highest**self._alpha) * ready
         # In one store, so that a process that is killed here leaves each mass as it was or will be.
@@ -276,4 +280,4 @@ class PrioritySelector(RingSelector):
         self._tree.fill(slice(0, self._slots), every)
         self._size, self._oldest = 0, oldest
         self._mark(oldest, masses)
-        self._restore_generator(state)
+        self._generator.bit_generator.state = state["generator"]

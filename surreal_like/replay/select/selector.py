@@ -139,8 +139,12 @@ class Selector(ABC):
         """Puts what cannot be made anew into arrays that outlive the process; before any row."""
 
     def counts(self) -> dict[str, Any]:
-        """Returns the plain values that :meth:`restore` needs beside such arrays."""
+        """Returns the plain values that :meth:`recall` needs beside such arrays."""
         return {}
+
+    def recall(self, counts: Mapping[str, Any], numbers: Rows) -> dict[str, Any]:
+        """Returns the state of rows, of what :meth:`counts` gave and of what is in the arrays."""
+        return {**Selector.state(self), **counts}
 
     def state(self) -> dict[str, Any]:
         """Returns what :meth:`restore` needs beside the rows: here the generator."""
@@ -148,17 +152,7 @@ class Selector(ABC):
 
     @abstractmethod
     def restore(self, state: Mapping[str, Any], oldest: int, ready: Flags) -> None:
-        """Restores what :meth:`state` or :meth:`counts` gave, with flags of all rows.
-
-        Args:
-            state: what it gave.
-            oldest: number of the first of these rows.
-            ready: flags the sampleable ones.
-        """
-
-    def _restore_generator(self, state: Mapping[str, Any]) -> None:
-        if "generator" in state:
-            self._generator.bit_generator.state = state["generator"]
+        """Restores what :meth:`state` gave, with flags of all rows from ``oldest`` on."""
 
 
 class RingSelector(Selector):
@@ -245,7 +239,7 @@ class RingSelector(Selector):
     def restore(self, state: Mapping[str, Any], oldest: int, ready: Flags) -> None:
         self._size, self._oldest = 0, oldest
         self.mark(oldest, ready)
-        self._restore_generator(state)
+        self._generator.bit_generator.state = state["generator"]
 
 
 class UniformSelector(RingSelector):

@@ -210,12 +210,11 @@ class View(ABC):
     def restore(  # noqa: B027 - most views keep nothing
         self, state: Mapping[str, Any], storage: ColumnStorage
     ) -> None:
-        """Restores what :meth:`state` gave, with the restored rows.
+        """Restores what :meth:`state` gave, with the restored rows."""
 
-        Args:
-            state: what it gave; empty: what is not in arrays of the storage is made anew.
-            storage: the rows.
-        """
+    def recall(self, storage: ColumnStorage) -> dict[str, Any]:
+        """Returns the state of rows that a former process has left, from arrays of the storage."""
+        return {}
 
 
 class NStepView(View):

@@ -204,10 +204,12 @@ class SequenceView(View):
         if not len(numbers):
             return
         self._step = storage.zeros("steps", (storage.capacity,), np.int32)
-        if "steps" in state:
-            saved = np.asarray(state["steps"], np.int32)
-            self._step[numbers % storage.capacity] = saved[numbers % len(saved)]
+        saved = np.asarray(state["steps"], np.int32)
+        self._step[numbers % storage.capacity] = saved[numbers % len(saved)]
         self._index = EpisodeIndex.of(storage)
+
+    def recall(self, storage: ColumnStorage) -> dict[str, Any]:
+        return {"steps": storage.zeros("steps", (storage.capacity,), np.int32)}
 
 
 def _flag_until_first(flags: Flags) -> Flags:
