@@ -9,8 +9,8 @@ ADD_ON = AddOn(
         Command(
             "chaos",
             "operate",
-            "RUN|CONFIG --kill agent=30s",
-            "kill parts of a run at random, and check that it holds",
+            "RUN|CONFIG.yaml",
+            "kill parts of a run, and check what holds",
             "main.cli.chaos",
         ),
     ),

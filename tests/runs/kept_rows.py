@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -147,6 +148,7 @@ class Shard:
         self.zmq.destroy(0)
         self.servers.close()
         self.held.close()
+        shutil.rmtree(self.folder.sockets, ignore_errors=True)
 
 
 def kill_often(kills: int, kind: str, folder: Path, seed: int) -> dict[str, int]:

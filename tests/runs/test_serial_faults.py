@@ -52,8 +52,9 @@ def windows(run: SerialRun) -> list[Any]:
     return [run.service(name)._sending.window for name in ("agent-0", "agent-1")]
 
 
-def test_replay_dies_before_its_acks_arrive(tmp_path: Path) -> None:
-    """Rows that were acked are lost with the shard; the others are sent again, and stored once."""
+@pytest.mark.parametrize("keep", ["none", "process"])
+def test_replay_dies_before_its_acks_arrive(tmp_path: Path, keep: str) -> None:
+    """Rows that were acked are lost or kept; the others are sent again, and stored once."""
 
     def fault(run: SerialRun) -> tuple[int, int]:
         run.steps(200)
@@ -65,15 +66,16 @@ def test_replay_dies_before_its_acks_arrive(tmp_path: Path) -> None:
             return bool(account.handled > agents[0].acked)
 
         run.until(acks_pending)
-        assert run.kill_and_wait("replay-0")._intake.ledger.totals()["inserted"] == 0
+        inserted = run.kill_and_wait("replay-0")._intake.ledger.totals()["inserted"]
+        assert bool(inserted) == (keep == "process")
         # Acks that were under way may have arrived; the new shard has not sent any.
-        lost = sum(window.acked_rows for window in agents)
+        lost = 0 if inserted else sum(window.acked_rows for window in agents)
         run.until(lambda: all(window.resent for window in agents))
         return lost, sum(window.resent for window in agents)
 
-    ended = play_twice(tmp_path, fault)
+    ended = play_twice(tmp_path, fault, **{"session_config.replay.keep": keep})
     lost, resent = ended.seen
-    assert lost > 0
+    assert bool(lost) == (keep == "none")
     assert resent > 0
     assert clean(ended.result)
     assert rows_stored(ended) == ended.result["experience"]["inserted"] - lost
@@ -231,8 +233,9 @@ def test_metrics_and_logs_that_die_change_nothing_that_is_learned(
 
 
 @pytest.mark.slow
-def test_one_of_two_shards_dies(tmp_path: Path) -> None:
-    """Its rows are lost, its agent sends the unacked ones again, late priorities are ignored."""
+@pytest.mark.parametrize("keep", ["none", "process"])
+def test_one_of_two_shards_dies(tmp_path: Path, keep: str) -> None:
+    """Its agent sends the unacked rows again, late priorities are ignored."""
 
     def fault(run: SerialRun) -> int:
         run.steps(300)
@@ -251,11 +254,14 @@ def test_one_of_two_shards_dies(tmp_path: Path) -> None:
             # Priorities are under way in most rounds.
             "learner_config.replay.samples_per_insert": 8.0,
             "learner_config.replay.type": ("PrioritizedReplay"),
+            "session_config.replay.keep": keep,
         },
     )
     assert clean(ended.result)
     assert ended.seen > 0
-    assert rows_stored(ended) == ended.result["experience"]["inserted"] - ended.seen
+    rows, lost = ended.result["experience"], ended.seen if keep == "none" else 0
+    assert rows_stored(ended) == rows["inserted"] - lost
+    assert rows["lost"] == lost
     assert ended.restarts == {"replay-1": 1}
 
 
