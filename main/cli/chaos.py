@@ -129,6 +129,8 @@ def _drive(handle: RunHandle, faults: Faults, seconds: float) -> tuple[float, fl
         return not faults.away
 
     _wait(back, _LAST_SECONDS, handle)
+    if not handle.running:
+        faults.cut_off()
     return before, during
 
 

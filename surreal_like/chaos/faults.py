@@ -51,6 +51,7 @@ class Fault:
         began: time at which it came, by the clock of the faults [s].
         incarnation: incarnation of the component then.
         recovered_seconds: time until the component ran again, None if it has not yet.
+        cut_off: True if the run came to its own end before.
     """
 
     plan: Plan
@@ -58,6 +59,7 @@ class Fault:
     began: float
     incarnation: int = 0
     recovered_seconds: float | None = None
+    cut_off: bool = False
 
 
 class Faults:
@@ -107,6 +109,11 @@ class Faults:
     def end(self) -> None:
         """Hits nothing more; :meth:`tick` still notes what is back."""
         self._due.clear()
+
+    def cut_off(self) -> None:
+        """Notes that the run is over: what is away does not come back."""
+        for each in self.happened:
+            each.cut_off = each.recovered_seconds is None
 
     def _next(self, plan: Plan) -> float:
         return self._clock() + float(self._random.exponential(plan.mean_seconds))

@@ -54,7 +54,7 @@ def _status(run: Ended) -> Iterator[str]:
 
 def _back(run: Ended) -> Iterator[str]:
     for each in run.faults:
-        if each.recovered_seconds is None:
+        if each.recovered_seconds is None and not each.cut_off:
             yield f"{each.name} was not back after {each.plan.what}"
 
 

@@ -106,6 +106,8 @@ def test_faults_must_be_reported_and_over(run: RunFolder) -> None:
     assert [*broken(run, back, full)] == ["each fault is reported once"]
     away = Fault(KILLS, "agent-0", 5.0, 1)
     assert [*broken(run, back, away)] == ["every component comes back"]
+    away.cut_off = True
+    assert not broken(run, back, away)
 
 
 def test_rows_may_be_lost_where_they_are_not_kept(run: RunFolder) -> None:
