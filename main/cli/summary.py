@@ -133,6 +133,8 @@ def _experience(result: Mapping[str, Any]) -> str:
     lost = {name: rows[name] for name in ("holes", "unacked") if rows.get(name)}
     text += "".join(f" + {count(number)} {name}" for name, number in lost.items())
     text += f"; {count(rows['lost'])} lost with a replay shard" if rows.get("lost") else ""
+    back = rows.get("rolled_back")
+    text += f"; {count(back)} rolled back after bad updates" if back else ""
     times = (result.get("rates") or {}).get("samples_per_insert")
     return text + (f"; each sampled {decimal(times)} times" if times else "")
 

@@ -90,6 +90,9 @@ SHOWN_EVENTS = (
     "rows_lost",
     "memory_not_kept",
     "bad_update",
+    "fenced",
+    "rolled_back",
+    "large_values",
     "standstill",
     "slow",
     "checkpoint_bad",
@@ -98,6 +101,8 @@ SHOWN_EVENTS = (
     "ending",
     *PAGES,
 )
+# Events that `status` shows for as long as the run goes on.
+_LASTING = ("not_written", "fenced")
 # Number of times that the same event is shown; further ones are only in the file.
 _REPEATS = 3
 # Number of episodes without a metric after which it is reported as missing.
@@ -341,13 +346,16 @@ class RunView:
             return mean
         return ((self.line.get("metrics") or {}).get(metric) or {}).get("mean")
 
-    def unwritten(self) -> list[str]:
-        """Returns what this part of the run could not write, such as a sink, with the causes."""
+    def lasting(self) -> list[str]:
+        """Returns warnings of this part of the run that hold on, with the causes.
+
+        They are of what could not be written, such as a sink, and of guests that were fenced.
+        """
         began = (self.config.get("run") or {}).get("started", 0.0)
         for event in self._warnings.objects():
-            if event["event"] == "not_written" and (event.get("time") or 0.0) >= began:
+            if event["event"] in _LASTING and (event.get("time") or 0.0) >= began:
                 detail = " ".join(str(event.get("detail")).split())
-                self._failed.append(f"{event.get('component')}: not_written: {detail}")
+                self._failed.append(f"{event.get('component')}: {event['event']}: {detail}")
         return list(dict.fromkeys(self._failed))
 
     def missing_metric(self) -> str:

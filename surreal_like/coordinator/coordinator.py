@@ -36,6 +36,7 @@ from surreal_like.coordinator.standstill import (
 )
 from surreal_like.coordinator.stop_rule import LEFT, WAITS, Shutdown, Verdict, end_before
 from surreal_like.coordinator.tasks import Tasks
+from surreal_like.learner.quarantine import BadUpdates
 from surreal_like.learner.worker import Learned, Update
 from surreal_like.ps.schemas import ANSWERS
 
@@ -154,6 +155,8 @@ class RunCoordinator:
             status=lambda: self._report.line,
         )
         self._ps = wire.dealer("ps.requests", ANSWERS)
+        if self.record.rolls_back:
+            learners.roll_back()
         if self._begins:
             self.save()
         self.report()
@@ -207,6 +210,7 @@ class RunCoordinator:
         """Judges and reports when it is due."""
         if self._reporter is not None and self._trial_counts_due():
             self._learners.ask_counts()
+        self.record.rolls_back = self._learners.rolls_back
         if self._judge_due():
             self.judge()
             steps = self.record.accounts.env_steps
@@ -363,6 +367,24 @@ class RunCoordinator:
         goal_met = False if self.record.judge.has_goal else None
         self.end(Verdict("failed", goal_met, f"{what}: {describe(error)}"))
 
+    def go_back(self, error: BadUpdates) -> None:
+        """Ends this process, so that the next one goes on from the newest checkpoint.
+
+        Rows that came after it are removed then. If that was done before, and learning has come
+        neither further since nor to a new checkpoint, the run fails.
+
+        Raises:
+            BadUpdates: the given one.
+        """
+        record, iteration = self.record, self._learners.learner.iteration
+        if record.bad_at is not None and iteration <= record.bad_at:
+            self.fail(error)
+            return
+        if not self._runs_alone:
+            record.bad_at, record.rolls_back = iteration, True
+            self._save_record()
+        raise error
+
     def end(self, verdict: Verdict) -> None:
         """Begins the end of the run; does nothing if it has begun."""
         if self.verdict is not None:
@@ -385,6 +407,7 @@ class RunCoordinator:
         state = record.state(learners.learner.iteration, learners.learner.version)
         path = learners.save(record.run_id, state)
         if path is not None:
+            record.bad_at = None
             self._write_result(Verdict("running", None, ""))
         return path
 

@@ -210,6 +210,16 @@ class Learners:
         for worker in self._all:
             worker.replay.drain()
 
+    def roll_back(self) -> None:
+        """Makes all shards remove the rows that came after the restored checkpoints."""
+        for worker in self._all:
+            worker.roll_back()
+
+    @property
+    def rolls_back(self) -> bool:
+        """True until all shards have done so."""
+        return any(worker.replay.rolls_back for worker in self._all)
+
     @property
     def refusal(self) -> str:
         """Reason for which a shard refuses requests; empty without one."""

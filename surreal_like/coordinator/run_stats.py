@@ -52,6 +52,9 @@ class RunStats:
         task: ``number`` and ``settings`` of the newest task of a curriculum, the ``version`` of
             the parameters at its choice, and the number of its ``episodes`` so far.
         task_episodes: summaries of the newest training episodes that were begun with that task.
+        bad_at: iteration at which bad updates have ended a learner since the newest checkpoint, in
+            this part of the run; None: none have.
+        rolls_back: True until all shards have removed the rows that came after its checkpoint.
     """
 
     def __init__(self, config: Config, clock: Clock) -> None:
@@ -97,6 +100,8 @@ class RunStats:
         self.task: dict[str, Any] = {"number": 0, "settings": {}, "version": 0, "episodes": 0}
         self.episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
         self.task_episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
+        self.bad_at: int | None = None
+        self.rolls_back = False
         self._new_episodes = 0
         # Rows that ended with a shard, in words; the coordinator reports and removes them.
         self.losses: list[str] = []
@@ -326,6 +331,7 @@ class RunStats:
             "replayed": accounts.replayed,
             "left_out": sum(plan.get("rows_left_out", 0) for plan in plans),
             "lost": accounts.lost(),
+            "rolled_back": accounts.rolled_back,
         }
 
     def _plan_counts(self) -> dict[str, Any]:
@@ -395,6 +401,8 @@ class RunStats:
             "offsets": dict(self._offsets),
             "episodes_before": self._episodes_before,
             "held": [self._held, self.held_seconds],
+            "bad_at": self.bad_at,
+            "rolls_back": self.rolls_back,
             "times": self.times(),
         }
 
@@ -479,7 +487,9 @@ class RunStats:
         self._episodes_before = int(state.get("episodes_before", 0))
         held, self.held_seconds = map(float, state.get("held", (0, 0)))
         # That of an earlier part is not in the time of this one.
-        self._held = held if part == run_part(self._config) else 0.0
+        if part == run_part(self._config):
+            self._held = held
+            self.bad_at, self.rolls_back = state.get("bad_at"), state.get("rolls_back", False)
         # An older record has no episodes of a task.
         self.task |= state.get("task", {})
         self.task_episodes.extend(state.get("task_episodes", []))

@@ -13,6 +13,7 @@ from surreal_like.coordinator.coordinator import RunCoordinator
 from surreal_like.coordinator.learners import Learners
 from surreal_like.coordinator.stop_rule import Verdict
 from surreal_like.learner.base import Learner
+from surreal_like.learner.quarantine import BadUpdates
 from surreal_like.learner.worker import LearnerWorker
 from surreal_like.policies.config import policies_of
 
@@ -56,13 +57,25 @@ class LearnerService(Service):
             coordinator.tick_end()
             return busy
         if coordinator.learns:
-            learned = self._learners.learn()
-            coordinator.on_learned(learned)
-            busy |= learned.had_batch
+            busy |= self._learn()
         coordinator.tick()
         if self._learners.save_due:
             coordinator.save()
         return busy
+
+    def _learn(self) -> bool:
+        """Learns once; returns True if there was a batch.
+
+        Raises:
+            BadUpdates: the next process goes on from the newest checkpoint.
+        """
+        try:
+            learned = self._learners.learn()
+        except BadUpdates as error:
+            self.coordinator.go_back(error)
+            return True
+        self.coordinator.on_learned(learned)
+        return learned.had_batch
 
     def _tick_replay(self, *, ask: bool) -> bool:
         try:

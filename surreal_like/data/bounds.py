@@ -20,6 +20,8 @@ from surreal_like.data.spec import ArraySpec
 
 # Largest magnitude of a number that has no other bound.
 LARGEST = 1e6
+# Magnitude above which a value of an own agent is reported: it explains a loss that is not finite.
+UNUSUAL = 1e12
 
 Bounds = tuple[float, float]
 

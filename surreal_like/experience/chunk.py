@@ -148,6 +148,7 @@ class Chunk:
         acked_rows: the sender's row count at that number.
         filled: unacked data of its sender as a share of its window; at 1 the sender waits.
         stamps: times in s of a traced chunk (``first``, ``cut``, ``sent``), empty if not traced.
+        account: place of the sender in the ledger of the shard that has received it.
     """
 
     columns: Mapping[str, Array]
@@ -167,6 +168,7 @@ class Chunk:
     acked_rows: int = 0
     filled: float = 0.0
     stamps: dict[str, float] = field(default_factory=dict)
+    account: int = -1
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -97,12 +97,15 @@ class ShardRows(NamedTuple):
         inserted: rows that it has inserted since; if it goes on, those before it included.
         stored: rows that it keeps.
         goes_on: it has all rows and accounts of the incarnation before.
+        rolled_back: rows that it has removed because updates were bad; if it goes on, those before
+            it included.
     """
 
     restored: int = 0
     inserted: int = 0
     stored: int = 0
     goes_on: bool = False
+    rolled_back: int = 0
 
 
 class RowAccounts:
@@ -167,8 +170,9 @@ class RowAccounts:
         known, before = key in self._shards, self._key_before(key)
         self._sampled[key] = max(self._sampled.get(key, 0), int(counts["sampled"]))
         self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
-        restored, added, size = (int(counts.get(n, 0)) for n in ("restored", "added", "size"))
-        rows = ShardRows(restored, added, size, bool(counts.get("goes_on")))
+        names = ("restored", "added", "size", "rolled_back")
+        restored, added, size, back = (int(counts.get(name, 0)) for name in names)
+        rows = ShardRows(restored, added, size, bool(counts.get("goes_on")), back)
         self._shards[key] = rows
         for name, seen in counts["senders"].items():
             sender = self._sender(name)
@@ -251,6 +255,15 @@ class RowAccounts:
         # Rows that a dead shard has inserted after its last report are in no report; rows that it
         # had not acked yet were sent again and are in two.
         return max(0, lost + self.rows().inserted - reported)
+
+    @property
+    def rolled_back(self) -> int:
+        """Number of inserted rows that shards have removed because updates were bad."""
+        total = 0
+        for key, rows in self._shards.items():
+            before = self._shards.get(self._key_before(key), ShardRows())
+            total += rows.rolled_back - before.rolled_back * rows.goes_on
+        return total
 
     @property
     def killed(self) -> int:

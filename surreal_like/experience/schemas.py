@@ -15,6 +15,7 @@ from session.wire.schema import (
     Flag,
     Incarnation,
     Kinds,
+    ListOf,
     MapOf,
     Name,
     Nullable,
@@ -42,6 +43,9 @@ _COUNTED = (
     "inserted",
     "added",
     "restored",
+    "rolled_back",
+    # Number that the next row gets.
+    "end",
     "duplicates",
     "sampled",
     "replayed",
@@ -60,6 +64,7 @@ COUNTS = Fields(
         "least": Number(0.0, math.inf),
         "takes_priorities": Flag(),
         "goes_on": Flag(),
+        "fenced": ListOf(Name(), SENDERS_LIMIT),
         "waiting_insert_seconds": Number(0.0),
         "waiting_sample_seconds": Number(0.0),
         "draining": Flag(),
@@ -67,7 +72,7 @@ COUNTS = Fields(
         "senders": MapOf(
             SenderKey(),
             # Not Count: negative if a sender reports fewer cut rows than were inserted.
-            Fields({**dict.fromkeys(_SEEN, Number()), "goodbye": Flag()}),
+            Fields({**dict.fromkeys(_SEEN, Number()), "goodbye": Flag(), "guest": Flag()}),
             SENDERS_LIMIT,
         ),
         "finished": EPISODES,
@@ -99,6 +104,8 @@ REQUESTS: Kinds = {
     ),
     "counts": Schema(),
     "drain": Schema(),
+    "fence": Schema({"names": ListOf(Name(), SENDERS_LIMIT)}, header_bytes=LARGE_HEADER_BYTES),
+    "roll_back": Schema({"end": Count()}),
 }
 ANSWERS: Kinds = {
     "batch": Schema(

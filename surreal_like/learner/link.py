@@ -30,6 +30,7 @@ from surreal_like.exploration.schedule import Progress
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat, to_tensor
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import ReplayClient, Sampled
+from surreal_like.replay.storage import SENDER
 
 _WAIT_SECONDS = 0.05
 
@@ -297,7 +298,9 @@ class LearnerLink:
     def to_batch(self, sampled: Sampled) -> Batch:
         """Converts sampled columns to a batch on the device."""
         self.sampled = sampled
-        batch = make_batch(self._feed(sampled.columns))
+        # Only the quarantine reads the senders.
+        columns = {name: each for name, each in sampled.columns.items() if name != SENDER}
+        batch = make_batch(self._feed(columns))
         batch.origin = sampled
         return batch
 

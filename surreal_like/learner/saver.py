@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -222,7 +222,13 @@ class Saver:
         return by_updates or (self._seconds > 0 and now - seconds >= self._wait_seconds)
 
     def save(
-        self, version: int, env_steps: int, run_id: str, record: Mapping[str, Any] | None = None
+        self,
+        version: int,
+        env_steps: int,
+        run_id: str,
+        record: Mapping[str, Any] | None = None,
+        *,
+        ends: Mapping[str, Sequence[int]] = MappingProxyType({}),
     ) -> Path:
         """Writes a checkpoint of the current weights, optimizer and random state.
 
@@ -231,6 +237,7 @@ class Saver:
             env_steps: environment steps of the whole run.
             run_id: run id of the run.
             record: statistics of the run, in case their own file is damaged.
+            ends: ends of the replay shards, for a roll-back of their rows.
 
         Raises:
             CheckpointError: the disk reported an error.
@@ -244,6 +251,7 @@ class Saver:
             "run_id": run_id,
             "time": self._clock.time(),
             "record": record,
+            "ends": {name: list(end) for name, end in ends.items()},
             "generation": self._run.get("generation", 0),
         }
         saved = self._checkpoints.save(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,130 +15,27 @@ from session.config import Config
 from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
 from session.errors import CheckpointError, RunError, describe
-from session.folder import RunFolder, write_atomically
+from session.folder import RunFolder
 from session.process.context import Context, run_generation
 from session.process.periodic import Every, Rate
 from session.process.seeding import component_seed
 from surreal_like.data.parameters import manifest_size_bytes
-from surreal_like.data.policy_names import (
-    DEFAULT_POLICY,
-    league_place,
-    shard_name,
-    snapshot_settings,
-)
+from surreal_like.data.policy_names import DEFAULT_POLICY, league_place, snapshot_settings
 from surreal_like.dataflow.flow import NOT_READY, STALLED
 from surreal_like.dataflow.items import Trained
 from surreal_like.learner.base import Learner
 from surreal_like.learner.league import League
+from surreal_like.learner.quarantine import (
+    NEWEST,
+    REPEATED,
+    BadUpdates,
+    NotFinite,
+    Quarantine,
+    words,
+)
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
-from surreal_like.replay.client import ReplayClient, Sampled
-
-# Limits of updates in a row: that raised another exception, and that were bad.
-RAISED_LIMIT, BAD_LIMIT = 3, 10
-_MOST = 10
-_MOST_BYTES = 1 << 26
-
-
-class NotFinite(RunError):
-    """The loss or the gradient of an update was not finite, so nothing was changed."""
-
-
-class Quarantine:
-    """Stores the first batches that ``learn`` failed on.
-
-    An update is bad if ``learn`` raised an exception, or reported that it skipped the batch. A
-    batch is written to ``<folder>/<number>.npz`` (its columns, up to 64 MiB) and ``<number>.json``
-    (the error, the source of its rows, and the senders from which that shard has rows); at most ten
-    per run.
-
-    Args:
-        folder: quarantine folder of the run, or of a policy; created when needed.
-        policy: name of the policy.
-    """
-
-    def __init__(self, folder: Path, policy: str = DEFAULT_POLICY) -> None:
-        self._folder, self._policy = folder, policy
-        self._kept = len(list(folder.glob("*.json"))) if folder.is_dir() else 0
-        self._first: Exception | None = None
-        self._bad = self._raised = 0
-
-    def clear(self) -> None:
-        """Resets the counters after a good update."""
-        self._first = None
-        self._bad = self._raised = 0
-
-    @property
-    def in_a_row(self) -> int:
-        """Number of bad updates since the last good one."""
-        return self._bad
-
-    def add(
-        self,
-        sampled: Sampled | None,
-        error: Exception,
-        iteration: int,
-        counts: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-    ) -> Path | None:
-        """Counts a bad update and stores its batch; returns the path, None if it was not stored.
-
-        Of non-finite updates in a row only the first is stored.
-
-        Args:
-            sampled: the batch; None: there is none.
-            error: error of the update.
-            iteration: iteration of the learner.
-            counts: counts of each replay shard, as :meth:`ReplayClient.counts` returns them.
-        """
-        repeated = bool(self._bad) and isinstance(error, NotFinite)
-        self._first = self._first or error
-        self._bad += 1
-        self._raised += not isinstance(error, NotFinite)
-        if repeated or sampled is None or self._kept >= _MOST:
-            return None
-        self._kept += 1
-        return self._keep(sampled, error, iteration, counts)
-
-    def end(self) -> Exception | None:
-        """Returns the first error of the row if the row has reached its limit."""
-        over = self._raised >= RAISED_LIMIT or self._bad >= BAD_LIMIT
-        return self._first if over else None
-
-    def _keep(
-        self,
-        sampled: Sampled,
-        error: Exception,
-        iteration: int,
-        counts: Mapping[str, Mapping[str, Any]],
-    ) -> Path | None:
-        columns = sampled.columns
-        replay = f"{shard_name(self._policy, sampled.shard)}/{sampled.incarnation}"
-        path = self._folder / f"{self._kept}.json"
-        record: dict[str, Any] = {
-            "error": describe(error),
-            "traceback": "".join(traceback.format_exception(error)),
-            "iteration": iteration,
-            "replay": replay,
-            "senders": {
-                name: {"inserted": rows["inserted"], "dropped": rows["dropped"]}
-                for name, rows in counts.get(replay, {}).get("senders", {}).items()
-            },
-            "columns": {name: f"{a.dtype} {list(a.shape)}" for name, a in columns.items()},
-        }
-        if "version" in columns:
-            versions = columns["version"]
-            record["versions"] = [int(versions.min()), int(versions.max())]
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            if sum(each.nbytes for each in columns.values()) <= _MOST_BYTES:
-                # Without allow_pickle, which numpy 1.26 would save as a column.
-                arrays: dict[str, Any] = {**columns}
-                np.savez(path.with_suffix(".npz"), **arrays)
-            write_atomically(path, json.dumps(record, indent=2) + "\n")
-        except OSError:
-            # A full disk must not end a run; the event still has the error.
-            return None
-        return path
+from surreal_like.replay.client import ReplayClient
 
 
 def fresh_versions(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
@@ -223,6 +117,8 @@ class LearnerWorker:
         aside = folder.quarantine
         self._quarantine = Quarantine(aside if policy == DEFAULT_POLICY else aside / policy, policy)
         self._rows_trained = 0
+        # Ends of the shards at the newest checkpoint, see :meth:`ReplayClient.ends`.
+        self._ends: Mapping[str, Sequence[int]] = {}
         settings = snapshot_settings(context.config.get("policies"), policy)
         place = folder.checkpoints / league_place(policy)
         self._league = None if settings is None else League(place, settings, self._complain)
@@ -233,6 +129,7 @@ class LearnerWorker:
     def restore(self) -> Mapping[str, Any] | None:
         """Restores the newest checkpoint; returns its state, None if there is none."""
         state = self._saver.restore()
+        self._ends = (state or {}).get("ends", {})
         if state is not None and "donor" in state:
             self._seed_learner(self._learner, run_generation(self._context.config))
         return state
@@ -347,7 +244,7 @@ class LearnerWorker:
         """Pulls the plan once.
 
         Raises:
-            RunError: too many non-finite updates in a row; a restart returns to a checkpoint.
+            BadUpdates: too many non-finite updates in a row; a restart returns to a checkpoint.
         """
         learner, waiting = self._learner, self.replay.waiting
         now = self._context.clock.now()
@@ -404,21 +301,34 @@ class LearnerWorker:
         """Stores the newest batch of replay; returns the first error if bad updates repeat.
 
         Raises:
-            RunError: too many non-finite updates in a row; a restart returns to a checkpoint.
+            BadUpdates: too many non-finite updates in a row; a restart returns to a checkpoint.
         """
         quarantine, iteration = self._quarantine, self._learner.iteration
         path = quarantine.add(self._learner.sampled, error, iteration, self.replay.counts())
         raised = not isinstance(error, NotFinite)
         if raised or quarantine.in_a_row == 1:
+            of = f"; rows of {words(quarantine.senders)}" if quarantine.senders else ""
             kept = f"; its batch: {path}" if path is not None else ""
-            self._context.event("bad_update", f"iteration {iteration}: {describe(error)}{kept}")
+            detail = f"iteration {iteration}: {describe(error)}{of}{kept}"
+            self._context.event("bad_update", detail)
+        self._fence()
         first = quarantine.end()
         if isinstance(first, NotFinite):
-            raise RunError(
-                f"{quarantine.in_a_row} updates in a row had a loss or gradient that is not "
-                "finite; lower the learning rate or look at the rewards"
-            )
+            raise BadUpdates(quarantine.explain())
         return first
+
+    def _fence(self) -> None:
+        """Fences the guests that stand in too many of the newest bad batches."""
+        names = self._quarantine.find_repeated() & self.replay.guests() - self.replay.fenced
+        for name in sorted(names):
+            detail = f"guest {name} fenced: in {REPEATED} of the last {NEWEST} bad batches"
+            self._context.event("fenced", detail, sender=name)
+        if names:
+            self.replay.fence(names)
+
+    def roll_back(self) -> None:
+        """Makes the shards remove the rows that came after the restored checkpoint."""
+        self.replay.roll_back(self._ends)
 
     def save(self, run_id: str, state: Mapping[str, Any]) -> Path | None:
         """Writes a checkpoint; returns its path, None if the disk failed.
@@ -429,12 +339,16 @@ class LearnerWorker:
         """
         learner, context = self._learner, self._context
         context.busy(60.0, "saving a checkpoint")
+        # Now they may be of rows for which updates are bad.
+        now = {} if self._quarantine.in_a_row else self.replay.ends()
+        ends = {**self._ends, **now}
         try:
-            path = self._saver.save(learner.version, learner.env_steps, run_id, state)
+            path = self._saver.save(learner.version, learner.env_steps, run_id, state, ends=ends)
         except CheckpointError as error:
             # A full disk must not end a run; the older checkpoint is still complete.
             context.event("checkpoint_failed", str(error))
             return None
+        self._ends = ends
         context.event("checkpoint", f"iteration {learner.iteration}")
         return path
 

@@ -7,7 +7,7 @@ handled; the sender keeps the later ones and sends them again, so a gap can clos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -57,6 +57,8 @@ class SenderAcks:
         episodes: episodes of the sender so far.
         ended: True after its goodbye.
         beyond: chunks received after a gap: number -> (row count there, rows, inserted or not).
+        guest: True for a sender of a machine that has joined.
+        place: place of the account in the ledger.
     """
 
     handled: int = 0
@@ -68,6 +70,8 @@ class SenderAcks:
     episodes: int = 0
     ended: bool = False
     beyond: dict[int, tuple[int, int, bool]] = field(default_factory=dict)
+    guest: bool = False
+    place: int = 0
 
     @property
     def holes(self) -> int:
@@ -124,10 +128,10 @@ class SenderAcks:
         return {**state, "beyond": [[number, *entry] for number, entry in self.beyond.items()]}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> SenderAcks:
+    def from_state(cls, state: Mapping[str, Any], place: int = 0) -> SenderAcks:
         """Returns the account that gave this state."""
         beyond = {number: (at, rows, inserted) for number, at, rows, inserted in state["beyond"]}
-        return cls(**{**state, "beyond": beyond})
+        return cls(**{**state, "beyond": beyond}, place=place)
 
     def _move_on(self) -> None:
         while self.handled + 1 in self.beyond:
@@ -143,7 +147,7 @@ class SenderAcks:
         return rows_there
 
 
-_COUNTS = [each.name for each in fields(SenderAcks) if each.name != "beyond"]
+_COUNTS = [each.name for each in fields(SenderAcks) if each.name not in ("beyond", "place")]
 
 
 class AckTracker:
@@ -152,11 +156,15 @@ class AckTracker:
     Attributes:
         duplicates: rows of chunks that arrived again and were ignored.
         drops: reason -> rows dropped, chunks after a gap included.
+        fenced: names of guests whose rows are not taken any more.
+        rolled_back: inserted rows that were removed again, because updates were bad.
     """
 
     def __init__(self) -> None:
         self.duplicates = 0
         self.drops: dict[str, int] = {}
+        self.fenced: set[str] = set()
+        self.rolled_back = 0
         self._accounts: dict[Key, SenderAcks] = {}
         self._newest: dict[str, int] = {}
         # Accounts with news since their last ack, in the order of the first news.
@@ -190,9 +198,7 @@ class AckTracker:
             acked_rows: the sender's row count at that number.
         """
         key = (chunk.sender, chunk.incarnation)
-        account = self._accounts.get(key)
-        if account is None:
-            account = self._accounts[key] = SenderAcks()
+        account = self._open(key)
         account.skip(acked, acked_rows)
         if chunk.sequence <= account.handled or chunk.sequence in account.beyond:
             self.duplicates += chunk.size
@@ -204,6 +210,25 @@ class AckTracker:
             return False
         self._newest[chunk.sender] = chunk.incarnation
         return True
+
+    def _open(self, key: Key) -> SenderAcks:
+        """Returns an account; makes it if there is none."""
+        account = self._accounts.get(key)
+        if account is None:
+            account = self._accounts[key] = SenderAcks(place=len(self._accounts))
+        return account
+
+    def fence(self, names: Collection[str]) -> list[int]:
+        """Fences guests, also those that come later; returns the places of their accounts.
+
+        It has no effect on other senders.
+
+        Args:
+            names: names of senders, without incarnations.
+        """
+        self.fenced.update(names)
+        accounts = self._accounts.items()
+        return [each.place for (name, _), each in accounts if each.guest and name in names]
 
     def count_inserted(self, chunk: Chunk) -> None:
         """Records that an admitted chunk was inserted."""
@@ -237,7 +262,7 @@ class AckTracker:
         The goodbye has the next chunk number and is acked like a chunk. ``acked`` and
         ``acked_rows`` are as in :meth:`admit`.
         """
-        account = self._accounts.setdefault((sender, incarnation), SenderAcks())
+        account = self._open((sender, incarnation))
         account.skip(acked, acked_rows)
         account.end(rows, sequence)
         self._note((sender, incarnation))
@@ -287,7 +312,8 @@ class AckTracker:
     def senders(self) -> dict[str, dict[str, int]]:
         """Rows of each sender incarnation (``name/incarnation``); ``base`` was handled elsewhere.
 
-        ``rows = base + inserted + dropped + holes``; ``goodbye`` is True after its goodbye.
+        ``rows = base + inserted + dropped + holes``; ``goodbye`` is True after its goodbye. They
+        are in the order of their places.
         """
         counts = {}
         for (sender, incarnation), account in self._accounts.items():
@@ -301,6 +327,7 @@ class AckTracker:
                 "env_steps": account.env_steps,
                 "episodes": account.episodes,
                 "goodbye": account.ended,
+                "guest": account.guest,
             }
         return counts
 
@@ -310,6 +337,7 @@ class AckTracker:
             "duplicates": self.duplicates,
             "drops": dict(self.drops),
             "newest": dict(self._newest),
+            "fenced": sorted(self.fenced),
             "accounts": [self._state(key) for key in self._accounts],
         }
 
@@ -322,8 +350,13 @@ class AckTracker:
         for key in self._changed:
             self._packed[key] = msgpack.packb(self._state(key))
         self._changed.clear()
-        packed = list(self._packed.values())
-        return {"duplicates": self.duplicates, "drops": self.drops, "packed": packed}
+        return {
+            "duplicates": self.duplicates,
+            "drops": self.drops,
+            "fenced": sorted(self.fenced),
+            "rolled_back": self.rolled_back,
+            "packed": list(self._packed.values()),
+        }
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
         """Restores what :meth:`pack` gave."""
@@ -332,16 +365,20 @@ class AckTracker:
         for each in accounts:
             newest[each["sender"]] = max(each["incarnation"], newest.get(each["sender"], 0))
         self.restore({**packed, "newest": newest, "accounts": accounts})
+        # A snapshot has none: its process begins a new count.
+        self.rolled_back = packed["rolled_back"]
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what :meth:`state` gave."""
         self.duplicates = state["duplicates"]
         self.drops = dict(state["drops"])
         self._newest = dict(state["newest"])
+        # Runs that began earlier have fenced none.
+        self.fenced, self.rolled_back = set(state.get("fenced", ())), 0
         self._accounts = {}
         for entry in state["accounts"]:
             values = dict(entry)
             key = (values.pop("sender"), values.pop("incarnation"))
-            self._accounts[key] = SenderAcks.from_state(values)
+            self._accounts[key] = SenderAcks.from_state(values, len(self._accounts))
         self._news, self._packed = dict.fromkeys(self._accounts), {}
         self._changed = dict(self._news)

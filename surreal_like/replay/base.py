@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -259,6 +259,25 @@ class Replay(Reporting):
 
     def adopt(self, counts: Mapping[str, Any]) -> None:
         """Goes on where a process was when it called :meth:`counts`; its arrays are here."""
+
+    def fence(self, accounts: Collection[int]) -> None:
+        """Draws no row of some senders any more.
+
+        Args:
+            accounts: places of the senders in the ledger of this shard.
+        """
+
+    def forget_senders(self) -> None:
+        """Handles a new ledger, in which the accounts of the present rows are not."""
+
+    def roll_back(self, end: int) -> int:
+        """Removes the rows that came late; returns how many were removed.
+
+        Args:
+            end: number that the first of them has, as ``inserted`` of :meth:`statistics` counts
+                them; a queue removes all that it holds.
+        """
+        return 0
 
     def reset(self) -> None:
         """Removes everything, as in a new replay."""

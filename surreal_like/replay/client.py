@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,12 @@ from session.process.clock import Clock
 from session.process.periodic import Every
 from session.wire import Message, Wire
 from session.wire.endpoint import IPC
-from session.wire.requests import DealerSocket
-from session.wire.sockets import PushSocket, Socket
+from session.wire.sockets import Socket
 from surreal_like.data.batch import Collate, Columns, split
 from surreal_like.experience.schemas import ANSWERS
-from surreal_like.replay.shared_memory import ANSWER_BYTES, HERE, Slab, large_bytes
+from surreal_like.replay.shard import REFUSED_SECONDS, Asked, Shard
+from surreal_like.replay.shared_memory import HERE, large_bytes
+from surreal_like.replay.storage import SENDER
 
 
 class WeightedRoundRobin:
@@ -118,89 +119,6 @@ class Refusals:
 
 _KEEP_FINISHED = 1000
 _COUNTS_SECONDS = 0.25
-# A shard that reads no priorities sends no batches either, so there are never many.
-_UNSENT_PRIORITIES = 64
-# A shard that has not answered by then lacks rows or is gone; the others get the requests.
-_PATIENCE_SECONDS = 0.5
-# A shard that has refused gets its next request after this time.
-_REFUSED_SECONDS = 0.1
-
-
-@dataclass(slots=True)
-class _Asked:
-    """Request in flight, and the slot of shared memory for its answer."""
-
-    since: float
-    slab: Slab | None = None
-    slot: int = -1
-
-    def give_back(self) -> None:
-        """Gives the slot back: its answer is not needed any more, or came through the socket."""
-        if self.slab is not None:
-            self.slab.give_back(self.slot)
-            self.slab = None
-
-
-@dataclass(slots=True)
-class _Shard:
-    name: str
-    batches: DealerSocket
-    priorities: PushSocket
-    lends: bool
-    asked: dict[int, _Asked] = field(default_factory=dict)
-    slab: Slab | None = None
-    counts: Mapping[str, Any] | None = None
-    key: str = ""
-    lost: bool = False
-    # Requests were in flight when the connection was lost: so may be their batches.
-    missed: bool = False
-    refused_at: float = -math.inf
-    unsent: deque[Message] = field(default_factory=lambda: deque(maxlen=_UNSENT_PRIORITIES))
-
-    def send_priorities(self) -> None:
-        """Sends the priorities that could not be sent at once."""
-        while self.unsent and self.priorities.send(self.unsent[0]):
-            self.unsent.popleft()
-
-    def withholds(self, now: float) -> bool:
-        """True if a request has been unanswered for more than 0.5 s."""
-        return any(now - asked.since > _PATIENCE_SECONDS for asked in self.asked.values())
-
-    def is_open(self, now: float) -> bool:
-        """True if it may get requests: it is connected, answers, and has not just refused."""
-        refused = now - self.refused_at < _REFUSED_SECONDS
-        return not (self.lost or refused or self.withholds(now))
-
-    def disconnect(self) -> None:
-        """Marks the shard as lost and releases its shared memory.
-
-        The old server may still write to that memory.
-        """
-        self.lost = True
-        self.missed |= bool(self.asked)
-        self.asked.clear()
-        if self.slab is not None:
-            self.slab.close()
-            self.slab = None
-
-    def lend(self, slots: int, slot_bytes: int) -> None:
-        """Lends shared memory for answers with up to ``slot_bytes`` of large columns."""
-        # Replies of a server that is gone may still lie in the socket.
-        if self.lost or not self.lends or slot_bytes < ANSWER_BYTES:
-            return
-        if self.slab is not None:
-            if self.slab.slot_bytes >= slot_bytes:
-                return
-            self.slab.close()
-        try:
-            self.slab = Slab(slots, slot_bytes)
-        except OSError:
-            self.slab, self.lends = None, False
-
-    def count(self, name: str, otherwise: float) -> float:
-        """Returns a number of its newest counts, ``otherwise`` if it has none or is lost."""
-        counts = None if self.lost else self.counts
-        return otherwise if counts is None else float(counts.get(name, otherwise))
 
 
 @dataclass(slots=True)
@@ -212,7 +130,7 @@ class _Answer:
     stamps: Mapping[str, float]
     left: int
     batches: Iterator[Columns]
-    asked: _Asked
+    asked: Asked
     last: bool | None
     returns: Sequence[float] | None
 
@@ -259,7 +177,9 @@ class ReplayClient:
         env_steps: environment steps of the whole run; replay's schedules go by them.
         since: batches of a replay that consumes are left out if an older version acted in them.
         iteration: updates so far, for the same.
-        rows_left_out: rows of the batches that were left out because of ``since``.
+        rows_left_out: rows of the batches that were left out because of ``since``, or that had
+            rows of fenced senders.
+        fenced: names of guests whose rows are not used any more.
     """
 
     def __init__(
@@ -286,12 +206,14 @@ class ReplayClient:
         # While more batches than this are ready, no request is sent.
         self._enough = batches_per_request * (requests_in_flight - 1)
         self._ready: deque[_Answer] = deque()
-        self._used: _Asked | None = None
+        self._used: Asked | None = None
         self._finished: list[dict[str, Any]] = []
         self._missed = False
+        self.fenced: set[str] = set()
+        self._ends: Mapping[str, Sequence[int]] = {}
         self.refusals = Refusals(clock)
         self._shards = [
-            _Shard(
+            Shard(
                 name,
                 wire.dealer(f"{name}.batches", ANSWERS),
                 wire.push(f"{name}.priorities"),
@@ -331,7 +253,7 @@ class ReplayClient:
     def _ask_all(self) -> None:
         most, now = max(1, self._in_flight // len(self._shards)), self._clock.now()
         for shard in self._shards:
-            if now - shard.refused_at < _REFUSED_SECONDS:
+            if shard.rolls_back or now - shard.refused_at < REFUSED_SECONDS:
                 continue
             while len(shard.asked) < most and self._ask(shard):
                 pass
@@ -350,7 +272,7 @@ class ReplayClient:
             if shard is None or not self._ask(shard):
                 return
 
-    def _next_shard(self, open_ones: list[bool]) -> _Shard | None:
+    def _next_shard(self, open_ones: list[bool]) -> Shard | None:
         """Returns the shard for the next request, None if none is open."""
         held = [shard.count("mass", 0.0) for shard in self._shards]
         if not any(held):
@@ -359,7 +281,7 @@ class ReplayClient:
         chosen = self._turns.choose(weights)
         return None if chosen is None else self._shards[chosen]
 
-    def _ask(self, shard: _Shard) -> bool:
+    def _ask(self, shard: Shard) -> bool:
         others = (each.count("least", math.inf) for each in self._shards if each is not shard)
         progress = {
             "version": self.version,
@@ -368,7 +290,7 @@ class ReplayClient:
             "since": self.since,
             "least": min(others, default=math.inf),
         }
-        asked = _Asked(self._clock.now())
+        asked = Asked(self._clock.now())
         place: dict[str, Any] = {}
         if shard.slab is not None and (lent := shard.slab.lend()) is not None:
             asked.slab, (asked.slot, place) = shard.slab, lent
@@ -379,7 +301,7 @@ class ReplayClient:
         shard.asked[request_id] = asked
         return True
 
-    def _take(self, index: int, shard: _Shard, reply: Message) -> None:
+    def _take(self, index: int, shard: Shard, reply: Message) -> None:
         fields = reply.fields
         if shard.missed and shard.asked and fields["id"] >= min(shard.asked):
             # The shard has a request of the new connection, so it has discarded the older ones.
@@ -390,8 +312,9 @@ class ReplayClient:
             del self._finished[:-_KEEP_FINISHED]
             shard.counts = counts
             shard.key = f"{shard.name}/{reply.sender.incarnation}"
+            self._send_news(shard, counts, fields["id"])
         # A refusal ends a request as a batch does.
-        asked = shard.asked.pop(fields["id"], None) or _Asked(self._clock.now())
+        asked = shard.asked.pop(fields["id"], None) or Asked(self._clock.now())
         if reply.kind != "batch":
             asked.give_back()
             if reply.kind == "refused":
@@ -434,7 +357,9 @@ class ReplayClient:
             if not answer.left:
                 self._used = self._ready.popleft().asked
             columns = next(answer.batches)
-            if not (self._consumes and self.since) or columns["version"].min() >= self.since:
+            old = self._consumes and self.since and columns["version"].min() < self.since
+            fenced = answer.last is None and self._is_fenced(answer.shard, columns)
+            if not old and not fenced:
                 return Sampled(
                     columns,
                     answer.shard,
@@ -447,6 +372,11 @@ class ReplayClient:
             # Agents that sent its newer rows wait for a version that has learned from them.
             self._missed |= bool(columns["version"].max() >= self.since)
         return None
+
+    def _is_fenced(self, shard: int, columns: Columns) -> bool:
+        """Returns True if a batch that was sampled before a fence has rows of its sender."""
+        places = self._shards[shard].fenced
+        return bool(places) and SENDER in columns and bool(np.isin(columns[SENDER], places).any())
 
     def pop_missed(self) -> bool:
         """Returns True, once, after batches that agents may wait for were lost or left out."""
@@ -462,6 +392,53 @@ class ReplayClient:
         """Makes every shard accept all rows, without its limiter; may be repeated."""
         for shard in self._shards:
             shard.batches.send("drain")
+
+    def guests(self) -> set[str]:
+        """Returns the names of all senders of machines that have joined."""
+        counts = self.counts().values()
+        every = (sender for each in counts for sender in each["senders"].items())
+        return {key.rpartition("/")[0] for key, rows in every if rows["guest"]}
+
+    def fence(self, names: Collection[str]) -> None:
+        """Makes every shard drop the chunks of these guests, and draw their rows no more."""
+        self.fenced.update(names)
+        for shard in self._shards:
+            shard.note_fenced(self.fenced)
+            shard.batches.send("fence", {"names": sorted(self.fenced)})
+
+    def ends(self) -> dict[str, Sequence[int]]:
+        """Returns name of each shard -> its incarnation, and the number that its next row gets."""
+        known = [shard for shard in self._shards if shard.counts is not None]
+        return {each.name: (each.incarnation, int(each.count("end", 0))) for each in known}
+
+    def roll_back(self, ends: Mapping[str, Sequence[int]]) -> None:
+        """Makes every shard remove the rows that came later; no batch is requested before.
+
+        Args:
+            ends: earlier result of :meth:`ends`; a shard that has begun anew since removes all
+                that it has not restored.
+        """
+        self._ends = ends
+        for shard in self._shards:
+            shard.rolls_back = True
+        self.ask_counts()
+
+    @property
+    def rolls_back(self) -> bool:
+        """True until every shard has removed its late rows."""
+        return any(shard.rolls_back for shard in self._shards)
+
+    def _send_news(self, shard: Shard, counts: Mapping[str, Any], answered: int) -> None:
+        """Sends a shard what it does not know yet: fenced guests, and where rows were to end."""
+        self.fenced.update(counts["fenced"])
+        shard.note_fenced(self.fenced)
+        if self.fenced - set(counts["fenced"]):
+            shard.batches.send("fence", {"names": sorted(self.fenced)})
+        if shard.rolls_back and answered == shard.roll_back_id:
+            shard.rolls_back = False
+        elif shard.rolls_back and shard.roll_back_id is None:
+            end = shard.end_of(self._ends.get(shard.name, (0, 0)))
+            shard.roll_back_id = shard.batches.send("roll_back", {"end": end})
 
     def counts(self) -> dict[str, Mapping[str, Any]]:
         """Returns shard with incarnation (``replay-0/17...``) -> its newest counts."""

@@ -142,6 +142,9 @@ class Limiter:
         """Ends a training; returns True if the rows that were learned from are to be removed."""
         return False
 
+    def abandon(self) -> None:
+        """Ends a training, and collects all its rows anew."""
+
     def reseed(self, seed: int) -> None:
         """Draws orders of rows, if it draws any, with another seed from now on."""
 
@@ -276,6 +279,11 @@ class Turns(Limiter):
         self.number += 1
         self._stored, self.training, self.over = 0, False, False
         return self._clear
+
+    def abandon(self) -> None:
+        self._sizes.clear()
+        self._order = self._order[:0]
+        self._stored, self.training, self.over = 0, False, False
 
     def reseed(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)

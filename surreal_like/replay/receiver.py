@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
-import numpy as np
-
-from session import nest
 from session.errors import DecodeError, describe
-from session.nest import Array
 from session.process.context import Context
 from session.process.periodic import Every, Rate, Stopwatch
 from session.wire import Message
 from session.wire.sockets import Socket
-from surreal_like.data.bounds import bound, reward_bounds, within
-from surreal_like.data.frames import frame_spec, stack_size
-from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
-from surreal_like.data.timestep import StepType
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.schemas import EXPERIENCE
 from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.base import Replay
+from surreal_like.replay.chunk_validator import WRONG_COLUMNS, ChunkValidator
 from surreal_like.replay.returns import make_return_counter
 
 # The first chunk after a sleep costs several times as much as one that follows another.
@@ -67,156 +59,8 @@ class WakeupCoalescer:
         self._at, self._until = now, now + (seconds if seconds >= _LEAST_SECONDS else 0.0)
 
 
-_LAST_STEP_TYPE = max(int(kind) for kind in StepType)
-# The bits of 1.0 as an unsigned integer: floats from 0 to 1 are not above it, all others are.
-_BITS_OF_ONE = 0x3F800000
-
-_EVERY = 16
-# Kinds of dtypes.
-_NUMBERS = "iuf"
-# Publications that an agent may know before replay hears of them from the learner.
-_VERSIONS_AHEAD = 1000
-
-WRONG_COLUMNS = "wrong columns"
-WRONG_VALUES = "wrong values"
-
-
-class ChunkValidator:
-    """Checks chunks against the specs of a run; without specs it checks what all runs share.
-
-    Args:
-        env_config: the run's, with ``obs_spec`` and ``action_spec``.
-
-    Attributes:
-        newest_version: newest version of the parameters that is known; 0: unknown.
-    """
-
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
-        self.newest_version = 0
-        self._suspects: set[str] = set()
-        self._guests: set[str] = set()
-        self._specs: dict[str, ArraySpec] = {}
-        self._shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
-        if env_config["obs_spec"]:
-            spec = frame_spec(env_config["obs_spec"], stack_size(env_config))
-            self._specs |= nest.flatten(parse_obs_spec(spec), "obs")
-        if env_config["action_spec"]:
-            self._specs["action"] = parse_action_spec(env_config["action_spec"]).array
-        for name, each in self._specs.items():
-            self._shapes[name] = (each.dtype, each.dim)
-        self._counts = {
-            name: int(each.num.min()) for name, each in self._specs.items() if each.num is not None
-        }
-        # Actions beyond their bounds are stored as agents chose them, and clipped when done.
-        self._limits = {name: bound(each) for name, each in self._specs.items() if name != "action"}
-        low, high = (np.array(each, np.float32) for each in reward_bounds(env_config))
-        self._limits["reward"] = ArraySpec("float32", (), low, high)
-        self._floats = ["reward", *(n for n, s in self._specs.items() if s.dtype.kind == "f")]
-
-    def suspect(self, sender: str) -> None:
-        """Checks every chunk of this sender from now on."""
-        self._suspects.add(sender)
-
-    def distrust(self, sender: str) -> None:
-        """Checks every chunk of a sender of another machine, and the bounds of its values."""
-        self.suspect(sender)
-        self._guests.add(sender)
-
-    def refusal(self, chunk: Chunk) -> tuple[str, str] | None:
-        """Returns why a chunk is refused, in a word or two and in detail; None if it is not."""
-        if chunk.sequence % _EVERY != 1 and chunk.sender not in self._suspects:
-            return None
-        wrong = self._wrong(chunk.columns)
-        if wrong is None and chunk.sender in self._guests:
-            beyond = self._beyond(chunk)
-            wrong = None if beyond is None else (WRONG_VALUES, beyond)
-        if wrong is not None:
-            self.suspect(chunk.sender)
-        return wrong
-
-    def _wrong(self, columns: Mapping[str, Array]) -> tuple[str, str] | None:
-        wrong = self._wrong_column(columns)
-        if wrong is not None:
-            return WRONG_COLUMNS, wrong
-        if self._values_fit(columns):
-            return None
-        wrong = self._wrong_value(columns)
-        return None if wrong is None else (WRONG_VALUES, wrong)
-
-    def _wrong_column(self, columns: Mapping[str, Array]) -> str | None:
-        for name, (dtype, shape) in self._shapes.items():
-            column = columns.get(name)
-            if column is None:
-                return f"column '{name}' is missing"
-            if column.dtype != dtype or column.shape[2:] != shape:
-                found, wanted = list(column.shape[2:]), list(shape)
-                return f"column '{name}' has rows of {column.dtype} {found}, not {dtype} {wanted}"
-        return None
-
-    def _values_fit(self, columns: Mapping[str, Array]) -> bool:
-        """Returns False if a value may be wrong: fast, and sometimes False for correct values."""
-        if _largest(columns["step_type"]) > _LAST_STEP_TYPE:
-            return False
-        if _largest(columns["discount"].view(np.uint32)) > _BITS_OF_ONE:
-            return False
-        # A sum that overflows says that a value may be wrong; numpy would warn of it, too.
-        with np.errstate(over="ignore", invalid="ignore"):
-            for name in self._floats:
-                flat = columns[name].ravel()
-                if not math.isfinite(np.dot(flat, flat)):
-                    return False
-        for name, count in self._counts.items():
-            column = columns[name]
-            if column.dtype.kind == "i":
-                # As unsigned integers, negative values are above all counts.
-                column = column.view(f"u{column.dtype.itemsize}")
-            if _largest(column) >= count:
-                return False
-        return True
-
-    def _wrong_value(self, columns: Mapping[str, Array]) -> str | None:
-        """Describes the first wrong value; None if all values are correct."""
-        types, discounts = columns["step_type"], columns["discount"]
-        if int(types.max()) > _LAST_STEP_TYPE:
-            return f"step_type: {int(types.max())}, expected at most {_LAST_STEP_TYPE}"
-        if not np.all((discounts >= 0) & (discounts <= 1)):
-            return "discount: a value outside of 0 to 1"
-        if not np.isfinite(columns["reward"]).all():
-            return "reward: a value that is not finite"
-        try:
-            for name, spec in self._specs.items():
-                # The sender checks the bounds of its own environment.
-                spec.validate(name, columns[name], bounds=False)
-        except DataError as error:
-            return str(error)
-        return None
-
-    def _beyond(self, chunk: Chunk) -> str | None:
-        """Describes the first value that is beyond its bounds; None if there is none."""
-        try:
-            for name, column in (*chunk.columns.items(), *chunk.lead_in.items()):
-                if name == "version":
-                    self._check_versions(column)
-                elif name in self._limits:
-                    self._limits[name].check_values(name, column)
-                elif column.dtype.kind in _NUMBERS:
-                    within(column.dtype).check_values(name, column)
-        except DataError as error:
-            return str(error)
-        return None
-
-    def _check_versions(self, versions: Array) -> None:
-        least, most = int(versions.min()), int(versions.max())
-        known = self.newest_version
-        if least < 0 or (known and most > known + _VERSIONS_AHEAD):
-            wrong = least if least < 0 else most
-            raise DataError(f"version: {wrong}, the newest one of this run is {known}")
-
-
-def _largest(column: Array) -> Any:
-    return np.maximum.reduce(column, axis=None)
-
-
+FENCED = "fenced"
+_FENCED_DETAIL = "its rows were in updates that were not finite"
 _ALIVE_SECONDS = 0.5
 _NEWS_SECONDS = 0.01
 # A sender with less than this share of its window in flight does not wait for its next ack.
@@ -263,6 +107,9 @@ class ExperienceReceiver:
             {"obs_spec": {}, "action_spec": {}}
             if replay.gives() == "gradients"
             else context.config.env_config
+        )
+        self._validator.large = lambda sender, detail: context.event(
+            "large_values", f"{sender}: {detail}: losses may become infinite", sender=sender
         )
         self._experience = wire.pull(f"{name}.experience", EXPERIENCE)
         self._acks = wire.publisher(f"{name}.acks", high_water_mark=_ACKS_HIGH_WATER_MARK)
@@ -316,21 +163,29 @@ class ExperienceReceiver:
             self._validator.distrust(chunk.sender)
             # A metric may be the goal of the run; those of joined agents must not count towards it.
             chunk.finished = [{**each, "metrics": {}} for each in chunk.finished]
-        self._insert(chunk, readable=readable)
+        self._insert(chunk, readable=readable, guest=message.grant.guest)
 
-    def _insert(self, chunk: Chunk, *, readable: bool) -> None:
+    def _insert(self, chunk: Chunk, *, readable: bool, guest: bool) -> None:
         """Inserts a chunk; every chunk that is counted here is acked, inserted or not.
 
         Args:
             chunk: a chunk as it was received.
             readable: False if only its row count could be read.
+            guest: True if its sender is on a machine that has joined.
         """
         if not self.ledger.admit(chunk, acked=chunk.acked, acked_rows=chunk.acked_rows):
             return
+        account = self.ledger.account(chunk.sender, chunk.incarnation)
+        account.guest, chunk.account = guest, account.place
         self._news = True
         self._pressing |= chunk.filled >= _FILLED
         if not readable:
             self.ledger.count_dropped(chunk, WRONG_COLUMNS)
+            return
+        if guest and chunk.sender in self.ledger.fenced:
+            # Steps that nothing is learned from must not use up the budget of the run.
+            chunk.env_steps, chunk.episodes = account.env_steps, account.episodes
+            self._drop(chunk, FENCED, _FENCED_DETAIL)
             return
         if (refusal := self._replay.refusal(chunk)) is not None:
             self.ledger.count_dropped(chunk, refusal)
@@ -407,6 +262,20 @@ class ExperienceReceiver:
     def on_version(self, version: int) -> None:
         """Notes the newest version that the learner has published."""
         self._validator.newest_version = max(self._validator.newest_version, version)
+
+    def fence(self, names: Collection[str]) -> None:
+        """Drops the chunks of guests from now on, and draws their rows no more."""
+        self._replay.fence(self.ledger.fence(names))
+        self.commit()
+
+    def roll_back(self, end: int) -> int:
+        """Removes the rows that have come late; returns how many, see :meth:`Replay.roll_back`."""
+        gone = self._replay.roll_back(end)
+        self.ledger.rolled_back += gone
+        self._validator.suspect_all()
+        # Before other rows lie where these were.
+        self.commit()
+        return gone
 
     def drain(self) -> None:
         """Accepts every chunk from now on; the limiter has no effect."""

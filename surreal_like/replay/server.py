@@ -62,6 +62,8 @@ class ReplayService(Service):
         # Name of a learner -> its newest incarnation, its newest request, and the connection of
         # that request.
         self._learners: dict[str, tuple[int, int, bytes]] = {}
+        # Name of a learner -> its incarnation that has asked for a roll-back.
+        self._rolled_back_for: dict[str, int] = {}
         self._slabs = Slabs()
         # A peer on another transport is on another machine, or may be any process.
         self._shares = wire.addresses[self._batches.endpoint].bind.startswith(IPC)
@@ -114,8 +116,20 @@ class ReplayService(Service):
             else:
                 if kind == "drain":
                     self._intake.drain()
+                elif kind == "fence":
+                    self._intake.fence(request.message.fields["names"])
+                elif kind == "roll_back":
+                    self._roll_back(request)
                 self._batches.reply(request, "counts", {"counts": self._counts(request)})
         return _AT_ONCE
+
+    def _roll_back(self, request: Request) -> None:
+        """Removes late rows, once for each learner that asks: it repeats until it has an answer."""
+        sender, end = request.message.sender, request.message.fields["end"]
+        if sender.incarnation > self._rolled_back_for.get(sender.name, 0):
+            self._rolled_back_for[sender.name] = sender.incarnation
+            gone = self._intake.roll_back(end)
+            self._context.event("rolled_back", f"{gone:,} rows that came after the checkpoint")
 
     def _park(self, request: Request) -> None:
         fields = request.message.fields
@@ -258,6 +272,9 @@ class ReplayService(Service):
             "added": int(self._intake.inserts.total) + self._snapshots.inserted,
             "restored": self._snapshots.rows,
             "goes_on": self._snapshots.goes_on,
+            "rolled_back": self._intake.ledger.rolled_back,
+            "end": int(statistics.get("inserted", 0)),
+            "fenced": sorted(self._intake.ledger.fenced),
             "dropped": dict(self._intake.ledger.drops),
             "duplicates": totals["duplicates"],
             "sampled": int(self._samples.total),

@@ -17,6 +17,12 @@ SHARE = "learner_config.replay.replay_proportion"
 _TURNS = "learner_config.replay.iteration"
 
 
+def may_have_guests(session_config: Mapping[str, Any]) -> bool:
+    """Returns True if rows may come from other machines: of agents that join, or of clients."""
+    gateway = session_config.get("gateway") or {}
+    return bool(session_config["launcher"]["host"]) or bool(gateway.get("num"))
+
+
 class RowPlan:
     """Sizes of a shard of rows.
 

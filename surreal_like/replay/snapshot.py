@@ -134,6 +134,8 @@ class Snapshots:
             self._replay.restore(_put_arrays(state["replay"], folder))
             if state["part"] == self._about["part"]:
                 self._ledger.restore(state["ledger"])
+            else:
+                self._replay.forget_senders()
         except Exception:
             # The restore may have stopped half-way.
             self._replay.reset()

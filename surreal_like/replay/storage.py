@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,10 @@ def _difference(manifest: Manifest, columns: Iterable[str]) -> str:
 
 Rows = npt.NDArray[np.int64]
 NO_ROW = -1
+# Column of the account of a row's sender, int32: its place in the ledger of this shard, or one of
+# these: the account is not known any more, or the sender was fenced.
+SENDER = "sender"
+NO_SENDER, FENCED = -1, -2
 
 
 class _Sender:
@@ -363,6 +367,21 @@ class ColumnStorage:
         before = positions - self._to_previous.take(positions, mode="wrap")
         return before, before >= self.oldest - self._base
 
+    def fence(self, places: Collection[int]) -> Rows:
+        """Marks the rows of some senders as fenced; returns their numbers."""
+        found = []
+        for slots, part in spans(self.oldest, len(self), self.capacity):
+            senders = self._columns[SENDER][slots]
+            of_them = np.isin(senders, list(places))
+            senders[of_them] = FENCED
+            found.append(self.oldest + part.start + np.flatnonzero(of_them))
+        return np.concatenate(found)
+
+    def forget_senders(self) -> None:
+        """Marks all senders as unknown, of which a new ledger has no accounts; fenced ones stay."""
+        senders = self._columns[SENDER]
+        senders[senders >= 0] = NO_SENDER
+
     def find_torn(self, oldest: int) -> Rows:
         """Positions of rows from number ``oldest`` on whose previous row is older than that."""
         found = []
@@ -440,6 +459,18 @@ class ColumnStorage:
         self._allocate({name: (np.dtype(type_), tuple(dim)) for name, (type_, dim) in columns})
         self.next_number = counts["next_number"]
         self.evict(int(self._oldest_word[0]))
+        self._cut_links()
+
+    def cut(self, end: int) -> int:
+        """Removes the rows from number ``end`` on; returns how many. No stream goes on."""
+        before = self.next_number
+        self.next_number = min(max(end, self.oldest), before)
+        self._streams = StreamTable()
+        self._cut_links()
+        return before - self.next_number
+
+    def _cut_links(self) -> None:
+        """Removes the links of rows to others behind the last one."""
         for slots, part in spans(self.oldest, len(self), self.capacity):
             left = self.next_number - self.oldest - np.arange(part.start, part.stop)
             to_next = self._to_next[slots]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from surreal_like.replay.kept_memory import Zeros
 from surreal_like.replay.limiter import Turns
 from surreal_like.replay.select.age import AgeRule, Versions
 from surreal_like.replay.select.selector import Sample, Selector
-from surreal_like.replay.settings import RowPlan, default_seed
-from surreal_like.replay.storage import ColumnStorage, Rows
+from surreal_like.replay.settings import RowPlan, default_seed, may_have_guests
+from surreal_like.replay.storage import FENCED, NO_SENDER, SENDER, ColumnStorage, Rows
 from surreal_like.replay.unrolls import UnrollPlan
 from surreal_like.replay.view.n_step import View, make_n_step_view
 from surreal_like.replay.view.sequence import Stacker
@@ -62,6 +62,9 @@ class Table(Replay):
         self._lag: int = replay["evict_rule"]["max_version_lag"]
         self._minds_versions = self.consumes or bool(self._lag) or AgeRule.of(replay).matters
         self._newest = Sample(_NONE, {})
+        self._names_senders = self.gives() != "gradients" and may_have_guests(session_config)
+        # Removed from a queue, or from a training, by a roll-back.
+        self._rolled_back = 0
 
     # -- the parts of a kind ---------------------------------------------------------------------
 
@@ -114,6 +117,9 @@ class Table(Replay):
             ConfigError: chunks of this size, or rows of this size, must deadlock.
         """
         chunk, storage = experience, self.storage
+        if self._names_senders:
+            senders = np.full(chunk.columns["step_type"].shape, chunk.account, np.int32)
+            chunk.columns = {**chunk.columns, SENDER: senders}
         self.view.check(chunk)
         opening = not storage.next_number
         losing = _NONE
@@ -170,6 +176,28 @@ class Table(Replay):
         if len(losing):
             gone += self.selector.unmark(losing)
         self.limiter.evict(gone)
+
+    def fence(self, accounts: Collection[int]) -> None:
+        if self._names_senders and len(self.storage):
+            self.limiter.evict(self.selector.unmark(self.storage.fence(accounts)))
+
+    def forget_senders(self) -> None:
+        if self._names_senders and self.storage.names:
+            self.storage.forget_senders()
+
+    def roll_back(self, end: int) -> int:
+        if self.keeps:
+            gone = self.storage.cut(end)
+            self._restore_parts({**self.counts(), "view": {}})
+            return gone
+        storage = self.storage
+        gone = len(self.selector) if self.consumes else len(storage)
+        self.limiter.evict(self.selector.unmark(np.arange(storage.oldest, storage.next_number)))
+        self.limiter.abandon()
+        if not self.consumes:
+            self._remove_before(storage.next_number)
+        self._rolled_back += gone
+        return gone * self.plan.unit
 
     # -- batches out -----------------------------------------------------------------------------
 
@@ -293,6 +321,7 @@ class Table(Replay):
             evicted = inserted - limiter.sampled - size
         else:
             size, inserted, evicted = len(storage), storage.next_number, storage.oldest
+        evicted -= self._rolled_back
         counts = {
             "size": size,
             "sampleable": sampleable,
@@ -336,14 +365,26 @@ class Table(Replay):
         if any(state.get(name) != here for name, here in self.plan.shape.items()):
             self.newest_version = state["newest_version"]
             return
-        self.storage.restore(state["storage"])
+        saved = dict(state["storage"])
+        saved["columns"] = self._set_senders(saved["columns"])
+        self.storage.restore(saved)
         self._restore_parts(state)
+
+    def _set_senders(self, columns: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Adds the column of senders to a snapshot, or removes it: a setting may have changed."""
+        others = {name: column for name, column in columns.items() if name != SENDER}
+        if not others or not self._names_senders:
+            return others
+        rows = len(next(iter(others.values())))
+        return {SENDER: np.full(rows, NO_SENDER, np.int32), **columns}
 
     def _restore_parts(self, state: Mapping[str, Any]) -> None:
         """Restores all but the storage."""
         self.newest_version, storage = state["newest_version"], self.storage
         self.view.restore(state["view"], storage)
         ready = self.view.ready_rows(storage)
+        if self._names_senders and len(storage):
+            ready = ready & (np.concatenate(storage.read(SENDER)) != FENCED)
         self.selector.restore(state["selector"], storage.oldest, ready)
         self.limiter.restore({**state["limiter"], "size": len(self.selector)})
         if isinstance(self.limiter, Turns) and "iteration" in state:

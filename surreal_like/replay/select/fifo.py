@@ -103,8 +103,14 @@ class FIFOSelector(Selector):
             self._groups.append(_Group(int(group[0]), int(self._versions(group).min())))
 
     def unmark(self, numbers: Rows) -> int:
-        """Removes samples from the queue, whole groups only; returns how many there were."""
-        return self._drop(lambda group: group.first in numbers)
+        """Removes samples, whole groups only; returns how many there were in the queue.
+
+        Those that were handed out are not drawn again.
+        """
+        firsts = set(numbers.tolist())
+        given = [each for each in self._groups[: self._given] if each.first not in firsts]
+        self._groups[: self._given], self._given = given, len(given)
+        return self._drop(lambda group: group.first in firsts)
 
     def evict(self, oldest: int) -> int:
         """Removes the oldest of the queue where they make room; no row is too old to be kept."""

@@ -24,7 +24,7 @@ from surreal_like.data.frames import stack_size
 from surreal_like.data.timestep import StepType
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.storage import ColumnStorage, Empty, Rows
+from surreal_like.replay.storage import SENDER, ColumnStorage, Empty, Rows
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
 
 Flags = npt.NDArray[np.bool_]
@@ -351,7 +351,7 @@ class NStepView(View):
                 batch[f"obs_next{slash}{path}"] = storage.take(name, seen_next, empty)
             elif kind == "action":
                 batch[f"actions{slash}{path}"] = storage.take(name, start)
-            elif kind in ("extras", "version"):
+            elif kind in ("extras", "version", SENDER):
                 batch[name] = storage.take(name, start)
         return batch
 

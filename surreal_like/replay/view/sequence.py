@@ -20,12 +20,12 @@ from surreal_like.data.batch import Columns
 from surreal_like.data.frames import stack_rows, stack_size
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.storage import ColumnStorage, Empty, Rows, spans
+from surreal_like.replay.storage import SENDER, ColumnStorage, Empty, Rows, spans
 from surreal_like.replay.view.episode_index import EpisodeIndex, predecessors
 from surreal_like.replay.view.n_step import FIRST, LAST, Flags, NStepView, View
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
 
-_OF_STEPS = ("action", "extras", "version")
+_OF_STEPS = ("action", "extras", "version", SENDER)
 
 
 class SequenceView(View):
@@ -202,14 +202,17 @@ class SequenceView(View):
     def restore(self, state: Mapping[str, Any], storage: ColumnStorage) -> None:
         numbers = np.arange(storage.oldest, storage.next_number)
         if not len(numbers):
+            self._index = None
             return
-        self._step = storage.zeros("steps", (storage.capacity,), np.int32)
+        self._step = self.recall(storage)["steps"]
         saved = np.asarray(state["steps"], np.int32)
         self._step[numbers % storage.capacity] = saved[numbers % len(saved)]
         self._index = EpisodeIndex.of(storage)
 
     def recall(self, storage: ColumnStorage) -> dict[str, Any]:
-        return {"steps": storage.zeros("steps", (storage.capacity,), np.int32)}
+        if len(self._step) != storage.capacity:
+            self._step = storage.zeros("steps", (storage.capacity,), np.int32)
+        return {"steps": self._step}
 
 
 def _flag_until_first(flags: Flags) -> Flags:

@@ -1,0 +1,190 @@
+"""Checks the columns and values of chunks before they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from session import nest
+from session.nest import Array
+from surreal_like.data.bounds import UNUSUAL, bound, reward_bounds, within
+from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
+from surreal_like.data.timestep import StepType
+from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
+
+_LAST_STEP_TYPE = max(int(kind) for kind in StepType)
+# The bits of 1.0 as an unsigned integer: floats from 0 to 1 are not above it, all others are.
+_BITS_OF_ONE = 0x3F800000
+
+_EVERY = 16
+# Kinds of dtypes.
+_NUMBERS = "iuf"
+# Publications that an agent may know before replay hears of them from the learner.
+_VERSIONS_AHEAD = 1000
+
+WRONG_COLUMNS = "wrong columns"
+WRONG_VALUES = "wrong values"
+
+
+class ChunkValidator:
+    """Checks chunks against the specs of a run; without specs it checks what all runs share.
+
+    Args:
+        env_config: the run's, with ``obs_spec`` and ``action_spec``.
+
+    Attributes:
+        newest_version: newest version of the parameters that is known; 0: unknown.
+        large: called once for each sender with values above 1e12, with its name and a description.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        self.newest_version = 0
+        self.large: Callable[[str, str], None] = lambda sender, detail: None
+        self._checks_all = False
+        self._warned: set[str] = set()
+        self._suspects: set[str] = set()
+        self._guests: set[str] = set()
+        self._specs: dict[str, ArraySpec] = {}
+        self._shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+        if env_config["obs_spec"]:
+            spec = frame_spec(env_config["obs_spec"], stack_size(env_config))
+            self._specs |= nest.flatten(parse_obs_spec(spec), "obs")
+        if env_config["action_spec"]:
+            self._specs["action"] = parse_action_spec(env_config["action_spec"]).array
+        for name, each in self._specs.items():
+            self._shapes[name] = (each.dtype, each.dim)
+        self._counts = {
+            name: int(each.num.min()) for name, each in self._specs.items() if each.num is not None
+        }
+        # Actions beyond their bounds are stored as agents chose them, and clipped when done.
+        self._limits = {name: bound(each) for name, each in self._specs.items() if name != "action"}
+        low, high = (np.array(each, np.float32) for each in reward_bounds(env_config))
+        self._limits["reward"] = ArraySpec("float32", (), low, high)
+        self._floats = ["reward", *(n for n, s in self._specs.items() if s.dtype.kind == "f")]
+
+    def suspect(self, sender: str) -> None:
+        """Checks every chunk of this sender from now on."""
+        self._suspects.add(sender)
+
+    def suspect_all(self) -> None:
+        """Checks every chunk from now on, and refuses values above 1e12."""
+        self._checks_all = True
+
+    def distrust(self, sender: str) -> None:
+        """Checks every chunk of a sender of another machine, and the bounds of its values."""
+        self.suspect(sender)
+        self._guests.add(sender)
+
+    def refusal(self, chunk: Chunk) -> tuple[str, str] | None:
+        """Returns why a chunk is refused, in a word or two and in detail; None if it is not."""
+        due = self._checks_all or chunk.sequence % _EVERY == 1
+        if not due and chunk.sender not in self._suspects:
+            return None
+        wrong = self._wrong(chunk)
+        if wrong is None and chunk.sender in self._guests:
+            beyond = self._beyond(chunk)
+            wrong = None if beyond is None else (WRONG_VALUES, beyond)
+        if wrong is not None:
+            self.suspect(chunk.sender)
+        return wrong
+
+    def _wrong(self, chunk: Chunk) -> tuple[str, str] | None:
+        columns = chunk.columns
+        wrong = self._wrong_column(columns)
+        if wrong is not None:
+            return WRONG_COLUMNS, wrong
+        if self._values_fit(columns):
+            return None
+        wrong = self._wrong_value(columns) or self._large_value(chunk)
+        return None if wrong is None else (WRONG_VALUES, wrong)
+
+    def _wrong_column(self, columns: Mapping[str, Array]) -> str | None:
+        for name, (dtype, shape) in self._shapes.items():
+            column = columns.get(name)
+            if column is None:
+                return f"column '{name}' is missing"
+            if column.dtype != dtype or column.shape[2:] != shape:
+                found, wanted = list(column.shape[2:]), list(shape)
+                return f"column '{name}' has rows of {column.dtype} {found}, not {dtype} {wanted}"
+        return None
+
+    def _values_fit(self, columns: Mapping[str, Array]) -> bool:
+        """Returns False if a value may be wrong: fast, and sometimes False for correct values."""
+        if _largest(columns["step_type"]) > _LAST_STEP_TYPE:
+            return False
+        if _largest(columns["discount"].view(np.uint32)) > _BITS_OF_ONE:
+            return False
+        # A sum that overflows says that a value may be wrong; numpy would warn of it, too.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name in self._floats:
+                flat = columns[name].ravel()
+                if not np.dot(flat, flat) <= UNUSUAL**2:
+                    return False
+        for name, count in self._counts.items():
+            column = columns[name]
+            if column.dtype.kind == "i":
+                # As unsigned integers, negative values are above all counts.
+                column = column.view(f"u{column.dtype.itemsize}")
+            if _largest(column) >= count:
+                return False
+        return True
+
+    def _large_value(self, chunk: Chunk) -> str | None:
+        """Reports a value above 1e12, once for each sender; describes it if such are refused."""
+        for name in self._floats:
+            largest = float(np.abs(chunk.columns[name]).max(initial=0.0))
+            if largest <= UNUSUAL:
+                continue
+            text = f"{name}: {largest:.3g}, above {UNUSUAL:g}"
+            if self._checks_all:
+                return text
+            if chunk.sender not in self._warned:
+                self._warned.add(chunk.sender)
+                self.large(chunk.sender, text)
+        return None
+
+    def _wrong_value(self, columns: Mapping[str, Array]) -> str | None:
+        """Describes the first wrong value; None if all values are correct."""
+        types, discounts = columns["step_type"], columns["discount"]
+        if int(types.max()) > _LAST_STEP_TYPE:
+            return f"step_type: {int(types.max())}, expected at most {_LAST_STEP_TYPE}"
+        if not np.all((discounts >= 0) & (discounts <= 1)):
+            return "discount: a value outside of 0 to 1"
+        if not np.isfinite(columns["reward"]).all():
+            return "reward: a value that is not finite"
+        try:
+            for name, spec in self._specs.items():
+                # The sender checks the bounds of its own environment.
+                spec.validate(name, columns[name], bounds=False)
+        except DataError as error:
+            return str(error)
+        return None
+
+    def _beyond(self, chunk: Chunk) -> str | None:
+        """Describes the first value that is beyond its bounds; None if there is none."""
+        try:
+            for name, column in (*chunk.columns.items(), *chunk.lead_in.items()):
+                if name == "version":
+                    self._check_versions(column)
+                elif name in self._limits:
+                    self._limits[name].check_values(name, column)
+                elif column.dtype.kind in _NUMBERS:
+                    within(column.dtype).check_values(name, column)
+        except DataError as error:
+            return str(error)
+        return None
+
+    def _check_versions(self, versions: Array) -> None:
+        least, most = int(versions.min()), int(versions.max())
+        known = self.newest_version
+        if least < 0 or (known and most > known + _VERSIONS_AHEAD):
+            wrong = least if least < 0 else most
+            raise DataError(f"version: {wrong}, the newest one of this run is {known}")
+
+
+def _largest(column: Array) -> Any:
+    return np.maximum.reduce(column, axis=None)
