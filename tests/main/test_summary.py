@@ -28,7 +28,15 @@ SOLVED: dict[str, Any] = {
     "train": {"mean_return_100": 233.8},
     "rates": {"samples_per_insert": 8.2},
     "lag": {"mean_versions": 1.9, "max_versions": 8, "mean_updates": 13.4},
-    "experience": {"pushed": 10, "inserted": 7, "dropped": 1, "holes": 2, "unacked": 0, "lost": 5},
+    "experience": {
+        "pushed": 10,
+        "inserted": 7,
+        "dropped": 1,
+        "holes": 2,
+        "unacked": 0,
+        "lost": 5,
+        "rolled_back": 3,
+    },
     "solved": {"greedy_seconds": 11.8, "greedy_env_steps": 46_300},
     "latency": {"collect_seconds": 0.12, "in_replay_seconds": 2.1},
     "components": {"agent-0": {"restarts": 1}, "learner": {"restarts": 0}},
@@ -96,8 +104,8 @@ def test_the_summary_shows_what_there_is(tmp_path: Path) -> None:
         "491.0 over 100 episodes, at update 4,400 and 46,000 env steps"
     )
     assert rows["experience"] == (
-        "10 rows pushed = 7 inserted + 1 dropped + 2 holes; 5 lost with a replay shard; each "
-        "sampled 8.2 times"
+        "10 rows pushed = 7 inserted + 1 dropped + 2 holes; 5 lost with a replay shard; 3 rolled "
+        "back after bad updates; each sampled 8.2 times"
     )
     assert rows["policy lag"] == "1.9 versions, 13.4 updates on average; at most 8 versions"
     assert rows["where the time went"] == "collect 120 ms, in replay 2.1 s"

@@ -171,6 +171,7 @@ RARE: dict[str, dict[str, Any]] = {
         "least": 1.0, "slab": [1, 1, b"x" * 16, 4096, 4096],
     },
 }  # fmt: skip
+RARE["fence"], RARE["roll_back"] = {"names": ["agent-1000"]}, {"end": 5}
 RARE["info"] = {"policy": "default"}
 RARE["loggerplex"] = {
     "records": [{"time": 1.0, "level": "info", "component": STRANGER, "text": "fine"}],

@@ -156,7 +156,7 @@ def test_a_sink_that_fails_in_this_part_of_the_run_is_shown(made: Made) -> None:
         with made.folder.events.open("a") as file:
             file.write(json.dumps({**event, "detail": f"sink wandb: {cause}"}) + "\n")
     for _ in range(2):
-        assert made.view.unwritten() == ["tensorplex: not_written: sink wandb: no key"]
+        assert made.view.lasting() == ["tensorplex: not_written: sink wandb: no key"]
     assert "tensorplex: not_written: sink wandb: no key" in overview(made.view)
     assert "tensorplex: not_written: sink wandb: no key" in [
         f"{each['component']}: {each['event']}: {each['detail']}" for each in made.view.new_events()

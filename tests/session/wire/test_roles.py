@@ -38,6 +38,8 @@ MESSAGES = {
     ("replay-0.batches", "sample"): (),
     ("replay-0.batches", "counts"): (),
     ("replay-0.batches", "drain"): (),
+    ("replay-0.batches", "fence"): (),
+    ("replay-0.batches", "roll_back"): (),
     ("replay-0.priorities", "priorities"): (),
 }
 ENTERED = {

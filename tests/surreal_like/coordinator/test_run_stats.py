@@ -234,6 +234,7 @@ def test_the_result_has_every_key_of_its_schema() -> None:
         "replayed": 100,
         "left_out": 0,
         "lost": 0,
+        "rolled_back": 0,
     }
     json.dumps(result, allow_nan=False)
     assert "gateway" not in result

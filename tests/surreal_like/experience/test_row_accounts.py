@@ -261,3 +261,20 @@ def test_restarts_of_environments_add_up_over_incarnations() -> None:
     again = RowAccounts()
     again.restore(json.loads(json.dumps(accounts.state())))
     assert again.env_restarts == accounts.env_restarts == 6
+
+
+def test_rows_that_were_rolled_back_count_once_where_a_shard_goes_on() -> None:
+    accounts = RowAccounts()
+    accounts.add_shard("replay-0/1", {**shard(100, 70), "rolled_back": 30})
+    accounts.add_shard("replay-1/1", {**shard(100, 95), "rolled_back": 5})
+    accounts.add_shard("replay-0/2", {**shard(100, 70, 70, True), "rolled_back": 30})
+    assert accounts.rolled_back == 35
+    accounts.add_shard("replay-0/3", {**shard(9, 7), "rolled_back": 2})
+    assert accounts.rolled_back == 37
+    resumed = RowAccounts()
+    resumed.restore(json.loads(json.dumps(accounts.state())))
+    assert resumed.rolled_back == 37
+    # Records of before have not counted them.
+    older = {**accounts.state(), "shards": {"replay-0/1": [0, 100, 70, False]}}
+    resumed.restore(older)
+    assert resumed.rolled_back == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from random import Random
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -167,6 +168,7 @@ def test_accounts_of_every_sender() -> None:
             "env_steps": 50,
             "episodes": 5,
             "goodbye": False,
+            "guest": False,
         }
     }
     ledger.goodbye("a", 1, rows=10, sequence=6)
@@ -205,3 +207,30 @@ def test_any_order_with_repeats_ends_in_the_same_account(seed: int, chunks: int)
         assert totals["pushed"] == totals["inserted"] + totals["dropped"] + totals["holes"]
     assert sorted(stored) == list(range(1, chunks + 1))
     assert ledger.acks() == [Ack("a", 1, chunks, 2 * chunks, 0)]
+
+
+def test_places_and_fences_outlive_a_process() -> None:
+    ledger = AckTracker()
+    for name in ("b", "a", "c"):
+        feed_one(ledger, name)
+    ledger.account("a", 1).guest = ledger.account("c", 1).guest = True
+    # Senders of the run itself are never fenced.
+    assert ledger.fence({"b", "c"}) == [2]
+    packed, state = AckTracker(), AckTracker()
+    packed.unpack(msgpack.unpackb(msgpack.packb(ledger.packed())))
+    state.restore(ledger.state())
+    for other in (packed, state):
+        assert other.senders() == ledger.senders()
+        assert [other.account(name, 1).place for name in "bac"] == [0, 1, 2]
+        assert other.fenced == {"b", "c"}
+        feed_one(other, "d")
+        assert other.account("d", 1).place == 3
+        assert [key[0] for key in other.senders()] == list("bacd")
+
+
+def feed_one(ledger: AckTracker, sender: str) -> None:
+    chunk = chunk_of("FM", sender=sender)
+    chunk.rows = 2
+    assert ledger.admit(chunk)
+    ledger.count_inserted(chunk)
+    ledger.packed()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.receiver import WRONG_COLUMNS, WRONG_VALUES, ChunkValidator
+from surreal_like.replay.chunk_validator import WRONG_COLUMNS, WRONG_VALUES, ChunkValidator
 
 T, N = 5, 2
 BOX = {"type": "float32", "dim": [3]}
@@ -241,3 +241,22 @@ def test_gradients_of_joined_agents_have_bounds() -> None:
 def test_nothing_of_that_holds_for_the_agents_of_the_run() -> None:
     for name, value, _ in BEYOND[:2]:
         assert validator().refusal(chunk(spoilt(name, value))) is None
+
+
+def test_values_above_1e12_are_reported_once_per_sender_and_refused_after_a_roll_back() -> None:
+    one, seen = validator(), []
+    one.large = lambda sender, detail: seen.append((sender, detail))
+    given = columns()
+    given["obs/position"][:] = 9e11
+    assert one.refusal(chunk(given)) is None
+    assert seen == []
+    given["reward"][2, 1] = -3e38
+    for sequence in (1, 2, 17):
+        assert one.refusal(chunk(given, sequence=sequence)) is None
+    one.refusal(chunk(given, sender="agent-1"))
+    text = "reward: 3e+38, above 1e+12"
+    assert seen == [("agent-0", text), ("agent-1", text)]
+    one.suspect_all()
+    assert one.refusal(chunk(given, sequence=2)) == (WRONG_VALUES, text)
+    given["reward"][2, 1] = 0.0
+    assert one.refusal(chunk(given, sequence=2)) is None

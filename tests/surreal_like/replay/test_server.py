@@ -28,9 +28,9 @@ from session.wire.shared import poll
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import server
 from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.chunk_validator import ChunkValidator
 from surreal_like.replay.client import ReplayClient, Sampled
 from surreal_like.replay.kinds import UniformReplay
-from surreal_like.replay.receiver import ChunkValidator
 from surreal_like.replay.server import ReplayService
 from surreal_like.replay.tuple_replay import TupleReplay
 from tests.polling import until

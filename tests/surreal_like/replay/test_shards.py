@@ -207,7 +207,7 @@ def copied(cluster: Cluster) -> dict[str, Any]:
 def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """All batches go through shared memory, though they are small."""
     monkeypatch.setattr(shared_memory, "LEAST_BYTES", 1)
-    monkeypatch.setattr(client, "ANSWER_BYTES", 1)
+    monkeypatch.setattr(shard, "ANSWER_BYTES", 1)
 
 
 @pytest.mark.usefixtures("small_is_large")
