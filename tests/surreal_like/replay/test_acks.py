@@ -212,12 +212,11 @@ def test_any_order_with_repeats_ends_in_the_same_account(seed: int, chunks: int)
 def test_places_and_fences_outlive_a_process() -> None:
     ledger = AckTracker()
     for name in ("b", "a", "c"):
-        feed_one(ledger, name)
-    ledger.account("a", 1).guest = ledger.account("c", 1).guest = True
+        feed_one(ledger, name, guest=name != "b")
     # Senders of the run itself are never fenced.
     assert ledger.fence({"b", "c"}) == [2]
     packed, state = AckTracker(), AckTracker()
-    packed.unpack(msgpack.unpackb(msgpack.packb(ledger.packed())))
+    packed.unpack(msgpack.unpackb(msgpack.packb(ledger.pack())))
     state.restore(ledger.state())
     for other in (packed, state):
         assert other.senders() == ledger.senders()
@@ -228,9 +227,10 @@ def test_places_and_fences_outlive_a_process() -> None:
         assert [key[0] for key in other.senders()] == list("bacd")
 
 
-def feed_one(ledger: AckTracker, sender: str) -> None:
+def feed_one(ledger: AckTracker, sender: str, *, guest: bool = False) -> None:
     chunk = chunk_of("FM", sender=sender)
     chunk.rows = 2
     assert ledger.admit(chunk)
+    ledger.account(sender, 1).guest = guest
     ledger.count_inserted(chunk)
-    ledger.packed()
+    ledger.pack()

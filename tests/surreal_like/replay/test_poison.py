@@ -168,7 +168,7 @@ def test_a_kill_after_a_roll_back_brings_no_row_back() -> None:
             replay.insert_chunk(chunk)
             ledger.count_inserted(chunk)
         ledger.rolled_back += replay.roll_back(40)
-        memory.commit({"ledger": ledger.packed(), "replay": replay.counts()})
+        memory.commit({"ledger": ledger.pack(), "replay": replay.counts()})
         os.close(memory._file)
         after, accounts = table("prioritized"), AckTracker()
         memory = KeptMemory(f"/proc/{os.getpid()}/fd/{file}", {"part": 1})
