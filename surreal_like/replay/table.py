@@ -188,7 +188,7 @@ class Table(Replay):
     def roll_back(self, end: int) -> int:
         if self.keeps:
             gone = self.storage.cut(end)
-            self._restore_parts({**self.counts(), "view": {}})
+            self._recall(self.counts())
             return gone
         storage = self.storage
         gone = len(self.selector) if self.consumes else len(storage)
@@ -294,15 +294,19 @@ class Table(Replay):
         }
 
     def adopt(self, counts: Mapping[str, Any]) -> None:
+        self.storage.adopt(counts["storage"])
+        self._recall(counts)
+        self.limiter.adopt({**counts["limiter"], "size": len(self.selector)})
+
+    def _recall(self, counts: Mapping[str, Any]) -> None:
+        """Makes all parts anew of what :meth:`counts` gave and of what the arrays hold."""
         storage = self.storage
-        storage.adopt(counts["storage"])
         numbers = np.arange(storage.oldest, storage.next_number)
         parts = {
             "view": self.view.recall(storage),
             "selector": self.selector.recall(counts["selector"], numbers),
         }
         self._restore_parts({**counts, **parts})
-        self.limiter.adopt({**counts["limiter"], "size": len(self.selector)})
 
     def reseed(self, seed: int) -> None:
         """Draws rows with another seed from now on."""
