@@ -14,7 +14,7 @@ from docs.generate import MEASURED, ROOT, with_tables
 from tests.docs.results import names_with, result, shown_result
 
 PARTS = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
-NAMES = (*PARTS, "gateway", "curve", "multi_agent", "batched")
+NAMES = (*PARTS, "gateway", "curve", "multi_agent", "batched", "kept")
 # Further kinds of tables, by their key in the kept results.
 TABLES = ("learned", "samples", "milestones", "targets", "gateway_soak", "scaling", "updates")
 # Whole trainings take minutes: a round less.
