@@ -11,4 +11,5 @@ MODULES = (
     "surreal_like.join.addon",
     "surreal_like.analysis.addon",
     "surreal_like.chaos.addon",
+    "session.mirror.addon",
 )

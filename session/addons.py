@@ -7,12 +7,17 @@ imported at their first use.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from session.errors import UsageError
 from session.lazy import import_own
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ class AddOn:
         algorithms: name -> :class:`surreal_like.algorithm.catalog.Registration`.
         acts: kinds of components that step environments as agents do; ``session_config`` has a
             section of each, with ``num``.
+        telemetry: kinds of components that end last, and without which a run goes on.
         hooks: name of a hook -> ``module:function``; the core calls them by :func:`hooks`:
             ``check`` (config, replay class, synchronous, starts here) refuses a config;
             ``specs`` (user's config, config) returns specs of an environment, or None;
@@ -92,6 +98,8 @@ class AddOn:
             learner class) prepares an agent that trains; ``view`` (replay, seed) returns a view in
             place of that of its kind, or None; ``pods`` (session config) changes
             the settings of a run in a cluster; ``tokens`` (folder) returns tokens of clients;
+            ``fetch`` (URL, folder or None) copies a run from a URL and returns its folder;
+            ``runs_at`` (URL) yields URL, time of the copy and folder of the runs below a URL;
             ``reporter`` (context, folder, times) returns what reports a run that is one of many,
             or None; ``plan`` (arguments of ``plan``) prints a plan of its own and returns the exit
             code, or None; ``open`` and ``facts`` (folder) and ``page`` (handle, as_json) are for
@@ -103,6 +111,7 @@ class AddOn:
     launchers: tuple[Launcher, ...] = ()
     algorithms: Mapping[str, Any] = field(default_factory=dict)
     acts: tuple[str, ...] = ()
+    telemetry: tuple[str, ...] = ()
     hooks: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -141,9 +150,50 @@ def hooks(name: str) -> Iterator[Any]:
             yield load(each.hooks[name])
 
 
+def is_url(place: object) -> bool:
+    """Returns True for a URL, such as that of a run on object storage."""
+    return _URL.match(str(place)) is not None
+
+
+def fetch(url: str, folder: Path | None = None) -> Path:
+    """Copies a run from a URL; returns its folder.
+
+    Args:
+        url: URL of the run.
+        folder: new folder; None: a temporary one, which is removed when this process ends.
+
+    Raises:
+        UsageError: there is no run, or this installation cannot fetch one.
+    """
+    path: Path = _of_mirrors("fetch", url)(url, folder)
+    return path
+
+
+def runs_at(url: str) -> Iterator[tuple[str, float, Any]]:
+    """Yields the runs at a URL or below it: URL, time of the copy [s], folder with their facts.
+
+    Raises:
+        UsageError: this installation cannot fetch them.
+    """
+    yield from _of_mirrors("runs_at", url)(url)
+
+
+def _of_mirrors(hook: str, url: str) -> Any:
+    found = next(hooks(hook), None)
+    if found is None:
+        raise UsageError(f"{url} is a URL, but the add-on of mirrors is not here")
+    return found
+
+
 def acting_kinds() -> tuple[str, ...]:
     """Returns the kinds of components, besides agents, that step environments."""
     return tuple(kind for each in add_ons() for kind in each.acts)
+
+
+def telemetry_kinds() -> tuple[str, ...]:
+    """Returns the kinds of components that end last, and without which a run goes on."""
+    core = ("tensorplex", "loggerplex", "tensorboard")
+    return (*core, *(kind for each in add_ons() for kind in each.telemetry))
 
 
 def count_acting(session_config: Any) -> int:

@@ -13,11 +13,12 @@ from typing import Any
 
 from session.errors import CheckpointError, ConfigError
 from session.folder import write_atomically
-from session.json_file import TEXT, read_object
+from session.json_file import TEXT, parse_object, read_object
 
-_STATE = "state.json"
-_ASIDE = "aside"
+STATE = "state.json"
+ASIDE = "aside"
 _KEPT_ASIDE = 4
+_SEALED = {"blake2b": TEXT}
 
 Note = Callable[[str], object]
 Read = Callable[[Path, Mapping[str, Any]], None]
@@ -167,7 +168,7 @@ def set_aside(path: Path, *, keep: int = _KEPT_ASIDE) -> str:
     Returns:
         Description of the move.
     """
-    aside = path.parent / _ASIDE
+    aside = path.parent / ASIDE
     try:
         aside.mkdir(exist_ok=True)
         there = sorted(aside.iterdir(), key=_turn)
@@ -175,10 +176,10 @@ def set_aside(path: Path, *, keep: int = _KEPT_ASIDE) -> str:
         path.rename(new)
     except OSError as error:
         return f"it cannot be set aside: {error}"
-    text = f"set aside as {_ASIDE}/{new.name}"
+    text = f"set aside as {ASIDE}/{new.name}"
     for old in there[: max(0, len(there) + 1 - keep)]:
         shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
-        text += f", {_ASIDE}/{old.name} removed"
+        text += f", {ASIDE}/{old.name} removed"
     return text
 
 
@@ -193,7 +194,7 @@ def read_state(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: a file is missing, truncated or changed; the message names it.
     """
-    state = read_sealed(path / _STATE)
+    state = read_sealed(path / STATE)
     try:
         for name, file in state.pop("files").items():
             _check(path / name, file["bytes"], file["blake2b"])
@@ -216,8 +217,12 @@ def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
     Raises:
         OSError: a disk error; the old file stays intact.
     """
-    text = json.dumps(content)
-    write_atomically(path, json.dumps({**content, "blake2b": _checksum_of(text)}))
+    write_atomically(path, seal(content))
+
+
+def seal(content: Mapping[str, Any]) -> str:
+    """Returns plain data as JSON with a checksum, for :func:`unseal`."""
+    return json.dumps({**content, "blake2b": _checksum_of(json.dumps(content))})
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
@@ -227,12 +232,31 @@ def read_sealed(path: Path) -> dict[str, Any]:
         CheckpointError: the file cannot be read, or was changed after it was saved.
     """
     try:
-        content = read_object(path, {"blake2b": TEXT})
+        return _check_seal(read_object(path, _SEALED), path)
     except ConfigError as error:
         raise CheckpointError(str(error)) from None
+
+
+def unseal(text: str | bytes, where: str) -> dict[str, Any]:
+    """Reads data that :func:`seal` made.
+
+    Args:
+        text: the data.
+        where: place of the data, for the message.
+
+    Raises:
+        CheckpointError: the data were changed.
+    """
+    try:
+        return _check_seal(parse_object(text, _SEALED), where)
+    except ValueError as error:
+        raise CheckpointError(f"{where} is damaged: {error}") from None
+
+
+def _check_seal(content: dict[str, Any], where: object) -> dict[str, Any]:
     checksum = content.pop("blake2b")
     if _checksum_of(json.dumps(content)) != checksum:
-        raise CheckpointError(f"{path} was changed after it was saved")
+        raise CheckpointError(f"{where} was changed after it was saved")
     return content
 
 
@@ -265,8 +289,8 @@ def _save(
             file.name: {"bytes": file.stat().st_size, "blake2b": _checksum(file)}
             for file in sorted(beside.iterdir())
         }
-        write_sealed(beside / _STATE, {**state, "files": files})
-        mode = (beside / _STATE).stat().st_mode
+        write_sealed(beside / STATE, {**state, "files": files})
+        mode = (beside / STATE).stat().st_mode
         for file in beside.iterdir():
             # Some libraries create files that only their owner may read.
             file.chmod(mode)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from main.cli.arguments import Parser
 from main.cli.runs import all_runs, is_tuning, of_tunings
+from session.addons import is_url, runs_at
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RUNS, RunFolder
@@ -25,7 +27,11 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("list", "Shows what there is to train, and what was trained.")
     parser.add_argument("what", choices=("algorithms", "environments", "experiments", "runs"))
     parser.add_argument(
-        "word", nargs="?", metavar="WORD", help="with environments: only names that hold it"
+        "word",
+        nargs="?",
+        metavar="WORD",
+        help="with environments: only names that hold it; with runs: URL below which they are "
+        "mirrored",
     )
     parser.add_argument("--json", action="store_true", help="with runs: print as JSON")
     parser.add_argument(
@@ -33,12 +39,14 @@ def run(argv: Sequence[str]) -> int:
         metavar="NAME",
         help="with environments: print the specs of one as YAML for an experiment file",
     )
-    given = parser.parse_args(argv)
+    # `list URL` is short for `list runs URL`.
+    given = parser.parse_args(["runs", *argv] if any(map(is_url, argv[:1])) else argv)
     if given.specs and given.what != "environments":
         raise UsageError(
             f"--specs belongs to environments: list environments --specs {given.specs}"
         )
-    if given.word and given.what != "environments":
+    at_url = given.what == "runs" and is_url(given.word)
+    if given.word and given.what != "environments" and not at_url:
         raise UsageError(f"a word belongs to environments: list environments {given.word}")
     if given.json and given.what != "runs":
         raise UsageError("--json belongs to runs: list runs --json")
@@ -51,7 +59,7 @@ def run(argv: Sequence[str]) -> int:
     elif given.what == "experiments":
         _experiments()
     else:
-        _runs(as_json=given.json)
+        _runs(given.word, as_json=given.json)
     return 0
 
 
@@ -146,20 +154,36 @@ def _specs(name: str) -> None:
     print(yaml.safe_dump({"env_config": specs}, sort_keys=False, default_flow_style=None), end="")
 
 
-def _runs(*, as_json: bool) -> None:
-    """Prints all runs; the one started or resumed last is at the end."""
-    found = [
-        of_tunings("facts")(each) if is_tuning(each) else _find_known(each) for each in all_runs()
-    ]
+def _runs(url: str | None, *, as_json: bool) -> None:
+    """Prints all runs, or those mirrored below a URL; the one started last is at the end."""
+    found = _find_mirrored(url) if url else _find_here()
     if as_json:
         print(json.dumps(found))
         return
     if not found:
-        print(f"no runs below {RUNS}/; begin one: surreal-like train cartpole_dqn")
+        where = url or f"{RUNS}/"
+        print(f"no runs below {where}; begin one: surreal-like train cartpole_dqn")
         return
     head = ["run", "state", "launcher", "algorithm", "environment", "seed", "best return"]
     rows = [_row(known) for known in found]
     print(columns([*head, "env steps", "took"], rows, right=(5, 6, 7, 8)))
+
+
+def _find_here() -> list[Mapping[str, Any]]:
+    return [
+        of_tunings("facts")(each) if is_tuning(each) else _find_known(each) for each in all_runs()
+    ]
+
+
+def _find_mirrored(url: str) -> list[Mapping[str, Any]]:
+    """Returns the facts of mirrored runs, in the order of their newest copies."""
+    found = []
+    for place, copied, folder in runs_at(url):
+        known = {**_find_known(folder), "folder": place}
+        if not folder.over:
+            known["state"] = f"copied {short_time(max(0.0, time.time() - copied))} ago"
+        found.append((copied, known))
+    return [known for _, known in sorted(found, key=lambda each: each[0])]
 
 
 def _find_known(folder: RunFolder) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from session.addons import hooks
+from session.addons import fetch, hooks, is_url
 from session.errors import UsageError, did_you_mean
 from session.folder import RUNS, RunFolder
 from surreal_like.experiment.checkpoints import default_checkpoint
@@ -25,7 +25,7 @@ _WILD = "*?["
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Adds the argument RUN."""
-    parser.add_argument("run", metavar="RUN", help="folder, name below runs/, or latest")
+    parser.add_argument("run", metavar="RUN", help="folder, name below runs/, URL of a mirror, or latest")
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +122,12 @@ def open_found(folder: RunFolder) -> RunHandle:
 
 
 def find_folder(text: str) -> RunFolder:
-    """Returns the folder of a run or of a tuning; errors are those of :func:`find_run`."""
+    """Returns the folder of a run or of a tuning; errors are those of :func:`find_run`.
+
+    A run at a URL is fetched into a temporary folder.
+    """
+    if is_url(text):
+        return RunFolder(fetch(text))
     runs = all_runs()
     if text == "latest" and runs:
         return runs[-1]
@@ -153,6 +158,8 @@ def find_runs(text: str) -> list[RunFolder]:
     Raises:
         UsageError: there is none; the message lists similar names.
     """
+    if is_url(text):
+        return [find_folder(text)]
     if any(sign in text for sign in _WILD):
         paths = sorted({*glob.glob(text), *glob.glob(str(RUNS / text))})
         found = [RunFolder(path) for path in paths if _holds(Path(path))]

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 import zmq
 
+from session.addons import telemetry_kinds
 from session.config import Config
 from session.errors import SurrealError, UsageError, describe
 from session.folder import RunFolder
@@ -23,7 +24,6 @@ from session.launchers.backend import Exit
 from session.launchers.control import NAME
 from session.launchers.instruction import Event, exit_error
 from session.launchers.launcher import SUPERVISOR_CONTROL, forget_beats, write_run_files
-from session.launchers.supervision import TELEMETRY
 from session.launchers.supervisor import Supervisor
 from session.process.clock import CountedClock
 from session.process.component import Component, Topology
@@ -300,7 +300,7 @@ class Frames:
                 self._close(frame)
 
     def _close(self, frame: Frame) -> None:
-        if frame.context.component.kind in TELEMETRY and frame.state != State.failed:
+        if frame.context.component.kind in telemetry_kinds() and frame.state != State.failed:
             frame.context.stopping = True
             for _ in range(_LAST_ROUNDS):
                 self._clock.advance()

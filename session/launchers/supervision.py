@@ -17,6 +17,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
+from session.addons import telemetry_kinds
 from session.config.string_enum import StringEnum
 from session.errors import UsageError
 from session.launchers.instruction import Event, Failure, Instruction, Signal, Stop
@@ -31,7 +32,6 @@ from session.process.heartbeat import Beat, State
 from session.process.service import START_AGAIN
 
 _CLIENTS = ("agent", "gateway", "evaluator")
-TELEMETRY = ("tensorplex", "loggerplex", "tensorboard")
 _SCALE_LIMIT = 1000
 
 
@@ -137,7 +137,7 @@ class Supervision:
         lost = Event(child.name, "lost", loss.error)
         if self._processes.record_death(child, loss):
             return [lost, *self._processes.start_due(loss.time)]
-        if child.component.kind in TELEMETRY:
+        if child.component.kind in telemetry_kinds():
             # A run goes on without metrics and logs.
             return [lost]
         # The later deaths often only follow from the first one.
@@ -276,7 +276,7 @@ class Supervision:
         if kinds & set(_CLIENTS):
             return []
         # Telemetry goes last: it still receives the last metrics and logs of the servers.
-        servers = kinds - set(TELEMETRY)
+        servers = kinds - set(telemetry_kinds())
         return [
             self._processes.terminate(child)
             for child in self._processes.alive()

@@ -6,6 +6,7 @@ import os
 from functools import partial
 from pathlib import Path
 
+from session.addons import fetch, is_url
 from session.config import Config
 from session.config.named_code import in_snapshot
 from session.config.sections import sections_of
@@ -85,8 +86,12 @@ def split_run(place: str) -> tuple[str, str, str | None]:
 
 
 def find_run(folder: str | Path) -> RunFolder:
-    """Returns the files of a run; raises UsageError if the folder is no run folder."""
-    run = RunFolder(folder)
+    """Returns the files of a run, of one at a URL a temporary copy.
+
+    Raises:
+        UsageError: the folder is no run folder, or there is no run at the URL.
+    """
+    run = RunFolder(fetch(str(folder)) if is_url(folder) else folder)
     if not os.path.exists(run.config):
         raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
     return run

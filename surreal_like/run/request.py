@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from session.addons import fetch, is_url
 from session.config.config import Config, apply_overrides, explain
 from session.config.defaults import BASE_CONFIG
 from session.config.named_code import (
@@ -21,7 +22,7 @@ from session.config.named_code import (
     split_place,
 )
 from session.errors import ConfigError, UsageError
-from session.folder import RunFolder
+from session.folder import RUNS, RunFolder
 from session.launchers.registry import launcher_of
 from session.process.component import Topology
 from surreal_like.algorithm.catalog import name_of
@@ -112,7 +113,8 @@ class RunRequest:
         started: start time of the command, seconds since 1970.
         trial: name of the trial that the run is in a tuning; empty: none.
 
-    The others are those of :func:`surreal_like.train` and :func:`surreal_like.launch`.
+    The others are those of :func:`surreal_like.train` and :func:`surreal_like.launch`. A run to
+    resume that is named by a URL is fetched at once, into ``folder``.
 
     Raises:
         UsageError: fields that exclude each other, or there is no run to resume.
@@ -155,6 +157,10 @@ class RunRequest:
                 f"{self.experiment} is a folder, not an experiment; a run is resumed by "
                 "--resume --folder RUN"
             )
+        if self.resume and is_url(given):
+            path = Path(self.folder or RUNS / given.rstrip("/").rpartition("/")[2])
+            object.__setattr__(self, "folder", fetch(given, path))
+            object.__setattr__(self, "experiment", None)
         if self.host and launcher_of(self.launcher).one_thread:
             raise UsageError(
                 "--on serial is one thread, which no machine can join: leave --host out"

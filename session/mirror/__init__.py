@@ -1,0 +1,1 @@
+"""Mirror: copies of a run's files on object storage, from which it goes on on another machine."""
