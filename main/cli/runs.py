@@ -25,7 +25,9 @@ _WILD = "*?["
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Adds the argument RUN."""
-    parser.add_argument("run", metavar="RUN", help="folder, name below runs/, URL of a mirror, or latest")
+    parser.add_argument(
+        "run", metavar="RUN", help="folder, name below runs/, URL of a mirror, or latest"
+    )
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:

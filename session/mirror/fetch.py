@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import shutil
 import tempfile
@@ -36,8 +35,11 @@ def fetch_run(url: str, path: Path | None = None) -> Path:
     storage = Storage(url)
     if path is not None:
         return _fetch_to(storage, path)
+    # Not at the top: it imports ZeroMQ, and commands are fast without it.
+    from session.wire.contexts import close_at_exit
+
     kept = Path(tempfile.mkdtemp(prefix="sl-mirror-"))
-    atexit.register(shutil.rmtree, kept, ignore_errors=True)
+    close_at_exit(lambda: shutil.rmtree(kept, ignore_errors=True))
     return _fetch_to(storage, kept / storage.url.rpartition("/")[2])
 
 
@@ -67,19 +69,19 @@ def _fetch_newest(storage: Storage, path: Path, names: Collection[str] = ()) -> 
         path: new folder.
         names: names of the files; empty: all.
     """
+    missing = ""
     for _ in range(_TRIES):
         manifest = storage.read_manifest()
         if manifest is None:
             raise refuse_missing(storage.url)
         path.mkdir(parents=True, exist_ok=True)
-        wanted = {name: manifest.files[name] for name in names or manifest.files if name in manifest.files}
-        missing = [name for name, file in wanted.items() if not _fetch(storage, name, file, path)]
+        wanted = [name for name in manifest.files if name in (names or manifest.files)]
+        fetched = (_fetch(storage, name, manifest.files[name], path) for name in wanted)
+        missing = next((name for name, there in zip(wanted, fetched, strict=True) if not there), "")
         if not missing:
             return manifest
         shutil.rmtree(path)
-        if storage.read_manifest() == manifest:
-            break
-    raise CheckpointError(f"mirror {storage.url}: a block of {missing[0]} is missing")
+    raise CheckpointError(f"mirror {storage.url}: a block of {missing} is missing")
 
 
 def _fetch(storage: Storage, name: str, stored: StoredFile, folder: Path) -> bool:
