@@ -78,6 +78,7 @@ EXTRAS["dev"] = [
     "ruff==0.17.5",  # another release formats differently
     "mypy>=1.13",
     "pandas>=2.2",  # an example reads metrics with it
+    "moto[server]>=5.1",  # an S3 server, for mirrors
     "pettingzoo>=1.27",
     "kubernetes-validate>=1.37",
     "types-PyYAML",

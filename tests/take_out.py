@@ -66,6 +66,7 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
         "k8s",
         "tests/kubernetes",
     ),
+    "mirror": ("session/mirror", "main/mirror.py"),
     "tmux": ("session/launchers/tmux",),
     "tuning": (
         "surreal_like/tuning",

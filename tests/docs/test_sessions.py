@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.add_ons import needs
 from tests.docs.examples import ROOT, blocks
 from tests.docs.sessions import Session
 from tests.docs.test_examples import DOCUMENTS
@@ -54,6 +55,21 @@ def test_what_is_killed_comes_back(session: Session) -> None:
     assert result["status"] == "stopped"
     assert result["goal_met"]
     until(lambda: not session.left(), what=session.left)
+
+
+@needs("mirror")
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_mirrored_run_goes_on(tmp_path: Path) -> None:
+    session = Session(ROOT / "docs" / "resume_and_recovery.md", "mirror", tmp_path)
+    train, lose, show, evaluate, resume = session.lines
+    for line in (train, lose):
+        session.run(line)
+    assert "kept" in session.run(show)
+    assert "over 5 episodes" in session.run(evaluate)
+    session.run(resume)
+    assert session.result()["iterations"] == 400
+    assert not session.left()
 
 
 @pytest.mark.slow

@@ -193,7 +193,7 @@ def shared_other(tmp_path: Path) -> dict[str, bytes]:
     return shared(make_run(tmp_path / "same"))
 
 
-def test_a_mirror_that_somebody_has_emptied_is_filled_again(tmp_path: Path, url: str) -> None:
+def test_a_mirror_that_was_emptied_is_filled_again(tmp_path: Path, url: str) -> None:
     run = make_run(tmp_path / "run")
     copier = make_copier(run, url)
     copier.copy(1.0)

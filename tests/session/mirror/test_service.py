@@ -73,7 +73,7 @@ def test_it_copies_again_after_some_seconds(mirrored: Mirrored, tmp_path: Path) 
     assert status["sent_bytes"] > 0
 
 
-def test_a_storage_that_is_away_is_told_once_and_asked_again(
+def test_a_storage_that_is_away_is_reported_once_and_asked_again(
     mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirrored.pass_on()
