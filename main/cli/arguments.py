@@ -96,7 +96,11 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
         const=False,
         help="keep no archive of the code in the run folder",
     )
-    parser.add_argument("--resume", action="store_true", help="continue the run in the folder")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue the run in the folder, or that of a mirror: --resume URL",
+    )
     add_allow_change(parser, "key outside session_config")
     parser.add_argument(
         "--checkpoint",

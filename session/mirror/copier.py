@@ -155,8 +155,9 @@ class Copier:
         self._owner = owner
         self._pace = pace
         self._known: dict[str, tuple[Version, StoredFile]] = {}
-        # Complete blocks; None: not known yet.
-        self._there: set[str] | None = None
+        self._published: Manifest | None = None
+        # Blocks that are there, complete.
+        self._there: set[str] = set()
         self._listed = False
 
     def copy(self, now: float) -> None:
@@ -175,6 +176,7 @@ class Copier:
         manifest = Manifest(owner.run, owner.part, owner.incarnation, now, files)
         if before is None or before.files != files or before.incarnation != owner.incarnation:
             self._storage.publish(manifest)
+            self._published = manifest
         self._known = {name: each for name, each in self._known.items() if name in files}
         self._tidy(manifest.blocks)
 
@@ -196,12 +198,11 @@ class Copier:
                 f"mirror {self._storage.url} belongs to a later start of this run: it goes on "
                 "elsewhere"
             )
-        if found is None:
-            # Somebody may have emptied it.
-            self._there, self._known, self._listed = set(), {}, False
-        elif self._there is None:
-            # Others may be incomplete: not every file system stores a block at once.
-            self._there = found.blocks
+        if found is None or found != self._published:
+            # At the first copy, and where the place was emptied or another process wrote to it.
+            # Only blocks of a manifest count: not every file system stores one at once.
+            self._there, self._known = set() if found is None else found.blocks, {}
+            self._listed = False
         return found
 
     def _store(self, file: OpenFile) -> StoredFile:
@@ -209,7 +210,6 @@ class Copier:
         known = self._known.get(file.name)
         if known is not None and known[0] == file.version:
             return known[1]
-        assert self._there is not None  # _look() has set it
         whole, blocks, size = hashlib.blake2b(digest_size=16), [], 0
         for block in file.read_blocks():
             whole.update(block)
@@ -227,7 +227,6 @@ class Copier:
 
     def _tidy(self, used: set[str]) -> None:
         """Removes blocks that the present generation does not use."""
-        assert self._there is not None  # _look() has set it
         if not self._listed:
             # Once: an earlier process may have been killed before its manifest.
             self._there |= self._storage.list_blocks()

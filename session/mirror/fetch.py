@@ -46,8 +46,8 @@ def fetch_run(url: str, path: Path | None = None) -> Path:
 def _fetch_to(storage: Storage, path: Path) -> Path:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(
-            f"folder {path} is not empty: to go on with what is there, leave {storage.url} out; "
-            "else choose another with --folder"
+            f"folder {path} is not empty: go on with what is there by --resume --folder {path}, or "
+            "choose another folder"
         )
     beside = path.with_name(f".{path.name}.fetching")
     shutil.rmtree(beside, ignore_errors=True)

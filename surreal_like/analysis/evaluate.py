@@ -40,7 +40,7 @@ def evaluate(
     """Plays episodes in this process, with the environment of evaluators.
 
     Args:
-        folder: the run folder.
+        folder: the run folder, or the URL of its mirror.
         episodes: number of episodes; divided evenly among at most 100 streams.
         checkpoint: ``best``, ``latest``, or the iteration of a checkpoint.
         policies: policy -> its checkpoint, where it is another one.

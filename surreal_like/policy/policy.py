@@ -377,7 +377,7 @@ def load_policy(
     finally in the run's own ``code/``.
 
     Args:
-        folder: the run folder.
+        folder: the run folder, or the URL of its mirror.
         checkpoint: ``best``, ``latest`` (the newest complete one), or the iteration of a
             checkpoint.
         policy: name of the policy, where a run has several.

@@ -157,10 +157,8 @@ class RunRequest:
                 f"{self.experiment} is a folder, not an experiment; a run is resumed by "
                 "--resume --folder RUN"
             )
-        if self.resume and is_url(given):
-            path = Path(self.folder or RUNS / given.rstrip("/").rpartition("/")[2])
-            object.__setattr__(self, "folder", fetch(given, path))
-            object.__setattr__(self, "experiment", None)
+        if is_url(given):
+            self._fetch(given)
         if self.host and launcher_of(self.launcher).one_thread:
             raise UsageError(
                 "--on serial is one thread, which no machine can join: leave --host out"
@@ -168,6 +166,14 @@ class RunRequest:
         if self._as_recorded and self.folder is None:
             # Decided once: another run may begin before the config is read.
             object.__setattr__(self, "folder", newest_path(None))
+
+    def _fetch(self, url: str) -> None:
+        """Fetches the run to resume, whose folder and experiment it then has."""
+        if not self.resume:
+            raise UsageError(f"{url} is the URL of a run, which is resumed by --resume {url}")
+        path = Path(self.folder or RUNS / url.rstrip("/").rpartition("/")[2])
+        object.__setattr__(self, "folder", fetch(url, path))
+        object.__setattr__(self, "experiment", None)
 
     @property
     def _as_recorded(self) -> bool:

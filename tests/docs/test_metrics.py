@@ -355,6 +355,13 @@ def test_every_number_of_a_component_is_in_the_glossary(dqn: Ended) -> None:
     assert dqn.status == documented
 
 
+def test_the_numbers_of_a_mirror(tmp_path: Path) -> None:
+    changed = {"session_config.mirror": f"file://{tmp_path}/bucket"}
+    ended = play(tmp_path / "run", "dqn", "toy:bandit", changed=changed, iterations=20)
+    documented = {key for kind, key, *_ in rows("### What a mirror reports") if kind == "mirror"}
+    assert ended.status["mirror"] == documented
+
+
 def test_every_row_has_a_unit_or_none_and_a_meaning() -> None:
     titles = (
         *TABLES,
@@ -367,6 +374,7 @@ def test_every_row_has_a_unit_or_none_and_a_meaning() -> None:
         "## progress.jsonl",
         "### Trials of a tuning",
         "## State of the components",
+        "### What a mirror reports",
     )
     for title in titles:
         for row in rows(title):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.add_ons import needs
 from tests.docs.examples import ROOT, blocks
 from tests.docs.sessions import Session
 from tests.docs.test_examples import DOCUMENTS
@@ -57,7 +56,6 @@ def test_what_is_killed_comes_back(session: Session) -> None:
     until(lambda: not session.left(), what=session.left)
 
 
-@needs("mirror")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_mirrored_run_goes_on(tmp_path: Path) -> None:
@@ -137,5 +135,5 @@ def test_the_other_rows_of_that_table() -> None:
 
 def test_every_session_has_a_test() -> None:
     found = {(d.name, block.session) for d in DOCUMENTS for block in blocks(d) if block.session}
-    here = {("README.md", "kill"), ("README.md", "steer")}
+    here = {("README.md", "kill"), ("README.md", "steer"), ("resume_and_recovery.md", "mirror")}
     assert found == here | set(ELSEWHERE)

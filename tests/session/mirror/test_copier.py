@@ -1,6 +1,7 @@
 """A mirror holds complete generations of a run, one after another, whatever happens meanwhile."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,22 @@ def test_a_mirror_that_was_emptied_is_filled_again(tmp_path: Path, url: str) -> 
     copier = make_copier(run, url)
     copier.copy(1.0)
     shutil.rmtree(tmp_path / "bucket")
+    copier.copy(2.0)
+    assert contents(fetch_run(url, tmp_path / "back")) == shared(run)
+
+
+def test_what_an_earlier_process_has_removed_is_there_again(tmp_path: Path, url: str) -> None:
+    run = make_run(tmp_path / "run")
+    copier = make_copier(run, url, owner=Owner("a-run", 2, 1))
+    copier.copy(1.0)
+    storage = Storage(url)
+    manifest = storage.read_manifest()
+    assert manifest is not None
+    # It has looked before the other one's first copy, and gone on after it.
+    (block,) = manifest.files["checkpoints/best/params"].blocks
+    files = {name: file for name, file in manifest.files.items() if block not in file.blocks}
+    storage.publish(replace(manifest, part=1, files=files))
+    storage.remove([block])
     copier.copy(2.0)
     assert contents(fetch_run(url, tmp_path / "back")) == shared(run)
 
