@@ -46,7 +46,7 @@ mirror: a checkpoint of which a part is gone
 + if STATE in files:
 mirror: blocks are removed before the manifest
 - files = {file.name: self._store(file) for file in open_files(self._run)}
-+ files = {f.name: self._store(f) for f in open_files(self._run)}; self._tidy({b for f in files.values() for b in f.blocks})
++ self._tidy(set()); files = {file.name: self._store(file) for file in open_files(self._run)}
 mirror: the place of another run
 - if found is not None and found.run != owner.run:
 + if found is not None and found.run == "":

@@ -112,6 +112,11 @@ class MirrorService(Service):
         return self._done
 
     @property
+    def exit_code(self) -> int:
+        """1 if the last copy was not complete within the grace period."""
+        return int(self._drained_at is not None and not self._done)
+
+    @property
     def proven(self) -> bool:
         """True once a copy is complete."""
         return self._copied_at is not None
@@ -134,6 +139,8 @@ class MirrorService(Service):
                 if self._thread is None:
                     self._begin_copy()
                 self._join(until - time.monotonic())
+        if self.exit_code:
+            self._context.log.warning("mirror %s lacks what came last of the run", self._url)
         self._abandoned.set()
 
     # -- copies

@@ -23,6 +23,7 @@ from session.launchers.supervision import Phase, Supervision
 from session.process.component import Component, Restart, Topology
 from session.process.heartbeat import Beat, State
 from session.process.service import START_AGAIN
+from tests.add_ons import needs
 from tests.examples import examples
 
 DEADLINES = Deadlines(silent_seconds=30.0, grace_seconds=10.0)
@@ -208,6 +209,22 @@ def test_a_run_goes_on_without_telemetry(name: str) -> None:
     assert run.supervision.failure is None
     run.after(5)
     assert run.started == []
+
+
+@needs("mirror")
+def test_a_mirror_ends_with_telemetry_and_a_run_goes_on_without_it() -> None:
+    names = ["mirror", *NAMES]
+    run = Run(names, restart=Restart(0, 60.0))
+    run.beat(*names)
+    for name in ("learner", "agent-0", "agent-1", "eval-0", "ps", "replay-0"):
+        assert "mirror" not in run.terminated
+        run.exits(name, 0)
+    assert run.terminated == {"mirror", *TELEMETRY}
+    run = Run(names, restart=Restart(0, 60.0))
+    run.beat(*names)
+    run.exits("mirror", UsageError.exit_code)
+    assert run.events == [("mirror", "lost")]
+    assert run.phase == Phase.running
 
 
 def test_a_component_that_ends_well_is_not_started_again(run: Run) -> None:

@@ -119,18 +119,15 @@ class FaultyProxy:
             def _reply(
                 self, status: int, headers: dict[str, str], content: bytes, *, cut: bool = False
             ) -> None:
-                self.send_response(status)
-                length = headers.get("Content-Length", str(len(content)))
-                kept = {
-                    k: v for k, v in headers.items() if k.lower() not in (*_HOP, "content-length")
-                }
-                for name, value in {**kept, "Content-Length": length}.items():
-                    self.send_header(name, value)
                 if cut:
                     self.close_connection = True
-                    self.wfile.write(b"".join(self._headers_buffer)[:20])  # type: ignore[attr-defined]
-                    self._headers_buffer = []
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Le")
                     return
+                self.send_response(status)
+                length = headers.pop("Content-Length", str(len(content)))
+                kept = {name: v for name, v in headers.items() if name.lower() not in _HOP}
+                for name, value in {**kept, "Content-Length": length}.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(content)

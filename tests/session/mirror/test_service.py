@@ -155,6 +155,7 @@ def test_the_end_waits_for_the_last_copy_at_most_the_grace_period(
     mirrored.service.close()
     assert not mirrored.service.done
     assert not idle(mirrored)
+    assert mirrored.service.exit_code == 1
     never.set()
 
 
@@ -166,6 +167,7 @@ def test_a_last_copy_is_made_where_no_time_was_left_for_it(
     mirrored.service.drain()
     mirrored.service.close()
     assert mirrored.service.done
+    assert mirrored.service.exit_code == 0
     assert "checkpoints/best/params" in contents(fetch_run(mirrored.url, tmp_path / "back"))
 
 
