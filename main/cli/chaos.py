@@ -26,7 +26,7 @@ _EXAMPLES = """examples:
   surreal-like chaos latest --stop agent=60s --for 10m
 
 Times between two faults are exponential, with the mean that is given. A run that is started for it
-is stopped at the end. Exit code 1: something broke.
+is stopped at the end; one that goes on stays. Exit code 1: something broke.
 """
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _LOOK_SECONDS = 0.05
@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_args(argv)
     from surreal_like.chaos.faults import DISK, KILL, STOP, Faults, Plan
-    from surreal_like.chaos.invariants import Ended, check
+    from surreal_like.chaos.invariants import RunFiles, check
 
     plans = [Plan(KILL, *_parse(word)) for word in given.kill]
     plans += [Plan(STOP, *_parse(word)) for word in given.stop]
@@ -50,18 +50,26 @@ def run(argv: Sequence[str]) -> int:
     if not plans:
         raise UsageError("nothing to try: give --kill, --stop or --disk-full")
     with _open(given) as handle:
-        faults = Faults(handle.folder, plans, seed=given.seed or 0)
+        own = _names_experiment(given)
         try:
-            rates = _drive(handle, faults, seconds)
+            faults = Faults(handle.folder, plans, seed=given.seed or 0)
+            try:
+                rates = _drive(handle, faults, seconds)
+            finally:
+                faults.free_disk()
         finally:
-            faults.free_disk()
-        if handle.running:
-            handle.stop(reason="chaos is over")
-        handle.wait(_LAST_SECONDS + handle.grace_seconds)
-        ended = Ended(handle.folder, faults.happened)
-        broken = check(ended)
+            # Also after Ctrl-C: a run that was started here must not stay.
+            if own and handle.running:
+                handle.stop(reason="chaos is over")
+        if own or not handle.running:
+            handle.wait(_LAST_SECONDS + handle.grace_seconds)
+        # The events of a run that goes on are written a moment later.
+        _wait(lambda: not any(check(RunFiles(handle.folder, faults.happened)).values()), 5, handle)
+        run = RunFiles(handle.folder, faults.happened)
+        broken = check(run)
     print(_table(plans, faults, rates), _held(broken), sep="\n\n")
-    print(f"\nrun {path_from_here(handle.folder.path)}: {ended.result.get('reason')}")
+    state = run.result.get("reason") if handle.folder.over else "goes on"
+    print(f"\nrun {path_from_here(handle.folder.path)}: {state}")
     return int(any(broken.values()))
 
 
@@ -104,7 +112,7 @@ def _seconds(text: str) -> float:
 def _open(given: argparse.Namespace) -> RunHandle:
     """Opens the run that is named, or starts one of the experiment."""
     words = given.words
-    if len(words) == 1 and given.algorithm is None and not is_experiment(words[0]):
+    if not _names_experiment(given):
         handle = open_run(find_run(words[0]))
         refuse_over(handle)
         return handle
@@ -113,6 +121,11 @@ def _open(given: argparse.Namespace) -> RunHandle:
     # However often a component is killed, that is no reason to give up.
     given.words = [*words, "session_config.launcher.max_restarts=1000000"]
     return run_detached(request_of(given))
+
+
+def _names_experiment(given: argparse.Namespace) -> bool:
+    """Returns False if the words are those of a run that goes on."""
+    return len(given.words) != 1 or given.algorithm is not None or is_experiment(given.words[0])
 
 
 def _drive(handle: RunHandle, faults: Faults, seconds: float) -> tuple[float, float]:

@@ -91,6 +91,7 @@ class Supervisor(ABC):
         session = config.session_config
         deadlines = Deadlines(session.heartbeat.timeout, session.launcher.grace_seconds)
         self._supervision = Supervision(topology, deadlines, restarts=restarts)
+        self._restarts = restarts
         self._clock = clock or WallClock()
         self._listen_due = Every(seconds=_LISTEN_SECONDS, clock=self._clock.now)
         # The memory of a trial is the business of its tuning, which knows all trials.
@@ -110,7 +111,7 @@ class Supervisor(ABC):
         # A caller that has locked the folder itself also unlocks it.
         self._locked = not self._folder.locked
         self._folder.lock()
-        if self._config.session_config.replay.keep != "none":
+        if self._restarts and self._config.session_config.replay.keep != "none":
             self._topology = self._held.give(self._topology)
         try:
             self._resources = self._open()

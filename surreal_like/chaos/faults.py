@@ -165,8 +165,10 @@ class Faults:
         if not there:
             return False
         beat = there[int(self._random.integers(len(there)))]
-        with suppress(ProcessLookupError):
+        try:
             os.kill(beat.pid, signal.SIGKILL if plan.what == KILL else signal.SIGSTOP)
+        except ProcessLookupError:
+            return False
         self.happened.append(Fault(plan, beat.name, self._clock(), beat.incarnation))
         return True
 

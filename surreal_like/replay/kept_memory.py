@@ -154,19 +154,23 @@ class KeptMemory:
 
     def commit(self, state: Mapping[str, Any]) -> None:
         """Makes this the committed state, of plain values; a kill leaves it or the one before."""
-        packed = msgpack.packb(state)
-        if not self._areas or len(self._layout) + len(packed) > self._areas[0][1] // 2:
+        values = msgpack.packb(state)
+        packed = self._pack_layout() + values
+        # Half, because the layout has the places of the areas, too.
+        if not self._areas or len(packed) > self._areas[0][1] // 2:
             size = max(_LEAST_AREA, 4 * len(packed))
-            self._areas = [(self._reserve(size), size) for _ in range(2)]
-            self._layout = b""
-        if not self._layout:
-            layout = {"about": self._about, "arrays": self._arrays, "areas": self._areas}
-            self._layout = msgpack.packb(layout)
-        packed = self._layout + packed
+            self._areas, self._layout = [(self._reserve(size), size) for _ in range(2)], b""
+            packed = self._pack_layout() + values
         valid = self._words[_COMMITTED]
         place = next(area for area, _ in self._areas if area != valid)
         os.pwrite(self._file, _HEAD.pack(len(packed), zlib.crc32(packed)) + packed, place)
         self._words[_COMMITTED] = place
+
+    def _pack_layout(self) -> bytes:
+        if not self._layout:
+            layout = {"about": self._about, "arrays": self._arrays, "areas": self._areas}
+            self._layout = msgpack.packb(layout)
+        return self._layout
 
     def _reserve(self, size: int) -> int:
         """Returns the place of so many new bytes, all 0."""

@@ -32,8 +32,8 @@ _SLOWER = (
 class Snapshots:
     """The rows and accounts of one shard for its next start.
 
-    They lie in memory that its launcher holds, where ``session_config.replay.keep`` is ``process``:
-    then a shard that is killed goes on with every row that it has acked. With
+    They lie in memory that its launcher holds, as ``session_config.replay.keep`` says: then a shard
+    that is killed goes on with every row that it has acked. With
     ``session_config.replay.snapshot`` they are also saved as files below the run folder.
 
     Args:

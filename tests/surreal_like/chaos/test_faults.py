@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -57,9 +58,10 @@ def sleeper(tmp_path: Path) -> Iterator[Sleeper]:
 
 
 def make(sleeper: Sleeper, what: str, seconds: float = SOON) -> Faults:
-    faults = Faults(sleeper.folder, [Plan(what, "agent", seconds)])
+    # A second passes between two looks at the clock.
+    clock = itertools.count().__next__
+    faults = Faults(sleeper.folder, [Plan(what, "agent", seconds)], clock=clock)
     faults.begin()
-    time.sleep(0.001)
     return faults
 
 

@@ -13,7 +13,7 @@ import pytest
 import surreal_like
 from session.folder import RunFolder
 from surreal_like.chaos.faults import DISK, KILL, Fault, Plan
-from surreal_like.chaos.invariants import INVARIANTS, Ended, check
+from surreal_like.chaos.invariants import AT_THE_END, INVARIANTS, RunFiles, check
 from surreal_like.experiment.resolve import resolve
 
 KILLS = Plan(KILL, "agent", 10.0)
@@ -81,7 +81,7 @@ BREAKS: dict[str, Callable[[RunFolder], object]] = {
 
 
 def broken(run: RunFolder, *faults: Fault) -> dict[str, list[str]]:
-    return {name: texts for name, texts in check(Ended(run, faults)).items() if texts}
+    return {name: texts for name, texts in check(RunFiles(run, faults)).items() if texts}
 
 
 @pytest.mark.parametrize("name", BREAKS)
@@ -108,6 +108,15 @@ def test_faults_must_be_reported_and_over(run: RunFolder) -> None:
     assert [*broken(run, back, away)] == ["every component comes back"]
     away.cut_off = True
     assert not broken(run, back, away)
+
+
+def test_of_a_run_that_goes_on_less_is_said(run: RunFolder) -> None:
+    edit(run.result, lambda found: found.update(status="running"))
+    assert {*check(RunFiles(run, ()))} == {*INVARIANTS} - {*AT_THE_END}
+    assert not broken(run)
+    newest = run.last_progress()
+    add_line(run.progress, {**newest, "experience": {**newest["experience"], "lost": 5}})
+    assert [*broken(run)] == ["no acknowledged row is lost"]
 
 
 def test_rows_may_be_lost_where_they_are_not_kept(run: RunFolder) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from session.folder import RunFolder
-from session.process.context import Context
 from surreal_like.replay import kept_memory, snapshot
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 
@@ -37,18 +36,6 @@ def make(tmp_path: Path) -> Iterator[Make]:
     for cluster in made:
         cluster.close()
     os.close(file)
-
-
-@pytest.fixture
-def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every event, as a line."""
-    lines: list[str] = []
-
-    def note(self: Context, kind: str, detail: str = "", **_: object) -> None:
-        lines.append(f"{kind} {detail}")
-
-    monkeypatch.setattr(Context, "event", note)
-    return lines
 
 
 def counts(cluster: Cluster, key: str) -> Any:

@@ -11,7 +11,6 @@ import pytest
 
 from session.config import Config
 from session.folder import RunFolder
-from session.process.context import Context
 from surreal_like.coordinator.stop_rule import still_here
 from tests.session.damage import seal_again
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
@@ -53,18 +52,6 @@ def counts(cluster: Cluster, key: str) -> Any:
     for _ in range(600):
         cluster.step()
     return cluster.client.counts()[key]
-
-
-@pytest.fixture
-def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every event, as a line."""
-    lines: list[str] = []
-
-    def note(self: Context, kind: str, detail: str = "", **_: object) -> None:
-        lines.append(f"{kind} {detail}")
-
-    monkeypatch.setattr(Context, "event", note)
-    return lines
 
 
 @pytest.mark.parametrize("kind", ["UniformReplay", PRIORITIZED])
