@@ -12,4 +12,5 @@ MODULES = (
     "surreal_like.analysis.addon",
     "surreal_like.chaos.addon",
     "session.mirror.addon",
+    "surreal_like.doctor.addon",
 )

@@ -100,6 +100,7 @@ class AddOn:
             the settings of a run in a cluster; ``tokens`` (folder) returns tokens of clients;
             ``fetch`` (URL, folder or None) copies a run from a URL and returns its folder;
             ``runs_at`` (URL) yields URL, time of the copy and folder of the runs below a URL;
+            ``findings`` (view of a run) describes in one line what limits it and what is odd;
             ``reporter`` (context, folder, times) returns what reports a run that is one of many,
             or None; ``plan`` (arguments of ``plan``) prints a plan of its own and returns the exit
             code, or None; ``open`` and ``facts`` (folder) and ``page`` (handle, as_json) are for

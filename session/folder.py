@@ -56,7 +56,13 @@ LAG = {name: Nullable(VALUE) for name in ("mean_versions", "max_versions", "mean
 _REPORTED = {
     **dict.fromkeys(("iteration", "repeated_iterations", "frames"), Maybe(COUNT)),
     **dict.fromkeys(("rates", "replay"), Maybe(_NUMBERS)),
-    "experience": Maybe(dict.fromkeys(("pushed", "inserted", "dropped"), COUNT)),
+    "experience": Maybe(
+        {
+            **dict.fromkeys(("pushed", "inserted", "dropped"), COUNT),
+            **dict.fromkeys(("unacked", "holes", "lost"), Maybe(COUNT)),
+        }
+    ),
+    "latency": Maybe(MapOf(VALUE)),
     **dict.fromkeys(("waiting_share", "real_seconds", "held_seconds"), Maybe(NUMBER)),
     **dict.fromkeys(("eval", "best_eval"), _EVALUATION),
     # Newest evaluations of modes that do not judge.
@@ -85,7 +91,6 @@ RESULT = {
     "goal_met": Maybe(FLAG),
     "train": Maybe(_TRAIN),
     "lag": Maybe(LAG),
-    "latency": Maybe(MapOf(VALUE)),
     "solved": Maybe(dict.fromkeys(("greedy_seconds", "greedy_env_steps"), Nullable(VALUE))),
     "components": Maybe(MapOf({"restarts": Maybe(COUNT), "exit_code": Maybe(NUMBER)})),
     # Of a tuning.

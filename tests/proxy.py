@@ -1,4 +1,4 @@
-"""A TCP proxy between the processes of a test: it can cut connections, hold them up, and heal.
+"""A TCP proxy between the processes of a test: it can cut, hold or delay connections, and heal.
 
 It is a thread of the test's own process; what passes is passed on byte by byte.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import select
 import socket
 import threading
+import time
+from collections import deque
 from contextlib import suppress
 from typing import Self
 
@@ -20,6 +22,7 @@ class Proxy:
 
     Args:
         target: ``tcp://host:port`` of the server behind it.
+        delay_seconds: time for which everything is on its way, in each direction.
 
     Attributes:
         address: where clients connect, ``tcp://127.0.0.1:port``.
@@ -27,13 +30,16 @@ class Proxy:
         passed_bytes: how much has passed, both ways.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, delay_seconds: float = 0.0) -> None:
         host, _, port = target.removeprefix("tcp://").rpartition(":")
         self._target = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = 0
         self.passed_bytes = 0
+        self._delay_seconds = delay_seconds
+        # Due time, sink and bytes of what is on its way.
+        self._late: deque[tuple[float, socket.socket, bytes]] = deque()
         self._pairs: dict[socket.socket, socket.socket] = {}
         self._lock = threading.Lock()
         self._cut = self._held = self._closed = False
@@ -69,10 +75,11 @@ class Proxy:
                 held = self._held
                 watched = [self._listener, *([] if held else self._pairs)]
             with suppress(OSError, ValueError):  # one that has been cut meanwhile
-                readable, _, _ = select.select(watched, [], [], _LOOK_SECONDS)
+                readable, _, _ = select.select(watched, [], [], self._wait_seconds())
                 with self._lock:
                     for each in readable:
                         self._accept() if each is self._listener else self._pass(each)
+                    self._deliver()
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
@@ -96,12 +103,25 @@ class Proxy:
             return
         try:
             data = source.recv(_CHUNK_BYTES)
-            sink.sendall(data)
+            if self._delay_seconds and data:
+                self._late.append((time.monotonic() + self._delay_seconds, sink, data))
+            else:
+                sink.sendall(data)
         except OSError:
             data = b""
         self.passed_bytes += len(data)
         if not data:
             self._drop(source, sink)
+
+    def _wait_seconds(self) -> float:
+        return 0.001 if self._late else _LOOK_SECONDS
+
+    def _deliver(self) -> None:
+        """Passes on what has been on its way long enough."""
+        while self._late and self._late[0][0] <= time.monotonic():
+            _, sink, data = self._late.popleft()
+            with suppress(OSError):
+                sink.sendall(data)
 
     def _drop(self, *ends: socket.socket) -> None:
         for end in ends:

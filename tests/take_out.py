@@ -36,6 +36,7 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
         "tests/notebooks",
     ),
     "chaos": ("surreal_like/chaos", "main/cli/chaos.py"),
+    "doctor": ("surreal_like/doctor", "main/cli/doctor.py"),
     "gateway": (
         "surreal_like/gateway",
         "session/stream",

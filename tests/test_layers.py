@@ -52,6 +52,7 @@ FOLDERS = [
     "gateway",
     "tuning",
     "analysis",
+    "doctor",
 ]
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
 UNSAFE_NAMES = {"eval", "exec", "compile", "__import__"}

@@ -13,7 +13,7 @@ from typing import Any
 
 from main.cli.arguments import Parser
 from main.cli.runs import add_run, find_folder, is_tuning, of_tunings, open_found
-from session.addons import load
+from session.addons import hooks, load
 from session.launchers.handle import RunHandle
 from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus
@@ -62,7 +62,8 @@ def _show(text: str, *, over: bool) -> None:
 
 def _page(view: RunView) -> str:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    lines = [overview(view, width)]
+    found = [find(view) for find in hooks("findings")]
+    lines = [overview(view, width), *(f"\ndoctor: {line}" for line in filter(None, found))]
     if launcher_of(view.launcher).idle and view.running and view.folder.over:
         lines += ["", _idle(view)]
     supervisor = view.components.get("supervisor")

@@ -8,17 +8,17 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from session.addons import hooks
 from session.errors import SurrealError
 from session.folder import RunFolder
 from session.program import program
-from session.show.run_view import outcome_word, took
+from session.show.run_view import RunView, outcome_word, took
 from session.show.text import (
     MISSING,
     columns,
     count,
     decimal,
     duration,
-    percent,
     short_time,
     tenths,
 )
@@ -54,8 +54,8 @@ def summary(ended: Run, width: int = 0) -> list[str]:
         ["policy lag", _lag(result)],
         # Shares of counted seconds are not those of real seconds.
         ["where the time went", "" if counted else _way(result)],
-        ["learner waited", "" if counted else _waiting(ended.progress())],
         ["restarts", _restarts(result)],
+        ["doctor", _findings(ended)],
         ["run folder", str(ended.folder)],
     ]
     indent, lines = _laid_out([row for row in rows if row[1]], width)
@@ -176,10 +176,14 @@ def _way(result: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {short_time(way[key])}" for key, name in _WAY.items() if key in way)
 
 
-def _waiting(progress: list[dict[str, Any]]) -> str:
-    found = [line.get("waiting_share") for line in progress if line.get("iterations")]
-    shares = [share for share in found if share is not None]
-    return f"{percent(statistics.fmean(shares))} of its time" if shares else ""
+def _findings(ended: Run) -> str:
+    """Returns what add-ons find in the run, in one line."""
+    try:
+        view = RunView(RunFolder(ended.folder), curves=("waiting_share", "experience.dropped"))
+        view.refresh()
+        return "; ".join(filter(None, (find(view) for find in hooks("findings"))))
+    except SurrealError:
+        return ""
 
 
 def _restarts(result: Mapping[str, Any]) -> str:

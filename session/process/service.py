@@ -193,6 +193,7 @@ class Frame:
         self._start_deadline = clock.now() + starting_seconds(session.heartbeat.timeout)
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_deadline = float("inf")
+        self._idle_seconds = 0.0
         self.context.pulse = self._pulse
         if launch.folder is not None:
             launch.folder.make_below()
@@ -263,7 +264,9 @@ class Frame:
         sockets = self._service.wait_on() if self._service is not None else []
         if self._hello is not None and self._hello.socket not in sockets:
             sockets = [*sockets, self._hello.socket]
+        began = self.context.clock.now()
         poll(sockets, IDLE_SECONDS if self._service is None else self._service.rest_seconds())
+        self._idle_seconds += self.context.clock.now() - began
 
     def _start(self) -> bool:
         context = self.context
@@ -294,6 +297,7 @@ class Frame:
         context, service = self.context, self._service
         context.ready = service is not None and service.ready
         context.status = service.status() if service is not None else {}
+        context.status["idle_seconds"] = self._idle_seconds
         context.beat(self.state, service.doing if service is not None else "")
         context.tensorplex.heartbeat(self.state, context.incarnation, context.status)
 

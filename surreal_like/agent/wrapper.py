@@ -73,6 +73,8 @@ class ExpSenderWrapper(VectorWrapper):
             send=self._send,
         )
         self._pump_at = self._acks_at = 0.0
+        # Time in the environments since the first row of a chunk that is traced.
+        self._traced, self._stepping_seconds = False, 0.0
         self._in_script = context is None
         self._link = None if context is None else self._linked(context)
 
@@ -146,7 +148,12 @@ class ExpSenderWrapper(VectorWrapper):
                 self._acks_at = now + _ACKS_SECONDS
                 self.pump()
             self._pump_at = now + _SEND_SECONDS
-        step = self.env.step(actions)
+        if self._traced:
+            began = link.now()
+            step = self.env.step(actions)
+            self._stepping_seconds += link.now() - began
+        else:
+            step = self.env.step(actions)
         writer.observe(*step)
         return step
 
@@ -181,7 +188,10 @@ class ExpSenderWrapper(VectorWrapper):
         super().close()
 
     def _send(self, chunk: Chunk) -> None:
+        if self._traced:
+            chunk.stamps["stepped"] = chunk.stamps["first"] + self._stepping_seconds
         self.sender.send(chunk)
+        self._traced, self._stepping_seconds = self.sender.traces_next, 0.0
 
     def _connect(self) -> SenderLink:
         if self._link is None:

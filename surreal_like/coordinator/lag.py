@@ -15,10 +15,15 @@ _HISTORY = 2000
 # Stages of traced experience, each between two stamps.
 _WAY = (
     ("collect", "first", "cut"),
+    ("step", "first", "stepped"),
+    ("act", "stepped", "cut"),
     ("wait_to_send", "cut", "sent"),
     ("to_replay", "sent", "inserted"),
     ("in_replay", "inserted", "sampled"),
     ("to_learner", "sampled", "taken"),
+    # A request and its answer, of which replay has used a part.
+    ("request", "requested", "received"),
+    ("answer", "asked", "answered"),
 )
 
 

@@ -244,6 +244,7 @@ class RunStats:
                 "samples_per_insert": self._samples_per_insert(),
             },
             "lag": self.lag.pop_recent(),
+            "latency": self.lag.latency(),
             "experience": self.experience(),
             "plan": self._plan_counts(),
             "replay": {name: sum(shard[key] for shard in shards) for name, key in _REPLAY.items()},

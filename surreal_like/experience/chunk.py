@@ -92,7 +92,7 @@ def check_episodes(finished: list[dict[str, Any]]) -> None:
     )
 
 
-STAMPS = ("first", "cut", "boot", "sent")
+STAMPS = ("first", "stepped", "cut", "boot", "sent")
 _COUNTED = {
     "seq": Count(1),
     "rows": Count(),
@@ -147,7 +147,8 @@ class Chunk:
         acked: highest number for which the sender has received an ack, from any replay.
         acked_rows: the sender's row count at that number.
         filled: unacked data of its sender as a share of its window; at 1 the sender waits.
-        stamps: times in s of a traced chunk (``first``, ``cut``, ``sent``), empty if not traced.
+        stamps: times of a traced chunk [s]: ``first``, ``cut``, ``sent``, and ``stepped``, which is
+            ``first`` plus the time in its environments; empty if not traced.
         account: place of the sender in the ledger of the shard that has received it.
     """
 

@@ -33,9 +33,8 @@ _LAYOUT_BYTES = 1 << 16
 _ARRAYS = 1000
 _TOKEN_BYTES = 16
 _SLAB = Row(Count(), Count(), Bytes(_TOKEN_BYTES), Count(), Count())
-_WAY = Fields(
-    {name: Optional(Number()) for name in (*STAMPS, "inserted", "asked", "sampled", "answered")}
-)
+_AT_REPLAY = ("inserted", "asked", "sampled", "answered")
+_WAY = Fields({name: Optional(Number()) for name in (*STAMPS, *_AT_REPLAY)})
 _SEEN = ("rows", "base", "inserted", "dropped", "holes", "env_steps", "episodes")
 # Fields on waiting requests and chunks of a shard.
 _STATUS = ("requests_waiting", "needs_rows", "has_rows", "takes_no_rows")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from session.config import Config
 from session.errors import DeadlineError, RefusedError
+from session.process.clock import boot_number
 from session.process.context import Context
 from session.wire import Message
 from session.wire.shared import poll
@@ -55,7 +55,7 @@ class ExpSender:
         self.episodes = 0
         self._context = context
         self._route = ShardRouter(context, policy)
-        self._boot = _boot_number()
+        self._boot = boot_number()
         self._acting = acting_of(context, policy)
         self.policy = policy
         self._sent_at = self._look_at = -math.inf
@@ -66,6 +66,12 @@ class ExpSender:
     def socket(self) -> Socket:
         """Socket that becomes readable when acks arrive."""
         return self._route.way.acks
+
+    @property
+    def traces_next(self) -> bool:
+        """True if the next chunk gets time stamps."""
+        # From the second one on: a slow run has few, and the first one has the start in it.
+        return self.window.next_sequence % TRACE_EVERY == 2 % TRACE_EVERY
 
     def send(self, chunk: Chunk) -> None:
         """Numbers a chunk, whose columns must not change any more, and sends it.
@@ -86,7 +92,7 @@ class ExpSender:
         chunk.sequence = sequence = window.next_sequence
         chunk.policy = self.policy
         chunk.env_steps, chunk.episodes = self.env_steps, self.episodes
-        traced = sequence % TRACE_EVERY == 0
+        traced = self.traces_next
         now = self._context.clock.now()
         chunk.stamps = {**chunk.stamps, "cut": now, "boot": self._boot} if traced else {}
         if self._acting.postprocess is not None:
@@ -192,13 +198,3 @@ class SenderLink:
         fields = {"policy": self.sender.policy, "account": self.sender.account()}
         with suppress(DeadlineError, RefusedError):
             ps.request("leave", fields, timeout_seconds=1.0)
-
-
-def _boot_number() -> float:
-    """Number of this boot of the machine: only time stamps of the same boot are comparable."""
-    try:
-        text = Path("/proc/sys/kernel/random/boot_id").read_text()
-    except OSError:
-        return 0.0
-    # 48 bits: a float holds them exactly.
-    return float(int(text.replace("-", "")[:12], 16))

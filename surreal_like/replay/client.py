@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import RunError
-from session.process.clock import Clock
+from session.process.clock import Clock, boot_number
 from session.process.periodic import Every
 from session.wire import Message, Wire
 from session.wire.endpoint import IPC
@@ -196,6 +196,7 @@ class ReplayClient:
     ) -> None:
         self.version = self.env_steps = self.iteration = self.since = self.rows_left_out = 0
         self._clock = clock
+        self._boot = boot_number()
         self._collate = collate
         self._fields = {"batch_size": batch_size, "batches": batches_per_request}
         self._in_flight = requests_in_flight
@@ -331,6 +332,10 @@ class ReplayClient:
             arrays |= asked.slab.columns(asked.slot, placed)
         shard.lend(2 * self._in_flight + 1, large_bytes(arrays))
         stamps = fields.get("stamps") or {}
+        if stamps:
+            stamps |= {"requested": asked.since, "received": self._clock.now()}
+            if stamps.get("boot") != self._boot:
+                stamps.pop("sampled", None)
         batches = fields["batches"]
         taken = iter(self._collate(arrays, batches))
         self._ready.append(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from session.errors import DecodeError, describe
+from session.process.clock import boot_number
 from session.process.context import Context
 from session.process.periodic import Every, Rate, Stopwatch
 from session.wire import Message
@@ -116,6 +117,7 @@ class ExperienceReceiver:
         self._finished: dict[bytes, deque[dict[str, Any]]] = {}
         self._newest_finished: deque[dict[str, Any]] = deque(maxlen=_KEEP_FINISHED)
         self._stamps: dict[str, float] = {}
+        self._boot = boot_number()
         self._news = False
         self._pressing = False
         self._news_at = 0.0
@@ -206,6 +208,10 @@ class ExperienceReceiver:
             finished.extend(chunk.finished)
         if chunk.stamps:
             self._stamps = {**chunk.stamps, "inserted": self._context.clock.now()}
+            if self._stamps.get("boot") != self._boot:
+                # Of another machine, whose clock has another beginning.
+                self._stamps.pop("sent", None)
+                self._stamps["boot"] = self._boot
 
     def _drop(self, chunk: Chunk, reason: str, detail: str) -> None:
         """Counts the rows as dropped; reports each reason once for each sender."""

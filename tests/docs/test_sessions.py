@@ -74,10 +74,11 @@ def test_a_mirrored_run_goes_on(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("session", ["steer"], indirect=True)
 def test_a_run_is_steered_from_another_terminal(session: Session) -> None:
-    launch, status, scale, restart, logs, stop, *after = session.lines
+    launch, status, doctor, scale, restart, logs, stop, *after = session.lines
     session.run(launch)
     session.wait_until_it_learns()
     assert "learner" in session.run(status)
+    assert "bottleneck" in session.run(doctor)
     session.run(scale)
     session.wait_until_replaced("agent-2", 0)
     pid = session.pid("learner")

@@ -146,6 +146,8 @@ def damage(run: Path, file: str, name: str) -> Path:
 COMMANDS = {
     ("status", "run"): 0,
     ("status", "run", "--json"): 0,
+    ("doctor", "run"): 0,
+    ("doctor", "run", "--json"): 0,
     ("list", "runs"): 0,
     ("clients", "run"): 0,
     ("logs", "run"): 0,

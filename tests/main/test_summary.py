@@ -16,7 +16,7 @@ from session.folder import RunFolder
 from session.program import path_from_here
 from surreal_like.experiment.resolve import defaults
 from surreal_like.run.train import Run
-from tests.session.made_run import made_line
+from tests.session.made_run import made_config, made_line, made_run
 
 SOLVED: dict[str, Any] = {
     "status": "stopped",
@@ -90,13 +90,16 @@ def test_the_outcome_in_one_line(result: dict[str, Any], line: str) -> None:
 def test_the_summary_shows_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "best").mkdir(parents=True)
     shares = ((0, 1.0), (5, 0.1), (9, 0.3))
-    waiting = [made_line(0, iterations=i, waiting_share=share) for i, share in shares]
-    (tmp_path / "progress.jsonl").write_text("".join(f"{json.dumps(w)}\n" for w in waiting))
-    lines = "\n".join(summary(Run(tmp_path, SOLVED))).splitlines()
+    rows_of = {"greedy": 1.0, "experience": SOLVED["experience"]}
+    lines = [made_line(10 * i, waiting_share=share, **rows_of) for i, share in shares]
+    (tmp_path / "progress.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (tmp_path / "result.json").write_text(json.dumps(SOLVED))
+    made_config().dump_file(tmp_path / "config.yaml")
+    shown = "\n".join(summary(Run(tmp_path, SOLVED))).splitlines()
     rows = dict(
         zip(
-            (line[:20].strip() for line in lines[1:]),
-            (x[20:].strip() for x in lines[1:]),
+            (line[:20].strip() for line in shown[1:]),
+            (line[20:].strip() for line in shown[1:]),
             strict=True,
         )
     )
@@ -109,17 +112,19 @@ def test_the_summary_shows_what_there_is(tmp_path: Path) -> None:
     )
     assert rows["policy lag"] == "1.9 versions, 13.4 updates on average; at most 8 versions"
     assert rows["where the time went"] == "collect 120 ms, in replay 2.1 s"
-    assert rows["learner waited"] == "20 % of its time"
+    assert rows["doctor"] == (
+        "learner: learning sets the pace (learner waits 20 % of its time, agents wait 0 %); "
+        "odd: dropped rows (1 of 10 rows), lost rows (rows: 5 lost, 2 holes), "
+        "restarts (agent-0 1x)"
+    )
     assert rows["restarts"] == "agent-0 1x"
     assert rows["next"] == f"surreal-like evaluate {tmp_path}"
 
 
-def test_of_counted_time_no_waiting_is_shown(tmp_path: Path) -> None:
-    line = made_line(50, waiting_share=0.94)
-    (tmp_path / "progress.jsonl").write_text(f"{json.dumps(line)}\n")
-    assert "learner waited" in "\n".join(summary(Run(tmp_path, SOLVED)))
+def test_of_counted_time_no_durations_are_shown(tmp_path: Path) -> None:
+    made_run(tmp_path, [made_line(50, waiting_share=0.1)], config=made_config(launcher="serial"))
     lines = "\n".join(summary(Run(tmp_path, COUNTED)))
-    assert "waited" not in lines
+    assert "learner waits" not in lines
     assert "where the time went" not in lines
     assert "(counted)" in seeds_table({1: Run(tmp_path, COUNTED)})
 

@@ -279,6 +279,7 @@ WORDS = (
     Wrong(
         "chaos for ever", ("chaos", "ended", "--for", "ever"), "'ever' is no time", "30s, 5m or 1h"
     ),
+    Wrong("doctor of nobody", ("doctor", "nope"), "no run 'nope'", LIST),
     Wrong("probe of nobody", ("probe", "nope", "learner"), "no run 'nope'", LIST),
     Wrong(
         "probe of no component",

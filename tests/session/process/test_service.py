@@ -222,6 +222,21 @@ def test_one_that_has_ended_does_not_sleep_on_its_closed_sockets(
     assert slept == [1]
 
 
+def test_a_beat_says_how_long_its_component_has_waited(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(sockets: object, seconds: float) -> None:
+        for _ in range(250):
+            desk.clock.advance()
+
+    monkeypatch.setattr("session.process.service.poll", wait)
+    desk.step()
+    assert desk.beat.status == {"idle_seconds": 0.0}
+    desk.frame.idle()
+    desk.step(2.0)
+    assert desk.beat.status == {"idle_seconds": pytest.approx(0.25)}
+
+
 def test_one_that_is_asked_to_end_before_it_has_begun_builds_nothing(desk: Desk) -> None:
     desk.frame.context.stopping = True
     desk.step()

@@ -364,7 +364,7 @@ def test_one_chunk_in_a_few_is_stamped(rig: Rig, monkeypatch: pytest.MonkeyPatch
     pump_until(rig, env, lambda: len(replay.chunks) == 4)
     assert [bool(chunk.stamps) for chunk in replay.chunks] == [False, True, False, True]
     stamps = replay.chunks[1].stamps
-    assert stamps["first"] <= stamps["cut"] <= stamps["sent"]
+    assert stamps["first"] <= stamps["stepped"] <= stamps["cut"] <= stamps["sent"]
 
 
 def test_a_full_window_is_not_ready_until_replay_reads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,10 @@ def test_the_way_is_the_mean_between_stamps() -> None:
     assert way["collect_seconds"] == pytest.approx(2.0)
     assert way["wait_to_send_seconds"] == pytest.approx(0.5)
     assert "in_replay_seconds" not in way
+    lag.add_stamps({"first": 1.0, "stepped": 1.75, "cut": 2.0, "requested": 5.0, "received": 5.5})
+    way = lag.latency()
+    assert (way["step_seconds"], way["act_seconds"]) == (0.75, 0.25)
+    assert way["request_seconds"] == 0.5
 
 
 def test_state_round_trip() -> None:

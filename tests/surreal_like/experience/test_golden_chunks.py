@@ -157,7 +157,7 @@ def digest(case: Case, monkeypatch: pytest.MonkeyPatch) -> str:
 
     frames = hashlib.sha256()
     monkeypatch.setattr(SenderWindow, "keep", note)
-    monkeypatch.setattr(sender, "_boot_number", lambda: 1.0)
+    monkeypatch.setattr(sender, "boot_number", lambda: 1.0)
     monkeypatch.setattr(sender, "TRACE_EVERY", 2)
     with make_rig(env=case.env, sender=dict(case.sender)) as rig:
         rig.config.learner_config.update(case.learner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +153,7 @@ class Bench:
         patient: bool = True,
         filled: float = 0.0,
         action: int = 0,
+        stamps: Mapping[str, float] | None = None,
     ) -> bool:
         """One chunk of 5 x 2 rows; False if nobody took it for a while."""
         shape = (5 + self.kind.overlap, 2)
@@ -178,6 +179,7 @@ class Bench:
             finished=finished,
             overlap=self.kind.overlap,
             filled=filled,
+            stamps=dict(stamps or {}),
         )
         deadline = time.monotonic() + (5.0 if patient else 0.2)
         while time.monotonic() < deadline:
@@ -598,6 +600,34 @@ def test_what_a_sender_says_does_not_count_as_received_with_a_chunk_that_cannot_
     arrays = {"step_type": np.zeros((10**9, 10**6, 0), np.uint8)}
     bench.until(lambda: bench.push.send(Message("chunk", fields, arrays)))
     bench.until(lambda: bench.ack() == [11, 2, 10, 0])
+
+
+@pytest.mark.parametrize(
+    ("agent", "learner", "unknown"),
+    [(1.0, 1.0, set()), (2.0, 1.0, {"sent"}), (1.0, 3.0, {"sampled"})],
+)
+def test_no_duration_lies_between_two_machines(
+    make: Callable[..., Bench],
+    monkeypatch: pytest.MonkeyPatch,
+    agent: float,
+    learner: float,
+    unknown: set[str],
+) -> None:
+    monkeypatch.setattr("surreal_like.replay.receiver.boot_number", lambda: 1.0)
+    monkeypatch.setattr("surreal_like.replay.client.boot_number", lambda: learner)
+    bench = make()
+    bench.send(stamps={"first": 0.1, "stepped": 0.2, "cut": 0.3, "boot": agent, "sent": 0.4})
+    batches: list[Any] = []
+
+    def came() -> bool:
+        batches.extend(filter(None, [bench.client.next()]))
+        return bool(batches)
+
+    bench.until(came)
+    stamps = batches[0].stamps
+    every = {"first", "stepped", "cut", "boot", "sent", "inserted", "asked", "sampled", "answered"}
+    assert set(stamps) == (every | {"requested", "received"}) - unknown
+    assert stamps["requested"] <= stamps["received"]
 
 
 @pytest.mark.parametrize("method", ["insert", "sample", "aggregate_batch", "evict"])

@@ -1,0 +1,1 @@
+"""Explains what limits the speed of a run, and what is unusual in it."""
