@@ -137,7 +137,10 @@ class Facts:
 
     @property
     def way_seconds(self) -> float | None:
-        """Time of a request for batches, and its answer, on their way."""
+        """Time of a request for batches, and its answer, on their way; None without a network."""
+        addresses = self._view.folder.addresses
+        if not addresses.is_file() or b"tcp://" not in addresses.read_bytes():
+            return None
         request, answer = self.stage("request"), self.stage("answer")
         return None if request is None or answer is None else max(0.0, request - answer)
 

@@ -198,7 +198,7 @@ BOTTLENECKS = (
     ),
     Rule(
         "network",
-        "seconds of a request for batches and its answer on their way",
+        "seconds of a request for batches and its answer on their way, over TCP",
         0.005,
         "the way between replay and learner is too slow",
         "session_config.learner.prefetch_requests and batches_per_request up; "

@@ -40,6 +40,7 @@ def look(
     learns_from: int = 0,
     ahead: float = 0.0,
     launcher: str = "local",
+    transport: str = "ipc",
     **settings: Any,
 ) -> RunView:
     """The view of a run of 20 s that is well, but for these."""
@@ -56,6 +57,7 @@ def look(
         now = time.time() + ahead
         beat = Beat(name, born, State.running, 1, now, status=dict(status))
         write_beat(folder.alive, beat)
+    folder.addresses.write_text(json.dumps({"replay-0.batches": {"connect": f"{transport}://a"}}))
     view = RunView(folder, curves=CURVES)
     view.refresh()
     return view
@@ -68,7 +70,7 @@ LIMITED: dict[str, dict[str, Any]] = {
     "too few rows": {**LACKS, "learner_config__replay__samples_per_insert": 0.9},
     "environments": {**LACKS, "line": {"waiting_share": 0.8, "latency": SLOW}},
     "agents": LACKS,
-    "network": {"line": {**WAITS, "latency": FAR}},
+    "network": {"line": {**WAITS, "latency": FAR}, "transport": "tcp"},
     "prefetch": {"line": WAITS, "session_config__learner": ONE},
     "machine": {"line": WAITS},
 }
@@ -156,6 +158,11 @@ def test_before_the_first_line_there_is_nothing_to_say(tmp_path: Path) -> None:
     view = RunView(made_run(tmp_path))
     view.refresh()
     assert in_one_line(view) == ""
+
+
+def test_without_a_network_it_is_not_the_network(tmp_path: Path) -> None:
+    view = look(tmp_path, line={**WAITS, "latency": FAR})
+    assert applied(BOTTLENECKS, view) == ["machine"]
 
 
 def test_before_the_first_update_no_part_is_named(tmp_path: Path) -> None:
