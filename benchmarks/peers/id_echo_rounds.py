@@ -46,8 +46,9 @@ class Rounds:
             num_drainers=threads,
         )
         server.start()
-        self._servers[server.port] = server
-        return {"port": server.port}
+        port: int = server.port
+        self._servers[port] = server
+        return {"port": port}
 
     def read(self, *, port: int, batches: int) -> Answer:
         """Takes batches, and checks their order afterwards."""
@@ -74,18 +75,24 @@ class Rounds:
         """Submits the unrolls of a batch and takes them out, without any socket."""
         server = Server(self._made[0], unrolls, num_buffers=batches)
         source, marks = cycle(self._made), []
-        steps, streams = self._made[0]["reward"].shape
+        length, streams = self._made[0]["reward"].shape
+        rows: int = unrolls * (length - 1) * streams
 
         def work() -> int:
             for _ in range(unrolls):
                 server.submit(next(source))
             marks.append(_mark(server))
-            return unrolls * (steps - 1) * streams
+            return rows
 
         answer = repeat(work, seconds)
         server.close()
         check_order(marks, self._made)
         return answer
+
+    def close(self) -> None:
+        """Ends clients and servers: at the end of the interpreter their threads would panic."""
+        for each in (*self._clients.values(), *self._servers.values()):
+            each.close()
 
 
 def _mark(server: Server) -> Array:
@@ -104,3 +111,4 @@ if __name__ == "__main__":
             "inside": rounds.inside,
         }
     )
+    rounds.close()
