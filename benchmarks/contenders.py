@@ -109,7 +109,7 @@ class Reverb:
     """
 
     def __init__(
-        self, given: Given, stack: ExitStack, python: str, unrolls: str, room: int
+        self, given: Given, stack: ExitStack, python: str, *, unrolls: str, room: int
     ) -> None:
         script = str(HERE / "peers" / "reverb_rounds.py")
         server = stack.enter_context(Worker(python, script, "server", unrolls, str(room)))

@@ -89,7 +89,7 @@ class Ends:
         self.writer.ask(**self.write, least=batches * UNROLLS)
         return float(batches * ROWS / self.reader.finish()["seconds"])
 
-    def round_of(self, seconds: float) -> Callable[[], float]:
+    def make_round(self, seconds: float) -> Callable[[], float]:
         """Returns a round of as many batches as take so long.
 
         Args:
@@ -113,7 +113,7 @@ def _ours(given: Given, ours: Ours, stored: Worker) -> list[Side]:
             "surreal_like",
             f"ExpSender.send() of chunks made before, {CHUNKS_UNDER_WAY} under way; FIFOReplay in "
             "a replay service; ReplayClient, a batch per request, 16 under way; three processes",
-            ends.round_of(given.seconds),
+            ends.make_round(given.seconds),
         ),
         Side(
             "ours inside",
@@ -131,7 +131,7 @@ def _reverb(given: Given, reverb: Reverb) -> Side:
     for table in tables:
         write = {"do": "write", "table": table, "in_flight": CHUNKS_UNDER_WAY}
         read = {"do": "read", "table": table, "unrolls": UNROLLS, "in_flight": ROOM * UNROLLS}
-        options[table] = Ends(reverb.writer, reverb.reader, write, read).round_of(given.seconds)
+        options[table] = Ends(reverb.writer, reverb.reader, write, read).make_round(given.seconds)
     table = best(options)
     how = {"unrolls": "in one step", "unrolls_by_step": f"of {STEPS + 1} steps"}
     did = (
@@ -148,7 +148,7 @@ def _echo(given: Given, echo: Echo) -> list[Side]:
         port = echo.listen(threads)
         write = {"do": "write", "port": port, "in_flight": CHUNKS_UNDER_WAY}
         ends = Ends(echo.writer, echo.reader, write, {"do": "read", "port": port})
-        options[f"{threads} threads"] = ends.round_of(given.seconds)
+        options[f"{threads} threads"] = ends.make_round(given.seconds)
     fastest = best(options)
     words = {"unrolls": UNROLLS, "batches": ROOM, "seconds": given.seconds}
     return [
@@ -171,7 +171,9 @@ def _echo(given: Given, echo: Echo) -> list[Side]:
     ]
 
 
-def queued(given: Given, stack: ExitStack, reverb: Reverb | None, echo: Echo | None) -> Found:
+def measure_queues(
+    given: Given, stack: ExitStack, reverb: Reverb | None, echo: Echo | None
+) -> Found:
     """Measures unrolls in and batches of them out at once."""
     stored = Worker(sys.executable, str(HERE / "ours" / "stored.py"))
     ours = Ours(given, stack, "queue", SETTINGS)

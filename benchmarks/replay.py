@@ -1,7 +1,6 @@
-"""Experience into replay and batches out of it, between processes; Reverb does the same in turn,
-and id-echo where batches are first in, first out.
+"""Experience into replay and batches out of it, between processes, beside Reverb and id-echo.
 
-Ours: the process of a sender, the replay service as a run starts it, the process of a learner, over
+All do the same in turn, id-echo only where batches are first in, first out (:mod:`queues`). Ours: the process of a sender, the replay service as a run starts it, the process of a learner, over
 ipc sockets. Reverb: writers and a dataset in processes of their own, over gRPC on this machine,
 with the best of several settings, which are tried first. Prints tables and JSON, and writes
 benchmarks/results/replay.json.
@@ -28,7 +27,7 @@ from contenders import (
     reverb_in,
     reverb_out,
 )
-from queues import ROOM, UNROLLS, Echo, queued, write_unrolls
+from queues import ROOM, UNROLLS, Echo, measure_queues, write_unrolls
 from rows import make_columns, row_bytes
 from setting import Given, arguments
 from steps import STACK
@@ -297,7 +296,9 @@ def main() -> None:
     with arguments(__doc__, "reverb", "id-echo") as given, ExitStack() as stack:
         unrolls = write_unrolls(given.folder)
         reverb = start(
-            given, "reverb", lambda python: Reverb(given, stack, python, unrolls, ROOM * UNROLLS)
+            given,
+            "reverb",
+            lambda python: Reverb(given, stack, python, unrolls=unrolls, room=ROOM * UNROLLS),
         )
         echo = start(given, "id-echo", lambda python: Echo(stack, python, unrolls))
         one = Ours(given, stack, "one", {})
@@ -311,7 +312,7 @@ def main() -> None:
             small_out(given, {1: one, 3: three}, reverb),
             small_both(given, one, reverb),
             prioritized(given, by_priority, reverb),
-            queued(given, stack, reverb, echo),
+            measure_queues(given, stack, reverb, echo),
         ]
         changes = {
             "env_config.frame_stack": STACK,

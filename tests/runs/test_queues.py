@@ -74,7 +74,7 @@ def test_a_peer_that_does_not_start_is_named(load: Load, tmp_path: Path) -> None
 def test_our_queue_is_measured_without_peers(load: Load, tmp_path: Path) -> None:
     given = load("setting").Given(1, 0.01, tmp_path)
     with ExitStack() as stack:
-        found = load("queues").queued(given, stack, None, None)
+        found = load("queues").measure_queues(given, stack, None, None)
     assert {side["value"]["min"] > 0 for side in found["sides"].values()} == {True}
     assert [line["side"] for line in found["lines"]] == list(found["sides"])
     assert [line["ratios"] for line in found["lines"]] == [{}, {}]
