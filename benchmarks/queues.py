@@ -126,18 +126,17 @@ def _ours(given: Given, ours: Ours, stored: Worker) -> list[Side]:
 
 
 def _reverb(given: Given, reverb: Reverb) -> Side:
-    tables = ("unrolls", "unrolls_by_step")
+    steps = {"unrolls": 1, "unrolls_by_step": STEPS + 1}
     options = {}
-    for table in tables:
+    for table in steps:
         write = {"do": "write", "table": table, "in_flight": CHUNKS_UNDER_WAY}
         read = {"do": "read", "table": table, "unrolls": UNROLLS, "in_flight": ROOM * UNROLLS}
         options[table] = Ends(reverb.writer, reverb.reader, write, read).make_round(given.seconds)
     table = best(options)
-    how = {"unrolls": "in one step", "unrolls_by_step": f"of {STEPS + 1} steps"}
     did = (
-        f"Table.queue over gRPC; client.writer, an item {how[table]} of {', '.join(how.values())}, "
-        f"{CHUNKS_UNDER_WAY} in flight; TrajectoryDataset.batch({UNROLLS}).prefetch(4) as numpy, "
-        "one worker, which keeps the order; three processes"
+        f"Table.queue over gRPC; client.writer, an unroll as {steps[table]} of 1, {STEPS + 1} "
+        f"steps of an item, {CHUNKS_UNDER_WAY} in flight; TrajectoryDataset.batch({UNROLLS})"
+        ".prefetch(4) as numpy, one worker, which keeps the order; three processes"
     )
     return Side("reverb", "Reverb, queue", did, options[table])
 
@@ -175,9 +174,9 @@ def measure_queues(
     given: Given, stack: ExitStack, reverb: Reverb | None, echo: Echo | None
 ) -> Found:
     """Measures unrolls in and batches of them out at once."""
-    stored = Worker(sys.executable, str(HERE / "ours" / "stored.py"))
+    stored = stack.enter_context(Worker(sys.executable, str(HERE / "ours" / "stored.py")))
     ours = Ours(given, stack, "queue", SETTINGS)
-    sides = _ours(given, ours, stack.enter_context(stored))
+    sides = _ours(given, ours, stored)
     if reverb is not None:
         sides.append(_reverb(given, reverb))
     if echo is not None:

@@ -1,6 +1,7 @@
 """Experience into replay and batches out of it, between processes, beside Reverb and id-echo.
 
-All do the same in turn, id-echo only where batches are first in, first out (:mod:`queues`). Ours: the process of a sender, the replay service as a run starts it, the process of a learner, over
+All do the same in turn, id-echo only where batches are first in, first out (:mod:`queues`).
+Ours: the process of a sender, the replay service as a run starts it, the process of a learner, over
 ipc sockets. Reverb: writers and a dataset in processes of their own, over gRPC on this machine,
 with the best of several settings, which are tried first. Prints tables and JSON, and writes
 benchmarks/results/replay.json.

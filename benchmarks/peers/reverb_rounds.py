@@ -73,7 +73,7 @@ def table(name: str, specs: dict[str, Any], size: int) -> Any:
 
 
 def steps_of_unroll(table: str, unroll: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a writer appends for one unroll: the whole of it at once, or step by step."""
+    """Steps that a writer appends for one unroll: the whole of it at once, or step by step."""
     if table == "unrolls":
         return [unroll]
     length = len(unroll["obs"])
