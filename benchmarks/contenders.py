@@ -44,6 +44,10 @@ class Ours:
         stack: closes the services and workers.
         name: of the run folder.
         changes: overrides of settings.
+
+    Attributes:
+        sender: process of an agent.
+        learner: process that takes batches.
     """
 
     def __init__(
@@ -60,34 +64,34 @@ class Ours:
         stack.enter_context(Services(folder, settings))
         # An agent has one sender: of chunks made before, and of steps with N = 1, 8 and 32.
         agents = ("agent-0", "agent-1", "agent-2", "agent-3")
-        self._sender = stack.enter_context(
+        self.sender = stack.enter_context(
             Worker(sys.executable, str(HERE / "ours" / "sending.py"), str(folder), *agents)
         )
-        self._learner = stack.enter_context(
+        self.learner = stack.enter_context(
             Worker(sys.executable, str(HERE / "ours" / "sampling.py"), str(folder))
         )
 
     def fill(self, **shape: Any) -> None:
         """Fills the replay once."""
-        self._sender.ask("chunks", **shape, seconds=self._seconds)
+        self.sender.ask("chunks", **shape, seconds=self._seconds)
 
     def into(self, do: str, **shape: Any) -> float:
         """Returns the rows inserted per second."""
-        return rate(self._sender.ask(do, **shape, seconds=self._seconds))
+        return rate(self.sender.ask(do, **shape, seconds=self._seconds))
 
     def out(self, per_request: int, do: str = "batches") -> float:
         """Returns the rows sampled per second."""
-        return rate(self._learner.ask(do, per_request=per_request, seconds=self._seconds))
+        return rate(self.learner.ask(do, per_request=per_request, seconds=self._seconds))
 
     def row_bytes_out(self) -> float:
         """Returns the size of one row of a batch at the learner, in bytes."""
-        return float(self._learner.ask("batches", per_request=1, seconds=0.0, least=1)["row_bytes"])
+        return float(self.learner.ask("batches", per_request=1, seconds=0.0, least=1)["row_bytes"])
 
     def both(self, per_request: int, do: str, **shape: Any) -> dict[str, float]:
         """Inserts and samples at the same time; returns rows per second in and out."""
-        self._learner.start("batches", per_request=per_request, seconds=self._seconds)
-        into = rate(self._sender.ask(do, **shape, seconds=self._seconds))
-        return {"in": into, "out": rate(self._learner.finish())}
+        self.learner.start("batches", per_request=per_request, seconds=self._seconds)
+        into = rate(self.sender.ask(do, **shape, seconds=self._seconds))
+        return {"in": into, "out": rate(self.learner.finish())}
 
 
 class Reverb:
@@ -97,28 +101,35 @@ class Reverb:
         given: the command line.
         stack: closes the processes.
         python: interpreter of Reverb's environment.
+        unrolls: file with those of the queues.
+        room: unrolls that a queue has room for.
+
+    Attributes:
+        writer, reader: the clients.
     """
 
-    def __init__(self, given: Given, stack: ExitStack, python: str) -> None:
+    def __init__(
+        self, given: Given, stack: ExitStack, python: str, *, unrolls: str, room: int
+    ) -> None:
         script = str(HERE / "peers" / "reverb_rounds.py")
-        server = stack.enter_context(Worker(python, script, "server"))
+        server = stack.enter_context(Worker(python, script, "server", unrolls, str(room)))
         port = str(server.ask("port")["port"])
         self._seconds = given.seconds
-        self._writer, self._reader = (
-            stack.enter_context(Worker(python, script, "client", port)) for _ in range(2)
+        self.writer, self.reader = (
+            stack.enter_context(Worker(python, script, "client", port, unrolls)) for _ in range(2)
         )
 
     def fill(self, table: str, chunk: int, least: int) -> None:
         """Fills a table."""
-        self._writer.ask("insert", table=table, chunk=chunk, seconds=0, least=least)
+        self.writer.ask("insert", table=table, chunk=chunk, seconds=0, least=least)
 
     def into(self, table: str, chunk: int) -> float:
         """Returns the items inserted per second."""
-        return rate(self._writer.ask("insert", table=table, chunk=chunk, seconds=self._seconds))
+        return rate(self.writer.ask("insert", table=table, chunk=chunk, seconds=self._seconds))
 
     def out(self, table: str, in_flight: int, workers: int) -> float:
         """Returns the items sampled per second."""
-        return rate(self._reader.ask("sample", **self._reading(table, in_flight, workers)))
+        return rate(self.reader.ask("sample", **self._reading(table, in_flight, workers)))
 
     def _reading(self, table: str, in_flight: int, workers: int) -> dict[str, Any]:
         return {
@@ -133,13 +144,13 @@ class Reverb:
         """Returns the items sampled per second by priority, with or without priority updates."""
         words = self._reading("prioritized", in_flight, workers)
         del words["table"]
-        return rate(self._reader.ask("prioritized", **words, update=update))
+        return rate(self.reader.ask("prioritized", **words, update=update))
 
     def both(self, table: str, chunk: int) -> dict[str, float]:
         """Inserts and samples at the same time; returns items per second in and out."""
-        self._reader.start("sample", **self._reading(table, 512, 2))
+        self.reader.start("sample", **self._reading(table, 512, 2))
         into = self.into(table, chunk)
-        return {"in": into, "out": rate(self._reader.finish())}
+        return {"in": into, "out": rate(self.reader.finish())}
 
 
 def best(options: Mapping[str, Callable[[], float]]) -> str:

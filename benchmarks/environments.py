@@ -14,6 +14,7 @@ TORCH = "torch==2.13.0"
 PACKAGES: dict[str, tuple[str, ...]] = {
     # With the TensorFlow that its metadata name: it does not load with 2.21.
     "reverb": ("dm-reverb[tensorflow]==0.14.0", "tensorflow==2.15.1"),
+    "id-echo": ("id-echo==0.2.1",),
     "cpprb": ("cpprb==11.0.0",),
     "torchrl": (TORCH, "torchrl==0.14.1", "gymnasium==1.2.3"),
     "sb3": (TORCH, "stable-baselines3==2.9.2"),
@@ -24,8 +25,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 }
 _VERSIONS = """
 import importlib.metadata as m, json, sys
-names = ("dm-reverb", "tensorflow", "cpprb", "torchrl", "tensordict", "stable-baselines3", "torch",
-         "sample-factory", "ray")
+names = ("dm-reverb", "tensorflow", "id-echo", "cpprb", "torchrl", "tensordict",
+         "stable-baselines3", "torch", "sample-factory", "ray")
 found = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in m.distributions()}
 print(json.dumps({n: found[n] for n in names if n in found}))
 """

@@ -1,5 +1,6 @@
-"""Experience into replay and batches out of it, between processes; Reverb does the same in turn.
+"""Experience into replay and batches out of it, between processes, beside Reverb and id-echo.
 
+All do the same in turn, id-echo only where batches are first in, first out (:mod:`queues`).
 Ours: the process of a sender, the replay service as a run starts it, the process of a learner, over
 ipc sockets. Reverb: writers and a dataset in processes of their own, over gRPC on this machine,
 with the best of several settings, which are tried first. Prints tables and JSON, and writes
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from compare import Found, Group, Line, Side, keep, measure
 from contenders import (
@@ -27,6 +28,7 @@ from contenders import (
     reverb_in,
     reverb_out,
 )
+from queues import ROOM, UNROLLS, Echo, measure_queues, write_unrolls
 from rows import make_columns, row_bytes
 from setting import Given, arguments
 from steps import STACK
@@ -35,6 +37,8 @@ from worker import WorkerFailed
 ATARI_CAPACITY = 20_000
 STACKS_BYTES = 2 * STACK * 84 * 84
 PRIORITIZED = "PrioritizedReplay"
+
+Peer = TypeVar("Peer")
 
 
 def small_in(given: Given, ours: Ours, reverb: Reverb | None) -> Found:
@@ -279,15 +283,25 @@ def reverb_atari(reverb: Reverb, name: str) -> list[Side]:
     ]
 
 
+def start(given: Given, name: str, make: Callable[[str], Peer]) -> Peer | None:
+    """Starts a peer with its interpreter; None, and the reason in ``left_out``, if it fails."""
+    try:
+        return make(given.pythons[name]) if name in given.pythons else None
+    except WorkerFailed as error:
+        given.left_out[name] = str(error)
+        return None
+
+
 def main() -> None:
     """Measures, prints the tables and writes the results."""
-    with arguments(__doc__, "reverb") as given, ExitStack() as stack:
-        reverb = None
-        if "reverb" in given.pythons:
-            try:
-                reverb = Reverb(given, stack, given.pythons["reverb"])
-            except WorkerFailed as error:
-                given.left_out["reverb"] = str(error)
+    with arguments(__doc__, "reverb", "id-echo") as given, ExitStack() as stack:
+        unrolls = write_unrolls(given.folder)
+        reverb = start(
+            given,
+            "reverb",
+            lambda python: Reverb(given, stack, python, unrolls=unrolls, room=ROOM * UNROLLS),
+        )
+        echo = start(given, "id-echo", lambda python: Echo(stack, python, unrolls))
         one = Ours(given, stack, "one", {})
         three = Ours(given, stack, "three", {"learner_config.algo.n_step": 3})
         priorities = {"learner_config.replay.type": PRIORITIZED}
@@ -299,6 +313,7 @@ def main() -> None:
             small_out(given, {1: one, 3: three}, reverb),
             small_both(given, one, reverb),
             prioritized(given, by_priority, reverb),
+            measure_queues(given, stack, reverb, echo),
         ]
         changes = {
             "env_config.frame_stack": STACK,

@@ -16,6 +16,7 @@ Columns = dict[str, Array]
 
 OBS_SPEC = {"small": {"type": "float32", "dim": [4]}, "atari": {"type": "uint8", "dim": [84, 84]}}
 ACTION_SPEC = {"type": "discrete", "dim": [2]}
+CHUNKS_MADE = 8
 
 
 def observations(kind: str, length: int, streams: int, seed: int) -> Array:
@@ -56,6 +57,11 @@ def make_columns(
         "discount": discounts(last),
         "version": np.zeros((length, streams), np.int64),
     }
+
+
+def make_chunks(kind: str, length: int, streams: int) -> list[Columns]:
+    """The columns of different chunks, to be sent in turn; see :func:`make_columns`."""
+    return [make_columns(kind, length, streams, seed) for seed in range(CHUNKS_MADE)]
 
 
 def row_bytes(columns: Columns) -> int:

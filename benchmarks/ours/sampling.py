@@ -14,7 +14,9 @@ HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
 
 import numpy as np  # noqa: E402
+from rows import make_chunks  # noqa: E402
 from services import play  # noqa: E402
+from steps import check_order  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
 from session.process.context import Context  # noqa: E402
@@ -24,7 +26,6 @@ from surreal_like.replay.client import ReplayClient, Sampled  # noqa: E402
 
 _POLL_SECONDS = 0.01
 _QUIET_SECONDS = 0.05
-BATCH_SIZE = 256
 
 
 class Sampling:
@@ -36,13 +37,18 @@ class Sampling:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._batch_size = context.config.learner_config.replay.batch_size
         self._clients: dict[int, ReplayClient] = {}
         self._used = 0  # batches per request of the client that was used last
         self._generator = np.random.default_rng(0)
 
     def handlers(self) -> dict[str, Callable[..., Answer]]:
         """Returns the operations by name."""
-        return {"batches": self.batches, "priorities": self.priorities}
+        return {
+            "batches": self.batches,
+            "unrolls": self.unrolls,
+            "priorities": self.priorities,
+        }
 
     def _client(self, batches_per_request: int) -> ReplayClient:
         if self._used not in (0, batches_per_request):
@@ -56,7 +62,7 @@ class Sampling:
                 context.wire,
                 context.clock,
                 shards=["replay-0"],
-                batch_size=BATCH_SIZE,
+                batch_size=self._batch_size,
                 batches_per_request=batches_per_request,
                 requests_in_flight=under_way // batches_per_request,
                 collate=load_replay_class(config.learner_config).collate(config.learner_config),
@@ -74,17 +80,29 @@ class Sampling:
             size = size or sum(column.nbytes for column in sampled.columns.values())
         passed = time.perf_counter() - begin
         return {
-            "rows": taken * BATCH_SIZE,
+            "rows": taken * self._batch_size,
             "seconds": passed,
-            "row_bytes": size / BATCH_SIZE,
+            "row_bytes": size / self._batch_size,
         }
+
+    def unrolls(self, *, batches: int) -> Answer:
+        """Takes batches of unrolls, and checks their order afterwards."""
+        config = self._context.config
+        steps, streams = config.session_config.sender.flush_iteration, config.env_config.num_envs
+        client, marks = self._client(1), []
+        begin = time.perf_counter()
+        for _ in range(batches):
+            marks.append(_next(client).columns["obs"][0, ::streams, 0].copy())
+        passed = time.perf_counter() - begin
+        check_order(marks, make_chunks("small", steps + 1, streams))
+        return {"seconds": passed}
 
     def priorities(self, *, per_request: int, seconds: float) -> Answer:
         """Takes batches and sends new priorities; a batch whose priorities did not leave counts
         for nothing, for a learner does not wait until they can.
         """
         client, sent = self._client(per_request), self._sent()
-        fresh = self._generator.random((64, BATCH_SIZE), np.float32)
+        fresh = self._generator.random((64, self._batch_size), np.float32)
         taken = 0
         begin = time.perf_counter()
         while time.perf_counter() < begin + seconds:
@@ -92,7 +110,7 @@ class Sampling:
             client.update_priorities(sampled, fresh[taken % len(fresh)])
             taken += 1
         passed = time.perf_counter() - begin
-        return {"rows": (self._sent() - sent) * BATCH_SIZE, "seconds": passed}
+        return {"rows": (self._sent() - sent) * self._batch_size, "seconds": passed}
 
     def _sent(self) -> int:
         """Messages with priorities that have left."""

@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
 
 import numpy as np  # noqa: E402
-from rows import Played, make_columns, row_bytes  # noqa: E402
+from rows import Played, make_chunks, make_columns, row_bytes  # noqa: E402
 from services import play  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
@@ -26,7 +26,6 @@ from surreal_like.experience.chunk import Chunk  # noqa: E402
 from surreal_like.experience.row_buffer import RowBuffer  # noqa: E402
 from surreal_like.experience.sender import ExpSender  # noqa: E402
 
-_CHUNKS_MADE = 8
 _POLL_SECONDS = 0.01
 _SETTLE_SECONDS = 30.0
 
@@ -115,15 +114,26 @@ class Sending:
         passed = time.perf_counter() - begin
         return {"rows": sender.window.inserted - before, "seconds": passed}
 
-    def chunks(self, *, kind: str, length: int, num_envs: int, seconds: float) -> Answer:
-        """Sends chunks that have been made before; done when replay has confirmed them all."""
+    def chunks(
+        self,
+        *,
+        kind: str,
+        length: int,
+        num_envs: int,
+        seconds: float,
+        least: int = 0,
+        overlap: int = 0,
+    ) -> Answer:
+        """Sends chunks that have been made before for a while, and at least so many; done when
+        replay has confirmed them all.
+        """
         sender = self._sender(self._contexts[0])
-        made = [make_columns(kind, length, num_envs, seed) for seed in range(_CHUNKS_MADE)]
+        made = make_chunks(kind, length, num_envs)
         before, count = sender.window.inserted, 0
         begin = time.perf_counter()
-        while time.perf_counter() < begin + seconds:
+        while count < least or time.perf_counter() < begin + seconds:
             _wait(sender)
-            _send(sender, made[count % _CHUNKS_MADE], num_envs)
+            _send(sender, made[count % len(made)], num_envs, overlap)
             count += 1
         _settle(sender)
         passed = time.perf_counter() - begin
@@ -152,8 +162,8 @@ class Sending:
         return {"rows": rows, "seconds": passed, "cpu_seconds": time.process_time() - used}
 
 
-def _send(sender: ExpSender, columns: dict[str, Any], num_envs: int) -> None:
-    chunk = Chunk(columns, 0, list(range(num_envs)))
+def _send(sender: ExpSender, columns: dict[str, Any], num_envs: int, overlap: int = 0) -> None:
+    chunk = Chunk(columns, 0, list(range(num_envs)), overlap=overlap)
     chunk.env_steps = chunk.count_steps()
     sender.send(chunk)
 

@@ -15,13 +15,13 @@ sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
 
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
-from rows import make_columns  # noqa: E402
+from rows import make_chunks, make_columns  # noqa: E402
 from services import make_replay  # noqa: E402
-from steps import STACK  # noqa: E402
+from steps import STACK, check_order  # noqa: E402
 from worker import Answer, repeat, serve  # noqa: E402
 
 from surreal_like.experience.chunk import Chunk  # noqa: E402
-from surreal_like.replay.kinds import PrioritizedReplay, UniformReplay  # noqa: E402
+from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, UniformReplay  # noqa: E402
 from surreal_like.replay.table import Table  # noqa: E402
 
 CAPACITY = 100_000
@@ -32,6 +32,7 @@ class Stored:
 
     def __init__(self) -> None:
         self._replays: dict[tuple[bool, int], Table] = {}
+        self._queue: FIFOReplay | None = None
         self._sequence = 0
 
     def _replay(self, *, prioritized: bool, n_step: int) -> Table:
@@ -46,6 +47,25 @@ class Stored:
             self._replays[key] = replay
             self._insert(replay, make_columns("small", 100, 32), CAPACITY // 3200 + 2)
         return self._replays[key]
+
+    def queue(
+        self, *, changes: dict[str, Any], length: int, num_envs: int, unrolls: int, seconds: float
+    ) -> Answer:
+        """Inserts the unrolls of a batch and takes them out; checks their order afterwards."""
+        made = make_chunks("small", length, num_envs)
+        replay = self._queue = self._queue or make_replay(FIFOReplay, changes)
+        source, marks = cycle(made), []
+
+        def work() -> int:
+            for _ in range(unrolls):
+                self._insert(replay, next(source), 1)
+            batch = replay.sample_columns(unrolls * num_envs)
+            marks.append(batch["obs"][0, ::num_envs, 0].copy())
+            return unrolls * (length - 1) * num_envs
+
+        answer = repeat(work, seconds)
+        check_order(marks, made)
+        return answer
 
     def _insert(self, replay: Table, columns: dict[str, np.ndarray], count: int) -> None:
         streams = list(range(columns["reward"].shape[1]))
@@ -105,6 +125,7 @@ if __name__ == "__main__":
     serve(
         {
             "add": stored.add,
+            "queue": stored.queue,
             "sample": stored.sample,
             "prioritized": stored.prioritized,
             "memory": stored.memory,

@@ -1,7 +1,7 @@
 """Reverb between processes, over its own gRPC on this machine. Rounds of :mod:`worker`.
 
-python reverb_rounds.py server
-python reverb_rounds.py client PORT
+python reverb_rounds.py server UNROLLS ROOM
+python reverb_rounds.py client PORT UNROLLS
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import reverb
 import tensorflow as tf
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from steps import STACK, frames, transitions
+from steps import STACK, check_order, frames, load_unrolls, transitions
 from worker import Answer, repeat, serve
 
 CAPACITY = 100_000
@@ -72,7 +72,22 @@ def table(name: str, specs: dict[str, Any], size: int) -> Any:
     )
 
 
-def make_server() -> Any:
+def steps_of_unroll(table: str, unroll: dict[str, Any]) -> list[dict[str, Any]]:
+    """Steps that a writer appends for one unroll: the whole of it at once, or step by step."""
+    if table == "unrolls":
+        return [unroll]
+    length = len(unroll["obs"])
+    return [{name: column[place] for name, column in unroll.items()} for place in range(length)]
+
+
+def queue(name: str, unroll: dict[str, Any], room: int) -> Any:
+    """A queue of unrolls, each of which is given once."""
+    steps = steps_of_unroll(name, unroll)
+    columns = {key: (column.shape, column.dtype) for key, column in steps[0].items()}
+    return reverb.Table.queue(name, room, signature=signature(columns, len(steps)))
+
+
+def make_server(unrolls: str, room: int) -> Any:
     """All tables."""
     tables = [
         table(name, signature(columns), ATARI_CAPACITY if "atari" in name else CAPACITY)
@@ -80,6 +95,8 @@ def make_server() -> Any:
     ]
     once = {"frames": tf.TensorSpec((STACK + 1, *FRAME), np.uint8), **signature(NUMBERS)}
     tables.append(table("atari_frames", once, ATARI_CAPACITY))
+    unroll = load_unrolls(unrolls)[0]
+    tables += [queue(name, unroll, room) for name in ("unrolls", "unrolls_by_step")]
     return reverb.Server(tables)
 
 
@@ -126,13 +143,16 @@ class Client:
 
     Args:
         address: of the server.
+        unrolls: file with those of the queues.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, unrolls: str) -> None:
         self._address = address
         self._client = reverb.Client(address)
         self._tf_client = reverb.TFClient(address)
         self._steps: dict[str, list[Any]] = {}
+        self._unrolls = load_unrolls(unrolls)
+        self._queues: dict[str, Iterator[Any]] = {}
 
     def insert(
         self,
@@ -183,6 +203,34 @@ class Client:
             writer.flush()
         return {"rows": count - STACK, "seconds": time.perf_counter() - begin}
 
+    def write(self, *, table: str, in_flight: int, least: int) -> Answer:
+        """Writes so many unrolls; done when the server has confirmed them all."""
+        made = [steps_of_unroll(table, unroll) for unroll in self._unrolls]
+        length = len(made[0])
+        begin = time.perf_counter()
+        with self._client.writer(
+            length, chunk_length=length, max_in_flight_items=in_flight
+        ) as writer:
+            for number in range(least):
+                for step in made[number % len(made)]:
+                    writer.append(step)
+                writer.create_item(table, length, 1.0)
+            writer.flush()
+        return {"seconds": time.perf_counter() - begin}
+
+    def read(self, *, table: str, unrolls: int, in_flight: int, batches: int) -> Answer:
+        """Takes batches of a queue, and checks their order afterwards: one worker keeps it."""
+        # The same one each time: an earlier one would go on and take what is written later.
+        if table not in self._queues:
+            self._queues[table] = self._batches(table, unrolls, in_flight, 1)
+        queue, marks = self._queues[table], []
+        begin = time.perf_counter()
+        for _ in range(batches):
+            marks.append(next(queue).data["obs"].reshape(unrolls, -1)[:, 0].copy())
+        passed = time.perf_counter() - begin
+        check_order(marks, self._unrolls)
+        return {"seconds": passed}
+
     def sample(
         self, *, table: str, batch_size: int, in_flight: int, workers: int, seconds: float
     ) -> Answer:
@@ -226,8 +274,16 @@ class Client:
 
 if __name__ == "__main__":
     if sys.argv[1] == "server":
-        server = make_server()
+        server = make_server(sys.argv[2], int(sys.argv[3]))
         serve({"port": lambda: {"port": server.port}})
     else:
-        client = Client(f"localhost:{sys.argv[2]}")
-        serve({"insert": client.insert, "sample": client.sample, "prioritized": client.prioritized})
+        client = Client(f"localhost:{sys.argv[2]}", sys.argv[3])
+        serve(
+            {
+                "insert": client.insert,
+                "sample": client.sample,
+                "prioritized": client.prioritized,
+                "write": client.write,
+                "read": client.read,
+            }
+        )

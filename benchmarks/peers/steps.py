@@ -26,6 +26,36 @@ def transitions(rows: int, seed: int = 0) -> dict[str, Array]:
     }
 
 
+def load_unrolls(path: str) -> list[dict[str, Array]]:
+    """The unrolls that all sides send in turn, ``[T + 1, N, ...]``, as the comparison wrote them.
+
+    Args:
+        path: of a file with all of them, ``[K, T + 1, N, ...]``.
+    """
+    with np.load(path) as columns:
+        together = dict(columns)
+    return [
+        {name: column[place] for name, column in together.items()}
+        for place in range(len(together["obs"]))
+    ]
+
+
+def check_order(marks: list[Array], made: list[dict[str, Array]]) -> None:
+    """Checks that unrolls came out as they went in: in order, and each once.
+
+    Args:
+        marks: the first number of each unroll, batch by batch.
+        made: the unrolls that were sent in turn.
+
+    Raises:
+        RuntimeError: one is missing, comes twice or in another place.
+    """
+    found = np.concatenate(marks)
+    sent = np.array([unroll["obs"].flat[0] for unroll in made])[np.arange(len(found)) % len(made)]
+    if not np.array_equal(found, sent):
+        raise RuntimeError(f"unroll {np.argmax(found != sent)} is not the one that was sent")
+
+
 def frames(count: int, seed: int = 0) -> Array:
     """Gray frames ``[count, 84, 84]`` uint8 that compress about as a game does.
 

@@ -111,7 +111,7 @@ SHOWN = {
         "one line of a loss",
     ],
     "performance.md": [
-        "installs four peers, and measures for minutes",
+        "installs five peers, and measures for minutes",
         "runs up to 256 processes for half an hour, and installs a peer",
     ],
     "your_own_project.md": [
