@@ -8,6 +8,8 @@ from __future__ import annotations
 import select
 import socket
 import threading
+import time
+from collections import deque
 from contextlib import suppress
 from typing import Self
 
@@ -20,6 +22,7 @@ class Proxy:
 
     Args:
         target: ``tcp://host:port`` of the server behind it.
+        delay_seconds: time for which everything is kept on its way, in each direction.
 
     Attributes:
         address: where clients connect, ``tcp://127.0.0.1:port``.
@@ -27,7 +30,7 @@ class Proxy:
         passed_bytes: how much has passed, both ways.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, delay_seconds: float = 0.0) -> None:
         host, _, port = target.removeprefix("tcp://").rpartition(":")
         self._target = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -35,6 +38,9 @@ class Proxy:
         self.connections = 0
         self.passed_bytes = 0
         self._pairs: dict[socket.socket, socket.socket] = {}
+        self._delay = delay_seconds
+        # When it is due, to whom, what.
+        self._late: deque[tuple[float, socket.socket, bytes]] = deque()
         self._lock = threading.Lock()
         self._cut = self._held = self._closed = False
         self._thread = threading.Thread(target=self._run, name="proxy")
@@ -72,7 +78,9 @@ class Proxy:
                 readable, _, _ = select.select(watched, [], [], _LOOK_SECONDS)
                 with self._lock:
                     for each in readable:
-                        self._accept() if each is self._listener else self._pass(each)
+                        self._accept() if each is self._listener else self._take(each)
+                    while self._late and not held and self._late[0][0] <= time.monotonic():
+                        self._pass(*self._late.popleft()[1:])
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
@@ -90,18 +98,30 @@ class Proxy:
         self.connections += 1
         self._pairs[client], self._pairs[server] = server, client
 
-    def _pass(self, source: socket.socket) -> None:
+    def _take(self, source: socket.socket) -> None:
         sink = self._pairs.get(source)
         if sink is None or self._held:
             return
         try:
             data = source.recv(_CHUNK_BYTES)
-            sink.sendall(data)
         except OSError:
             data = b""
-        self.passed_bytes += len(data)
         if not data:
             self._drop(source, sink)
+        elif self._delay:
+            self._late.append((time.monotonic() + self._delay, sink, data))
+        else:
+            self._pass(sink, data)
+
+    def _pass(self, sink: socket.socket, data: bytes) -> None:
+        if sink not in self._pairs:
+            return
+        try:
+            sink.sendall(data)
+        except OSError:
+            self._drop(sink, self._pairs[sink])
+            return
+        self.passed_bytes += len(data)
 
     def _drop(self, *ends: socket.socket) -> None:
         for end in ends:

@@ -158,13 +158,25 @@ class Faults:
             for name, beat in sorted(beats.items())
             if self._topology.knows(name)
             and self._topology.component(name).kind == plan.kind
-            and name not in self.away
-            and beat.state == State.running
-            and process_lives(beat)
+            and self._can_hit(beat)
         ]
-        if not there:
+        return bool(there) and self._signal(plan, there[int(self._random.integers(len(there)))])
+
+    def strike(self, what: str, name: str) -> bool:
+        """Kills or stops one component now; :meth:`tick` notes when it is back.
+
+        Returns False if it does not run now.
+        """
+        beat = read_beats(self._folder.alive).get(name)
+        if beat is None or not self._can_hit(beat):
             return False
-        beat = there[int(self._random.integers(len(there)))]
+        return self._signal(Plan(what, self._topology.component(name).kind, 0.0), beat)
+
+    def _can_hit(self, beat: Beat) -> bool:
+        away = beat.name in self.away
+        return not away and beat.state == State.running and process_lives(beat)
+
+    def _signal(self, plan: Plan, beat: Beat) -> bool:
         try:
             os.kill(beat.pid, signal.SIGKILL if plan.what == KILL else signal.SIGSTOP)
         except ProcessLookupError:

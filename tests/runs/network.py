@@ -42,6 +42,15 @@ class TwoMachines:
         """From now on neither machine hears of the other."""
         ip("-n", self._spaces[0], "link", "set", self._cable[0], "down")
 
+    def lose(self, share: float) -> None:
+        """From now on this share of the packets is lost, both ways, without a word; 0 heals it."""
+        for space, end in zip(self._spaces, self._cable, strict=True):
+            table = ("netns", "exec", space, "iptables")
+            ip(*table, "-F", "INPUT")
+            if share:
+                rule = ("-m", "statistic", "--mode", "random", "--probability", str(share))
+                ip(*table, "-A", "INPUT", "-i", end, *rule, "-j", "DROP")
+
     def __exit__(self, *error: object) -> None:
         for space in self._spaces:
             subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
