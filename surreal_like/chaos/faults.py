@@ -131,6 +131,11 @@ class Faults:
             if self._clock() >= due and self._hit(plan, beats):
                 self._due[plan] = self._next(plan)
 
+    def all_back(self) -> bool:
+        """Does :meth:`tick`; returns True if no component is away then."""
+        self.tick()
+        return not self.away
+
     def _look(self, beats: dict[str, Beat]) -> None:
         for fault in self.happened:
             if fault.recovered_seconds is not None:

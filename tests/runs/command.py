@@ -186,7 +186,7 @@ class Train(Process):
         faults = Faults(self.folder, ())
         for name in names:
             self.until(partial(faults.strike, what, name))
-        self.until(lambda: not (faults.tick() or faults.away))
+        self.until(faults.all_back)
         return {fault.name: round(fault.recovered_seconds or 0.0, 3) for fault in faults.happened}
 
     def running_beat(self, name: str) -> Beat:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import uuid
 from typing import Self
 
 HOST_ADDRESS, GUEST_ADDRESS = "10.77.0.1", "10.77.0.2"
+
+
+def find_obstacle() -> str:
+    """Returns why there cannot be two machines here, empty if there can be."""
+    for program in ("ip", "iptables", "unshare"):
+        if shutil.which(program) is None:
+            return f"no {program}: install Debian's packages iproute2, iptables and util-linux"
+    command = ["unshare", "--net", "ip", "link", "add", "type", "veth"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    return f"no network namespaces: {done.stderr.strip()}" if done.returncode else ""
 
 
 class TwoMachines:

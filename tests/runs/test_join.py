@@ -20,7 +20,7 @@ from session.wire.security import write_keys
 from surreal_like.join.tokens import Token
 from tests.polling import until
 from tests.runs.command import CARTPOLE, COMMAND, Process, Record, clean, read_lines, wait_for
-from tests.runs.network import GUEST_ADDRESS, HOST_ADDRESS, TwoMachines
+from tests.runs.network import GUEST_ADDRESS, HOST_ADDRESS, TwoMachines, find_obstacle
 from tests.session.tensorplex.reading import curves
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -132,6 +132,8 @@ class HostedRun:
 
 @pytest.fixture
 def machines() -> Iterator[TwoMachines]:
+    if obstacle := find_obstacle():
+        pytest.skip(obstacle)
     with TwoMachines() as made:
         yield made
 

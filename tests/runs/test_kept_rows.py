@@ -49,7 +49,7 @@ def test_a_kill_during_a_snapshot_leaves_the_one_before(
         faults = Faults(train.folder, ())
         half = run_folder / "checkpoints" / "replay-0" / f".{first}.saving"
         until(partial(strike_half_way, train, faults, half), step=lambda: time.sleep(0.0005))
-        until(lambda: not (faults.tick() or faults.away))
+        until(faults.all_back)
         restored = train.until(lambda: train.events_of("restored"))
         train.learn(200)
         train.signal(signal.SIGINT)
