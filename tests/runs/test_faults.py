@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -192,9 +193,11 @@ def test_a_learner_of_5_s_per_update_holds_the_agents_back(
 @pytest.mark.timeout(300)
 def test_500_clients_of_a_restarted_server(run_folder: Path, record_property: Record) -> None:
     words = (f"session_config.agent.num={CLIENTS}", "session_config.launcher.transport=tcp")
-    with ByHand(run_folder, ENDLESS, *words) as run, zmq.Context() as context:
+    with ByHand(run_folder, ENDLESS, *words) as run, zmq.Context() as context, ExitStack() as stack:
         context.set(zmq.MAX_SOCKETS, 10 * CLIENTS)
         wires = make_wires(context, run)
+        for wire in wires:
+            stack.callback(wire.close, 0.0)
         clients = make_hellos(context, run, wires)
         run.start("ps")
         welcome_all(clients)
@@ -203,8 +206,6 @@ def test_500_clients_of_a_restarted_server(run_folder: Path, record_property: Re
         run.start("ps")
         began = time.monotonic()
         times = [each - began for each in welcome_all(clients)]
-        for wire in wires:
-            wire.close(0.0)
     record_property("recovery_seconds", {"clients": round(times[-1], 3)})
     record_property("seen", f"half of {CLIENTS} clients after {times[CLIENTS // 2]:.1f} s")
 

@@ -1,6 +1,7 @@
 """Parts of a run are killed one after the other, and the run goes on."""
 
 import itertools
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -75,11 +76,13 @@ def test_each_part_is_killed_once(run_folder: Path, record_property: Record) -> 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_agent_that_hangs_is_replaced(run_folder: Path, record_property: Record) -> None:
-    words = ("session_config.heartbeat.timeout=3", "session_config.stop={env_steps: 90000}")
+    words = ("session_config.heartbeat.timeout=3", "session_config.stop={eval_return: 501}")
     with Train(run_folder, CARTPOLE, *words) as train:
         train.steps(1000)
         record_property("recovery_seconds", train.strike(STOP, "agent-0"))
-        assert train.wait(180) == 0, train.words
+        train.learn(200)
+        train.signal(signal.SIGINT)
+        assert train.wait() == 130, train.words
     assert train.result["components"]["agent-0"]["restarts"] == 1
     assert "no sign of life" in train.events_of("lost")[0]["detail"]
     assert never_fall(train.progress)
