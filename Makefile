@@ -16,8 +16,8 @@ CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
 # The data plane, in about ten minutes. Whole runs and the like: by name.
 BENCH ?= storage replay parameters scale actor
 
-.PHONY: help train learn learn-multi test test-all test-lowest lint format docs bench image manifests
-.PHONY: clean
+.PHONY: help train learn learn-multi test test-all test-lowest chaos lint format docs bench image
+.PHONY: manifests clean
 
 help:
 	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
@@ -26,6 +26,7 @@ help:
 	@echo 'make test      what decides about a change: ruff, mypy, every test that needs no patience or privilege'
 	@echo 'make test-all  the same with the slow tests, more environments, and those that need root, kubectl or Chromium'
 	@echo 'make test-lowest  the tests of make test with the lowest versions that setup.py allows'
+	@echo 'make chaos     26 faults and what they did to runs, as one table with the times of recovery: ten minutes'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
 	@echo 'make docs      the documentation as a site with search, site/index.html; a broken link is an error'
 	@echo 'make bench     the data plane and its peers        make clean   remove caches and builds, not runs or $(VENV)'
@@ -45,8 +46,9 @@ learn-multi: $(VENV)/.installed
 # the last ones are short, so that all workers end at about the same time.
 # Bytecode is kept: else each of many processes would compile all modules anew.
 # A worker that dies leaves its last words: its stack, and what a library wrote to standard error.
-PYTEST = env -u PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER=1 \
-  $(BIN)/python -m pytest -n $(or $(WORKERS),$(SHARED_BY)) --dist loadfile --no-loadscope-reorder --capture=sys
+TESTS_PYTHON = env -u PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER=1 $(BIN)/python
+SHARED = -n $(or $(WORKERS),$(SHARED_BY)) --dist loadfile --no-loadscope-reorder --capture=sys
+PYTEST = $(TESTS_PYTHON) -m pytest $(SHARED)
 
 # A third of the time of tests is waiting.
 SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
@@ -58,6 +60,9 @@ test: lint
 
 test-all: lint $(VENV)/.installed-environments
 	$(PYTEST) --durations=25 $(ARGS)
+
+chaos: $(VENV)/.installed-dev
+	$(TESTS_PYTHON) -m tests.run_scenarios $(SHARED) $(ARGS)
 
 # What the versions' types say is for the newest ones: no mypy here.
 test-lowest: VENV = .venv-lowest

@@ -1,4 +1,4 @@
-"""A TCP proxy between the processes of a test: it can cut, hold or delay connections, and heal.
+"""A TCP proxy between the processes of a test: it can cut connections, hold them up, and heal.
 
 It is a thread of the test's own process; what passes is passed on byte by byte.
 """
@@ -22,7 +22,7 @@ class Proxy:
 
     Args:
         target: ``tcp://host:port`` of the server behind it.
-        delay_seconds: time for which everything is on its way, in each direction.
+        delay_seconds: time for which everything is kept on its way, in each direction.
 
     Attributes:
         address: where clients connect, ``tcp://127.0.0.1:port``.
@@ -37,10 +37,10 @@ class Proxy:
         self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = 0
         self.passed_bytes = 0
-        self._delay_seconds = delay_seconds
-        # Due time, sink and bytes of what is on its way.
-        self._late: deque[tuple[float, socket.socket, bytes]] = deque()
         self._pairs: dict[socket.socket, socket.socket] = {}
+        self._delay = delay_seconds
+        # When it is due, to whom, what.
+        self._late: deque[tuple[float, socket.socket, bytes]] = deque()
         self._lock = threading.Lock()
         self._cut = self._held = self._closed = False
         self._thread = threading.Thread(target=self._run, name="proxy")
@@ -75,11 +75,12 @@ class Proxy:
                 held = self._held
                 watched = [self._listener, *([] if held else self._pairs)]
             with suppress(OSError, ValueError):  # one that has been cut meanwhile
-                readable, _, _ = select.select(watched, [], [], self._wait_seconds())
+                readable, _, _ = select.select(watched, [], [], _LOOK_SECONDS)
                 with self._lock:
                     for each in readable:
-                        self._accept() if each is self._listener else self._pass(each)
-                    self._deliver()
+                        self._accept() if each is self._listener else self._take(each)
+                    while self._late and not held and self._late[0][0] <= time.monotonic():
+                        self._pass(*self._late.popleft()[1:])
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
@@ -97,31 +98,30 @@ class Proxy:
         self.connections += 1
         self._pairs[client], self._pairs[server] = server, client
 
-    def _pass(self, source: socket.socket) -> None:
+    def _take(self, source: socket.socket) -> None:
         sink = self._pairs.get(source)
         if sink is None or self._held:
             return
         try:
             data = source.recv(_CHUNK_BYTES)
-            if self._delay_seconds and data:
-                self._late.append((time.monotonic() + self._delay_seconds, sink, data))
-            else:
-                sink.sendall(data)
         except OSError:
             data = b""
-        self.passed_bytes += len(data)
         if not data:
             self._drop(source, sink)
+        elif self._delay:
+            self._late.append((time.monotonic() + self._delay, sink, data))
+        else:
+            self._pass(sink, data)
 
-    def _wait_seconds(self) -> float:
-        return 0.001 if self._late else _LOOK_SECONDS
-
-    def _deliver(self) -> None:
-        """Passes on what has been on its way long enough."""
-        while self._late and self._late[0][0] <= time.monotonic():
-            _, sink, data = self._late.popleft()
-            with suppress(OSError):
-                sink.sendall(data)
+    def _pass(self, sink: socket.socket, data: bytes) -> None:
+        if sink not in self._pairs:
+            return
+        try:
+            sink.sendall(data)
+        except OSError:
+            self._drop(sink, self._pairs[sink])
+            return
+        self.passed_bytes += len(data)
 
     def _drop(self, *ends: socket.socket) -> None:
         for end in ends:

@@ -136,12 +136,7 @@ def _drive(handle: RunHandle, faults: Faults, seconds: float) -> tuple[float, fl
     faults.begin()
     during = _steps_while(handle, seconds - quiet, faults.tick)
     faults.end()
-
-    def back() -> bool:
-        faults.tick()
-        return not faults.away
-
-    _wait(back, _LAST_SECONDS, handle)
+    _wait(faults.all_back, _LAST_SECONDS, handle)
     if not handle.running:
         faults.cut_off()
     return before, during

@@ -131,6 +131,11 @@ class Faults:
             if self._clock() >= due and self._hit(plan, beats):
                 self._due[plan] = self._next(plan)
 
+    def all_back(self) -> bool:
+        """Does :meth:`tick`; returns True if no component is away then."""
+        self.tick()
+        return not self.away
+
     def _look(self, beats: dict[str, Beat]) -> None:
         for fault in self.happened:
             if fault.recovered_seconds is not None:
@@ -158,13 +163,25 @@ class Faults:
             for name, beat in sorted(beats.items())
             if self._topology.knows(name)
             and self._topology.component(name).kind == plan.kind
-            and name not in self.away
-            and beat.state == State.running
-            and process_lives(beat)
+            and self._can_hit(beat)
         ]
-        if not there:
+        return bool(there) and self._signal(plan, there[int(self._random.integers(len(there)))])
+
+    def strike(self, what: str, name: str) -> bool:
+        """Kills or stops one component now; :meth:`tick` notes when it is back.
+
+        Returns False if it does not run now.
+        """
+        beat = read_beats(self._folder.alive).get(name)
+        if beat is None or not self._can_hit(beat):
             return False
-        beat = there[int(self._random.integers(len(there)))]
+        return self._signal(Plan(what, self._topology.component(name).kind, 0.0), beat)
+
+    def _can_hit(self, beat: Beat) -> bool:
+        away = beat.name in self.away
+        return not away and beat.state == State.running and process_lives(beat)
+
+    def _signal(self, plan: Plan, beat: Beat) -> bool:
         try:
             os.kill(beat.pid, signal.SIGKILL if plan.what == KILL else signal.SIGSTOP)
         except ProcessLookupError:

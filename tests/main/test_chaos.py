@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from session.folder import RunFolder
-from tests.runs.command import CARTPOLE, COMMAND, ROOT
+from tests.runs.command import CARTPOLE, COMMAND, ROOT, Record
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_run_holds_and_learns_though_parts_are_killed_at_random(tmp_path: Path) -> None:
+def test_a_run_holds_and_learns_though_parts_are_killed_at_random(
+    tmp_path: Path, record_property: Record
+) -> None:
     kinds = ("agent", "replay", "learner", "ps", "evaluator", "tensorplex", "loggerplex")
     kills = [word for kind in kinds for word in ("--kill", f"{kind}=12s")]
     stop = "session_config.stop={seconds: 90}"
@@ -29,6 +31,8 @@ def test_a_run_holds_and_learns_though_parts_are_killed_at_random(tmp_path: Path
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" holds\n") == 9
     result = RunFolder(tmp_path / "run").read_result() or {}
-    assert sum(part["restarts"] for part in result["components"].values()) > 10
+    restarts = sum(part["restarts"] for part in result["components"].values())
+    assert restarts > 10
     assert result["best_eval"]["mean_return"] >= 475.0
+    record_property("seen", f"{restarts} restarts, return {result['best_eval']['mean_return']:g}")
     assert result["experience"]["lost"] == 0

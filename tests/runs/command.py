@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -17,6 +18,7 @@ import psutil
 
 from session.folder import RunFolder
 from session.process.heartbeat import Beat, read_beats
+from surreal_like.chaos.faults import KILL, Faults
 from tests.polling import DEADLINE_SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +31,8 @@ _OPEN_STATES = ("starting", "running", "draining")
 REAL_TIMES = ("_seconds", "_per_second")
 
 T = TypeVar("T")
+# pytest's record_property.
+Record = Callable[[str, object], None]
 
 
 def wait_for(seconds: float) -> None:
@@ -172,11 +176,18 @@ class Train(Process):
         """The last sign of life of a component."""
         return read_beats(self.folder.alive).get(name)
 
-    def kill(self, name: str) -> None:
-        """Kills the process of a component that runs, and waits until another one does."""
-        before = self.running_beat(name)
-        os.kill(before.pid, signal.SIGKILL)
-        self.until(lambda: self.running_beat(name).incarnation > before.incarnation)
+    def kill(self, name: str) -> float:
+        """Kills a component that runs; returns the time until its successor does [s]."""
+        return self.strike(KILL, name)[name]
+
+    def strike(self, what: str, *names: str) -> dict[str, float]:
+        """Kills or stops components that run, and waits until others do; returns the times [s]."""
+        self.until(self.folder.topology.exists)
+        faults = Faults(self.folder, ())
+        for name in names:
+            self.until(partial(faults.strike, what, name))
+        self.until(faults.all_back)
+        return {fault.name: round(fault.recovered_seconds or 0.0, 3) for fault in faults.happened}
 
     def running_beat(self, name: str) -> Beat:
         """The beat of a component, as soon as it is running."""

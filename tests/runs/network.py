@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import uuid
 from typing import Self
 
 HOST_ADDRESS, GUEST_ADDRESS = "10.77.0.1", "10.77.0.2"
+
+
+def find_obstacle() -> str:
+    """Returns why there cannot be two machines here, empty if there can be."""
+    for program in ("ip", "iptables", "unshare"):
+        if shutil.which(program) is None:
+            return f"no {program}: install Debian's packages iproute2, iptables and util-linux"
+    command = ["unshare", "--net", "ip", "link", "add", "type", "veth"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    return f"no network namespaces: {done.stderr.strip()}" if done.returncode else ""
 
 
 class TwoMachines:
@@ -41,6 +52,15 @@ class TwoMachines:
     def pull_the_cable(self) -> None:
         """From now on neither machine hears of the other."""
         ip("-n", self._spaces[0], "link", "set", self._cable[0], "down")
+
+    def lose(self, share: float) -> None:
+        """From now on this share of the packets is lost, both ways, without a word; 0 heals it."""
+        for space, end in zip(self._spaces, self._cable, strict=True):
+            table = ("netns", "exec", space, "iptables")
+            ip(*table, "-F", "INPUT")
+            if share:
+                rule = ("-m", "statistic", "--mode", "random", "--probability", str(share))
+                ip(*table, "-A", "INPUT", "-i", end, *rule, "-j", "DROP")
 
     def __exit__(self, *error: object) -> None:
         for space in self._spaces:

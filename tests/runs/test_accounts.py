@@ -2,13 +2,14 @@
 
 import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.proxy import Proxy
 from tests.runs.by_hand import ByHand
-from tests.runs.command import CARTPOLE, Train, clean
+from tests.runs.command import CARTPOLE, Record, Train, clean
 from tests.session.tensorplex.reading import scalars
 
 TCP = "session_config.launcher.transport=tcp"
@@ -57,6 +58,27 @@ def test_a_connection_that_is_lost_and_healed_leaves_no_hole(run_folder: Path, f
     assert run.line["replay"]["evicted"] == 0
     assert run.line["replay"]["size"] == accounts["inserted"] == accounts["pushed"]
     assert sum(resent(run_folder, agent) for agent in "01") > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_slow_network_loses_nothing_and_ends_nothing(
+    run_folder: Path, record_property: Record
+) -> None:
+    """All that goes from one component to another is on its way for 200 ms."""
+    stop = "session_config.stop={env_steps: 4000, eval_episodes: 10}"
+    with ByHand(run_folder, stop, TCP) as run, ExitStack() as stack:
+        for endpoint, address in run.addresses().items():
+            if endpoint != "supervisor.control":
+                proxy = stack.enter_context(Proxy(address, delay_seconds=0.2))
+                run.redirect(endpoint, proxy.address)
+        run.start()
+        ends = run.wait(180)
+    assert set(ends.values()) == {0}
+    assert clean(run.result)
+    assert run.line["replay"]["size"] == run.result["experience"]["pushed"]
+    assert not [event for event in run.events if event["event"] in ("lost", "rows_lost", "refused")]
+    record_property("seen", f"200 ms: {run.result['experience']['pushed']} rows, each once")
 
 
 def lose(run: ByHand, fault: str, *proxies: Proxy) -> None:

@@ -4,7 +4,9 @@ import itertools
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,33 @@ import pytest
 import zmq
 
 from session.config import Config
+from session.process.clock import WallClock
+from session.process.component import Topology
+from session.process.context import Context, Launch
+from session.process.handshake import ANSWERS, Handshake
+from session.process.heartbeat import read_beats
 from session.wire import AddressBook, Identity, Message, Wire
+from session.wire.shared import poll
+from tests.polling import until
 from tests.runs.by_hand import ByHand
-from tests.runs.command import CARTPOLE, ROOT, Train, balanced, clean
+from tests.runs.command import CARTPOLE, ROOT, Record, Train, balanced, clean
 from tests.runs.faulty import MODULE
 
 SHORT = "session_config.stop={env_steps: 8000, eval_episodes: 10}"
+IMPALA = str(ROOT / "configs" / "cartpole_impala.yaml")
+CAPACITY, BATCH, UNROLL, ENVS, CLIENTS = 512, 8, 32, 8, 500
+SLOW = """
+import time
+from surreal_like.algorithm.impala import Impala, ImpalaLearner
+
+class SlowLearner(ImpalaLearner):
+    def loss(self, batch):
+        time.sleep(5.0)
+        return super().loss(batch)
+
+class Slow(Impala):
+    learner = SlowLearner
+"""
 ENDLESS = "session_config.stop={env_steps: 100000000, eval_episodes: 10}"
 
 
@@ -69,14 +92,25 @@ def test_what_an_environment_must_not_give(run_folder: Path, what: str, said: st
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ["agent-0", "learner"])
-def test_one_name_twice(run_folder: Path, name: str) -> None:
-    """The older process of a name ends itself, and the run goes on with the younger one."""
+@pytest.mark.parametrize(
+    ("name", "sleeps"), [("agent-0", False), ("agent-0", True), ("learner", False)]
+)
+def test_one_name_twice(run_folder: Path, name: str, sleeps: bool) -> None:
+    """The older process of a name ends itself, and the run goes on with the younger one.
+
+    One that sleeps meanwhile wakes when it has been replaced.
+    """
     with ByHand(run_folder, ENDLESS) as run:
         run.start()
         run.steps(1000)
         older = run.processes[name]
+        if sleeps:
+            older.signal(signal.SIGSTOP)
         run.start(name)
+        if sleeps:
+            before = read_beats(run.folder.alive)[name].incarnation
+            run.until(lambda: read_beats(run.folder.alive)[name].incarnation > before)
+            older.signal(signal.SIGCONT)
         assert older.wait() == 1
         assert "has been replaced" in older.words
         assert "Traceback" not in older.words
@@ -127,6 +161,97 @@ def test_garbage_on_every_port(run_folder: Path) -> None:
     }
     # Told once for each sender and reason, however many came.
     assert len(refused) < 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_learner_of_5_s_per_update_holds_the_agents_back(
+    run_folder: Path, record_property: Record
+) -> None:
+    """What the agents have sent is never more than what fits, and all of it is learned from."""
+    own = run_folder.with_name("slow.py")
+    own.write_text(SLOW)
+    sizes = f"learner_config.replay={{capacity: {CAPACITY}, batch_size: {BATCH}}}"
+    sender = f"session_config.sender={{flush_iteration: {UNROLL}, max_unacked_chunks: 1}}"
+    words = (sizes, sender, "session_config.stop={eval_return: 501, seconds: 40}")
+    with Train(run_folder, IMPALA, "--algorithm", f"{own}:Slow", *words) as train:
+        assert train.wait(120) == 3, train.words
+    result = train.result
+    assert balanced(result)
+    assert not any(part["restarts"] for part in result["components"].values())
+    rows = result["experience"]
+    assert 3 <= result["iterations"] < 10
+    # In the queue, on their way to the learner, and what one chunk has more than there is room for.
+    waiting = CAPACITY + (4 * BATCH + 2 * ENVS) * UNROLL
+    assert rows["inserted"] <= result["iterations"] * BATCH * UNROLL + waiting
+    record_property(
+        "seen", f"{result['iterations']} updates, {rows['inserted']} rows in, {rows['dropped']} out"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_500_clients_of_a_restarted_server(run_folder: Path, record_property: Record) -> None:
+    words = (f"session_config.agent.num={CLIENTS}", "session_config.launcher.transport=tcp")
+    with ByHand(run_folder, ENDLESS, *words) as run, zmq.Context() as context, ExitStack() as stack:
+        context.set(zmq.MAX_SOCKETS, 10 * CLIENTS)
+        wires = make_wires(context, run)
+        for wire in wires:
+            stack.callback(wire.close, 0.0)
+        clients = make_hellos(context, run, wires)
+        run.start("ps")
+        welcome_all(clients)
+        run.processes["ps"].end()
+        run.until(lambda: not any(each.socket.writable() for each in clients))
+        run.start("ps")
+        began = time.monotonic()
+        times = [each - began for each in welcome_all(clients)]
+    record_property("recovery_seconds", {"clients": round(times[-1], 3)})
+    record_property("seen", f"half of {CLIENTS} clients after {times[CLIENTS // 2]:.1f} s")
+
+
+def make_wires(context: "zmq.Context[zmq.Socket[bytes]]", run: ByHand) -> list[Wire]:
+    """The sockets of all agents of a run."""
+    book = AddressBook.load(run.folder.addresses)
+    fingerprint = bytes.fromhex(Config.load_file(run.folder.config).fingerprint()[:16])
+    names = [f"agent-{k}" for k in range(CLIENTS)]
+    return [Wire(context, book, Identity(name, 1, fingerprint)) for name in names]
+
+
+def make_hellos(
+    context: "zmq.Context[zmq.Socket[bytes]]", run: ByHand, wires: list[Wire]
+) -> list[Handshake]:
+    """What the agents say to the parameter server."""
+    config, topology = Config.load_file(run.folder.config), Topology.load(run.folder.topology)
+    book = AddressBook.load(run.folder.addresses)
+    launch = Launch(topology.component("agent-0"), config, topology, book, None)
+    own = Context(launch, context, clock=WallClock(), incarnation=1, pause=poll)
+    whole = {"fingerprint": own.fingerprint, "spec_hash": own.spec_hash}
+    own.close(0.0)
+    return [
+        Handshake(
+            wire.dealer("ps.requests", ANSWERS),
+            WallClock(),
+            name=wire.identity.name,
+            incarnation=1,
+            **whole,
+        )
+        for wire in wires
+    ]
+
+
+def welcome_all(clients: list[Handshake]) -> list[float]:
+    """Waits until each has got its answer; returns the times."""
+    left, times = set(clients), []
+
+    def step() -> None:
+        for each in [*left]:
+            if each.tick():
+                left.remove(each)
+                times.append(time.monotonic())
+
+    until(lambda: not left, step=step, what=lambda: f"{len(left)} have no answer")
+    return times
 
 
 def send_garbage(address: str) -> None:

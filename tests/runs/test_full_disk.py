@@ -1,5 +1,6 @@
 """The disk that a run writes to is full for a while."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 16 MiB."""
     path = tmp_path / "disk"
     path.mkdir()
-    with small_disk(path, 16):
-        yield path
+    try:
+        with small_disk(path, 16):
+            yield path
+    except subprocess.CalledProcessError:
+        pytest.skip("no file system can be mounted here")
 
 
 @pytest.mark.slow

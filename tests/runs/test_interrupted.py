@@ -13,8 +13,9 @@ import torch
 from session.config import Config
 from session.folder import RunFolder
 from session.process.context import run_part
+from session.process.service import START_AGAIN
 from tests.leftovers import names_folder
-from tests.runs.command import CARTPOLE, Train, balanced, clean, gone
+from tests.runs.command import CARTPOLE, Record, Train, balanced, clean, gone
 from tests.session.tensorplex.reading import scalars
 
 # Nobody reaches this goal, and the budget is far away: such a run is there to be interrupted.
@@ -52,14 +53,19 @@ def nothing_left(folder: RunFolder) -> bool:
     return not folder.sockets.exists() and not folder.in_use
 
 
-def interrupt(train: Train) -> None:
-    """Ctrl-C, which a terminal gives to all of its foreground; then nobody may be left."""
-    family = train.family()
-    os.killpg(train.pid, signal.SIGINT)
+def end_all(family: list[psutil.Process], train: Train) -> None:
+    """Waits until none is left, of processes and of what they had."""
     assert train.wait() == 130, train.words
     gone(family, seconds=5.0)
     assert nothing_left(train.folder)
     assert "Traceback" not in train.words
+
+
+def interrupt(train: Train) -> None:
+    """Ctrl-C, which a terminal gives to all of its foreground; then nobody may be left."""
+    family = train.family()
+    os.killpg(train.pid, signal.SIGINT)
+    end_all(family, train)
 
 
 def assert_goes_on(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, Any]:
@@ -176,6 +182,25 @@ def test_ctrl_c_while_it_starts(run_folder: Path) -> None:
     with Train(run_folder, CARTPOLE, ENDLESS) as train:
         train.until(lambda: train.folder.in_use)
         interrupt(train)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_sigterm_to_every_process(run_folder: Path, record_property: Record) -> None:
+    """As when a node is emptied: each process gets it, and none waits for what another has sent."""
+    with Train(run_folder, CARTPOLE, ENDLESS) as train:
+        train.steps(2000)
+        family = train.family()
+        for process in family:
+            process.send_signal(signal.SIGTERM)
+        end_all(family, train)
+    codes = {name: part["exit_code"] for name, part in train.result["components"].items()}
+    assert codes.pop("learner") in (0, START_AGAIN)
+    assert set(codes.values()) == {0}
+    assert int(checkpoint(train.folder).name) == train.result["iteration"] > 0
+    assert balanced(train.result)
+    rows = train.result["experience"]
+    record_property("seen", f"saved; {rows['pushed']} rows pushed, {rows['unacked']} given up")
 
 
 @pytest.mark.slow

@@ -19,8 +19,8 @@ from session.wire.codec import PROTOCOL_VERSION
 from session.wire.security import write_keys
 from surreal_like.join.tokens import Token
 from tests.polling import until
-from tests.runs.command import CARTPOLE, COMMAND, Process, clean, read_lines
-from tests.runs.network import GUEST_ADDRESS, HOST_ADDRESS, TwoMachines
+from tests.runs.command import CARTPOLE, COMMAND, Process, Record, clean, read_lines, wait_for
+from tests.runs.network import GUEST_ADDRESS, HOST_ADDRESS, TwoMachines, find_obstacle
 from tests.session.tensorplex.reading import curves
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -132,6 +132,8 @@ class HostedRun:
 
 @pytest.fixture
 def machines() -> Iterator[TwoMachines]:
+    if obstacle := find_obstacle():
+        pytest.skip(obstacle)
     with TwoMachines() as made:
         yield made
 
@@ -278,6 +280,31 @@ def test_a_run_that_has_become_silent_is_left(machines: TwoMachines, run_folder:
     finally:
         run.end()
     assert result["status"] == "interrupted"
+
+
+def test_lost_packets_are_no_deaths(
+    machines: TwoMachines, run_folder: Path, record_property: Record
+) -> None:
+    """First one in a hundred, then all of them for a while that is shorter than any deadline."""
+    run = HostedRun(machines, run_folder, LONG)
+    try:
+        join = run.join()
+        until(lambda: run.running("agent-1000", "agent-1001"))
+        for share in (0.01, 1.0):
+            machines.lose(share)
+            wait_for(5.0)
+            run.goes_on()
+        machines.lose(0.0)
+        until(lambda: run.running("agent-1000", "agent-1001"))
+        run.goes_on()
+        result = run.stop()
+        assert join.wait() == 0, join.words
+    finally:
+        run.end()
+    assert clean(result)
+    assert not any(each["restarts"] for each in result["components"].values())
+    assert not [each for each in read_lines(run.folder.events) if each["event"] == "lost"]
+    record_property("seen", f"1 % and 5 s of silence: {result['experience']['pushed']} rows")
 
 
 def test_the_users_own_algorithm_must_lie_on_both_machines(

@@ -1,10 +1,16 @@
 """A replay that is killed loses no row that it has acked, and stores none twice."""
 
+import os
+import signal
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.runs.command import CARTPOLE, Train, clean
+from surreal_like.chaos.faults import KILL, Faults
+from tests.polling import until
+from tests.runs.command import CARTPOLE, Record, Train, clean
 from tests.runs.kept_rows import kill_often
 
 
@@ -18,15 +24,56 @@ def test_many_kills_under_load(kind: str, tmp_path: Path) -> None:
     assert (found["lost"], found["stored_twice"]) == (0, 0)
 
 
+def strike_half_way(train: Train, faults: Faults, half: Path) -> bool:
+    """Kills the shard if a snapshot is half written, and only then."""
+    if not half.exists():
+        return False
+    pid = train.running_beat("replay-0").pid
+    os.kill(pid, signal.SIGSTOP)
+    if half.exists() and faults.strike(KILL, "replay-0"):
+        return True
+    os.kill(pid, signal.SIGCONT)
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_kill_during_a_snapshot_leaves_the_one_before(
+    run_folder: Path, record_property: Record
+) -> None:
+    keep = "session_config.replay={keep: none, snapshot: true, snapshot_seconds: 0.5}"
+    stop = "session_config.stop={eval_return: 501, seconds: 90}"
+    with Train(run_folder, CARTPOLE, keep, stop) as train:
+        train.steps(3000)
+        first = train.until(lambda: train.events_of("snapshot")[3:])[0]["detail"].split()[-1]
+        faults = Faults(train.folder, ())
+        half = run_folder / "checkpoints" / "replay-0" / f".{first}.saving"
+        until(partial(strike_half_way, train, faults, half), step=lambda: time.sleep(0.0005))
+        until(faults.all_back)
+        restored = train.until(lambda: train.events_of("restored"))
+        train.learn(200)
+        train.signal(signal.SIGINT)
+        assert train.wait() == 130, train.words
+    saved = [each["detail"].split()[0] for each in train.events_of("snapshot")]
+    assert [each["detail"].split()[0] in saved[3:] for each in restored] == [True]
+    assert not train.events_of("snapshot_bad")
+    assert not half.exists()
+    assert clean(train.result)
+    record_property("recovery_seconds", {"replay-0": faults.happened[0].recovered_seconds})
+    record_property("seen", f"went on with {restored[0]['detail']} of the snapshot before")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("keep", ["process", "none"])
-def test_the_account_of_a_run_says_what_a_kill_has_cost(keep: str, run_folder: Path) -> None:
+def test_the_account_of_a_run_says_what_a_kill_has_cost(
+    keep: str, run_folder: Path, record_property: Record
+) -> None:
     words = (f"session_config.replay.keep={keep}", "session_config.stop={env_steps: 20000}")
     with Train(run_folder, CARTPOLE, *words) as train:
         train.steps(5000)
         before = train.line["replay"]["size"]
-        train.kill("replay-0")
+        record_property("recovery_seconds", train.strike(KILL, "replay-0"))
         assert train.wait(180) == 0, train.words
     rows = train.result["experience"]
     reported = train.events_of("rows_lost")

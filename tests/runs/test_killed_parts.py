@@ -1,7 +1,6 @@
 """Parts of a run are killed one after the other, and the run goes on."""
 
 import itertools
-import os
 import signal
 import time
 from pathlib import Path
@@ -9,20 +8,23 @@ from typing import Any
 
 import pytest
 
-from tests.runs.command import CARTPOLE, Train, balanced, wait_for
+from surreal_like.chaos.faults import KILL, STOP
+from tests.runs.command import CARTPOLE, Record, Train, balanced, wait_for
 
 PARTS = ("agent-0", "replay-0", "learner", "ps", "eval-0", "tensorplex", "loggerplex")
 COUNTERS = ("env_steps", "episodes", "iterations", "frames", "wall_seconds")
 SOLVED = 475.0
 
 
-def kill_each(train: Train, *, every_seconds: float) -> None:
-    """Kills each part once, the first after the first evaluation."""
+def kill_each(train: Train, *, every_seconds: float) -> dict[str, float]:
+    """Kills each part once, the first after the first evaluation; returns when each was back."""
     train.until(lambda: train.line.get("eval"))
+    back = {}
     for name in PARTS:
         began = time.monotonic()
-        train.kill(name)
+        back[name] = train.kill(name)
         wait_for(began + every_seconds - time.monotonic())
+    return back
 
 
 def never_fall(progress: list[dict[str, Any]]) -> bool:
@@ -53,16 +55,16 @@ def check(train: Train) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_each_part_is_killed_once(run_folder: Path) -> None:
+def test_each_part_is_killed_once(run_folder: Path, record_property: Record) -> None:
     saved_often = "session_config.checkpoint.period=200"
     with Train(run_folder, CARTPOLE, saved_often, "session_config.stop={seconds: 75}") as train:
-        kill_each(train, every_seconds=4.0)
+        record_property("recovery_seconds", kill_each(train, every_seconds=4.0))
         assert train.wait(120) == 0, train.words
     result = check(train)
     assert result["best_eval"]["mean_return"] >= SOLVED
     # The new learner went on with the weights of the old one, not with new ones.
-    (restored,) = train.events_of("restored")
-    assert restored["component"] == "learner"
+    restored, rows = sorted(train.events_of("restored"), key=lambda each: str(each["component"]))
+    assert (restored["component"], rows["component"]) == ("learner", "replay-0")
     assert 0 < int(restored["detail"].removeprefix("iteration ")) < result["iteration"]
     # None, where it had waited for data since its last checkpoint.
     assert 0 <= result["repeated_iterations"] < result["iteration"]
@@ -73,14 +75,14 @@ def test_each_part_is_killed_once(run_folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_an_agent_that_hangs_is_replaced(run_folder: Path) -> None:
-    words = ("session_config.heartbeat.timeout=3", "session_config.stop={env_steps: 90000}")
+def test_an_agent_that_hangs_is_replaced(run_folder: Path, record_property: Record) -> None:
+    words = ("session_config.heartbeat.timeout=3", "session_config.stop={eval_return: 501}")
     with Train(run_folder, CARTPOLE, *words) as train:
         train.steps(1000)
-        before = train.running_beat("agent-0")
-        os.kill(before.pid, signal.SIGSTOP)
-        train.until(lambda: train.running_beat("agent-0").incarnation > before.incarnation)
-        assert train.wait(180) == 0, train.words
+        record_property("recovery_seconds", train.strike(STOP, "agent-0"))
+        train.learn(200)
+        train.signal(signal.SIGINT)
+        assert train.wait() == 130, train.words
     assert train.result["components"]["agent-0"]["restarts"] == 1
     assert "no sign of life" in train.events_of("lost")[0]["detail"]
     assert never_fall(train.progress)
@@ -89,12 +91,10 @@ def test_an_agent_that_hangs_is_replaced(run_folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_all_agents_at_once(run_folder: Path) -> None:
+def test_all_agents_at_once(run_folder: Path, record_property: Record) -> None:
     with Train(run_folder, CARTPOLE, "session_config.stop={env_steps: 15000}") as train:
         train.steps(2000)
-        beats = [train.running_beat(name) for name in ("agent-0", "agent-1")]
-        for beat in beats:
-            os.kill(beat.pid, signal.SIGKILL)
+        record_property("recovery_seconds", train.strike(KILL, "agent-0", "agent-1"))
         assert train.wait(180) == 0, train.words
     assert never_fall(train.progress)
     assert balanced(train.result)
@@ -103,11 +103,11 @@ def test_all_agents_at_once(run_folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_one_of_two_shards(run_folder: Path) -> None:
+def test_one_of_two_shards(run_folder: Path, record_property: Record) -> None:
     words = ("learner_config.replay.replay_shards=2", "session_config.stop={env_steps: 20000}")
     with Train(run_folder, CARTPOLE, *words) as train:
         train.steps(3000)
-        train.kill("replay-1")
+        record_property("recovery_seconds", train.strike(KILL, "replay-1"))
         assert train.wait(180) == 0, train.words
     assert never_fall(train.progress)
     assert balanced(train.result)

@@ -93,6 +93,21 @@ def test_a_stop_hangs_the_process(sleeper: Sleeper) -> None:
     assert len(faults.happened) == 1
 
 
+def test_one_component_is_struck_as_soon_as_it_runs(sleeper: Sleeper) -> None:
+    faults = Faults(sleeper.folder, ())
+    sleeper.beat(State.starting)
+    assert not faults.strike(KILL, "agent-0")
+    assert not faults.strike(KILL, "ps")
+    sleeper.beat(State.running)
+    assert faults.strike(KILL, "agent-0")
+    assert sleeper.process.wait(10) == -signal.SIGKILL
+    assert not faults.strike(KILL, "agent-0")
+    sleeper.start()
+    faults.tick()
+    (fault,) = faults.happened
+    assert (fault.plan.kind, fault.name, faults.away) == ("agent", "agent-0", set())
+
+
 def test_nothing_comes_before_it_is_begun_or_due(sleeper: Sleeper) -> None:
     faults = Faults(sleeper.folder, [Plan(KILL, "agent", SOON)])
     faults.tick()
