@@ -178,9 +178,11 @@ class Facts:
 
     @property
     def score_age_seconds(self) -> float:
-        """Age of the newest evaluation."""
-        now, score = self.line.get("wall_seconds") or 0.0, self.line.get("eval") or {}
-        return float(now - (score.get("wall_seconds") or 0.0))
+        """Time since the parameters of the newest evaluation were replaced."""
+        updates = self._view.progress.curve("iterations", "seconds")
+        replaced = (x for x, y in zip(updates.x, updates.y, strict=True) if y > self.scored)
+        now = float(self.line.get("wall_seconds") or 0.0)
+        return now - next(replaced, now)
 
     @cached_property
     def restarts(self) -> Mapping[str, int]:

@@ -255,7 +255,7 @@ def _see_old_score(facts: Facts, limit: float) -> str:
     if not facts.session.evaluator.num or not late:
         return ""
     scored = f"newest score is of update {count(facts.scored)} of {count(facts.updates)}"
-    return f"{scored}, {short_time(age)} old"
+    return f"{scored}, {short_time(age)} ago"
 
 
 def _see_disk(facts: Facts, limit: float) -> str:
@@ -315,8 +315,8 @@ ODDITIES = (
     ),
     Rule(
         "evaluation",
-        "age of the newest score beyond the pause between two [s], "
-        "if half of all updates came after its parameters",
+        "time since the parameters of the newest score were replaced, beyond the pause between "
+        "two [s], if half of all updates came since",
         10.0,
         "evaluation is slower than training",
         "session_config.stop.eval_episodes down; a core for the evaluator",

@@ -67,3 +67,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     for module in ("run.start", "run.request", "run.train"):
         monkeypatch.setattr(f"surreal_like.{module}.resolve_elsewhere", resolve)
+    monkeypatch.setattr(
+        "surreal_like.run.start.resolve_forked", lambda servers, user: resolve(user)
+    )

@@ -113,7 +113,7 @@ def test_a_slow_network_is_named(run_folder: Path) -> None:
             (
                 *("--algorithm", f"{PARTS}:SlowEvaluator", *CART, FEW_FIRST),
                 "session_config.evaluator.interval_seconds=0",
-                "session_config.stop={seconds: 13}",
+                "session_config.stop={seconds: 16}",
             ),
             id="evaluator starved",
         ),

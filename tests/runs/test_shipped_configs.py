@@ -7,6 +7,7 @@ import pytest
 
 import docs.generate  # noqa: F401
 from surreal_like.algorithm.catalog import list_algorithms
+from surreal_like.experiment.resolve import resolve
 from surreal_like.run.request import RunRequest
 from surreal_like.tuning.trial import new_request
 from surreal_like.tuning.tune_file import check_experiment, read_tune_file
@@ -57,7 +58,7 @@ def test_a_shipped_experiment_has_a_goal_and_a_budget(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its log there
     need_packages(path)
-    stop = RunRequest(path).resolve().config.session_config.stop
+    stop = resolve(RunRequest(path).read()).session_config.stop
     compared = {row.config for row in ROWS if row.goal is None}
     compared |= {"pong_apex", "pong_rainbow", "rps_league"}
     goal = stop.eval_return is not None or stop.metric is not None or bool(stop.eval_returns)
