@@ -14,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE / "ours"), str(HERE / "peers")]
 
 from compare import Side  # noqa: E402
+from rows import ACTION_SPEC, OBS_SPEC  # noqa: E402
 from services import Services  # noqa: E402
 from setting import Given  # noqa: E402
 from worker import Answer, Worker  # noqa: E402
@@ -57,6 +58,8 @@ class Ours:
             "learner_config.replay.capacity": CAPACITY,
             "learner_config.replay.batch_size": BATCH_SIZE,
             "session_config.sender.max_unacked_chunks": CHUNKS_UNDER_WAY,
+            "env_config.obs_spec": OBS_SPEC["small"],
+            "env_config.action_spec": ACTION_SPEC,
             **changes,
         }
         self._seconds = given.seconds

@@ -317,6 +317,7 @@ def main() -> None:
         ]
         changes = {
             "env_config.frame_stack": STACK,
+            "env_config.obs_spec": {"type": "uint8", "dim": [STACK, 84, 84]},
             "learner_config.replay.capacity": ATARI_CAPACITY,
         }
         frames = Ours(given, stack, "frames", changes)
