@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from session.atomic_file import write_atomically
 from session.errors import CheckpointError, ConfigError
-from session.folder import write_atomically
 from session.json_file import TEXT, parse_object, read_object
 
 STATE = "state.json"

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from session.atomic_file import write_atomically
 from session.config import Config
 from session.config.defaults import EVALUATION_MODES
 from session.config.sections import SECTIONS
@@ -122,18 +123,6 @@ _CONFIG = {
     ),
 }
 EVENT = {"time": Maybe(NUMBER), "event": TEXT}
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces a file atomically: a reader sees the old or the new text, never a part."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(text)
-        beside.replace(path)
-    except BaseException:
-        # On a full disk the partial file would take space that later writes need.
-        beside.unlink(missing_ok=True)
-        raise
 
 
 class RunFolder:

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from session.atomic_file import write_atomically
 from session.errors import ConfigError
 
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
@@ -106,7 +107,7 @@ def write_file(path: str | Path, data: dict[str, Any]) -> None:
     else:
         text = dump_yaml(data)
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        write_atomically(Path(path), text)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
 

@@ -15,9 +15,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol
 
+from session.atomic_file import write_atomically
 from session.config import Config
 from session.errors import RunError, UsageError, WireError
-from session.folder import RunFolder, write_atomically
+from session.folder import RunFolder
 from session.launchers.asking import ask
 from session.launchers.instruction import Failure
 from session.launchers.status import ComponentStatus as ComponentStatus

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from session.atomic_file import write_atomically
 from session.config.string_enum import StringEnum
-from session.folder import write_atomically
 from session.json_file import COUNT, FLAG, TEXT, VALUE, Leaf, MapOf, parse_object
 
 

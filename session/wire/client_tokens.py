@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from session.atomic_file import write_atomically
 from session.config import Config
 from session.errors import ConfigError, MissingExtra, UsageError
 from session.json_file import NUMBER, TEXT, Leaf, read_object
@@ -114,11 +115,7 @@ def write_token(folder: Path, name: str, *, modes: Sequence[str] = (), until: fl
     token = _PREFIX + secrets.token_hex(_SECRET_BYTES)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     content = {"sha256": _digest(token), "modes": list(modes), "until": until}
-    new = path.with_suffix(".new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file)
-    new.replace(path)
+    write_atomically(path, json.dumps(content), private=True)
     return token
 
 
@@ -259,8 +256,8 @@ def write_certificate(folder: Path, host: str) -> tuple[Path, Path, str]:
     paths = folder / "gateway.crt", folder / "gateway.key"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(paths[0], certificate.public_bytes(pem))
-        _write(paths[1], secret)
+        write_atomically(paths[0], certificate.public_bytes(pem), private=True)
+        write_atomically(paths[1], secret, private=True)
     except OSError as error:
         raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None
     der = certificate.public_bytes(serialization.Encoding.DER)
@@ -274,11 +271,3 @@ def _general_name(host: str) -> GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replaces a file; only its owner can read it."""
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import zmq
 
+from session.atomic_file import write_atomically
 from session.errors import ConfigError, UsageError
 from session.wire.roles import EVERYTHING, SHARED, Grant
 
@@ -65,24 +65,9 @@ def write_keys(folder: Path, keys: Mapping[str, str] | None = None) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / ALLOWED).mkdir(mode=0o700, exist_ok=True)
         for name, text in keys.items():
-            write_private(folder / name, text)
+            write_atomically(folder / name, text, private=True)
     except OSError as error:
         raise UsageError(f"cannot write keys into {folder}: {error.strerror}") from None
-
-
-def write_private(path: Path, text: str) -> None:
-    """Writes a file atomically, readable only by its owner."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
-    try:
-        # O_EXCL: never writes through a file or link that another user has made.
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w") as file:
-            file.write(text)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def allow(folder: Path, public_key: str, grant: Grant) -> None:
@@ -95,7 +80,8 @@ def allow(folder: Path, public_key: str, grant: Grant) -> None:
     """
     (folder / ALLOWED).mkdir(mode=0o700, exist_ok=True)
     name = hashlib.sha256(public_key.encode()).hexdigest()[:16]
-    write_private(folder / ALLOWED / f"{name}.pub", f"{public_key}\n{grant.encode()}\n")
+    text = f"{public_key}\n{grant.encode()}\n"
+    write_atomically(folder / ALLOWED / f"{name}.pub", text, private=True)
 
 
 # Time limit of a peer's handshake.

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from session.addons import hooks
+from session.atomic_file import write_atomically
 from session.checkpoint import begins_anew
 from session.errors import describe
-from session.folder import RunFolder, write_atomically
+from session.folder import RunFolder
 from session.launchers.registry import launcher_of
 from session.process.context import Context, run_generation
 from session.process.heartbeat import read_beats

@@ -21,10 +21,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
+from session.atomic_file import write_atomically
 from session.config import Config
 from session.config.named_code import LIBRARY, OWN_FILE, named_places, split_place
 from session.errors import ConfigError, UsageError
-from session.folder import UNPACKED, RunFolder, write_atomically
+from session.folder import UNPACKED, RunFolder
 from session.loggerplex.append_file import AppendFile
 
 _PACKAGES = ("session", "surreal_like", "main")
@@ -70,7 +71,7 @@ def archive_code(config: Config, folder: RunFolder) -> str:
             size += len(content)
     packed = _pack(files)
     folder.code.mkdir(parents=True, exist_ok=True)
-    archive.write_bytes(packed)
+    write_atomically(archive, packed)
     git.unlink(missing_ok=True)
     if state := _git_state():
         write_atomically(git, json.dumps(state, indent=1) + "\n")

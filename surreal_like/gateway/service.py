@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from session.folder import write_atomically
+from session.atomic_file import write_atomically
 from session.process.context import Context
 from session.process.periodic import Every
 from session.wire.shared import Pollable

@@ -14,6 +14,7 @@ from typing import Any
 
 import zmq
 
+from session.atomic_file import write_atomically
 from session.client import Client
 from session.config import Config
 from session.config.named_code import split_place
@@ -21,7 +22,7 @@ from session.errors import DeadlineError, RunError, UsageError
 from session.folder import RunFolder
 from session.tensorplex.groups import name_of, own_client_id
 from session.wire import Address, AddressBook, Message
-from session.wire.security import Security, write_private
+from session.wire.security import Security
 from surreal_like.experiment.code import file_hash
 from surreal_like.join.server import ANSWERS, ENDPOINT
 from surreal_like.join.tokens import Token
@@ -117,11 +118,13 @@ def _make_folder(invitation: Invitation, token: Token) -> RunFolder:
     try:
         for below in (folder.path, folder.keys, folder.logs, folder.alive):
             below.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(folder.keys / "server.pub", f"{token.server_public.decode()}\n")
+        write_atomically(
+            folder.keys / "server.pub", f"{token.server_public.decode()}\n", private=True
+        )
         if not (folder.keys / "client.key").exists():
             public, secret = zmq.curve_keypair()
-            write_private(folder.keys / "client.pub", f"{public.decode()}\n")
-            write_private(folder.keys / "client.key", f"{secret.decode()}\n")
+            write_atomically(folder.keys / "client.pub", f"{public.decode()}\n", private=True)
+            write_atomically(folder.keys / "client.key", f"{secret.decode()}\n", private=True)
     except OSError as error:
         raise UsageError(f"cannot write to {path}: {error.strerror}") from None
     return folder
@@ -162,5 +165,5 @@ def _write(fields: Mapping[str, Any], folder: RunFolder, algorithm: Path | None)
         name = Path(split_place(str(config.algorithm))[0]).name
         shutil.copyfile(algorithm, folder.code / name)
     config.dump_file(folder.config)
-    folder.addresses.write_text(book.dump())
+    write_atomically(folder.addresses, book.dump())
     return Admission(config, tuple(map(str, fields["names"])), book, folder)

@@ -19,11 +19,10 @@ from pathlib import Path
 
 from zmq.utils import z85
 
+from session.atomic_file import write_atomically
 from session.errors import UsageError
-from session.folder import write_atomically
 from session.json_file import TEXT, Leaf, Maybe, read_object
 from session.process.component import FIRST_JOINED
-from session.wire.security import write_private
 
 _PREFIX = "sl1-"
 _KEY_BYTES = 32
@@ -92,7 +91,7 @@ def make_token(keys: Path) -> str:
         server_public = (keys / "server.pub").read_bytes().strip()
         folder = keys / _FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
-        write_private(folder / _name(secret), "{}\n")
+        write_atomically(folder / _name(secret), "{}\n", private=True)
     except OSError as error:
         raise UsageError(f"cannot make a token in {keys}: {error.strerror}") from None
     return Token(server_public, secret).encode()

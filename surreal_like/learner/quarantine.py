@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from session.atomic_file import write_atomically
 from session.errors import RunError, describe
-from session.folder import write_atomically
 from surreal_like.data.bounds import UNUSUAL
 from surreal_like.data.policy_names import DEFAULT_POLICY, shard_name
 from surreal_like.replay.client import Sampled

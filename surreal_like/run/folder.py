@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from session.atomic_file import write_atomically
 from session.config import Config
 from session.config.named_code import split_place
 from session.errors import UsageError
@@ -171,7 +172,7 @@ def put_back_if_refused(config: Config, folder: RunFolder) -> Iterator[None]:
                 file.unlink(missing_ok=True)
                 _remove_empty(file.parent, folder.code)
             else:
-                file.write_bytes(content)
+                write_atomically(file, content)
         raise
 
 

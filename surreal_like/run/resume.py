@@ -7,12 +7,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from session.atomic_file import write_atomically
 from session.checkpoint import Checkpoints, begins_anew, read_state
 from session.config import Config
 from session.config.merge import leaves, nearest, paths, quote
 from session.config.session_defaults import BUDGETS
 from session.errors import CheckpointError, UsageError
-from session.folder import RunFolder, write_atomically
+from session.folder import RunFolder
 from session.launchers.registry import LOCAL, launcher_of
 from surreal_like.experiment.code import edited_files
 

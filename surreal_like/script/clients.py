@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Self
 
+from session.atomic_file import write_atomically
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.errors import SurrealError, UsageError
@@ -246,7 +247,7 @@ class Telemetry:
         topology = Topology(_SERVERS)
         addresses = AddressBook.ipc(topology.endpoints, self._folder.sockets)
         config.dump_file(self._folder.config)
-        self._folder.addresses.write_text(addresses.dump())
+        write_atomically(self._folder.addresses, addresses.dump())
         self._frames: list[Frame] = []
         self._threads: list[threading.Thread] = []
         for component, build in zip(topology, (Loggerplex, Tensorplex), strict=True):

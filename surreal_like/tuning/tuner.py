@@ -11,12 +11,13 @@ from typing import Any
 
 import zmq
 
+from session.atomic_file import write_atomically
 from session.client import Client
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves
 from session.errors import ConfigError, SurrealError, UsageError
-from session.folder import RunFolder, write_atomically
+from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.launchers.fork_client import ForkServers
 from session.launchers.instruction import Event, Signal, Start

@@ -11,7 +11,7 @@ import pytest
 
 from session.config import Config
 from session.errors import UsageError
-from session.folder import RunFolder, write_atomically
+from session.folder import RunFolder
 
 
 def test_a_new_folder_has_what_every_process_expects(run_folder: Path) -> None:
@@ -148,25 +148,6 @@ def test_a_run_is_over_when_its_result_says_so(run_folder: Path) -> None:
     ]:
         folder.result.write_text(text)
         assert folder.over == over, text
-
-
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    write_atomically(path, "old")
-    before = path.stat().st_ino
-    write_atomically(path, "new")
-    assert path.read_text() == "new"
-    assert path.stat().st_ino != before
-    assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    write_atomically(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_atomically(path, "half \ud800")
-    assert path.read_text() == "old"
-    assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
 
 
 _CONFIG = {"algorithm": "dqn", "learner_config": {}, "env_config": {}, "session_config": {}}

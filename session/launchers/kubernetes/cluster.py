@@ -7,9 +7,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from session.atomic_file import write_atomically
 from session.config import Config
 from session.errors import UsageError
-from session.folder import RunFolder, write_atomically
+from session.folder import RunFolder
 from session.launchers.handle import Cluster, RunHandle
 from session.launchers.kubernetes.kustomize import dump_objects
 from session.launchers.kubernetes.objects import objects_of
@@ -23,7 +24,7 @@ from session.launchers.kubernetes.settings import (
     prepare,
 )
 from session.process.component import Component, Topology, resources_of
-from session.wire.security import write_keys, write_private
+from session.wire.security import write_keys
 
 MANIFEST = "kubernetes.yaml"
 _PODS_SECONDS = 10.0
@@ -86,7 +87,7 @@ class KubernetesCluster(KubernetesRun, Cluster):
             self._folder.client_tokens.mkdir(mode=0o700, exist_ok=True)
         if gateway.tls.cert is not None:
             for name, path in zip(TLS_FILES, (gateway.tls.cert, gateway.tls.key), strict=True):
-                write_private(keys / name, Path(path).read_text())
+                write_atomically(keys / name, Path(path).read_text(), private=True)
 
     def _tie_to_learner(self) -> None:
         """Makes the cluster remove the learner's Job some time after its end, and all else with it.

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from session.atomic_file import write_atomically
 from session.config import Config
 from session.errors import RunError, UsageError
-from session.folder import PROGRESS, RESULT, RunFolder, write_atomically
+from session.folder import PROGRESS, RESULT, RunFolder
 from session.json_file import parse_object
 from session.launchers.handle import RunHandle
 from session.launchers.kubernetes.kubectl import Kubectl, condition

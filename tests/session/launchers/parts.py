@@ -15,10 +15,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from session.atomic_file import write_atomically
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.errors import ConfigError
-from session.folder import RunFolder, write_atomically
+from session.folder import RunFolder
 from session.loggerplex.server import Loggerplex
 from session.process.component import Component, Restart, Topology
 from session.process.context import Context

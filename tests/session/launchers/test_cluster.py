@@ -16,10 +16,11 @@ import psutil
 import pytest
 
 from session.addons import Launcher
+from session.atomic_file import write_atomically
 from session.client import Client
 from session.config import Config
 from session.errors import DeadlineError, RunError, UsageError
-from session.folder import RunFolder, write_atomically
+from session.folder import RunFolder
 from session.launchers import handle, registry
 from session.launchers.asking import COMMANDS
 from session.launchers.handle import open_run

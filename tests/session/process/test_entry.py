@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import zmq
 
+from session.atomic_file import write_atomically
 from session.errors import HOPELESS
-from session.folder import RunFolder, write_atomically
+from session.folder import RunFolder
 from session.launchers.launcher import make_addresses, write_run_files
 from session.process.component import LIFELINE
 from session.process.heartbeat import read_beat

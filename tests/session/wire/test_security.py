@@ -21,7 +21,6 @@ from session.wire.security import (
     is_loopback,
     make_keys,
     write_keys,
-    write_private,
 )
 from tests.session.wire.rig import Wires, free_port, until
 
@@ -67,12 +66,6 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"cannot write keys into .*: Not a directory"):
         write_keys(tmp_path / "file" / "keys")
-
-
-def test_a_private_file_is_whole_or_not_there(tmp_path: Path) -> None:
-    with pytest.raises(TypeError):
-        write_private(tmp_path / "x", 3)  # type: ignore[arg-type]
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_security_reads_what_was_written(tmp_path: Path) -> None:

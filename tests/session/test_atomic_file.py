@@ -1,0 +1,65 @@
+"""Files are replaced as a whole; nothing of a run is written in place."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from session.atomic_file import write_atomically
+
+ROOT = Path(__file__).resolve().parents[2]
+IN_PLACE = re.compile(r"\.write_(?:text|bytes)\(|open\([^)]*[\"'][wx]b?[\"']")
+# File -> why it may write in place: nobody reads that again, or only when it is whole.
+WRITTEN_IN_PLACE = {
+    "main/cli/init.py": "an example for a user, who runs the command again",
+    "session/folder.py": "a lock, which has no content",
+    "session/launchers/kubernetes/kustomize.py": "a plan for a user, who runs the command again",
+    "session/launchers/tmux/session.py": "a lock, which has no content",
+    "session/mirror/fetch.py": "a folder that is renamed",
+    "session/process/entry.py": "a file of the kernel",
+    "surreal_like/analysis/export.py": "a folder that is renamed",
+    "surreal_like/chaos/faults.py": "zeros",
+    "surreal_like/experiment/code.py": "an archive in memory",
+    "surreal_like/experiment/resolve.py": "a folder that is removed",
+    "surreal_like/network/files.py": "a folder that is renamed",
+}
+
+
+@pytest.mark.parametrize("content", ["new", b"new"])
+def test_a_file_is_replaced_as_a_whole(content: str | bytes, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    write_atomically(path, "old")
+    before = path.stat().st_ino
+    write_atomically(path, content)
+    assert path.read_text() == "new"
+    assert path.stat().st_ino != before
+    assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    write_atomically(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "half \ud800")
+    with pytest.raises(TypeError):
+        write_atomically(path, 3)  # type: ignore[arg-type]
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_private_file_is_that_of_its_owner(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "key", "x", private=True)
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+
+
+def test_nothing_of_a_run_is_written_in_place() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for package in ("session", "surreal_like", "main")
+        for path in (ROOT / package).rglob("*.py")
+        if "clients" not in path.parts and IN_PLACE.search(path.read_text())
+    }
+    assert found == set(WRITTEN_IN_PLACE)
