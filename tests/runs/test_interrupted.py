@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from session.folder import RunFolder
 from session.process.context import run_part
 from session.process.service import START_AGAIN
 from tests.leftovers import names_folder
-from tests.runs.command import CARTPOLE, Record, Train, balanced, clean, gone
+from tests.runs.command import CARTPOLE, Record, Train, balanced, clean, gone, wait_for
 from tests.session.tensorplex.reading import scalars
 
 # Nobody reaches this goal, and the budget is far away: such a run is there to be interrupted.
@@ -153,6 +155,17 @@ def test_kill_9_of_the_command(run_folder: Path) -> None:
         assert nothing_left(train.folder)
     before = train.progress
     steps = before[-1]["env_steps"] + 1000
+    # All of it at once, at any moment of its start.
+    for seconds in (0.2, 0.4, 0.7, 1.1):
+        with Train(run_folder, "--resume", budget(env_steps=steps)) as killed:
+            wait_for(seconds)
+            every = killed.family()
+            for process in every:
+                process.kill()
+            gone(every, seconds=5.0)
+    # Nobody is left who could remove it.
+    for folder in Path(tempfile.gettempdir()).glob("sl-resolve-*"):
+        shutil.rmtree(folder)
     with Train(run_folder, "--resume", budget(env_steps=steps)) as again:
         assert again.wait() == 0, again.words
     assert_goes_on(before, again.progress)
