@@ -38,7 +38,7 @@ def test_a_folder_that_became_read_only_is_given_back_and_named(
     assert not folder.in_use
     folder.result.write_text(json.dumps({"status": "running", "reason": ""}))
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_text", refuse)
+        patched.setattr("session.atomic_file.os.open", refuse)
         result = result_of(folder, FAILED)
     assert result["status"] == "failed"
     assert result["reason"] == (
