@@ -19,7 +19,11 @@ def test_every_process_ends_by_itself(run_folder: Path, transport: str) -> None:
         ends = run.wait(180)
         words = {name: process.words for name, process in run.processes.items()}
     assert ends == dict.fromkeys(run.lines, 0), words
-    assert set(words.values()) == {""}
+    # On a busy machine one that is quick says for whom it waits.
+    waits = "nothing answers there"
+    assert {
+        line for said in words.values() for line in said.splitlines() if waits not in line
+    } == set()
     assert run.result["status"] == "stopped"
     assert run.result["env_steps"] >= 4000
     assert clean(run.result)
