@@ -1,4 +1,4 @@
-"""Replaces files atomically: whoever is killed meanwhile leaves the old or the new content."""
+"""Replaces files atomically: a process that is killed meanwhile leaves the old or the new one."""
 
 from __future__ import annotations
 

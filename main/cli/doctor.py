@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from main.cli.arguments import Parser
 from main.cli.runs import add_run, find_run, open_found
+from main.cli.summary import lay_out
 from session.show.overview import heading, state_line
 from session.show.run_view import RunView
 from session.show.text import columns, short_time
@@ -87,15 +87,6 @@ def _page(view: RunView, found: Diagnosis) -> str:
 
 
 def _lay_out(title: str, finding: Finding, width: int) -> list[str]:
-    lines = [f"{title}{finding.name}: {finding.meaning}"]
-    for label, text in (("numbers", finding.numbers), ("change", finding.setting)):
-        indent = f"  {label:<10}"
-        lines += textwrap.wrap(
-            text,
-            max(width, 60) if width else len(text) + len(indent),
-            initial_indent=indent,
-            subsequent_indent=" " * len(indent),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    return lines
+    rows = [["  numbers", finding.numbers], ["  change", finding.setting]]
+    _, lines = lay_out(rows, width)
+    return [f"{title}{finding.name}: {finding.meaning}", *lines]

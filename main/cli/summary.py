@@ -58,14 +58,14 @@ def summary(ended: Run, width: int = 0) -> list[str]:
         ["doctor", _findings(ended)],
         ["run folder", str(ended.folder)],
     ]
-    indent, lines = _laid_out([row for row in rows if row[1]], width)
+    indent, lines = lay_out([row for row in rows if row[1]], width)
     # Commands are not wrapped, so that a user can copy them in one piece.
     commands = [f"{' ' * indent}{command}" for command in _next(ended)]
     first = _wrap(outcome(result), width)
     return [*first, *lines, "next".ljust(indent) + commands[0].lstrip(), *commands[1:]]
 
 
-def _laid_out(rows: list[list[str]], width: int) -> tuple[int, list[str]]:
+def lay_out(rows: list[list[str]], width: int) -> tuple[int, list[str]]:
     """Arranges labels and texts in two columns; wraps texts that are too long.
 
     Returns the start of the second column, and the lines.

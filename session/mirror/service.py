@@ -177,7 +177,7 @@ class MirrorService(Service):
         """Runs in the thread."""
         try:
             self._copier.copy(now)
-        except Exception as error:  # noqa: BLE001 - raised again, or told, by the component
+        except Exception as error:  # noqa: BLE001 - raised again, or reported, by the component
             self._error = error
 
     def _join(self, seconds: float) -> None:

@@ -133,8 +133,9 @@ def _see_network(facts: Facts, limit: float) -> str:
 
 
 def _see_prefetch(facts: Facts, limit: float) -> str:
-    ahead = facts.batches_ahead
-    return _waits(facts, f"at most {ahead} are requested ahead", lacks=False) * (ahead < limit)
+    if facts.batches_ahead >= limit:
+        return ""
+    return _waits(facts, f"at most {facts.batches_ahead} are requested ahead", lacks=False)
 
 
 def _see_machine(facts: Facts, limit: float) -> str:
@@ -227,8 +228,9 @@ BOTTLENECKS = (
 
 def _see_full(facts: Facts, limit: float) -> str:
     rows = (facts.line.get("replay") or {}).get("size") or 0
-    full = not facts.consumes and rows >= limit * facts.replay.capacity
-    return _waits(facts, f"replay has {count(rows)} rows") * full
+    if facts.consumes or rows < limit * facts.replay.capacity:
+        return ""
+    return _waits(facts, f"replay has {count(rows)} rows")
 
 
 def _see_lag(facts: Facts, limit: float) -> str:
