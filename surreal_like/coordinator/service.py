@@ -119,7 +119,8 @@ class LearnerService(Service):
         return self.coordinator.doing
 
     def status(self) -> dict[str, float]:
-        return self._learners.status()
+        """Returns rates and queue lengths of the learners, and the numbers of the run."""
+        return {**self._learners.status(), **self.coordinator.status()}
 
     def close(self) -> None:
         """Writes the last lines of progress."""
