@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise, takewhile
+from math import fsum
 from typing import NamedTuple
 
 from session.show.text import percent
@@ -72,7 +73,7 @@ def _mean(looks: Sequence[tuple[float, float]], begin: float) -> float | None:
     ]
     if looks[0][0] > begin or not spans:
         return None
-    return sum(span * share for span, share in spans) / sum(span for span, _ in spans)
+    return fsum(span * share for span, share in spans) / fsum(span for span, _ in spans)
 
 
 def want_gateways(

@@ -1,6 +1,8 @@
 """The Tensorplex server on real sockets: files and keys, the table, bad messages, the end."""
 
 import json
+import re
+import shutil
 import urllib.request
 from typing import Any
 
@@ -15,6 +17,7 @@ from session.wire.requests import DealerSocket
 from tests.session.tensorplex.reading import curves, scalars
 from tests.session.tensorplex.rig import MakeRig, Rig
 from tests.session.tensorplex.rig import make_rig as make_rig
+from tests.session.tensorplex.test_table import beat
 from tests.session.wire.rig import free_port
 
 
@@ -191,6 +194,29 @@ def test_newest_values_are_served_where_a_port_is_set(make_rig: MakeRig) -> None
     assert 'surreal_like_scalar{client="agent/0",tag="a"} 2.0' in text
     assert 'surreal_like_scalar{client="agent/0",tag="b"} 3.0' in text
     assert 'surreal_like_component_up{component="agent-0"} 1.0' in text
+
+
+def test_the_page_has_the_disk_the_planned_components_and_the_wanted_gateways(
+    make_rig: MakeRig,
+) -> None:
+    rig = make_rig(tensorplex={"prometheus_port": free_port()}, gateway={"max_clients": 10})
+    server = Tensorplex(rig.context("tensorplex"))
+    server._table.beat(Identity("gateway-0"), beat(status={"sessions": 9.5}), now=rig.clock.now())
+    text = server._exposition()
+    server.close()
+    absent = re.findall(r'component_up\{component="(.*)"\} 0.0', text)
+    # Agents and evaluators may have been removed.
+    assert absent == [
+        each.name
+        for each in rig.context("ps").topology.components
+        if each.kind not in ("agent", "evaluator", "gateway")
+    ]
+    assert 'surreal_like_wanted{what="gateways"} 2' in text
+    free, size = (
+        int(re.findall(rf"^surreal_like_disk_{what}_bytes (\d+)$", text, re.MULTILINE)[0])
+        for what in ("free", "size")
+    )
+    assert 0 < free < size == shutil.disk_usage(rig.folder.path).total
 
 
 def test_drain_takes_what_is_still_under_way(make_rig: MakeRig) -> None:
