@@ -65,7 +65,7 @@ def _page(view: RunView) -> str:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     found = [find(view) for find in hooks("findings")]
     lines = [overview(view, width), *(f"\ndoctor: {line}" for line in filter(None, found))]
-    if view.state == "running" and (wanted := "; ".join(_wanted(view))):
+    if view.state == "running" and (wanted := "; ".join(_list_wanted(view))):
         lines += ["", f"wanted: {wanted}"]
     if launcher_of(view.launcher).idle and view.running and view.folder.over:
         lines += ["", _idle(view)]
@@ -75,13 +75,13 @@ def _page(view: RunView) -> str:
     return "\n".join(lines)
 
 
-def _wanted(view: RunView) -> Iterator[str]:
+def _list_wanted(view: RunView) -> Iterator[str]:
     """Yields the numbers of agents and of gateways that a run could use, with the reasons."""
     line = view.line.get("wanted") or {}
     if (agents := line.get("agents")) is not None:
         yield f"{agents} agent{'s' * (agents != 1)} ({line['reason']})"
     sessions = [row.sessions for row in view.components.values() if row.sessions is not None]
-    places = view.config.session_config.gateway.max_clients if sessions else 0
+    places = (view.config.session_config.get("gateway") or {}).get("max_clients", 0)
     if (advice := want_gateways(sessions, places, now=0.0)) is not None:
         yield f"{advice.number} gateway{'s' * (advice.number != 1)} ({advice.reason})"
 

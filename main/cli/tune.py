@@ -28,7 +28,7 @@ from surreal_like.experiment.resolve import try_elsewhere
 from surreal_like.experiment.shipped import find_experiment
 from surreal_like.run.observer import RunObserver
 from surreal_like.tuning.exploit import replay_file
-from surreal_like.tuning.slots import Machine, Slots, find_slots
+from surreal_like.tuning.slots import Machine, find_slots
 from surreal_like.tuning.start import SECONDS, notes, read_given, resolve_all, run_tuning
 from surreal_like.tuning.state import Trial, TrialState
 from surreal_like.tuning.trial import trial_name
@@ -215,7 +215,6 @@ def plan_tuning(given: argparse.Namespace) -> int | None:
         *([["tuning ends", " or ".join(ends)]] if ends else []),
         ["slots", f"{slots.num}, {slots.trial_cores:g} cores each"],
         ["memory", f"{size(slots.trial_bytes)} a trial, room for {slots.max_resident}"],
-        ["requests", _requests(slots, float(tune.trial_gpus))],
         *(["note", note] for note in (*notes(file, config), *filter(None, [slots.note]))),
     ]
     rows = [
@@ -225,13 +224,6 @@ def plan_tuning(given: argparse.Namespace) -> int | None:
     print(columns([], facts))
     print("", *trial_table(rows), sep="\n")
     return 0
-
-
-def _requests(slots: Slots, trial_gpus: float) -> str:
-    """Returns the sum of what all slots request, in words."""
-    memory, gpus = size(slots.num * slots.trial_bytes), slots.num * trial_gpus
-    shown = f", {gpus:g} GPU{'' if gpus == 1 else 's'}" if gpus else ""
-    return f"{slots.num * slots.trial_cores:g} cores, {memory} of memory{shown} for all slots"
 
 
 def _tune_file_of(words: Sequence[str]) -> Path | None:

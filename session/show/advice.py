@@ -1,7 +1,4 @@
-"""Advice on the number of agents, gateways or slots of a run: pure functions of its numbers.
-
-``status`` and Prometheus show it; a program that starts machines can follow it within its bounds.
-"""
+"""Advice on the number of agents, gateways or slots of a run: pure functions of its numbers."""
 
 from __future__ import annotations
 
@@ -79,12 +76,7 @@ def _mean(looks: Sequence[tuple[float, float]], begin: float) -> float | None:
 def want_gateways(
     sessions: Collection[float], places: int, now: float, last: Advice | None = None
 ) -> Advice | None:
-    """Returns the wanted number of gateways; None without any. Other arguments as above.
-
-    Args:
-        sessions: number of sessions of each gateway.
-        places: maximum number of sessions of one.
-    """
+    """Returns the wanted number of gateways, by the sessions of each and the most places of one."""
     clients = sum(sessions)
     free = len(sessions) * places - clients
     wanted = len(sessions) + (free < FREE * clients)

@@ -42,9 +42,6 @@ _MEANINGS = {
     "disk_free_bytes": "Free space of that disk.",
     "scalar": "Newest value of a curve; docs/metrics.md has the tags.",
 }
-# Its status has numbers of the run, which are series of their own.
-_LEARNER = "learner"
-
 Samples = list[tuple[Mapping[str, str], float]]
 
 
@@ -87,7 +84,7 @@ def _add_component(families: Mapping[str, Samples], row: Mapping[str, Any]) -> N
     families["component_restarts_total"].append((own, row["restarts"]))
     families["component_rss_bytes"].append((own, row["rss_bytes"]))
     for key, value in row["status"].items():
-        if key in _MEANINGS and row["name"] == _LEARNER:
+        if key in _MEANINGS and row["name"] == "learner":
             families[key].append(({"what": "agents"} if key == "wanted" else {}, value))
         else:
             families["component_status"].append(({**own, "key": key}, value))

@@ -293,17 +293,16 @@ class Tensorplex(Collector):
         there = {row["name"] for row in rows}
         planned = (c for c in context.topology.components if c.kind not in _SCALED)
         absent = [c.name for c in planned if c.name not in there]
+        living = [row["status"] for row in rows if row["state"] == State.running]
+        sessions = [status["sessions"] for status in living if "sessions" in status]
+        places = (context.config.session_config.get("gateway") or {}).get("max_clients", 0)
+        self._gateways = want_gateways(sessions, places, context.clock.now(), self._gateways)
         more: dict[str, Samples] = {"component_up": [({"component": c}, 0.0) for c in absent]}
+        if self._gateways is not None:
+            more["wanted"] = [({"what": "gateways"}, self._gateways.number)]
         with suppress(OSError):
             disk = shutil.disk_usage(self._run.folder.path)
             more |= {"disk_size_bytes": [({}, disk.total)], "disk_free_bytes": [({}, disk.free)]}
-        living = [row["status"] for row in rows if row["state"] == State.running]
-        sessions = [status["sessions"] for status in living if "sessions" in status]
-        places = context.config.session_config.gateway.max_clients if sessions else 0
-        wanted = want_gateways(sessions, places, context.clock.now(), self._gateways)
-        if wanted is not None:
-            more["wanted"] = [({"what": "gateways"}, wanted.number)]
-        self._gateways = wanted
         return exposition(rows, self._newest, more)
 
     def _answer(self) -> bool:

@@ -119,7 +119,6 @@ class LearnerService(Service):
         return self.coordinator.doing
 
     def status(self) -> dict[str, float]:
-        """Returns rates and queue lengths of the learners, and the numbers of the run."""
         return {**self._learners.status(), **self.coordinator.status()}
 
     def close(self) -> None:

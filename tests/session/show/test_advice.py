@@ -80,7 +80,7 @@ def test_the_number_changes_at_most_every_30_seconds() -> None:
     assert {each.number for each in advice} == {4, 5}
 
 
-def test_whoever_follows_gets_one_more_at_a_time_until_the_learner_has_enough() -> None:
+def test_if_followed_one_more_comes_at_a_time_until_the_learner_has_enough() -> None:
     agents, seen, numbers = 2, list[Load](), list[tuple[float, int]]()
     last = None
     for second in range(300):

@@ -1,6 +1,7 @@
 """The Tensorplex server on real sockets: files and keys, the table, bad messages, the end."""
 
 import json
+import math
 import re
 import shutil
 import urllib.request
@@ -201,7 +202,8 @@ def test_the_page_has_the_disk_the_planned_components_and_the_wanted_gateways(
 ) -> None:
     rig = make_rig(tensorplex={"prometheus_port": free_port()}, gateway={"max_clients": 10})
     server = Tensorplex(rig.context("tensorplex"))
-    server._table.beat(Identity("gateway-0"), beat(status={"sessions": 9.5}), now=rig.clock.now())
+    now = rig.clock.now()
+    server._table.beat(Identity("gateway-0"), beat(status={"sessions": 9.5}), now)
     text = server._exposition()
     server.close()
     absent = re.findall(r'component_up\{component="(.*)"\} 0.0', text)
@@ -217,6 +219,17 @@ def test_the_page_has_the_disk_the_planned_components_and_the_wanted_gateways(
         for what in ("free", "size")
     )
     assert 0 < free < size == shutil.disk_usage(rig.folder.path).total
+
+
+def test_a_number_of_sessions_without_gateways_ends_no_page(make_rig: MakeRig) -> None:
+    rig = make_rig(tensorplex={"prometheus_port": free_port()})
+    del rig.config.session_config["gateway"]
+    server = Tensorplex(rig.context("tensorplex"))
+    now = rig.clock.now()
+    for value in (math.nan, math.inf, -1e300):
+        server._table.beat(Identity("agent-1000"), beat(status={"sessions": value}), now)
+        assert "surreal_like_component_up" in server._exposition()
+    server.close()
 
 
 def test_drain_takes_what_is_still_under_way(make_rig: MakeRig) -> None:
