@@ -178,11 +178,10 @@ def tuning_page(handle: RunHandle, *, as_json: bool) -> tuple[str, bool]:
     lines = [f"tuning {found['tuning']}: {found['state']}, {states_text(found['states'])}"]
     if best is not None:
         lines.append(f"best: {best['trial']}, score {decimal(best['score'])}")
-    if handle.running:
-        slots = want_slots(found["states"])
-        lines.append(f"wanted: {slots.number} slots ({slots.reason})")
-    else:
-        lines += _resume_lines(handle.folder.path, [each["state"] for each in trials])
+    slots = want_slots(found["states"])
+    wanted = f"wanted: {slots.number} slots ({slots.reason})"
+    states = [each["state"] for each in trials]
+    lines += [wanted] if handle.running else _resume_lines(handle.folder.path, states)
     rows = [{**each, "doing": each["reason"]} for each in trials]
     return "\n".join([*lines, "", *trial_table(rows)]), handle.running
 

@@ -43,8 +43,7 @@ class Load(NamedTuple):
 def want_agents(loads: Sequence[Load], now: float, last: Advice | None = None) -> Advice:
     """Returns the wanted number of agents.
 
-    Only looks since the last change of the number of agents count: a change has time to take effect
-    before the next.
+    Only looks since the number of agents has changed count: a change takes effect before the next.
 
     Args:
         loads: looks at the run, at least one, the oldest first; older ones than 2 minutes may go.
@@ -79,9 +78,9 @@ def want_gateways(
     """Returns the wanted number of gateways, by the sessions of each and the most places of one."""
     clients = sum(sessions)
     free = len(sessions) * places - clients
-    wanted = len(sessions) + (free < FREE * clients)
     reason = f"{clients:.0f} clients, {free:.0f} places free"
-    return _hold(wanted, reason, now, last) if sessions else None
+    advice = _hold(len(sessions) + (free < FREE * clients), reason, now, last)
+    return advice if sessions else None
 
 
 def want_slots(states: Mapping[str, int]) -> Advice:

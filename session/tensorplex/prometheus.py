@@ -24,12 +24,13 @@ _LARGEST_REQUEST_BYTES = 16_384
 _PREFIX = "surreal_like_"
 # Name of a series -> its meaning; those whose names end with _total are counters.
 _MEANINGS = {
-    "component_up": "1, or 0 where the component is silent, has failed or has not come yet.",
+    "component_up": "1, or 0 where the component is silent, has failed or is not there.",
     "component_age_seconds": "Since its last heartbeat.",
     "component_state": "1, with its state as a label.",
     "component_restarts_total": "Starts after the first, since the start of Tensorplex.",
     "component_rss_bytes": "Resident memory of its process.",
     "component_status": "What it says of its work; docs/metrics.md has the keys.",
+    "run_over": "1 once the run has ended, 0 before.",
     "env_steps_total": "Environment steps of the run.",
     "updates_total": "Updates of the learner.",
     "rows_dropped_total": "Rows that replay has refused.",
@@ -67,9 +68,8 @@ def exposition(
     ]
     lines = []
     for name, samples in families.items():
-        kind = "counter" if name.endswith("_total") else "gauge"
         lines.append(f"# HELP {_PREFIX}{name} {_MEANINGS[name]}")
-        lines.append(f"# TYPE {_PREFIX}{name} {kind}")
+        lines.append(f"# TYPE {_PREFIX}{name} {'counter' if name.endswith('_total') else 'gauge'}")
         lines += [_sample(f"{_PREFIX}{name}", labels, value) for labels, value in samples]
     return "\n".join(lines) + "\n"
 
@@ -77,7 +77,7 @@ def exposition(
 def _add_component(families: Mapping[str, Samples], row: Mapping[str, Any]) -> None:
     """Adds the series of a component; numbers of the run are series of their own."""
     own = {"component": row["name"]}
-    up = row["state"] not in (State.silent, State.failed)
+    up = row["state"] not in (State.silent, State.failed, State.gone)
     families["component_up"].append((own, float(up)))
     families["component_age_seconds"].append((own, row["age_seconds"]))
     families["component_state"].append(({**own, "state": str(row["state"])}, 1.0))

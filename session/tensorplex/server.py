@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from session.errors import UsageError
+from session.launchers.supervision import SCALABLE
 from session.loggerplex.append_file import AppendFile
 from session.loggerplex.collector import Bound, Collector
 from session.nest import Array
@@ -50,8 +51,6 @@ _TAGS = 2000
 _SCRIPTS = 200
 
 _ENDED = (State.done, State.failed)
-# Kinds of components of which some may be removed while the run goes on.
-_SCALED = ("agent", "gateway", "evaluator")
 
 
 @dataclass(slots=True)
@@ -288,11 +287,14 @@ class Tensorplex(Collector):
                 self._context.event("not_written", f"sink {name}: {sink.problem}")
 
     def _exposition(self) -> str:
-        """Returns the text for Prometheus."""
         rows, context = self._rows(), self._context
-        there = {row["name"] for row in rows}
-        planned = (c for c in context.topology.components if c.kind not in _SCALED)
-        absent = [c.name for c in planned if c.name not in there]
+        over = any(row["status"].get("run_over") for row in rows if row["name"] == "learner")
+        core = {c.name for c in context.topology.components if c.kind not in SCALABLE}
+        for row in rows:
+            # SIGTERM ends a component as planned; the run needs it again.
+            if row["state"] == State.done and row["name"] in core and not over:
+                row["state"] = State.gone
+        absent = sorted(core - {row["name"] for row in rows})
         living = [row["status"] for row in rows if row["state"] == State.running]
         sessions = [status["sessions"] for status in living if "sessions" in status]
         places = (context.config.session_config.get("gateway") or {}).get("max_clients", 0)

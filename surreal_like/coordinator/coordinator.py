@@ -528,6 +528,7 @@ class RunCoordinator:
         """Returns the numbers of the run for the heartbeat, by the newest line of progress."""
         line = self._report.line
         numbers = {
+            "run_over": self.done,
             "env_steps_total": line["env_steps"],
             "updates_total": line["iterations"],
             "rows_dropped_total": line["experience"]["dropped"],

@@ -139,7 +139,6 @@ class ProgressLog:
         return float(min(1.0, new / (seconds * max(1, len(counts)))))
 
     def _advise(self, line: Mapping[str, Any], agents: int | None) -> dict[str, Any]:
-        """Returns the wanted number of agents and the reason."""
         if agents is None:
             self._loads, self._advice = [], None
             return {"agents": None, "reason": ""}

@@ -28,6 +28,7 @@ ROW = {
     "status": {},
 }
 OF_RUN = {
+    "run_over": 0.0,
     "env_steps_total": 40.0,
     "updates_total": 3.0,
     "rows_dropped_total": 0.0,

@@ -208,17 +208,36 @@ def test_the_page_has_the_disk_the_planned_components_and_the_wanted_gateways(
     server.close()
     absent = re.findall(r'component_up\{component="(.*)"\} 0.0', text)
     # Agents and evaluators may have been removed.
-    assert absent == [
+    assert absent == sorted(
         each.name
         for each in rig.context("ps").topology.components
         if each.kind not in ("agent", "evaluator", "gateway")
-    ]
+    )
     assert 'surreal_like_wanted{what="gateways"} 2' in text
     free, size = (
         int(re.findall(rf"^surreal_like_disk_{what}_bytes (\d+)$", text, re.MULTILINE)[0])
         for what in ("free", "size")
     )
     assert 0 < free < size == shutil.disk_usage(rig.folder.path).total
+
+
+@pytest.mark.parametrize(
+    ("name", "over", "up"),
+    [("replay-0", 0.0, "0.0"), ("replay-0", 1.0, "1.0"), ("agent-0", 0.0, "1.0")],
+)
+def test_what_has_ended_is_down_if_the_run_needs_it(
+    make_rig: MakeRig, name: str, over: float, up: str
+) -> None:
+    rig = make_rig(tensorplex={"prometheus_port": free_port()})
+    server = Tensorplex(rig.context("tensorplex"))
+    now = rig.clock.now()
+    server._table.beat(Identity("learner"), beat(status={"run_over": over}), now)
+    server._table.beat(Identity(name), beat("done"), now)
+    text = server._exposition()
+    server.close()
+    state = "gone" if up == "0.0" else "done"
+    assert f'component_up{{component="{name}"}} {up}\n' in text
+    assert f'component_state{{component="{name}",state="{state}"}} 1.0\n' in text
 
 
 def test_a_number_of_sessions_without_gateways_ends_no_page(make_rig: MakeRig) -> None:
