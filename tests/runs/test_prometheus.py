@@ -54,6 +54,15 @@ def test_the_configurations_are_valid(tmp_path: Path) -> None:
     check("check", "config", tmp_path / "cluster.yaml")
 
 
+def test_the_line_of_the_document_wraps_the_rules_for_the_operator() -> None:
+    (line,) = re.findall(r"^\$ (\{ printf .*) \| kubectl .*$", DOCUMENT.read_text(), re.MULTILINE)
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    made = yaml.safe_load(done.stdout)
+    assert (made["kind"], made["spec"]["groups"][0]["rules"]) == ("PrometheusRule", rules())
+
+
 def test_every_rule_has_a_case_and_a_row_of_advice() -> None:
     names = [rule["alert"] for rule in rules()]
     fires = {
