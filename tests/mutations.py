@@ -366,7 +366,7 @@ a component that hangs is not killed
 + if silent < 0 and not child.cause:
 servers end before the rows of their agents are acked
 - if kinds & set(SCALABLE):
-+ if kinds < set(_CLIENTS):
++ if kinds < set(SCALABLE):
 > tests/session/stream/test_listener.py
 a closed listener leaves its port bound
 - self._server.close()
