@@ -15,6 +15,7 @@ from session.process.heartbeat import State
 from session.tensorplex.server import Tensorplex
 from session.wire import Identity, Message
 from session.wire.requests import DealerSocket
+from tests.add_ons import needs
 from tests.session.tensorplex.reading import curves, scalars
 from tests.session.tensorplex.rig import MakeRig, Rig
 from tests.session.tensorplex.rig import make_rig as make_rig
@@ -197,6 +198,7 @@ def test_newest_values_are_served_where_a_port_is_set(make_rig: MakeRig) -> None
     assert 'surreal_like_component_up{component="agent-0"} 1.0' in text
 
 
+@needs("gateway")
 def test_the_page_has_the_disk_the_planned_components_and_the_wanted_gateways(
     make_rig: MakeRig,
 ) -> None:
@@ -242,7 +244,7 @@ def test_what_has_ended_is_down_if_the_run_needs_it(
 
 def test_a_number_of_sessions_without_gateways_ends_no_page(make_rig: MakeRig) -> None:
     rig = make_rig(tensorplex={"prometheus_port": free_port()})
-    del rig.config.session_config["gateway"]
+    rig.config.session_config.pop("gateway", None)
     server = Tensorplex(rig.context("tensorplex"))
     now = rig.clock.now()
     for value in (math.nan, math.inf, -1e300):
