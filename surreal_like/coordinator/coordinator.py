@@ -87,7 +87,7 @@ class RunCoordinator:
         self._tasks = Tasks(context, self.record, learners)
         self._report = ProgressLog(context, self.record, folder.progress)
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
-        self._accounts_call = Call(lambda: Message("accounts"), again_seconds=_ACCOUNTS_SECONDS)
+        self._accounts_call = Call(self._ask_accounts, again_seconds=_ACCOUNTS_SECONDS)
         self._standstill = Standstill(clock.now())
         # Sender with incarnation -> the account that it reported to the parameter server.
         self._sender_accounts: Mapping[str, Mapping[str, Any]] = {}
@@ -516,6 +516,16 @@ class RunCoordinator:
         if self._standstill.due(None if why is None else shortest(stood)):
             self._context.event("standstill", why or "")
         return why
+
+    def _ask_accounts(self) -> Message:
+        """Makes the request for the accounts, with what machines that have joined ask for."""
+        line = self._report.line
+        load = {
+            "wall_seconds": line.get("wall_seconds"),
+            "learner_waits": line.get("waiting_share"),
+            "senders_wait": line.get("senders_waiting_share"),
+        }
+        return Message("accounts", {} if None in load.values() else {"load": load})
 
     def _count_agents(self) -> int | None:
         """Returns the number of agents; None while it does not limit how fast the run learns."""
