@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from session.config import Config
 from session.folder import RunFolder
@@ -13,6 +14,9 @@ from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest
 from surreal_like.run.start import LocalStarter
 from surreal_like.run.train import run_here
+
+_LOCK_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
 
 
 class _CoreStarter(LocalStarter):
@@ -51,6 +55,10 @@ def run_core(folder: RunFolder, host: str) -> int:
     Raises:
         ConfigError, UsageError: the run cannot go on; nothing was started.
     """
+    # The part before, on another machine, may hold it a little longer.
+    until = time.monotonic() + _LOCK_SECONDS
+    while folder.in_use and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
     request = RunRequest(None, folder.launcher, folder=folder.path, host=host, resume=True)
     ended = run_here(request, _Lines(), _CoreStarter(request.read().algorithm))
     _print(f"{ended.result.get('status')}: {ended.result.get('reason')}")

@@ -109,8 +109,8 @@ class SlurmCluster(SlurmRun, Cluster):
     def _agents_script(self) -> str:
         session, slurm = self._config.session_config, self._config.session_config.slurm
         count = max(1, int(session.agent.num))
-        own = f'{shlex.quote(str(self.jobs))}/agent-"$SLURM_ARRAY_TASK_ID"'
-        joins = ["join", str(self._folder), "--token-file", f"{self.jobs}/token"]
+        own = '"$jobs/agent-$SLURM_ARRAY_TASK_ID"'
+        joins = ["join", str(self._folder), "--token-file", '"$jobs/token"']
         return batch_script(
             str(self.jobs),
             {
@@ -135,6 +135,8 @@ class SlurmCluster(SlurmRun, Cluster):
         make_token = next(hooks("token"), None)
         if make_token is None:
             raise UsageError("on slurm agents join the run: the add-on join is not here")
+        # The core writes them: until then agents wait, and do not try those of an earlier part.
+        self._folder.addresses.unlink(missing_ok=True)
         part = run_part(self._config) - 1
         write_launch(self._folder, self._config, self._topology, self.name, part=part)
         write_keys(self._folder.keys)

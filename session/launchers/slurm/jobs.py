@@ -23,6 +23,7 @@ job=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}
 job=${{job:-$SLURM_JOB_ID}}
 goes_on() {{ [ "$(squeue --noheader --jobs="$job" --format=%T)" = RUNNING ]; }}
 notice=
+# shellcheck disable=SC2317  # the trap calls it
 pass_on() {{
   notice=1
   trap '' TERM

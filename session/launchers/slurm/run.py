@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from session.errors import UsageError, WireError
 from session.folder import RunFolder
 from session.launchers.asking import ask, count_joined_rows
 from session.launchers.handle import RunHandle
+from session.launchers.launcher import finish_result
 from session.launchers.slurm.jobs import Job, call, find_jobs
 from session.launchers.status import ComponentStatus, rows_of_files, status_row
 from session.process.heartbeat import State
@@ -47,9 +49,9 @@ class SlurmRun(RunHandle):
             doing = f"job {self._numbers('core')[0]} is {core[0].state}: {core[0].reason}"
             row = status_row("core", None, state=State.waiting)
             return [replace(row, doing=doing)]
-        if self._here or not core:
-            return super().status() if core else rows_of_files(self._folder)
-        return count_joined_rows(self._folder, ())
+        if self._here:
+            return super().status()
+        return count_joined_rows(self._folder, ()) if core else rows_of_files(self._folder)
 
     def scale(self, kind: str, num: int) -> None:
         """Sets the number of agents; that of evaluators on the node of the core.
@@ -95,6 +97,9 @@ class SlurmRun(RunHandle):
                 )
                 return
         call("bash", str(self.jobs / "cancel.sh"))
+        if core[0].state != _RUNNING:
+            # No learner writes its end.
+            finish_result(self._folder, self._folder.read_config(), {}, interrupted=True)
 
     def refuse_submitted(self) -> None:
         """Refuses a run whose core is in the queue.
@@ -110,6 +115,11 @@ class SlurmRun(RunHandle):
 
     def _goes_on(self) -> bool:
         return self.running
+
+    def _ask(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        if not self._here:
+            raise self._is_unsupervised()
+        return super()._ask(kind, fields)
 
     @property
     def _here(self) -> bool:
