@@ -25,6 +25,5 @@ def show_plan(plan: Plan, shape: str, request: RunRequest) -> str:
         cluster = SlurmCluster(plan.config, plan.topology, folder)
         plan.config.session_config.folder = str(cluster.folder)
         keep_code(plan.config, folder)
-        cluster.name = "slurm"
         cluster.write()
     return f"written: {path}\nthen: bash {path_from_here(cluster.jobs)}/submit.sh"

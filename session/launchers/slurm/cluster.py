@@ -23,7 +23,6 @@ from session.wire.security import write_keys
 
 # Machines that the token admits: each task of the array is one.
 _MACHINES = 1000
-_PYTHON = (sys.executable, "-P", "-m")
 _ADDRESS = r"""node=$(scontrol show node "$SLURMD_NODENAME")
 host=$(sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p' <<<"$node")"""
 # 130 and 143: it was interrupted, after or before its beginning.
@@ -71,6 +70,8 @@ class SlurmCluster(SlurmRun, Cluster):
         UsageError: the run has no keys, or this installation has no ``join``.
     """
 
+    name = "slurm"
+
     def __init__(self, config: Config, topology: Topology, folder: RunFolder) -> None:
         super().__init__(folder)
         if config.session_config.security.insecure:
@@ -90,6 +91,9 @@ class SlurmCluster(SlurmRun, Cluster):
             "cancel.sh": _CANCEL.format(folder=place),
         }
 
+    def _line(self, *words: str) -> str:
+        return shlex.join([sys.executable, "-P", "-m", *words])
+
     def _core_script(self) -> str:
         session, slurm = self._config.session_config, self._config.session_config.slurm
         return batch_script(
@@ -101,7 +105,7 @@ class SlurmCluster(SlurmRun, Cluster):
                 **{name: slurm[name] for name in JOB},
             },
             self._topology.requests(),
-            [*_PYTHON, "main.core", "--folder", str(self._folder), "--host", '"$host"'],
+            f'{self._line("main.core", "--folder", str(self._folder))} --host "$host"',
             before=f"{session.launcher.preamble_cmd}\n{_ADDRESS}",
             after=_CORE_END,
         )
@@ -109,8 +113,8 @@ class SlurmCluster(SlurmRun, Cluster):
     def _agents_script(self) -> str:
         session, slurm = self._config.session_config, self._config.session_config.slurm
         count = max(1, int(session.agent.num))
-        own = '"$jobs/agent-$SLURM_ARRAY_TASK_ID"'
-        joins = ["join", str(self._folder), "--token-file", '"$jobs/token"']
+        joins = self._line("main.cli", "join", str(self._folder), "--keep-trying")
+        own = '--token-file "$jobs/token" --folder "$jobs/agent-$SLURM_ARRAY_TASK_ID"'
         return batch_script(
             str(self.jobs),
             {
@@ -121,7 +125,7 @@ class SlurmCluster(SlurmRun, Cluster):
                 **{name: slurm.agents[name] or slurm[name] for name in JOB},
             },
             resources_of(session, "agent"),
-            [*_PYTHON, "main.cli", *joins, "--keep-trying", "--folder", own],
+            f"{joins} {own}",
             before=session.launcher.preamble_cmd,
             after=_AGENT_END,
         )

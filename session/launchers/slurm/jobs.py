@@ -30,6 +30,7 @@ pass_on() {{
   if goes_on; then kill -TERM "${{run:-}}"; fi
 }}
 trap pass_on TERM
+echo "job $job, start $((${{SLURM_RESTART_COUNT:-0}} + 1)), on $SLURMD_NODENAME"
 {before}
 {command} &
 run=$!
@@ -113,7 +114,7 @@ def batch_script(
     folder: str,
     options: Mapping[str, str],
     needs: Resources,
-    command: Iterable[str],
+    command: str,
     *,
     before: str = "",
     after: str = "",
@@ -125,7 +126,7 @@ def batch_script(
         options: long option of sbatch -> value; those with an empty value are left out. That of
             ``sbatch`` are further options as a user writes them.
         needs: resources of the job, on one node.
-        command: words of the command; those with ``$`` are for the shell.
+        command: line of the shell.
         before, after: lines of the shell before and after the command; afterwards ``$code`` is its
             exit code, and ``$notice`` is not empty if the job was asked to end.
 
@@ -148,7 +149,7 @@ def batch_script(
         raise ConfigError(f"session_config.slurm: {wrong!r} has several lines, expected one")
     body = _BODY.format(
         folder=shlex.quote(folder),
-        command=" ".join(word if "$" in word else shlex.quote(word) for word in command),
+        command=command,
         before=before,
         after=after,
     )
