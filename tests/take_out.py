@@ -69,6 +69,7 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
     ),
     "slurm": (
         "session/launchers/slurm",
+        "session/launchers/engines/slurm.py",
         "surreal_like/run/core.py",
         "main/core.py",
         "main/cli/slurm_plan.py",

@@ -7,12 +7,15 @@ the first of them all of them end, the jobs included.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import pytest
 
 from tests.polling import until
 
@@ -28,6 +31,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
+EnforcePartLimits=ALL
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SlurmdParameters=config_overrides
@@ -101,6 +105,18 @@ class Slurm:
         where = ("--net", "--uts", "--mount", "--pid")
         return ["nsenter", f"--target={self._pid}", *where, "--wd", "--", *command]
 
+    def put_on_path(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Makes Slurm's programs those of the login node, for this process."""
+        folder.mkdir()
+        for name in ("sbatch", "scancel", "scontrol", "squeue"):
+            program = shutil.which(name)
+            assert program is not None
+            text = f'#!/bin/sh\nexec {shlex.join(self.command(program))} "$@"\n'
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o700)
+        monkeypatch.setenv("SLURM_CONF", self._environment["SLURM_CONF"])
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
     def jobs(self, fields: str = "%i %T %N") -> list[str]:
         """The jobs that wait or run, one a line."""
         return self.run("squeue", "--noheader", "--array", f"--format={fields}").stdout.splitlines()
@@ -125,8 +141,8 @@ def slurm(folder: Path, *, kill_wait: int = 10) -> Iterator[Slurm]:
         ],
         env=environment,
         stdin=subprocess.PIPE,
-        stdout=(folder / "out").open("w"),
-        stderr=subprocess.STDOUT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         pid = until(lambda: _child(first.pid), seconds=10)
@@ -136,7 +152,7 @@ def slurm(folder: Path, *, kill_wait: int = 10) -> Iterator[Slurm]:
     finally:
         with suppress(ProcessLookupError):
             os.kill(first.pid, signal.SIGKILL)
-        first.wait(30)
+        first.communicate(timeout=30)
 
 
 def _child(pid: int) -> int:

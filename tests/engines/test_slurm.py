@@ -68,7 +68,7 @@ def until_steps(rig: Slurm, folder: RunFolder, steps: int) -> None:
     """Waits until the run has so many steps."""
 
     def outputs() -> dict[str, Any]:
-        files = (folder.path / "slurm").glob("*.out")
+        files = (folder.path / "slurm").glob("*.???")
         return {"queue": rig.jobs(), **{file.name: file.read_text()[-2000:] for file in files}}
 
     until(lambda: folder.last_progress().get("env_steps", 0) >= steps, what=outputs)
@@ -84,7 +84,7 @@ REFUSED = (
     ("session_config.slurm.partition=nope", "invalid partition specified: nope"),
     ("session_config.slurm.agents.partition=nope", "invalid partition specified: nope"),
     ("session_config.resources={learner: {gpu: 1}}", "Invalid generic resource"),
-    ("session_config.resources={learner: {cpu: 99}}", "CPU count"),
+    ("session_config.resources={learner: {cpu: 99}}", "More processors requested"),
     ("session_config.slurm.time=soon", "Invalid --time specification"),
     ("session_config.slurm.sbatch=--nope", "unrecognized option '--nope'"),
 )

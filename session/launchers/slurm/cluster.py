@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping
 
 from session.addons import hooks
@@ -12,10 +11,11 @@ from session.atomic_file import write_atomically
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
+from session.launchers.engines.machines import COMMAND
 from session.launchers.handle import Cluster
 from session.launchers.launcher import refuse_running, write_launch
 from session.launchers.slurm.addon import JOB
-from session.launchers.slurm.jobs import batch_script, call
+from session.launchers.slurm.jobs import array_script, batch_script, call
 from session.launchers.slurm.run import SlurmRun
 from session.process.component import Topology, resources_of
 from session.process.context import run_part
@@ -31,7 +31,6 @@ _CORE_END = """if [ -n "$notice" ] && [ "$code" -ge 130 ] && [ ! -e "$jobs/cance
   exit "$code"
 fi
 xargs --no-run-if-empty scancel <"$jobs"/agents.job"""
-_AGENT_END = """if [ -n "$notice" ] && goes_on; then scontrol requeue "$job"; fi"""
 _SUBMIT = """#!/bin/bash
 # Begins the run, or goes on with it. The core is held until its agents are in the queue, too.
 set -euo pipefail
@@ -91,11 +90,9 @@ class SlurmCluster(SlurmRun, Cluster):
             "cancel.sh": _CANCEL.format(folder=place),
         }
 
-    def _line(self, *words: str) -> str:
-        return shlex.join([sys.executable, "-P", "-m", *words])
-
     def _core_script(self) -> str:
         session, slurm = self._config.session_config, self._config.session_config.slurm
+        command = [*COMMAND[:-1], "main.core"]
         return batch_script(
             str(self.jobs),
             {
@@ -105,7 +102,7 @@ class SlurmCluster(SlurmRun, Cluster):
                 **{name: slurm[name] for name in JOB},
             },
             self._topology.requests(),
-            f'{self._line("main.core", "--folder", str(self._folder))} --host "$host"',
+            f'{shlex.join([*command, "--folder", str(self._folder)])} --host "$host"',
             before=f"{session.launcher.preamble_cmd}\n{_ADDRESS}",
             after=_CORE_END,
         )
@@ -113,21 +110,16 @@ class SlurmCluster(SlurmRun, Cluster):
     def _agents_script(self) -> str:
         session, slurm = self._config.session_config, self._config.session_config.slurm
         count = max(1, int(session.agent.num))
-        joins = self._line("main.cli", "join", str(self._folder), "--keep-trying")
-        own = '--token-file "$jobs/token" --folder "$jobs/agent-$SLURM_ARRAY_TASK_ID"'
-        return batch_script(
+        return array_script(
             str(self.jobs),
             {
                 "job-name": f"{self._folder.path.name}-agents",
                 "array": f"0-{count - 1}%{count}",
-                "output": f"{self.jobs}/agent-%a.out",
-                "signal": "B:TERM@30",
                 **{name: slurm.agents[name] or slurm[name] for name in JOB},
             },
             resources_of(session, "agent"),
-            f"{joins} {own}",
+            [*COMMAND, "join", str(self._folder), "--keep-trying"],
             before=session.launcher.preamble_cmd,
-            after=_AGENT_END,
         )
 
     def write(self) -> None:

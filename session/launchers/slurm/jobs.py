@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from session.errors import ConfigError, UsageError
-from session.process.component import Resources
+from session.process.component import TOKEN, Resources
 
 _TIMEOUT_SECONDS = 60.0
 _MIB = 1 << 20
@@ -49,11 +49,13 @@ class Job(NamedTuple):
     """A job in the queue; one of an array is a task.
 
     Args:
+        array: number of the job, or of its array.
         task: number in its array, 0 of other jobs.
         state: state, such as ``PENDING`` or ``RUNNING``.
         reason: reason for which it waits, as Slurm says it.
     """
 
+    array: str
     task: int
     state: str
     reason: str
@@ -100,14 +102,17 @@ def find_jobs(numbers: Iterable[str]) -> list[Job]:
     if not wanted:
         return []
     try:
-        said = call("squeue", "--noheader", "--array", f"--jobs={wanted}", "--format=%K|%T|%r")
+        said = call("squeue", "--noheader", "--array", f"--jobs={wanted}", "--format=%F|%K|%T|%r")
     except UsageError as error:
         # Slurm forgets a job some minutes after its end.
         if "Invalid job id" in str(error):
             return []
         raise
-    lines = (line.split("|", 2) for line in said.splitlines())
-    return [Job(int(task) if task.isdecimal() else 0, state, why) for task, state, why in lines]
+    lines = (line.split("|", 3) for line in said.splitlines())
+    return [
+        Job(array, int(task) if task.isdecimal() else 0, state, why)
+        for array, task, state, why in lines
+    ]
 
 
 def batch_script(
@@ -154,3 +159,31 @@ def batch_script(
         after=after,
     )
     return "\n".join(["#!/bin/bash", *(f"#SBATCH {line}" for line in lines)]) + f"\n{body}"
+
+
+def array_script(
+    folder: str,
+    options: Mapping[str, str],
+    needs: Resources,
+    command: Iterable[str],
+    *,
+    before: str = "",
+) -> str:
+    """Returns the batch script of an array of machines that join a run.
+
+    A machine whose time ends leaves the run 30 s before, and is requeued. The token comes from the
+    file ``token`` in the folder; the keys of machine k are in its folder ``machine-k``.
+
+    Args:
+        folder, options, needs, before: arguments of :func:`batch_script`.
+        command: words of the command, without its token and folder.
+    """
+    token = f'{TOKEN}=$(<"$jobs/token")\nexport {TOKEN}'
+    return batch_script(
+        folder,
+        {"output": f"{folder}/machine-%a.txt", "signal": "B:TERM@30", **options},
+        needs,
+        f'{shlex.join(command)} --folder "$jobs/machine-$SLURM_ARRAY_TASK_ID"',
+        before=f"{before}\n{token}" if before else token,
+        after='if [ -n "$notice" ] && goes_on; then scontrol requeue "$job"; fi',
+    )
