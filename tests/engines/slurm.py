@@ -111,7 +111,9 @@ class Slurm:
         for name in ("sbatch", "scancel", "scontrol", "squeue"):
             program = shutil.which(name)
             assert program is not None
-            text = f'#!/bin/sh\nexec {shlex.join(self.command(program))} "$@"\n'
+            # Jobs get the environment of sbatch, and are in the namespaces already.
+            words = shlex.join(["env", f"PATH={os.environ['PATH']}", *self.command(program)])
+            text = f'#!/bin/sh\nexec {words} "$@"\n'
             (folder / name).write_text(text)
             (folder / name).chmod(0o700)
         monkeypatch.setenv("SLURM_CONF", self._environment["SLURM_CONF"])
