@@ -10,11 +10,12 @@ from setproctitle import setproctitle
 
 from session.errors import SurrealError
 from session.folder import RunFolder
+from session.process.service import START_AGAIN
 from surreal_like.run.core import run_core
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Begins the run in a folder, or goes on with it; returns the exit code, as ``train``."""
+    """Begins the run in a folder, or goes on with it; returns the exit code of ``run_core``."""
     parser = argparse.ArgumentParser(prog="python -P -m main.core")
     parser.add_argument("--folder", required=True, help="run folder with config.yaml")
     parser.add_argument("--host", required=True, help="address of this machine for the agents")
@@ -23,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run_core(RunFolder(given.folder), given.host)
     except KeyboardInterrupt:
-        return 130
+        return START_AGAIN
     except SurrealError as error:
         sys.stderr.write(f"core: {error}\n")
         return error.exit_code

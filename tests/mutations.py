@@ -320,8 +320,8 @@ a guest may send as another
 + if name:
 > tests/surreal_like/join/test_server.py
 a token admits a second machine
-- if machine is not None and machine.key != key:
-+ if machine is not None and not key:
+- if sum(each.named == named for each in self.machines) < self.uses:
++ if sum(each.named == named for each in self.machines) <= self.uses:
 > tests/session/launchers/test_supervision.py
 a component may die once more than allowed
 - if hopeless or not allowed or len(recent) >= limits.max_restarts:

@@ -58,7 +58,7 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
             for name in ("bitflip_dqn", "fetchreach_sac", "untried/pointmaze_sac")
         ),
     ),
-    "join": ("surreal_like/join", "main/cli/join.py"),
+    "join": ("surreal_like/join", "session/launchers/engines", "main/cli/join.py"),
     "kubernetes": (
         "session/launchers/kubernetes",
         "surreal_like/run/kubernetes.py",

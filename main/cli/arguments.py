@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +12,10 @@ from typing import NoReturn
 
 from session.config.sections import SECTIONS
 from session.errors import UsageError, did_you_mean
+from session.process.component import TOKEN
 from surreal_like.run.request import RunRequest
 
 # Variable of the environment that has a token.
-TOKEN = "SURREAL_LIKE_TOKEN"
 
 
 class Parser(argparse.ArgumentParser):
@@ -161,6 +162,26 @@ def token_of(given: argparse.Namespace) -> str:
     if not token:
         raise UsageError(f"--token-file {path} is empty, expected a token")
     return token
+
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds_of(text: str, option: str) -> float:
+    """Returns the seconds of ``30s``, ``5m``, ``2h`` or ``1d``.
+
+    Args:
+        text: the text.
+        option: option that it belongs to, for the error.
+
+    Raises:
+        UsageError: the text has another form, or is 0.
+    """
+    found = _TIME.fullmatch(text)
+    if found is None or not float(found[1]):
+        raise UsageError(f"{option}: '{text}' is no time: write it as 30s, 5m, 2h or 1d")
+    return float(found[1]) * _UNITS[found[2]]
 
 
 def request_of(given: argparse.Namespace) -> RunRequest:

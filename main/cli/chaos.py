@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from main.cli.arguments import Parser, add_experiment, add_folder, request_of
+from main.cli.arguments import Parser, add_experiment, add_folder, request_of, seconds_of
 from main.cli.runs import find_run, refuse_over
 from session.errors import UsageError
 from session.launchers.handle import RunHandle, open_run
@@ -28,7 +27,6 @@ _EXAMPLES = """examples:
 Times between two faults are exponential, with the mean that is given. A run that is started for it
 is stopped at the end; one that goes on stays. Exit code 1: something broke.
 """
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _LOOK_SECONDS = 0.05
 # Share of the time, at its beginning, without faults: for the rate to compare with.
 _QUIET_SHARE, _QUIET_MOST_SECONDS = 0.2, 20.0
@@ -45,8 +43,8 @@ def run(argv: Sequence[str]) -> int:
     plans = [Plan(KILL, *_parse(word)) for word in given.kill]
     plans += [Plan(STOP, *_parse(word)) for word in given.stop]
     if given.disk_full:
-        plans.append(Plan(DISK, "", _seconds(given.disk_full)))
-    seconds = _seconds(given.duration)
+        plans.append(Plan(DISK, "", seconds_of(given.disk_full, "--disk-full")))
+    seconds = seconds_of(given.duration, "--for")
     if not plans:
         raise UsageError("nothing to try: give --kill, --stop or --disk-full")
     with _open(given) as handle:
@@ -99,14 +97,7 @@ def _parse(word: str) -> tuple[str, float]:
     kind, equals, mean = word.partition("=")
     if not kind or not equals:
         raise UsageError(f"'{word}' is no fault: write it as agent=30s")
-    return kind, _seconds(mean)
-
-
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
-    if not found or not float(found[1]):
-        raise UsageError(f"'{text}' is no time: write it as 30s, 5m or 1h")
-    return float(found[1]) * _UNITS[found[2]]
+    return kind, seconds_of(mean, f"--kill {kind}")
 
 
 def _open(given: argparse.Namespace) -> RunHandle:

@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from main.cli.arguments import TOKEN, Parser, add_token, token_of
+from main.cli.arguments import Parser, add_token, token_of
 from session.errors import UsageError
+from session.process.component import TOKEN
 
 _EXAMPLES = """examples:
   surreal-like client 127.0.0.1:7100 --env gym:CartPole-v1 --num 4

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from main.cli.arguments import Parser, add_token, token_of
+from main.cli.arguments import Parser, add_token, seconds_of, token_of
 from main.cli.runs import find_run
 from session.errors import UsageError
-from surreal_like.join.agents import further_line, join
-from surreal_like.join.client import Invitation
+from session.launchers.engines.machines import COMMAND, ENGINES, Order, make_machines
+from surreal_like.join.agents import further_line, join, keep_joined
+from surreal_like.join.client import Invitation, default_folder
 
 _EXAMPLES = """examples:
   surreal-like launch configs/cartpole_dqn.yaml --on local --host 192.0.2.7   prints the line
   surreal-like join 192.0.2.7:41233 --token sl1-... --agents 4                on another machine
   surreal-like join 192.0.2.7:41233 --token-file token.txt                    hidden from others
   surreal-like join --print latest                                            a further token
+  surreal-like join --print latest --uses 64 --valid 24h                      for 64 machines
+  surreal-like join RUN --token-file token.txt --keep-trying                  a shared folder
 
 exit code: 0 the run is over, or SIGTERM has asked to leave; 1 the agents or the run were lost;
 2 not let in, or a wrong command; 130 interrupted (Ctrl-C leaves cleanly, a second one at once)
@@ -27,7 +31,8 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_args(argv)
     if given.print is not None:
-        print(further_line(find_run(given.print).path))
+        valid = seconds_of(given.valid, "--valid") if given.valid else None
+        print(further_line(find_run(given.print).path, given.uses, valid))
         return 0
     token = token_of(given)
     if given.address is None or not token:
@@ -45,13 +50,42 @@ def run(argv: Sequence[str]) -> int:
         Path(given.algorithm).expanduser() if given.algorithm else None,
         Path(given.folder) if given.folder else None,
     )
-    return join(invitation, report=lambda line: print(line, flush=True))
+    report = partial(print, flush=True)
+    if given.on is not None:
+        return _keep_joined(given, invitation, report)
+    return join(invitation, report, keep_trying=given.keep_trying)
+
+
+def _keep_joined(
+    given: argparse.Namespace, invitation: Invitation, report: Callable[[str], object]
+) -> int:
+    """Keeps machines of an engine joined; returns the exit code."""
+    folder = (invitation.folder or default_folder(invitation.token)).absolute()
+    command = [*COMMAND, "join", invitation.address, "--keep-trying", "--agents", str(given.agents)]
+    if invitation.algorithm is not None:
+        command += ["--algorithm", str(invitation.algorithm.absolute())]
+    options = dict(_setting(word) for word in given.option)
+    order = Order(
+        tuple(command), invitation.token, folder / "machines", given.cpu, given.gpu, options
+    )
+    machines = make_machines(given.on, order)
+    return keep_joined(invitation, machines, report, least=given.machines)
+
+
+def _setting(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--option {word}: write it as NAME=VALUE")
+    return name, value
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser("join", "Runs agents here for a run on another machine.", _EXAMPLES)
     parser.add_argument(
-        "address", nargs="?", metavar="ADDRESS:PORT", help="address that launch --host has printed"
+        "address",
+        nargs="?",
+        metavar="ADDRESS:PORT",
+        help="address that launch --host has printed; or the folder of the run, if it is shared",
     )
     add_token(parser, "launch --host or join --print, for one machine")
     parser.add_argument(
@@ -68,4 +102,46 @@ def _parser() -> argparse.ArgumentParser:
         metavar="RUN",
         help="print a join line with a new token for a run of this machine, and exit",
     )
+    parser.add_argument(
+        "--uses",
+        type=int,
+        default=1,
+        metavar="N",
+        help="with --print: number of machines that the token admits; default: 1",
+    )
+    parser.add_argument(
+        "--valid",
+        metavar="24h",
+        help="with --print: time in which it admits further ones, such as 30m, 24h or 7d",
+    )
+    parser.add_argument(
+        "--keep-trying",
+        action="store_true",
+        help="wait for a run that does not answer yet, and go back to one that is resumed",
+    )
+    _add_engine(parser)
     return parser
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments for machines of an engine."""
+    group = parser.add_argument_group("machines of an engine, instead of this one")
+    group.add_argument(
+        "--on", metavar="ENGINE", help=f"keep machines of it joined: {', '.join(ENGINES)}"
+    )
+    group.add_argument(
+        "--machines", type=int, default=1, metavar="N", help="number of machines; default: 1"
+    )
+    group.add_argument(
+        "--cpu", type=float, default=1.0, metavar="C", help="cores of each; default: 1"
+    )
+    group.add_argument(
+        "--gpu", type=float, default=0.0, metavar="G", help="GPUs of each; default: 0"
+    )
+    group.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="further setting of the engine; repeat it for several",
+    )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
-from main.cli.arguments import Parser
+from main.cli.arguments import Parser, seconds_of
 from main.cli.runs import add_run, find_folder, open_found
 from session.errors import UsageError
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_SINCE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 # A line is ``2025-01-31 12:00:00.123 INFO     learner: text``.
 _TIME_WIDTH = 23
 
@@ -36,7 +33,7 @@ def run(argv: Sequence[str]) -> int:
         "--follow", action="store_true", help="show new lines until the run is over"
     )
     given = parser.parse_args(argv)
-    since = time.time() - seconds_of(given.since) if given.since else 0.0
+    since = time.time() - seconds_of(given.since, "--since") if given.since else 0.0
     if given.lines is not None and given.lines < 0:
         raise UsageError(f"--lines {given.lines}: expected a number of lines, 0 or more")
     with open_found(find_folder(given.run)) as adopted:
@@ -49,18 +46,6 @@ def run(argv: Sequence[str]) -> int:
             for line in select(new, given.level):
                 print(line, flush=True)
     return 0
-
-
-def seconds_of(text: str) -> float:
-    """Returns the seconds of ``30s``, ``5m``, ``2h`` or ``1d``.
-
-    Raises:
-        UsageError: the text has another form.
-    """
-    found = _SINCE.fullmatch(text)
-    if found is None:
-        raise UsageError(f"--since {text}: write it as 30s, 5m, 2h or 1d")
-    return float(found[1]) * _UNITS[found[2]]
 
 
 def select(lines: Iterable[str], level: str, since: float = 0.0) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from session.atomic_file import write_atomically
 from session.config import Config
-from session.errors import RunError, UsageError, WireError
+from session.errors import ConfigError, RunError, UsageError, WireError
 from session.folder import RunFolder
 from session.launchers.asking import ask
 from session.launchers.instruction import Failure
@@ -101,7 +101,8 @@ def make_addresses(topology: Topology, config: Config, folder: RunFolder) -> Add
     addresses = {endpoint: outside[endpoint] for endpoint in topology.outside}
     if host is not None:
         address = resolve_host(host)
-        addresses |= AddressBook.tcp(free_ports(topology.endpoints, address), address)
+        known = _known_ports(folder, address)
+        addresses |= AddressBook.tcp(free_ports(topology.endpoints, address, known), address)
         # Commands come from this machine only: machines that join send none.
         addresses |= AddressBook.ipc([SUPERVISOR_CONTROL], folder.sockets)
         return AddressBook(addresses)
@@ -140,22 +141,56 @@ def protect(folder: RunFolder, config: Config) -> None:
         write_keys(folder.keys)
 
 
-def free_ports(names: Iterable[str], host: str = LOOPBACK) -> dict[str, int]:
+def earlier_addresses(folder: RunFolder) -> AddressBook:
+    """Returns the addresses of an earlier part of the run; empty without one."""
+    try:
+        return AddressBook.load(folder.addresses)
+    except ConfigError:
+        # It is written anew.
+        return AddressBook({})
+
+
+def _known_ports(folder: RunFolder, address: str) -> dict[str, int]:
+    """Returns endpoint -> port before the run was resumed, where machines that joined look."""
+    before = {name: each.connect for name, each in earlier_addresses(folder).items()}
+    own = f"tcp://{address}:"
+    ports = {name: each.removeprefix(own) for name, each in before.items() if each.startswith(own)}
+    return {name: int(port) for name, port in ports.items() if port.isdecimal()}
+
+
+def free_ports(
+    names: Iterable[str], host: str = LOOPBACK, wanted: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """Returns name -> a free port of an address of this machine.
+
+    Args:
+        names: the names.
+        host: the address.
+        wanted: name -> port that it gets if it is free.
 
     Raises:
         UsageError: this machine does not have that address.
     """
+    wanted = wanted or {}
+    # None takes a port that another one wants.
+    order = sorted(names, key=lambda name: name not in wanted)
     with ExitStack() as stack:
         try:
             # All stay bound until the last is found; otherwise one could be returned twice.
-            held = {n: stack.enter_context(socket.create_server((host, 0))) for n in names}
+            held = {n: stack.enter_context(_bind(host, wanted.get(n, 0))) for n in order}
         except OSError as error:
             raise UsageError(
                 f"cannot bind to {host}: {os.strerror(error.errno or 0)}; give --host one of this "
                 "machine's own addresses (ip addr shows them)"
             ) from None
         return {name: int(server.getsockname()[1]) for name, server in held.items()}
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Binds a port; another one if it is taken."""
+    with suppress(OSError):
+        return socket.create_server((host, port))
+    return socket.create_server((host, 0))
 
 
 def write_run_files(folder: RunFolder, topology: Topology, addresses: AddressBook) -> None:

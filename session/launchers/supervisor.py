@@ -22,6 +22,7 @@ from session.launchers.instruction import Event, Failure, Instruction, Signal, S
 from session.launchers.launcher import (
     ComponentStatus,
     Outcome,
+    earlier_addresses,
     finish_result,
     forget_beats,
     last_lines,
@@ -59,6 +60,15 @@ class _Resources:
         for each in (*self.backend.wait_on(), *self.sockets.wait_on()):
             poller.register(each, zmq.POLLIN)
         poller.poll(round(timeout_seconds * 1000))
+
+
+def _note_move(before: AddressBook, now: AddressBook) -> list[Event]:
+    """Returns an event if machines that have joined look for the run at its earlier addresses."""
+    pairs = [(each.connect, now[name].connect) for name, each in before.items() if name in now]
+    other = [f"{old} is now {new}" for old, new in pairs if old != new]
+    if not other:
+        return []
+    return [Event("supervisor", "moved", f"{other[0]}, and {len(other) - 1} more: ports are taken")]
 
 
 class Supervisor(ABC):
@@ -133,7 +143,10 @@ class Supervisor(ABC):
     def _write_files(self) -> None:
         """Writes topology, addresses and keys; removes leftovers of an earlier part of the run."""
         folder = self._folder
+        before = earlier_addresses(folder)
         addresses = make_addresses(self._topology, self._config, folder)
+        if self._config.session_config.launcher.host is not None:
+            self._events += _note_move(before, addresses)
         protect(folder, self._config)
         write_run_files(folder, self._topology, addresses)
         forget_beats(folder)

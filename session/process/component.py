@@ -20,6 +20,8 @@ from session.lazy import import_own
 COMMANDS = ("command", "join", "supervisor")
 # Environment variable with a pipe from the launcher, which is closed if the launcher dies.
 LIFELINE = "SURREAL_LIKE_LIFELINE"
+# Environment variable with a token, which other users cannot read as they can a command line.
+TOKEN = "SURREAL_LIKE_TOKEN"
 # Agents of machines that join a run have indices from here on.
 FIRST_JOINED = 1000
 # Metrics group of scripts that are no components; their names begin with it.

@@ -43,6 +43,13 @@ class Lifeline:
         """True once the launcher has died."""
         return self._watching and bool(self._poller.poll(0))
 
+    def pass_on(self, *signals: int) -> None:
+        """Raises signals in this process once the launcher has died, and then no more."""
+        if self.broken:
+            self._watching = False
+            for number in signals:
+                signal.raise_signal(number)
+
 
 # Numbers of glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3

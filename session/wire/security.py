@@ -79,9 +79,23 @@ def allow(folder: Path, public_key: str, grant: Grant) -> None:
         grant: the rights.
     """
     (folder / ALLOWED).mkdir(mode=0o700, exist_ok=True)
-    name = hashlib.sha256(public_key.encode()).hexdigest()[:16]
     text = f"{public_key}\n{grant.encode()}\n"
-    write_atomically(folder / ALLOWED / f"{name}.pub", text, private=True)
+    write_atomically(_key_file(folder, public_key), text, private=True)
+
+
+def disallow(folder: Path, public_key: str) -> None:
+    """Removes a client key: its next connections are refused.
+
+    Args:
+        folder: folder of the run's keys.
+        public_key: public key in Z85.
+    """
+    _key_file(folder, public_key).unlink(missing_ok=True)
+
+
+def _key_file(folder: Path, public_key: str) -> Path:
+    name = hashlib.sha256(public_key.encode()).hexdigest()[:16]
+    return folder / ALLOWED / f"{name}.pub"
 
 
 # Time limit of a peer's handshake.

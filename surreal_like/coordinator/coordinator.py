@@ -394,7 +394,7 @@ class RunCoordinator:
         context, learners = self._context, self._learners
         context.event("ending", verdict.reason)
         self.save()
-        learners.publish(verdict.reason, final=True)
+        learners.publish_end(verdict.reason, resumable=verdict.resumable)
         learners.drain()
         timeout = 0.0 if context.orphaned else _ENDING_SHARE * self._session.launcher.grace_seconds
         self._accounts_call.again_seconds = _JUDGE_SECONDS

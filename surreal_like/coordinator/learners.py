@@ -70,10 +70,21 @@ class Learners:
         for worker in self._all:
             worker.learner.link.publisher.task = sent
 
-    def publish(self, reason: str, *, final: bool = False) -> None:
+    def publish(self, reason: str) -> None:
         """Publishes the current weights of all."""
         for worker in self._all:
-            worker.publish(reason, final=final)
+            worker.publish(reason)
+
+    def publish_end(self, reason: str, *, resumable: bool) -> None:
+        """Publishes the last weights of all.
+
+        Args:
+            reason: reason of the end.
+            resumable: True if the run goes on later: machines that have joined wait.
+        """
+        for worker in self._all:
+            worker.learner.link.publisher.resumable = resumable
+            worker.publish(reason, final=True)
 
     @property
     def save_due(self) -> bool:

@@ -11,7 +11,7 @@ from session.process.service import START_AGAIN, Service
 from session.wire.sockets import Socket
 from surreal_like.coordinator.coordinator import RunCoordinator
 from surreal_like.coordinator.learners import Learners
-from surreal_like.coordinator.stop_rule import Verdict
+from surreal_like.coordinator.stop_rule import ASKED, Verdict
 from surreal_like.learner.base import Learner
 from surreal_like.learner.quarantine import BadUpdates
 from surreal_like.learner.worker import LearnerWorker
@@ -89,7 +89,7 @@ class LearnerService(Service):
         if self._context.leaves:
             self._leave()
         else:
-            self.coordinator.end(Verdict("interrupted", None, "the learner was asked to stop"))
+            self.coordinator.end(Verdict("interrupted", None, ASKED))
 
     def _leave(self) -> None:
         """Saves the state for the next process; a shutdown that has begun is completed first."""

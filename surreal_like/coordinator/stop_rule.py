@@ -10,6 +10,7 @@ from typing import Any
 
 from session.config import Config
 from session.config.session_defaults import BUDGETS
+from session.errors import NOTICE
 from session.process.context import run_part
 
 Evaluation = Mapping[str, Any]
@@ -28,6 +29,8 @@ _PUBLIC = (
 
 # Reason of a run that its tuning has asked to end, to be continued later.
 LEFT = "saved, to be continued by its tuning"
+# Reason of a run whose learner has lost its launcher, or was asked to end without one.
+ASKED = "the learner was asked to stop"
 # What a trial does until it has an answer.
 WAITS = "waits for the tuner"
 
@@ -55,6 +58,11 @@ class Verdict:
     status: str
     goal_met: bool | None
     reason: str
+
+    @property
+    def resumable(self) -> bool:
+        """True if no user ended the run: machines that have joined wait until it goes on."""
+        return self.status == "interrupted" and self.reason in (NOTICE, ASKED)
 
 
 class StopRule:

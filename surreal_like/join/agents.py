@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,12 +17,15 @@ from session.config.named_code import in_snapshot
 from session.config.sections import SECTIONS
 from session.errors import RunError, UsageError
 from session.folder import RunFolder
+from session.launchers.engines.machines import Machines
 from session.process.component import Topology
+from session.process.entry import Lifeline
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
+from session.wire.shared import poll
 from surreal_like.experiment.code import own_file
 from surreal_like.experiment.topology import make_topology
-from surreal_like.join.client import Admission, Invitation, request_admission
+from surreal_like.join.client import Admission, Invitation, NotNowError, request_admission
 from surreal_like.join.server import ENDPOINT
 from surreal_like.join.tokens import make_token
 from surreal_like.ps.schemas import ANSWERS
@@ -29,16 +34,25 @@ from surreal_like.run.start import Launched, LocalStarter
 
 _POLL_SECONDS = 0.1
 _ASK_SECONDS = 1.0
+# The parameter server answers for 2 s after the run.
+_LAST_WORD_SECONDS = 2.0
+# Between two tries to join.
+_AGAIN_SECONDS = 2.0
 _INTERRUPTED = 130
 
 
-def join_line(folder: RunFolder) -> str | None:
-    """Returns the command that joins agents of another machine to a run, with a new token.
+def join_line(folder: RunFolder, uses: int = 1, valid_seconds: float | None = None) -> str | None:
+    """Returns the command that joins agents of other machines to a run, with a new token.
 
     Returns None if no machine can join: the run was launched without ``--host``, or without keys.
 
+    Args:
+        folder: folder of the run.
+        uses: number of machines.
+        valid_seconds: time in which the token admits further machines [s]; None: no limit.
+
     Raises:
-        UsageError: the run's keys cannot be written to.
+        UsageError: the run's keys cannot be written to, or the number is wrong.
     """
     if not folder.addresses.is_file() or not folder.keys.is_dir():
         return None
@@ -46,15 +60,26 @@ def join_line(folder: RunFolder) -> str | None:
     if ENDPOINT not in book:
         return None
     address = book[ENDPOINT].connect.removeprefix("tcp://")
-    return f"surreal-like join {address} --token {make_token(folder.keys)}"
+    return f"surreal-like join {address} --token {make_token(folder.keys, uses, valid_seconds)}"
 
 
-def join(invitation: Invitation, report: Callable[[str], object] = lambda line: None) -> int:
+class LostRunError(RunError):
+    """No message of the run has come for so long that it is given up."""
+
+
+def join(
+    invitation: Invitation,
+    report: Callable[[str], object] = lambda line: None,
+    *,
+    keep_trying: bool = False,
+) -> int:
     """Runs agents for a run of another machine, until it is over or they have to leave.
 
     Args:
         invitation: address, token and number of agents.
         report: called with each line of progress.
+        keep_trying: wait for a run that does not answer or has no place yet, and go back to one
+            that was lost or had to leave its machine, once it is resumed.
 
     Returns the exit code: 0 the run is over, or SIGTERM has asked to leave; 130 interrupted here.
 
@@ -64,8 +89,66 @@ def join(invitation: Invitation, report: Callable[[str], object] = lambda line: 
         MissingExtra: the run's environment is not installed here.
         RunError: the agents failed too often, or the connection to the run was lost.
     """
+    return _try(partial(_join_once, invitation, report), report, keep_trying=keep_trying)
+
+
+def keep_joined(
+    invitation: Invitation,
+    machines: Machines,
+    report: Callable[[str], object] = lambda line: None,
+    *,
+    least: int,
+) -> int:
+    """Keeps machines of an engine joined to a run, until it is over or this process is stopped.
+
+    Args:
+        invitation: address and token; its number of agents is that of each machine.
+        machines: machines of the engine; they are ended at the end.
+        report: called with each line of progress.
+        least: number of machines.
+
+    Returns and raises as :func:`join`.
+    """
+    look = replace(invitation, agents=0)
+    try:
+        return _try(partial(_keep_once, look, machines, least, report), report, keep_trying=True)
+    finally:
+        machines.close()
+
+
+def _try(
+    once: Callable[[Interrupts], int | None], report: Callable[[str], object], *, keep_trying: bool
+) -> int:
+    """Calls a function until it returns an exit code; without ``keep_trying`` only once."""
+    said, lifeline = "", Lifeline()
+    with Interrupts() as interrupts:
+        while True:
+            try:
+                interrupts.raise_again()
+                lifeline.pass_on(signal.SIGTERM)
+                code = once(interrupts)
+                if code is not None or not keep_trying:
+                    return code or 0
+                reason = "it had to leave its machine"
+            except (NotNowError, LostRunError) as error:
+                if not keep_trying:
+                    raise
+                reason = str(error)
+            except KeyboardInterrupt:
+                if not interrupts.terminated:
+                    raise
+                return 0
+            if reason != said:
+                report(f"waiting for the run: {reason}")
+                said = reason
+            time.sleep(_AGAIN_SECONDS)
+
+
+def _join_once(
+    invitation: Invitation, report: Callable[[str], object], interrupts: Interrupts
+) -> int | None:
+    """Joins the run and returns as :func:`join`; None if it goes on later."""
     with ExitStack() as stack:
-        interrupts = stack.enter_context(Interrupts())
         admission = request_admission(invitation)
         config, names = admission.config, ", ".join(admission.names)
         starter = LocalStarter(config.algorithm)
@@ -78,9 +161,39 @@ def join(invitation: Invitation, report: Callable[[str], object] = lambda line: 
         report(f"joined {invitation.address} with {names}; Ctrl-C to leave")
         watch = stack.enter_context(RunWatch(admission))
         code = _Stay(launched, watch, interrupts, report).until_the_end()
+    if code == 0 and watch.resumable and not interrupts.count:
+        return None
     if code == 0 and invitation.folder is None:
         shutil.rmtree(admission.folder.path, ignore_errors=True)
     return code
+
+
+def _keep_once(
+    look: Invitation,
+    machines: Machines,
+    least: int,
+    report: Callable[[str], object],
+    interrupts: Interrupts,
+) -> int | None:
+    """Keeps machines at work until the run is over; None if it goes on later."""
+    admission = request_admission(look)
+    interrupts.only_count()
+    with RunWatch(admission) as watch:
+        while not watch.over and not interrupts.count:
+            machines.want(least)
+            for event in machines.poll():
+                report(str(event))
+            for line in watch.tick():
+                report(line)
+            if watch.lost:
+                raise watch.loss()
+            time.sleep(_POLL_SECONDS)
+    if interrupts.count:
+        return 0 if interrupts.terminated else _INTERRUPTED
+    if watch.resumable:
+        return None
+    report("the run is over; its machines have left")
+    return 0
 
 
 def _experiment(config: Config, folder: RunFolder) -> Config:
@@ -102,10 +215,15 @@ class RunWatch:
 
     Args:
         admission: admission to the run.
+
+    Attributes:
+        over: True once it has ended.
+        resumable: True if it goes on later.
     """
 
     def __init__(self, admission: Admission) -> None:
         self.over = False
+        self.resumable = False
         self.timeout_seconds: float = admission.config.session_config.heartbeat.timeout
         self._last_answer_at = time.monotonic()
         self._wire = open_client(admission.folder, "join")
@@ -137,8 +255,26 @@ class RunWatch:
         now = time.monotonic()
         if (answer := self._requests.ask(self._info, now)) is not None:
             self._last_answer_at = now
-            self.over |= answer.kind == "info" and answer.fields["info"]["final"]
+            info = answer.fields["info"] if answer.kind == "info" else {"final": False}
+            self.over |= info["final"]
+            self.resumable |= info.get("resumable", False)
         return [] if self.over else self._wire.check()
+
+    def loss(self) -> LostRunError:
+        """Returns the error for a run that is silent."""
+        seconds = min(self.silent_seconds, self.timeout_seconds)
+        return LostRunError(
+            f"no message of the run came for {seconds:.0f} s: its machine "
+            "or the network is gone; the agents here have ended"
+        )
+
+    def look_back(self) -> None:
+        """Waits for the answer that the run is over, which its agents know already."""
+        deadline = time.monotonic() + _LAST_WORD_SECONDS
+        self._info.again_seconds = _POLL_SECONDS
+        while not self.over and time.monotonic() < deadline:
+            self.tick()
+            poll([self._requests], _POLL_SECONDS)
 
     def __enter__(self) -> RunWatch:
         return self
@@ -170,6 +306,7 @@ class _Stay:
         self._report = report
         self._handled = 0
         self._lost = False
+        self._lifeline = Lifeline()
 
     def until_the_end(self) -> int:
         """Waits until no agent is left; returns the exit code."""
@@ -188,18 +325,16 @@ class _Stay:
             )
             return 0 if self._interrupts.terminated and not failed else _INTERRUPTED
         if self._lost or self._watch.silent:
-            watch = self._watch
-            seconds = watch.timeout_seconds if self._lost else watch.silent_seconds
-            raise RunError(
-                f"no message of the run came for {seconds:.0f} s: its machine "
-                "or the network is gone; the agents here have ended"
-            )
+            raise self._watch.loss()
         if failed:
             raise RunError(outcome.reason)
-        self._report("the run is over; its agents here have left")
+        self._watch.look_back()
+        end = "goes on later" if self._watch.resumable else "is over"
+        self._report(f"the run {end}; its agents here have left")
         return 0
 
     def _leave_if_stopped(self) -> None:
+        self._lifeline.pass_on(signal.SIGTERM)
         if self._interrupts.count > self._handled:
             self._handled += 1
             if self._handled == 1:
@@ -212,14 +347,19 @@ class _Stay:
             self._launched.stop(interrupted=True, reason="the run is gone")
 
 
-def further_line(path: Path) -> str:
+def further_line(path: Path, uses: int = 1, valid_seconds: float | None = None) -> str:
     """Returns the command with a further token, for a run in progress.
+
+    Args:
+        path: folder of the run.
+        uses: number of machines.
+        valid_seconds: time in which the token admits further machines [s]; None: no limit.
 
     Raises:
         UsageError: no machine can join that run.
     """
     folder = RunFolder(path)
-    line = join_line(folder) if not folder.over else None
+    line = join_line(folder, uses, valid_seconds) if not folder.over else None
     if line is None:
         why = "it is over" if folder.over else "it was launched without --host, or with --insecure"
         raise UsageError(f"no machine can join run {folder}: {why}")

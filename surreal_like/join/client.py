@@ -18,7 +18,7 @@ from session.atomic_file import write_atomically
 from session.client import Client
 from session.config import Config
 from session.config.named_code import split_place
-from session.errors import DeadlineError, RunError, UsageError
+from session.errors import AdmissionError, DeadlineError, RefusedError, RunError, UsageError
 from session.folder import RunFolder
 from session.tensorplex.groups import name_of, own_client_id
 from session.wire import Address, AddressBook, Message
@@ -35,9 +35,10 @@ class Invitation:
     """The user's settings to join a run.
 
     Args:
-        address: ``host:port`` of the run's join server.
+        address: ``host:port`` of the run's join server; or the run's folder, where machines share
+            it: its newest ``addresses.json`` has that address.
         token: printed by ``launch``.
-        agents: number of agents to run here.
+        agents: number of agents to run here; 0 only looks whether the run goes on.
         algorithm: the run's own algorithm file, on this machine.
         clients: names for the metrics and logs of scripts, such as ``simulator/0``.
         folder: place for the files of this machine; None: below that of temporary files, the
@@ -69,17 +70,20 @@ class Admission:
     folder: RunFolder
 
 
+class NotNowError(UsageError):
+    """The run does not answer, or has no place for this machine now: it may have one later."""
+
+
 def request_admission(invitation: Invitation) -> Admission:
     """Exchanges the token, and writes the files that the agents here need.
 
     Raises:
-        UsageError: the invitation is wrong, or the address does not answer.
+        UsageError: the invitation is wrong.
+        NotNowError: the address does not answer, or the run has no place now.
         AdmissionError: the run rejects this machine; the message gives the reason.
     """
     token = Token.decode(invitation.token)
-    host, _, port = invitation.address.removeprefix("tcp://").rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise UsageError(f"'{invitation.address}' is no address: write it as HOST:PORT")
+    address = _find_address(invitation.address)
     if invitation.algorithm is not None and not os.path.isfile(invitation.algorithm):
         raise UsageError(f"--algorithm {invitation.algorithm}: there is no such file")
     folder = _make_folder(invitation, token)
@@ -87,7 +91,7 @@ def request_admission(invitation: Invitation) -> Admission:
         # Left by an earlier time in this folder.
         folder.result.unlink()
     try:
-        answer = _exchange(invitation, token, f"tcp://{host}:{port}", folder)
+        answer = _exchange(invitation, token, address, folder)
     except BaseException:
         if invitation.folder is None and not folder.config.exists():
             # Never admitted: the key of this folder is useless.
@@ -97,6 +101,31 @@ def request_admission(invitation: Invitation) -> Admission:
         return _write(answer.fields, folder, invitation.algorithm)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"what {invitation.address} answered is no run: {error!r}") from None
+
+
+def _find_address(given: str) -> str:
+    """Returns the address of a join server, such as ``tcp://192.0.2.7:41391``.
+
+    Raises:
+        UsageError: the text is neither an address nor a path.
+        NotNowError: the run in the folder was not started yet, or no machine can join it.
+    """
+    host, _, port = given.removeprefix("tcp://").rpartition(":")
+    if host and "/" not in host and port.isdecimal() and int(port) <= 65_535:
+        return f"tcp://{host}:{port}"
+    if "/" not in given and not os.path.isdir(given):
+        raise UsageError(
+            f"'{given}' is no address: write it as HOST:PORT, or give the folder of the run"
+        )
+    path = RunFolder(given).addresses
+    if not path.is_file():
+        raise NotNowError(
+            f"{given} is not the folder of a run that was started: it has no {path.name}"
+        )
+    book = AddressBook.load(path)
+    if ENDPOINT not in book:
+        raise NotNowError(f"run {given} was launched without --host, so no machine can join it")
+    return book[ENDPOINT].connect
 
 
 def default_folder(token: str) -> Path:
@@ -132,7 +161,7 @@ def _make_folder(invitation: Invitation, token: Token) -> RunFolder:
 
 def _exchange(invitation: Invitation, token: Token, address: str, folder: RunFolder) -> Message:
     fields: dict[str, Any] = {"secret": token.secret}
-    if invitation.agents or not invitation.clients:
+    if invitation.agents:
         fields["agents"] = invitation.agents
     if invitation.clients:
         fields["clients"] = [name_of(own_client_id(name)) for name in invitation.clients]
@@ -144,10 +173,14 @@ def _exchange(invitation: Invitation, token: Token, address: str, folder: RunFol
             dealer = client.dealer(ENDPOINT, ANSWERS)
             return dealer.request("join", fields, timeout_seconds=_ANSWER_SECONDS)
     except DeadlineError:
-        raise UsageError(
+        raise NotNowError(
             f"nothing answers at {address}: is the address right, does the run still go on, and "
             "does a firewall stand between?"
         ) from None
+    except AdmissionError:
+        raise
+    except RefusedError as error:
+        raise NotNowError(str(error)) from None
 
 
 def _write(fields: Mapping[str, Any], folder: RunFolder, algorithm: Path | None) -> Admission:

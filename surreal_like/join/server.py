@@ -12,7 +12,6 @@ from session.folder import RunFolder
 from session.line_limit import LineLimit
 from session.process.component import is_client
 from session.process.context import Context
-from session.process.service import Service
 from session.wire.requests import Request
 from session.wire.roles import GUEST, Grant
 from session.wire.schema import (
@@ -29,9 +28,18 @@ from session.wire.schema import (
     Text,
     Type,
 )
-from session.wire.security import allow
+from session.wire.security import allow, disallow
 from session.wire.sockets import Socket
-from surreal_like.join.tokens import JoinedMachine, TokenFolder
+from surreal_like.coordinator.stop_rule import Verdict
+from surreal_like.join.tokens import (
+    AGAIN,
+    SILENT_SECONDS,
+    JoinedMachine,
+    NotAdmittedError,
+    Places,
+    TokenFolder,
+)
+from surreal_like.ps.server import Door
 
 ENDPOINT = "ps.join"
 AGENTS_LIMIT = 1000
@@ -46,7 +54,7 @@ REQUESTS: Kinds = {
     "join": Schema(
         {
             "secret": Bytes(64),
-            # Without `agents` only scripts are admitted.
+            # Without `agents` only scripts are admitted, or one that looks whether the run goes on.
             "agents": Optional(Count(1, AGENTS_LIMIT)),
             # Names for the metrics and logs of scripts.
             "clients": Optional(ListOf(Type("the name of a script", _is_script), _CLIENTS_LIMIT)),
@@ -69,14 +77,9 @@ ANSWERS: Kinds = {
 _REQUESTS_PER_TICK = 4
 # A machine that joins gets only the addresses of endpoints that admit guests.
 _AS_GUEST = Grant(GUEST)
-_AGAIN = "get another on the run's machine with: surreal-like join --print RUN"
 
 
-class _NotAdmittedError(Exception):
-    """A machine is not admitted; carries the reason in one line."""
-
-
-class JoinServer(Service):
+class JoinServer(Door):
     """Replies to ``join`` and nothing else; any machine with the run's public key may send it.
 
     Args:
@@ -95,7 +98,18 @@ class JoinServer(Service):
         self._keys = keys
         self._tokens = TokenFolder(keys)
         self._lines = LineLimit(context.clock.now)
+        # Key of a machine -> time of its newest request; those of an earlier process count as now.
+        self._requested_at: dict[str, float] = {}
+        self._began = context.clock.now()
         self._requests = context.wire.router(ENDPOINT, REQUESTS, any_key=True)
+
+    def on_request(self, key: str) -> None:
+        """Notes that a machine is there.
+
+        Args:
+            key: key that has proved a request to the run.
+        """
+        self._requested_at[key] = self._context.clock.now()
 
     def wait_on(self) -> list[Socket]:
         """Returns the socket of the requests."""
@@ -109,8 +123,8 @@ class JoinServer(Service):
                 return answered > 0
             try:
                 self._requests.reply(request, "joined", self._admit(request))
-            except _NotAdmittedError as refusal:
-                self._refuse(request, str(refusal))
+            except NotAdmittedError as refusal:
+                self._refuse(request, str(refusal), stranger=not refusal.for_now)
             except ConfigError as error:
                 # Names of another machine might be given again.
                 self._refuse(request, f"the tokens of the run cannot be read: {error}")
@@ -118,16 +132,16 @@ class JoinServer(Service):
                 self._refuse(request, f"'join' failed: {error!r}")
         return True
 
-    def _refuse(self, request: Request, reason: str) -> None:
+    def _refuse(self, request: Request, reason: str, *, stranger: bool = True) -> None:
         # Any key may ask, so all refused machines are one sender.
         more = self._lines.admit("", reason)
         if more is not None:
             self._context.event("refused", f"{ENDPOINT}: {reason}{more}")
-        self._requests.refuse(request, reason, stranger=True)
+        self._requests.refuse(request, reason, stranger=stranger)
 
     def _admit(self, request: Request) -> dict[str, Any]:
         machine = self._redeem(request.key, request.message.fields)
-        joined = ", ".join((*machine.names, *machine.clients))
+        joined = ", ".join((*machine.names, *machine.clients)) or "no agent"
         more = self._lines.admit(machine.key)
         if more is not None:
             self._context.event("joined", f"a machine with {joined}{more}", key=machine.key)
@@ -145,32 +159,55 @@ class JoinServer(Service):
         agents = fields.get("agents", 0)
         token = self._tokens.find(fields["secret"])
         if token is None:
-            raise _NotAdmittedError(f"wrong token: this run has given no such token; {_AGAIN}")
+            raise NotAdmittedError(f"wrong token: this run has given no such token; {AGAIN}")
         if not key:
-            raise _NotAdmittedError("a machine without a key cannot join")
-        machine = self._tokens.machine(token)
-        if machine is not None and machine.key != key:
-            raise _NotAdmittedError(f"this token has been used by another machine; {_AGAIN}")
-        if self._folder.over:
-            raise _NotAdmittedError("the run is over")
+            raise NotAdmittedError("a machine without a key cannot join")
+        places = Places.load(token)
+        machine = places.machine(key)
+        if machine is None:
+            named = bool(agents or fields.get("clients"))
+            machine, places = self._give_place(key, places, named=named)
+        elif self._context.wire.security.grant(key.encode()) is None:
+            raise NotAdmittedError("the key of this machine has been taken away from the run")
+        self._refuse_over()
         if agents:
             self._check_algorithm(fields.get("algorithm_sha256"))
-        if machine is not None and self._context.wire.security.grant(key.encode()) is None:
-            raise _NotAdmittedError("the key of this machine has been taken away from the run")
-        machine = self._tokens.name(machine or JoinedMachine(key, ()), agents)
+        machine = self._tokens.name(machine, agents)
         machine = self._add_clients(machine, fields.get("clients", ()))
         allow(self._keys, key, Grant(GUEST, (*machine.names, *machine.clients)))
-        self._tokens.mark_used(token, machine)
+        self._tokens.write(token, places.with_machine(machine))
+        self.on_request(key)
         return replace(machine, names=machine.names[:agents])
+
+    def _refuse_over(self) -> None:
+        """Refuses a machine once the run has ended; one that goes on later has a place then."""
+        if self._folder.over:
+            result = self._folder.read_result() or {}
+            end = Verdict(str(result.get("status")), None, str(result.get("reason")))
+            raise NotAdmittedError("the run is over", for_now=end.resumable)
+
+    def _give_place(self, key: str, places: Places, *, named: bool) -> tuple[JoinedMachine, Places]:
+        """Returns a machine that is new, and the places without the one whose names it takes over.
+
+        That is one which the run has not heard for ten minutes. A token for one machine never
+        admits another.
+        """
+        for other in places.machines if places.uses > 1 else ():
+            silent = self._context.clock.now() - self._requested_at.get(other.key, self._began)
+            if other.named == named and silent > SILENT_SECONDS:
+                disallow(self._keys, other.key)
+                return JoinedMachine(key, other.names), places.without(other.key)
+        places.check_room(self._context.clock.time(), named=named)
+        return JoinedMachine(key, ()), places
 
     def _add_clients(self, machine: JoinedMachine, wanted: Sequence[str]) -> JoinedMachine:
         """Returns the machine with additional names for its scripts."""
         taken = self._tokens.name_in_use(wanted, machine.key)
         if taken is not None:
-            raise _NotAdmittedError(f"another machine reports as '{taken}': choose another name")
+            raise NotAdmittedError(f"another machine reports as '{taken}': choose another name")
         clients = tuple(dict.fromkeys((*machine.clients, *wanted)))
         if len(clients) > _CLIENTS_LIMIT:
-            raise _NotAdmittedError(f"a machine has at most {_CLIENTS_LIMIT} names of scripts")
+            raise NotAdmittedError(f"a machine has at most {_CLIENTS_LIMIT} names of scripts")
         return replace(machine, clients=clients)
 
     def _check_algorithm(self, theirs: object) -> None:
@@ -181,10 +218,10 @@ class JoinServer(Service):
             return
         file = split_place(str(self._context.config.algorithm))[0]
         if theirs is None:
-            raise _NotAdmittedError(
+            raise NotAdmittedError(
                 f"this run's algorithm is the file {file} (SHA-256 {ours}): copy it to the joining "
                 "machine and give --algorithm FILE"
             )
-        raise _NotAdmittedError(
+        raise NotAdmittedError(
             f"--algorithm has SHA-256 {theirs}, the run's {file} has {ours}: they must be the same"
         )

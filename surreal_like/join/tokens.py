@@ -1,7 +1,7 @@
-"""One-time tokens: secrets that admit agents of another machine to a run.
+"""Tokens: secrets that admit agents of other machines to a run, by default of one machine.
 
 A token is the run's public key and a secret. The run stores only a hash of the secret, in one file
-per token below its keys; the file records the machine that has used it.
+per token below its keys; the file records the machines that have used it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hmac
 import json
 import re
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -21,8 +22,9 @@ from zmq.utils import z85
 
 from session.atomic_file import write_atomically
 from session.errors import UsageError
-from session.json_file import TEXT, Leaf, Maybe, read_object
+from session.json_file import COUNT, NUMBER, TEXT, Leaf, Maybe, Nullable, read_object
 from session.process.component import FIRST_JOINED
+from session.show.text import duration
 
 _PREFIX = "sl1-"
 _KEY_BYTES = 32
@@ -30,11 +32,29 @@ _SECRET_BYTES = 16
 _CHECK_BYTES = 3
 _FOLDER = "tokens"
 _AGENT = re.compile(r"agent-[0-9]{1,9}")
-_USED = {
+_MACHINE = {
     "key": TEXT,
     "names": [Leaf("a name of an agent", lambda v: type(v) is str and bool(_AGENT.fullmatch(v)))],
     "clients": Maybe([TEXT]),
 }
+_PLACES = {"uses": COUNT, "until": Nullable(NUMBER), "machines": [_MACHINE]}
+USES_LIMIT = 10_000
+AGAIN = "get another on the run's machine with: surreal-like join --print RUN"
+# Names of a machine that the run has not heard for so long go to the next one [s].
+SILENT_SECONDS = 600.0
+
+
+class NotAdmittedError(Exception):
+    """A machine is not admitted; carries the reason in one line.
+
+    Args:
+        reason: the reason.
+        for_now: True if a later request may be admitted.
+    """
+
+    def __init__(self, reason: str, *, for_now: bool = False) -> None:
+        super().__init__(reason)
+        self.for_now = for_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +100,26 @@ def _check(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()[:_CHECK_BYTES]
 
 
-def make_token(keys: Path) -> str:
+def make_token(keys: Path, uses: int = 1, valid_seconds: float | None = None) -> str:
     """Makes a further token for the run with these keys.
 
+    Args:
+        keys: folder of the keys.
+        uses: number of machines that it admits.
+        valid_seconds: time in which it admits further machines [s]; None: no limit.
+
     Raises:
-        UsageError: the folder has no keys, or is not writable.
+        UsageError: the folder has no keys, or is not writable; or the number is wrong.
     """
+    if not 1 <= uses <= USES_LIMIT:
+        raise UsageError(f"--uses is {uses}, expected 1 to {USES_LIMIT}")
     secret = secrets.token_bytes(_SECRET_BYTES)
+    until = None if valid_seconds is None else round(time.time() + valid_seconds, 3)
     try:
         server_public = (keys / "server.pub").read_bytes().strip()
         folder = keys / _FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
-        write_atomically(folder / _name(secret), "{}\n", private=True)
+        write_atomically(folder / _name(secret), Places(uses, until).dump(), private=True)
     except OSError as error:
         raise UsageError(f"cannot make a token in {keys}: {error.strerror}") from None
     return Token(server_public, secret).encode()
@@ -111,6 +139,79 @@ class JoinedMachine:
     names: tuple[str, ...]
     clients: tuple[str, ...] = ()
 
+    @property
+    def named(self) -> bool:
+        """True if it has agents or scripts."""
+        return bool(self.names or self.clients)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Number and time of the machines that a token admits, and those that have used it.
+
+    Args:
+        uses: number of machines that it admits.
+        until: end of the time in which it admits further ones, seconds since 1970; None: no limit.
+        machines: the machines, in the order in which they came.
+    """
+
+    uses: int
+    until: float | None = None
+    machines: tuple[JoinedMachine, ...] = ()
+
+    def dump(self) -> str:
+        """Returns the text of its file."""
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def load(cls, path: Path) -> Places:
+        """Reads the file of a token.
+
+        Raises:
+            ConfigError: it is damaged.
+        """
+        entry = read_object(path, _PLACES)
+        machines = (
+            JoinedMachine(each["key"], tuple(each["names"]), tuple(each.get("clients") or ()))
+            for each in entry["machines"]
+        )
+        return cls(entry["uses"], entry["until"], tuple(machines))
+
+    def machine(self, key: str) -> JoinedMachine | None:
+        """Returns the machine with a key; None if it has not used the token."""
+        return next((each for each in self.machines if each.key == key), None)
+
+    def check_room(self, now: float, *, named: bool) -> None:
+        """Checks that the token admits a further machine.
+
+        Args:
+            now: seconds since 1970.
+            named: True for a machine with agents or scripts. One without, which only asks whether
+                the run goes on, takes the place of none that has.
+
+        Raises:
+            NotAdmittedError: its time is over, or all places are taken.
+        """
+        if self.until is not None and now > self.until:
+            ago = duration(now - self.until)
+            raise NotAdmittedError(f"this token has expired {ago} ago; {AGAIN}")
+        if sum(each.named == named for each in self.machines) < self.uses:
+            return
+        if self.uses == 1:
+            raise NotAdmittedError(f"this token has been used by another machine; {AGAIN}")
+        raise NotAdmittedError(
+            f"this token is used up: {self.uses} machines have joined with it; {AGAIN}",
+            for_now=True,
+        )
+
+    def without(self, key: str) -> Places:
+        """Returns the places without the machine that has a key."""
+        return replace(self, machines=tuple(each for each in self.machines if each.key != key))
+
+    def with_machine(self, machine: JoinedMachine) -> Places:
+        """Returns the places with a machine, in place of an earlier entry with its key."""
+        return replace(self, machines=(*self.without(machine.key).machines, machine))
+
 
 class TokenFolder:
     """Tokens of one run, used by its parameter server.
@@ -127,18 +228,6 @@ class TokenFolder:
         name = _name(secret)
         there = [path for path in self._files() if hmac.compare_digest(path.name, name)]
         return there[0] if there else None
-
-    def machine(self, token: Path) -> JoinedMachine | None:
-        """Returns the machine that has used a token, None if it is unused.
-
-        Raises:
-            ConfigError: the file is damaged.
-        """
-        entry = read_object(token)
-        if not entry:
-            return None
-        entry = read_object(token, _USED)
-        return JoinedMachine(entry["key"], tuple(entry["names"]), tuple(entry.get("clients") or ()))
 
     def name(self, machine: JoinedMachine, agents: int) -> JoinedMachine:
         """Returns the machine with names for its agents that no other machine has.
@@ -157,18 +246,19 @@ class TokenFolder:
         others = {name for each in self._machines() if each.key != key for name in each.clients}
         return next((name for name in clients if name in others), None)
 
-    def mark_used(self, token: Path, machine: JoinedMachine) -> None:
-        """Records that a machine has used a token.
+    def write(self, token: Path, places: Places) -> None:
+        """Records the machines that have used a token.
 
         Args:
             token: token from :meth:`find`.
-            machine: the machine.
+            places: the machines, to be recorded.
         """
-        write_atomically(token, json.dumps(asdict(machine)) + "\n")
+        write_atomically(token, places.dump())
 
     def _machines(self) -> Iterator[JoinedMachine]:
         """Yields the machines that have used a token."""
-        return filter(None, map(self.machine, self._files()))
+        for path in self._files():
+            yield from Places.load(path).machines
 
     def _files(self) -> list[Path]:
         if not self._folder.is_dir():

@@ -87,6 +87,7 @@ class Publisher:
         newest: the newest publication, None before the first.
         exploit: generation and settings of a trial that has taken over another one.
         task: number and settings of the newest task of a curriculum; empty without one.
+        resumable: True if the run goes on later, so that machines that have joined wait.
         snapshots: iteration -> snapshot of the policy that lives.
     """
 
@@ -103,6 +104,7 @@ class Publisher:
         self.newest: Parameters | None = None
         self.exploit: Mapping[str, Any] = {}
         self.task: Mapping[str, Any] = {}
+        self.resumable = False
         self.snapshots: dict[int, Parameters] = {}
         # Snapshots that are sent one at a time: more than a few would not fit into a queue.
         self._waiting: deque[Parameters] = deque()
@@ -127,6 +129,8 @@ class Publisher:
         info |= {"message": cut(message), "final": final, **self.exploit}
         if self.task:
             info["task"] = self.task
+        if final and self.resumable:
+            info["resumable"] = True
         if self.snapshots:
             info["snapshots"] = sorted(self.snapshots)
         self.newest = Parameters(

@@ -52,6 +52,8 @@ ABOUT = {
             "hash": Text(64),
             "env_steps": Count(),
             "final": Flag(),
+            # Of a run that goes on later.
+            "resumable": Optional(Flag()),
             # Of a trial that has taken over another one.
             "generation": Optional(Count()),
             "settings": Optional(MapOf(Text(), Plain(), most=_SETTINGS)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -182,6 +183,14 @@ class ParameterStore:
         return (0, 0) if known is None else known.order
 
 
+class Door(Service):
+    """Admits other machines; gets turns of the parameter server."""
+
+    @abstractmethod
+    def on_request(self, key: str) -> None:
+        """Receives the key that has proved a request to the parameter server."""
+
+
 class ParameterServer(Service):
     """Holds the newest parameters, and the newest accounts of the senders of experience.
 
@@ -190,10 +199,10 @@ class ParameterServer(Service):
 
     Args:
         context: context of this process.
-        join: service that admits other machines and gets turns of this one; None: none may join.
+        join: service that admits other machines; None: none may join.
     """
 
-    def __init__(self, context: Context, join: Service | None = None) -> None:
+    def __init__(self, context: Context, join: Door | None = None) -> None:
         self._context = context
         self._store = ParameterStore()
         self._policies = learning_policies(context.config.get("policies"))
@@ -260,6 +269,8 @@ class ParameterServer(Service):
             request = self._requests.receive()
             if request is None:
                 return answered
+            if self._join is not None:
+                self._join.on_request(request.key)
             self._answer(request)
         return _REQUESTS_PER_TICK
 
@@ -377,9 +388,14 @@ class ParameterServer(Service):
 
     @property
     def done(self) -> bool:
-        """True once the run is over, or a drain has begun, and no message has come for 2 s."""
+        """True once the run is over, or a drain has begun, and no message has come for 2 s.
+
+        In a drain of a run that is over it waits only for machines that have joined: they ask
+        whether they have to come back.
+        """
         ending = self._ending
-        return ending.done or (self._draining and (ending.run_over or ending.silent))
+        over = ending.run_over and self._join is None
+        return ending.done or (self._draining and (over or ending.silent))
 
     def wait_on(self) -> list[Pollable]:
         """Returns the sockets of requests and publications."""

@@ -6,10 +6,12 @@ import sys
 import time
 
 from session.config import Config
+from session.errors import NOTICE
 from session.folder import RunFolder
 from session.launchers.instruction import Event
 from session.launchers.local import LocalLauncher
 from session.process.component import Topology
+from session.process.service import START_AGAIN
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest
 from surreal_like.run.start import LocalStarter
@@ -50,7 +52,7 @@ def run_core(folder: RunFolder, host: str) -> int:
         folder: the run folder.
         host: address of this machine that others can reach.
 
-    Returns the exit code of ``surreal-like train``: 130 if it was asked to end, and is saved.
+    Returns the exit code of ``surreal-like train``; 75 if SIGTERM has ended it: it is saved.
 
     Raises:
         ConfigError, UsageError: the run cannot go on; nothing was started.
@@ -62,4 +64,4 @@ def run_core(folder: RunFolder, host: str) -> int:
     request = RunRequest(None, folder.launcher, folder=folder.path, host=host, resume=True)
     ended = run_here(request, _Lines(), _CoreStarter(request.read().algorithm))
     _print(f"{ended.result.get('status')}: {ended.result.get('reason')}")
-    return ended.exit_code
+    return START_AGAIN if ended.result.get("reason") == NOTICE else ended.exit_code

@@ -38,6 +38,10 @@ class Interrupts:
         """Stops raising: from now on a waiting loop reads :attr:`count`."""
         self._raises = False
 
+    def raise_again(self) -> None:
+        """Raises KeyboardInterrupt at each signal, as at the beginning."""
+        self._raises = True
+
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             self._before = {each: signal.signal(each, self._on_signal) for each in _SIGNALS}

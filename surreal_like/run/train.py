@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from session.addons import load
 from session.config.named_code import Overrides
-from session.errors import RunError
+from session.errors import NOTICE, RunError
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
 from surreal_like.experiment.code import keep_package_list
@@ -289,7 +289,7 @@ def _follow(
         watch = show(watch, launched.poll(_POLL_SECONDS), launched.components())
         if interrupts.count > seen:
             seen = interrupts.count
-            _interrupt(launched, watch, seen)
+            _interrupt(launched, watch, interrupts)
         if not listed and time.monotonic() - began > _SETTLED_SECONDS:
             keep_package_list(folder)
             listed = True
@@ -300,12 +300,13 @@ def _follow(
     return outcome
 
 
-def _interrupt(launched: Launched, watch: RunObserver, times: int) -> None:
-    if times < _AT_ONCE:
+def _interrupt(launched: Launched, watch: RunObserver, interrupts: Interrupts) -> None:
+    if interrupts.count < _AT_ONCE:
         watch.on_message(
             "stopping cleanly, with a checkpoint; Ctrl-C again ends everything at once"
         )
-        launched.stop(interrupted=True, reason=INTERRUPTED)
+        reason = NOTICE if interrupts.terminated else INTERRUPTED
+        launched.stop(interrupted=True, reason=reason)
     else:
         watch.on_message("ending everything at once")
         launched.kill()

@@ -83,16 +83,12 @@ class TrialWatch(RunObserver):
 
     def __init__(self, beat: TrialBeat) -> None:
         self._beat, self._lifeline = beat, Lifeline()
-        self._orphaned = False
 
     def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
         """Writes the heartbeat if it is due."""
         self._beat.tick()
-        if self._lifeline.broken and not self._orphaned:
-            self._orphaned = True
-            # Like two interrupts of a user: everything ends at once.
-            for _ in range(2):
-                signal.raise_signal(signal.SIGINT)
+        # Like two interrupts of a user: everything ends at once.
+        self._lifeline.pass_on(signal.SIGINT, signal.SIGINT)
 
 
 def trial_name(number: int) -> str:

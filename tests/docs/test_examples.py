@@ -119,7 +119,10 @@ SHOWN = {
         "tests/test_wheel.py builds it and works with it",
         "tests/test_wheel.py runs it",
     ],
-    "several_machines.md": ["needs a second machine, and a certificate"],
+    "several_machines.md": [
+        "needs the token of a run in progress",
+        "needs a second machine, and a certificate",
+    ],
     "scripts.md": [
         "runs until it is ended; test_scripts.py starts the same",
         "the loop of learner.py, where test_scripts.py puts it",

@@ -19,8 +19,9 @@ from typing import Any
 import psutil
 import pytest
 
+from main.cli.arguments import seconds_of
 from main.cli.launch import next_steps
-from main.cli.logs import seconds_of, select
+from main.cli.logs import select
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.errors import UsageError
@@ -137,7 +138,10 @@ def test_a_number_that_is_none_is_refused(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--since", "yesterday"), "--since yesterday: write it as 30s, 5m, 2h or 1d"),
+        (
+            ("--since", "yesterday"),
+            "--since: 'yesterday' is no time: write it",
+        ),
         (("--lines", "-1"), "--lines -1: expected a number"),
         (("--lines", "few"), "'few'"),
         (("--component", "nobody"), "no log of 'nobody'"),
@@ -265,7 +269,7 @@ def test_logs_can_be_cut_to_size(command: Command, tmp_path: Path) -> None:
 
 
 def test_ages_of_lines() -> None:
-    assert [seconds_of(text) for text in ("30s", "5m", "2h", "1d", "0.5m")] == [
+    assert [seconds_of(text, "--since") for text in ("30s", "5m", "2h", "1d", "0.5m")] == [
         *(30.0, 300.0, 7200.0, 86_400.0, 30.0),
     ]
     # A line without a time belongs to no age: it is shown.

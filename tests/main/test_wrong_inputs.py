@@ -239,7 +239,7 @@ WORDS = (
     Wrong("status of nobody", ("status", "endd", "--watch"), "no run 'endd'", "you mean ended?"),
     Wrong("logs of nobody", ("logs", "nope", "--follow"), "no run 'nope'", LIST),
     Wrong("level of loudness", ("logs", "ended", "--level", "loud"), "'loud'", "warning"),
-    Wrong("since a day", ("logs", "ended", "--since", "monday"), "--since monday", "30s, 5m, 2h"),
+    Wrong("since a day", ("logs", "ended", "--since", "monday"), "'monday'", "30s, 5m, 2h"),
     Wrong(
         "log of no component",
         ("logs", "ended", "--component", "agent-9"),
@@ -271,13 +271,19 @@ WORDS = (
         "chaos without a unit",
         ("chaos", "ended", "--stop", "ps=30"),
         "'30' is no time",
-        "30s, 5m or 1h",
+        "30s, 5m, 2h",
     ),
     Wrong(
-        "chaos at once", ("chaos", "ended", "--kill", "ps=0s"), "'0s' is no time", "30s, 5m or 1h"
+        "chaos at once",
+        ("chaos", "ended", "--kill", "ps=0s"),
+        "'0s' is no time",
+        "30s, 5m, 2h",
     ),
     Wrong(
-        "chaos for ever", ("chaos", "ended", "--for", "ever"), "'ever' is no time", "30s, 5m or 1h"
+        "chaos for ever",
+        ("chaos", "ended", "--for", "ever"),
+        "'ever' is no time",
+        "30s, 5m, 2h",
     ),
     Wrong("doctor of nobody", ("doctor", "nope"), "no run 'nope'", LIST),
     Wrong("probe of nobody", ("probe", "nope", "learner"), "no run 'nope'", LIST),

@@ -20,7 +20,8 @@ from surreal_like.experiment.code import keep_code, keep_file
 from surreal_like.experiment.resolve import resolve
 from surreal_like.join.agents import _experiment as joined_experiment
 from surreal_like.join.client import _write as write_admission
-from surreal_like.join.server import JoinServer, _NotAdmittedError
+from surreal_like.join.server import JoinServer
+from surreal_like.join.tokens import NotAdmittedError
 from surreal_like.run.folder import experiment_name
 from surreal_like.tuning.tune_file import read_tune_file
 from tests.session.made_run import made_config
@@ -114,7 +115,7 @@ def test_every_reader_of_a_place_finds_the_file_behind_colons(odd: Path, tmp_pat
 
     config["recorded"] = {"algorithm_sha256": "abc"}
     server: Any = SimpleNamespace(_context=SimpleNamespace(config=config))
-    with pytest.raises(_NotAdmittedError, match=r"algorithm is the file 12:30/own\.py \(SHA"):
+    with pytest.raises(NotAdmittedError, match=r"algorithm is the file 12:30/own\.py \(SHA"):
         JoinServer._check_algorithm(server, None)
 
 

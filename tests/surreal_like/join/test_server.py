@@ -25,9 +25,15 @@ from session.wire.security import Security, write_keys
 from session.wire.shared import poll
 from surreal_like.experiment.code import file_hash
 from surreal_like.join.agents import further_line, join_line
-from surreal_like.join.client import Admission, Invitation, default_folder, request_admission
+from surreal_like.join.client import (
+    Admission,
+    Invitation,
+    NotNowError,
+    default_folder,
+    request_admission,
+)
 from surreal_like.join.server import ENDPOINT, REQUESTS, JoinServer
-from surreal_like.join.tokens import Token, make_token
+from surreal_like.join.tokens import Places, Token, TokenFolder, make_token
 from tests.polling import until
 from tests.surreal_like.agent.rig import make_config
 
@@ -93,8 +99,15 @@ class Host:
     def address(self) -> str:
         return self.book[ENDPOINT].connect.removeprefix("tcp://")
 
-    def token(self) -> str:
-        return make_token(self.folder.keys)
+    def token(self, uses: int = 1) -> str:
+        return make_token(self.folder.keys, uses)
+
+    def pass_time(self, seconds: float) -> None:
+        """Lets the run's clock advance."""
+        clock = self.context.clock
+        assert isinstance(clock, CountedClock)
+        for _ in range(round(1000 * seconds)):
+            clock.advance()
 
     def close(self) -> None:
         self._end_thread()
@@ -165,6 +178,80 @@ def test_a_machine_that_comes_back_gets_its_names_again(
     )
 
 
+def test_many_machines_join_with_one_token_each_with_names_and_a_key_of_its_own(
+    host: Host, invitation: Invitation, tmp_path: Path
+) -> None:
+    many = replace(invitation, token=host.token(uses=2), agents=1)
+    one, two = (replace(many, folder=tmp_path / name) for name in ("one", "two"))
+    admitted = [request_admission(each) for each in (one, two)]
+    assert [each.names for each in admitted] == [("agent-1000",), ("agent-1001",)]
+    third = replace(many, folder=tmp_path / "three")
+    with pytest.raises(NotNowError, match="this token is used up: 2 machines have joined with it"):
+        request_admission(third)
+    host.again()
+    assert request_admission(two).names == ("agent-1001",)
+
+
+def test_names_of_a_machine_that_is_silent_for_ten_minutes_go_to_the_next(
+    host: Host, invitation: Invitation, tmp_path: Path
+) -> None:
+    many = replace(invitation, token=host.token(uses=2), agents=1)
+    one, two, three = (replace(many, folder=tmp_path / name) for name in ("one", "two", "three"))
+    keys = [request_admission(each).folder.keys / "client.pub" for each in (one, two)]
+    host.pass_time(400.0)
+    first, second = (path.read_text().strip() for path in keys)
+    host.join_server.on_request(second)
+    host.pass_time(300.0)
+    assert request_admission(three).names == ("agent-1000",)
+    security = Security.load(host.folder.keys)
+    assert security.grant(first.encode()) is None
+    assert security.grant(second.encode()) == Grant(GUEST, ("agent-1001",))
+    # It comes back as one that is new; there is no place, until another is silent.
+    with pytest.raises(NotNowError, match="is used up"):
+        request_admission(one)
+    host.pass_time(601.0)
+    assert request_admission(one).names == ("agent-1001",)
+    assert len(list((host.folder.keys / "allowed").iterdir())) == 2
+
+
+def test_a_token_for_one_machine_never_admits_another(
+    host: Host, invitation: Invitation, tmp_path: Path
+) -> None:
+    request_admission(invitation)
+    host.pass_time(1000.0)
+    with pytest.raises(AdmissionError, match="used by another machine"):
+        request_admission(elsewhere(invitation, tmp_path))
+
+
+def test_an_expired_token_admits_those_that_have_joined(
+    host: Host, invitation: Invitation, tmp_path: Path
+) -> None:
+    token = host.token(uses=2)
+    request_admission(replace(invitation, token=token))
+    tokens = TokenFolder(host.folder.keys)
+    path = tokens.find(Token.decode(token).secret)
+    assert path is not None
+    tokens.write(path, replace(Places.load(path), until=1.0))
+    host.pass_time(2.0)
+    assert request_admission(replace(invitation, token=token)).names[0] == "agent-1000"
+    with pytest.raises(AdmissionError, match=r"this token has expired 00:\d\d ago"):
+        request_admission(elsewhere(invitation, tmp_path, token=token))
+
+
+def test_a_shared_folder_has_the_address(
+    host: Host, invitation: Invitation, tmp_path: Path
+) -> None:
+    assert request_admission(replace(invitation, address=str(host.folder))).names
+    later = replace(invitation, address=str(tmp_path / "later"))
+    with pytest.raises(NotNowError, match=r"later is not the folder of a run that was started: it"):
+        request_admission(later)
+    closed = RunFolder(tmp_path / "closed")
+    closed.create()
+    closed.addresses.write_text(AddressBook.tcp({"ps.requests": 7}).dump())
+    with pytest.raises(NotNowError, match="was launched without --host"):
+        request_admission(replace(invitation, address=str(closed)))
+
+
 def test_a_key_that_was_taken_away_stays_out(host: Host, invitation: Invitation) -> None:
     request_admission(invitation)
     (file,) = (host.folder.keys / "allowed").iterdir()
@@ -195,10 +282,7 @@ def test_wrong_tokens_lock_no_machine_out_and_leave_one_line_a_minute(
     try_wrong(range(30))
     assert len(host.events) == 1
     assert request_admission(invitation).names
-    clock = host.context.clock
-    assert isinstance(clock, CountedClock)
-    for _ in range(60_001):
-        clock.advance()
+    host.pass_time(60.001)
     try_wrong(range(1))
     assert host.events[-1].endswith("(29 more since the last such line)")
 
@@ -229,7 +313,7 @@ def test_a_run_that_is_over_admits_no_machine(host: Host, invitation: Invitation
         request_admission(invitation)
 
 
-@pytest.mark.parametrize("agents", [0, 1001])
+@pytest.mark.parametrize("agents", [-1, 1001])
 def test_a_wrong_number_of_agents_is_refused(invitation: Invitation, agents: int) -> None:
     with pytest.raises(AdmissionError, match=f"'agents' is {agents}, expected a whole number"):
         request_admission(replace(invitation, agents=agents))

@@ -1,0 +1,113 @@
+"""Machines of an engine: each runs one command that joins a run, for as long as it is wanted."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from session.addons import load
+from session.errors import UsageError, did_you_mean
+from session.launchers.instruction import Event
+
+# Begin of every command: this interpreter, on the machine that has it at the same path.
+COMMAND = (sys.executable, "-P", "-m", "main.cli")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The command of every machine, and the resources that it needs.
+
+    Args:
+        command: words of the command, without its token and folder.
+        token: token of the run, for as many machines as are ever wanted at a time.
+        folder: folder of the machines' files, on a file system that they share with this process;
+            ``machine-0``, ... below it has the keys of each, so that it keeps its names.
+        cpu: cores of each machine.
+        gpu: GPUs of each machine.
+        options: further settings of the engine.
+    """
+
+    command: tuple[str, ...]
+    token: str = field(repr=False)
+    folder: Path
+    cpu: float = 1.0
+    gpu: float = 0.0
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def words(self, machine: str) -> list[str]:
+        """Returns the whole command of a machine; its token comes in the variable TOKEN.
+
+        Args:
+            machine: name of the machine, or what the engine replaces by it.
+        """
+        return [*self.command, "--folder", str(self.folder / machine)]
+
+
+# Name of an engine -> its class; Slurm, Ray and Kubernetes are used by their own programs.
+ENGINES = {
+    "processes": "session.launchers.engines.processes:ProcessMachines",
+    "slurm": "session.launchers.engines.slurm:SlurmMachines",
+}
+
+
+class Machines(ABC):
+    """Keeps as many machines at work as are wanted; one that ends is replaced.
+
+    A machine that is not wanted any more gets SIGTERM: it sends what it has, and leaves. A class is
+    made from an :class:`Order`; it raises UsageError, and leaves nothing behind, if its engine does
+    not answer.
+
+    Attributes:
+        options: name of each further setting of the engine -> its meaning.
+    """
+
+    options: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+
+    @abstractmethod
+    def want(self, number: int) -> None:
+        """Sets the number of machines from now on; takes effect at the next :meth:`poll`."""
+
+    @abstractmethod
+    def poll(self) -> list[Event]:
+        """Starts and ends machines as wanted; returns what has happened, without waiting."""
+
+    @property
+    @abstractmethod
+    def num(self) -> int:
+        """Number of machines that are at work."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends all machines, and waits until nothing of them is left."""
+
+
+def make_machines(engine: str, order: Order) -> Machines:
+    """Returns the machines of an engine, none of which is at work yet.
+
+    Raises:
+        UsageError: there is no such engine or setting, or the engine does not answer.
+    """
+    known = f": there are {', '.join(ENGINES)}"
+    if engine not in ENGINES:
+        raise UsageError(
+            f"no engine '{engine}'{did_you_mean(engine, ENGINES, lead='; ', otherwise=known)}"
+        )
+    machines: type[Machines] = load(ENGINES[engine])
+    for name in order.options:
+        if name not in machines.options:
+            others = f"it has {', '.join(machines.options) or 'none'}"
+            hint = did_you_mean(name, machines.options, otherwise=others)
+            raise UsageError(f"engine {engine} has no setting '{name}'; {hint}")
+    return machines(order)
+
+
+def machine_name(number: int) -> str:
+    """Returns the name of a machine, in events and of its folder."""
+    return f"machine-{number}"

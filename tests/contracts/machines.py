@@ -1,0 +1,138 @@
+"""The contract of engines: inherit it, say how machines are made and killed, and pytest proves it.
+
+```
+from tests.contracts.machines import MachinesContract
+
+class TestMine(MachinesContract):
+    def make(self, order):
+        return MyMachines(order)
+```
+
+What runs on a machine here is a script: it says that it is there, and obeys SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from session.launchers.engines.machines import Machines, Order, machine_name
+from session.launchers.instruction import Event
+from tests.polling import until
+
+_SCRIPT = """
+import os, pathlib, signal, sys, time
+folder = pathlib.Path(sys.argv[sys.argv.index("--folder") + 1])
+folder.mkdir(parents=True, exist_ok=True)
+signal.signal(signal.SIGTERM, lambda *_: (folder.joinpath("left").touch(), os._exit(0)))
+new = folder / f"pid.{os.getpid()}"
+new.write_text(f"{os.getpid()} {os.environ['SURREAL_LIKE_TOKEN']}")
+new.replace(folder / "pid")
+time.sleep(300)
+"""
+_TOKEN = "a secret that no list of processes shows"
+
+
+class MachinesContract(ABC):
+    """What every engine does.
+
+    Attributes:
+        seconds: deadline for a machine that starts, or is replaced.
+    """
+
+    seconds = 30.0
+
+    @abstractmethod
+    def make(self, order: Order) -> Machines:
+        """Makes the machines."""
+
+    def kill(self, folder: Path) -> None:
+        """Kills a machine as the loss of its node does."""
+        os.kill(self.pid(folder), signal.SIGKILL)
+
+    def pid(self, folder: Path) -> int:
+        """The process of the newest machine of that name."""
+        return int((folder / "pid").read_text().split()[0])
+
+    @contextmanager
+    def machines(self, folder: Path, number: int) -> Iterator[Machines]:
+        """So many machines at work."""
+        script = folder / "script.py"
+        script.write_text(_SCRIPT)
+        order = Order((sys.executable, str(script)), _TOKEN, folder / "machines")
+        machines = self.make(order)
+        try:
+            machines.want(number)
+            self.wait(machines, number, folder)
+            yield machines
+        finally:
+            machines.close()
+
+    def wait(self, machines: Machines, number: int, folder: Path) -> list[Event]:
+        """Polls until machines 0 to number - 1 are at work, and no other is."""
+        events: list[Event] = []
+        wanted = {machine_name(each) for each in range(number)}
+
+        def look() -> bool:
+            events.extend(machines.poll())
+            return machines.num == number and wanted == self.at_work(folder)
+
+        until(look, seconds=self.seconds, what=lambda: (events, self.at_work(folder)))
+        return events
+
+    def at_work(self, folder: Path) -> set[str]:
+        """Names of the machines whose process lives."""
+        files = (folder / "machines").glob("*/pid")
+        return {path.parent.name for path in files if psutil.pid_exists(self.pid(path.parent))}
+
+    def test_a_machine_that_is_lost_is_replaced_by_one_of_its_name(self, tmp_path: Path) -> None:
+        with self.machines(tmp_path, 2) as machines:
+            lost = tmp_path / "machines" / machine_name(0)
+            kept = self.pid(tmp_path / "machines" / machine_name(1))
+            before = self.pid(lost)
+            self.kill(lost)
+            events: list[Event] = []
+
+            def replaced() -> bool:
+                events.extend(machines.poll())
+                return self.pid(lost) != before
+
+            until(replaced, seconds=self.seconds, what=lambda: events)
+            events += self.wait(machines, 2, tmp_path)
+            assert self.pid(tmp_path / "machines" / machine_name(1)) == kept
+            kinds = [each.kind for each in events if each.component == machine_name(0)]
+            assert kinds[:2] == ["lost", "started"]
+
+    def test_more_come_and_fewer_leave_by_sigterm(self, tmp_path: Path) -> None:
+        with self.machines(tmp_path, 1) as machines:
+            machines.want(2)
+            self.wait(machines, 2, tmp_path)
+            machines.want(1)
+            events = self.wait(machines, 1, tmp_path)
+            assert [(each.component, each.kind) for each in events] == [("machine-1", "ended")]
+            assert (tmp_path / "machines" / "machine-1" / "left").is_file()
+            assert not (tmp_path / "machines" / "machine-0" / "left").exists()
+
+    def test_at_the_end_nothing_is_left(self, tmp_path: Path) -> None:
+        with self.machines(tmp_path, 2):
+            pass
+        assert not self.at_work(tmp_path)
+        assert {path.parent.name for path in tmp_path.glob("machines/*/left")} == {
+            *("machine-0", "machine-1")
+        }
+
+    def test_no_list_of_processes_shows_the_token(self, tmp_path: Path) -> None:
+        with self.machines(tmp_path, 1):
+            folder = tmp_path / "machines" / machine_name(0)
+            assert (folder / "pid").read_text().partition(" ")[2] == _TOKEN
+            shown = [
+                " ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])
+            ]
+            assert not any(_TOKEN in line for line in shown)

@@ -1,0 +1,81 @@
+"""Machines that are processes here: the contract, and what a person sees of a wrong order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from session.errors import UsageError
+from session.launchers.engines.machines import Machines, Order, make_machines
+from session.launchers.engines.processes import ProcessMachines
+from tests.contracts.machines import MachinesContract
+from tests.polling import until
+
+
+class TestProcesses(MachinesContract):
+    def make(self, order: Order) -> Machines:
+        return make_machines("processes", order)
+
+
+def order_of(folder: Path, *command: str, **options: str) -> Order:
+    return Order(command, "token", folder, options=options)
+
+
+def test_a_machine_that_cannot_start_says_why_and_is_tried_again_later(tmp_path: Path) -> None:
+    wrong = "import sys; sys.exit('no such run')"
+    machines = ProcessMachines(order_of(tmp_path, sys.executable, "-c", wrong))
+    machines.want(1)
+    try:
+        events = until(lambda: [each for each in machines.poll() if each.kind == "lost"])
+        (lost,) = events
+        assert str(lost) == "machine-0: lost: ended with exit code 1: no such run"
+        assert machines.num == 0
+        until(lambda: any(each.kind == "started" for each in machines.poll()))
+    finally:
+        machines.close()
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "message"),
+    [
+        ("proceses", {}, "no engine 'proceses'; did you mean processes"),
+        ("cloud", {}, "no engine 'cloud': there are processes"),
+        ("processes", {"queue": "a"}, "engine processes has no setting 'queue'; it has none"),
+    ],
+)
+def test_a_wrong_engine_or_setting_is_refused(
+    tmp_path: Path, engine: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_machines(engine, order_of(tmp_path, "true", **options))
+
+
+# A controller that is killed: its machines have nothing left that would end them.
+_CONTROLLER = """
+import sys, time
+from pathlib import Path
+from session.launchers.engines.machines import Order
+from session.launchers.engines.processes import ProcessMachines
+code = "import sys, time; from session.process.entry import Lifeline; line = Lifeline();"
+code += "print('ready', flush=True)\\nwhile not line.broken: time.sleep(0.05)"
+machines = ProcessMachines(Order((sys.executable, "-c", code), "token", Path(sys.argv[1])))
+machines.want(1)
+while True:
+    machines.poll()
+    time.sleep(0.05)
+"""
+
+
+def test_a_killed_controller_takes_its_machines_along(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", _CONTROLLER, str(tmp_path)]) as controller:
+        said = tmp_path / "machine-0.txt"
+        until(lambda: said.is_file() and said.read_text() == "ready\n")
+        (machine,) = psutil.Process(controller.pid).children()
+        os.kill(controller.pid, signal.SIGKILL)
+    machine.wait(10)
