@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from session.folder import RunFolder
@@ -103,10 +104,11 @@ def test_what_slurm_refuses_leaves_nothing_behind(
     assert not rig.jobs()
 
 
+@pytest.mark.timeout(400)
 def test_a_run_goes_on_after_a_notice_and_solves_its_task_in_two_lives(
     rig: Slurm, tmp_path: Path
 ) -> None:
-    folder = launch(rig, tmp_path / "run", "--agents", "2")
+    folder = launch(rig, tmp_path / "run", "--agents", "2", "session_config.stop.seconds=600")
     core, tmp = number(folder, "core"), tmp_path / "tmp"
     tmp.mkdir()
     until_steps(rig, folder, 1000)
@@ -119,7 +121,7 @@ def test_a_run_goes_on_after_a_notice_and_solves_its_task_in_two_lives(
     assert re.search(rf"core +waiting .* job {core} is PENDING: BeginTime", said), said
     # Slurm begins a job again after two minutes.
     rig.run("scontrol", "update", f"JobId={core}", "StartTime=now")
-    until(lambda: not rig.jobs(), what=rig.jobs)
+    until(lambda: not rig.jobs(), seconds=300, what=rig.jobs)
     result = folder.read_result() or {}
     assert (result["status"], result["goal_met"]) == ("stopped", True)
     assert result["env_steps"] >= saved
@@ -130,6 +132,32 @@ def test_a_run_goes_on_after_a_notice_and_solves_its_task_in_two_lives(
     assert starts == [(core, "1"), (core, "2")]
 
 
+@pytest.mark.timeout(400)
+def test_a_notice_to_every_process_of_the_core_saves_too(rig: Slurm, tmp_path: Path) -> None:
+    folder = launch(rig, tmp_path / "run", "session_config.stop={seconds: 600}")
+    until_steps(rig, folder, 1000)
+    # As Slurm does at its own requeue and pre-emption, where it follows processes by cgroups.
+    (shell,) = (
+        each.parent()
+        for each in psutil.process_iter(["cmdline"])
+        if f"-m main.core --folder {folder}" in " ".join(each.info["cmdline"] or ())
+    )
+    assert shell is not None
+    for each in (*shell.children(recursive=True), shell):
+        each.terminate()
+    until(lambda: states(rig, number(folder, "core")) == ["PENDING"], what=rig.jobs)
+    assert states(rig, number(folder, "agents")) == ["RUNNING", "RUNNING"]
+    saved = max(int(path.name) for path in (folder.checkpoints / "learner").glob("[0-9]*"))
+    assert saved >= folder.last_progress()["iteration"] > 0
+    assert (folder.read_result() or {})["status"] == "interrupted"
+    before = folder.last_progress()["env_steps"]
+    rig.run("scontrol", "update", f"JobId={number(folder, 'core')}", "StartTime=now")
+    until_steps(rig, folder, before + 200)
+    assert command(rig, "stop", str(folder)).returncode == 0
+    until(lambda: not rig.jobs(), what=rig.jobs)
+
+
+@pytest.mark.timeout(400)
 def test_commands_from_a_machine_that_only_shares_the_folder(rig: Slurm, tmp_path: Path) -> None:
     tmp = tmp_path / "tmp"
     tmp.mkdir()

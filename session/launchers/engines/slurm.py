@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from session.launchers.engines.machines import Machines, Order, machine_name
-
 from session.atomic_file import write_atomically
 from session.errors import UsageError
+from session.launchers.engines.machines import Machines, Order, machine_name
 from session.launchers.instruction import Event
 from session.launchers.slurm.addon import JOB
 from session.launchers.slurm.jobs import array_script, call, find_jobs

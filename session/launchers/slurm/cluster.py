@@ -25,8 +25,8 @@ from session.wire.security import write_keys
 _MACHINES = 1000
 _ADDRESS = r"""node=$(scontrol show node "$SLURMD_NODENAME")
 host=$(sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p' <<<"$node")"""
-# 75: it is saved, to be started again; 143: SIGTERM came before it had begun.
-_CORE_END = """if [[ $code =~ ^(75|143)$ ]] && [ ! -e "$jobs/cancelled" ]; then
+# 75: it is saved, to be started again; 130: its learner had no time; 143: it had not begun.
+_CORE_END = """if [ -n "$notice" ] && [ "$code" -ge 75 ] && [ ! -e "$jobs/cancelled" ]; then
   if goes_on; then scontrol requeue "$job"; fi
   exit "$code"
 fi

@@ -15,8 +15,8 @@ from session.process.component import TOKEN, Resources
 
 _TIMEOUT_SECONDS = 60.0
 _MIB = 1 << 20
-# The shell of a job gets the notice of its end, and passes it on; of a job that is cancelled or
-# pre-empted Slurm has signalled every process itself.
+# The shell of a job gets the notice of its end, and passes it on. A job that is cancelled, or
+# requeued by others, is no longer RUNNING then.
 _BODY = """
 jobs={folder}
 job=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}
@@ -27,7 +27,7 @@ notice=
 pass_on() {{
   notice=1
   trap '' TERM
-  if goes_on; then kill -TERM "${{run:-}}"; fi
+  kill -TERM "${{run:-}}"
 }}
 trap pass_on TERM
 echo "job $job, start $((${{SLURM_RESTART_COUNT:-0}} + 1)), on $SLURMD_NODENAME"
