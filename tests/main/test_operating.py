@@ -160,7 +160,7 @@ def test_logs_that_make_no_sense_are_refused(
     [
         pytest.param(
             "tmx",
-            "no launcher 'tmx' for a detached run: local, tmux, kubernetes; did you mean tmux",
+            "no launcher 'tmx' for a detached run: local, tmux, kubernetes, slurm; did you mean tmux",
             marks=needs("kubernetes"),
         ),
         ("moon", "no launcher 'moon'"),
