@@ -99,6 +99,8 @@ def try_again(
         while True:
             try:
                 interrupts.raise_again()
+                if said:
+                    time.sleep(_AGAIN_SECONDS)
                 lifeline.pass_on(signal.SIGTERM)
                 code = once(interrupts)
                 if code is not None or not keep_trying:
@@ -115,7 +117,6 @@ def try_again(
             if reason != said:
                 report(f"waiting for the run: {reason}")
                 said = reason
-            time.sleep(_AGAIN_SECONDS)
 
 
 def _join_once(
