@@ -1,11 +1,11 @@
-"""The real kubectl with what the repository ships, against a stand-in for the API server."""
+"""The real kubectl with what the repository ships, against a real API server."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ import yaml
 from main.cli import main as surreal_like
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.launchers.handle import open_run
+from session.launchers.handle import make_cluster, open_run
 from session.launchers.kubernetes.cluster import KubernetesCluster
+from session.launchers.kubernetes.run import KINDS
 from session.launchers.kubernetes.secret import (
     KEYS_FOLDER,
     SECRETS,
@@ -25,36 +26,44 @@ from session.launchers.kubernetes.secret import (
 )
 from surreal_like.run.kubernetes import write_overlay
 from tests.docs.examples import blocks
-from tests.kubernetes.api_server import ApiServer
+from tests.kubernetes.cluster import TestedCluster
 from tests.kubernetes.conftest import ROOT, setting_of
+from tests.kubernetes.old_server import edit_files
 from tests.kubernetes.schemas import validate
 from tests.kubernetes.test_manifests import OVERLAYS, copy_of_k8s
 from tests.kubernetes.test_objects import GATEWAYS, LABELS, METRICS
 
 pytestmark = pytest.mark.kubectl
 
+_NO_CLUSTER = """
+clusters: [{name: none, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: none, context: {cluster: none}}]
+current-context: none
+"""
+
 
 class Shell:
-    """Runs kubectl, and remembers what it said."""
+    """Runs kubectl in a namespace that admits no pod."""
 
-    def __init__(self, api: ApiServer) -> None:
-        self.api = api
+    def __init__(self, cluster: TestedCluster) -> None:
+        self._cluster = cluster
 
     def __call__(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            ["kubectl", *words], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == code, done.stderr
-        return done.stdout if code == 0 else done.stdout + done.stderr
+        return self._cluster.kubectl(*words, code=code)
+
+    def objects(self) -> list[dict[str, Any]]:
+        """All objects of runs, volumes included."""
+        kinds = ",".join((*KINDS, "pvc"))
+        selector = "--selector=app.kubernetes.io/managed-by=surreal-like"
+        return list(self._cluster.get(kinds, selector)["items"])
+
+    def kinds(self) -> set[str]:
+        return {each["kind"] for each in self.objects()}
 
 
 @pytest.fixture
-def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    with ApiServer() as api:
-        monkeypatch.setenv("KUBECONFIG", str(api.write_kubeconfig(tmp_path / "kubeconfig")))
-        # What kubectl remembers of another server has no place here.
-        monkeypatch.setenv("KUBECACHEDIR", str(tmp_path / "cache"))
-        yield Shell(api)
+def kubectl(namespace: TestedCluster) -> Shell:
+    return Shell(namespace)
 
 
 @pytest.fixture
@@ -64,6 +73,13 @@ def overlays(tmp_path: Path) -> Path:
     for name in OVERLAYS:
         write_overlay_keys(top / "overlays" / name)
     return top / "overlays"
+
+
+@pytest.fixture
+def applied(overlays: Path) -> Path:
+    """The same, without what the API server of these tests is too old for."""
+    edit_files(overlays.parent)
+    return overlays
 
 
 def verbs(said: str) -> set[str]:
@@ -132,13 +148,13 @@ def test_without_keys_kubectl_says_what_to_do(tmp_path: Path, kubectl: Shell) ->
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_an_overlay_is_applied_changed_and_deleted(
-    name: str, overlays: Path, kubectl: Shell
+    name: str, applied: Path, kubectl: Shell
 ) -> None:
-    overlay = str(overlays / name)
+    overlay = str(applied / name)
     assert verbs(kubectl("apply", "-k", overlay)) == {"created"}
     assert unchanged(kubectl("apply", "-k", overlay))
     assert kubectl("diff", "-k", overlay) == ""
-    patches = overlays / name / "patches.yaml"
+    patches = applied / name / "patches.yaml"
     patches.write_text(patches.read_text().replace("cpu: 500m", "cpu: 250m"))
     assert "cpu: 250m" in kubectl("diff", "-k", overlay, code=1)
     said = kubectl("apply", "-k", overlay)
@@ -147,14 +163,16 @@ def test_an_overlay_is_applied_changed_and_deleted(
     assert f"statefulset.apps/{name}-agent configured" in configured
     assert len([line for line in configured if "poddisruptionbudget" not in line]) == 1
     kubectl("delete", "-k", overlay)
-    assert not kubectl.api.store.objects
+    assert not kubectl.objects()
 
 
 def test_the_single_file_is_the_same_for_a_cluster(
-    overlays: Path, rendered: Path, kubectl: Shell
+    applied: Path, rendered: Path, kubectl: Shell
 ) -> None:
-    assert verbs(kubectl("apply", "-f", str(rendered / "cartpole.yaml"))) == {"created"}
-    said = kubectl("apply", "-k", str(overlays / "cartpole"))
+    shutil.copy(rendered / "cartpole.yaml", applied.parent)
+    edit_files(applied.parent)
+    assert verbs(kubectl("apply", "-f", str(applied.parent / "cartpole.yaml"))) == {"created"}
+    said = kubectl("apply", "-k", str(applied / "cartpole"))
     assert [line for line in said.splitlines() if "unchanged" not in line] == [
         "secret/cartpole-keys created",
         "secret/cartpole-keys-agent created",
@@ -164,9 +182,9 @@ def test_the_single_file_is_the_same_for_a_cluster(
 
 
 def test_the_secret_goes_to_apply(
-    overlays: Path, kubectl: Shell, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    applied: Path, kubectl: Shell, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    overlay = overlays / "cartpole"
+    overlay = applied / "cartpole"
     assert surreal_like(["keys", "--secret", str(overlay)]) == 0
     secret = tmp_path / "secret.yaml"
     secret.write_text(capsys.readouterr().out)
@@ -177,8 +195,8 @@ def test_the_secret_goes_to_apply(
         assert f"secret/cartpole-{each} unchanged" in said
 
 
-def test_agents_are_scaled_and_counted(overlays: Path, kubectl: Shell) -> None:
-    kubectl("apply", "-k", str(overlays / "cartpole-64"))
+def test_agents_are_scaled_and_counted(applied: Path, kubectl: Shell) -> None:
+    kubectl("apply", "-k", str(applied / "cartpole-64"))
     path = "jsonpath={.spec.replicas}"
     assert kubectl("get", "statefulset/cartpole-64-agent", "-o", path) == "64"
     kubectl("scale", "statefulset/cartpole-64-agent", "--replicas=100")
@@ -187,14 +205,14 @@ def test_agents_are_scaled_and_counted(overlays: Path, kubectl: Shell) -> None:
     assert len(kubectl("get", "service", *selector, "-o", "name").splitlines()) == 7
 
 
-def test_a_server_refuses_what_a_schema_does_not_know(overlays: Path, kubectl: Shell) -> None:
-    services = overlays.parent / "base" / "services.yaml"
+def test_a_server_refuses_what_a_schema_does_not_know(applied: Path, kubectl: Shell) -> None:
+    services = applied.parent / "base" / "services.yaml"
     services.write_text(services.read_text().replace("clusterIP: None", "clusterOP: None"))
-    assert "clusterOP" in kubectl("apply", "-k", str(overlays / "cartpole"), code=1)
+    assert "clusterOP" in kubectl("apply", "-k", str(applied / "cartpole"), code=1)
 
 
-def test_a_missing_namespace_is_named(overlays: Path, kubectl: Shell) -> None:
-    said = kubectl("-n", "nowhere", "apply", "-k", str(overlays / "cartpole"), code=1)
+def test_a_missing_namespace_is_named(applied: Path, kubectl: Shell) -> None:
+    said = kubectl("-n", "nowhere", "apply", "-k", str(applied / "cartpole"), code=1)
     assert 'namespaces "nowhere" not found' in said
 
 
@@ -205,7 +223,9 @@ def cluster_in(path: Path, *overrides: str) -> KubernetesCluster:
     setting = setting_of(*overrides, name="mine")
     folder = RunFolder(path / "mine")
     folder.create()
-    return KubernetesCluster(setting.config, setting.topology, folder)
+    made = make_cluster("kubernetes", setting.config, setting.topology, folder)
+    assert isinstance(made, KubernetesCluster)
+    return made
 
 
 @pytest.fixture(autouse=True)
@@ -216,24 +236,22 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_launch_applies_what_dry_run_shows(tmp_path: Path, kubectl: Shell) -> None:
     cluster = cluster_in(tmp_path, "session_config.kubernetes.ttl_seconds=null")
     shown = list(yaml.safe_load_all(cluster.dry_run()))
-    assert not kubectl.api.store.objects
+    assert not kubectl.objects()
     cluster.launch()
-    kept = kubectl.api.store.objects.values()
-    names = {(each["kind"], each["metadata"]["name"]) for each in kept}
-    assert names == {*by_name(shown), *(("Secret", f"mine-{each}") for each in SECRETS)}
-    for each in shown:
-        (found,) = [
-            k for k in kept if (k["kind"], k["metadata"]["name"]) == next(iter(by_name([each])))
-        ]
-        assert found.get("spec") == each.get("spec")
-        assert found.get("data") == each.get("data")
+    assert by_name(kubectl.objects()).keys() == {
+        *by_name(shown),
+        *(("Secret", f"mine-{each}") for each in SECRETS),
+    }
     assert cluster.folder.config.is_file()
-    assert (cluster.folder.path / "kubernetes.yaml").read_text() == cluster.dry_run()
+    manifest = cluster.folder.path / "kubernetes.yaml"
+    assert manifest.read_text() == cluster.dry_run()
+    edit_files(manifest.parent)
+    assert kubectl("diff", "-f", str(manifest)) == ""
 
 
 def test_the_learners_job_takes_all_but_the_volumes_with_it(tmp_path: Path, kubectl: Shell) -> None:
     cluster_in(tmp_path, "session_config.kubernetes.ttl_seconds=600").launch()
-    kept = {(each["kind"], each["metadata"]["name"]): each for each in everything(kubectl)}
+    kept = {(each["kind"], each["metadata"]["name"]): each for each in kubectl.objects()}
     job = kept.pop(("Job", "mine-learner"))
     assert job["spec"]["ttlSecondsAfterFinished"] == 600
     owners = {key: each["metadata"].get("ownerReferences") for key, each in kept.items()}
@@ -244,19 +262,15 @@ def test_the_learners_job_takes_all_but_the_volumes_with_it(tmp_path: Path, kube
     assert all(owner == ours for key, owner in owners.items() if key not in free)
 
 
-def everything(kubectl: Shell) -> list[dict[str, Any]]:
-    return list(kubectl.api.store.objects.values())
-
-
 def test_an_hour_is_the_time_until_all_is_removed(tmp_path: Path, kubectl: Shell) -> None:
     cluster_in(tmp_path).launch()
-    (job,) = [each for each in everything(kubectl) if each["kind"] == "Job"]
+    (job,) = [each for each in kubectl.objects() if each["kind"] == "Job"]
     assert job["spec"]["ttlSecondsAfterFinished"] == 3600
 
 
 def test_without_a_ttl_objects_stay(tmp_path: Path, kubectl: Shell) -> None:
     cluster_in(tmp_path, "session_config.kubernetes.ttl_seconds=null").launch()
-    assert not [each for each in everything(kubectl) if "ownerReferences" in each["metadata"]]
+    assert not [each for each in kubectl.objects() if "ownerReferences" in each["metadata"]]
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path: Path, kubectl: Shell) -> None:
@@ -270,8 +284,7 @@ def test_volumes_of_an_earlier_run_are_not_taken_over(tmp_path: Path, kubectl: S
     cluster = cluster_in(tmp_path / "a")
     cluster.launch()
     cluster.remove()
-    left = {key.resource for key in kubectl.api.store.objects}
-    assert left == {"persistentvolumeclaims"}
+    assert kubectl.kinds() == {"PersistentVolumeClaim"}
     with pytest.raises(UsageError, match=r"has left its volumes.*--resume.*kubectl delete pvc"):
         cluster_in(tmp_path / "b").launch()
     cluster.config["run"]["part"] = 2
@@ -285,7 +298,7 @@ def test_a_run_whose_learner_never_began_is_simply_removed(tmp_path: Path, kubec
         outcome = run.wait(10.0)
     assert outcome.status == "interrupted"
     assert outcome.reason == "enough: no learner was running"
-    assert {key.resource for key in kubectl.api.store.objects} == {"persistentvolumeclaims"}
+    assert kubectl.kinds() == {"PersistentVolumeClaim"}
 
 
 def test_scale_changes_the_stateful_set(tmp_path: Path, kubectl: Shell) -> None:
@@ -309,8 +322,8 @@ def test_a_missing_namespace_is_one_line(tmp_path: Path, kubectl: Shell) -> None
 
 
 def test_no_cluster_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ApiServer() as api:
-        config = api.write_kubeconfig(tmp_path / "kubeconfig")
+    config = tmp_path / "kubeconfig"
+    config.write_text(_NO_CLUSTER)
     monkeypatch.setenv("KUBECONFIG", str(config))
     with pytest.raises(UsageError, match=r"no cluster answers.*refused") as caught:
         cluster_in(tmp_path).launch()
@@ -330,6 +343,9 @@ def test_the_commands_of_the_page_work(
             continue
         for command in block.text.splitlines():
             line = command.removeprefix("$ ")
+            # Whatever it wrote before, the API server of this test is older.
+            if "kubectl" in line:
+                edit_files(tmp_path)
             done = subprocess.run(
                 ["bash", "-o", "pipefail", "-c", line],
                 env={**os.environ, "PATH": programs},
@@ -341,4 +357,4 @@ def test_the_commands_of_the_page_work(
             assert done.returncode == 0, f"{line}: {done.stderr}"
             ran.append(line)
     assert [line for line in ran if line.startswith("kubectl scale")]
-    assert not kubectl.api.store.objects
+    assert not kubectl.objects()

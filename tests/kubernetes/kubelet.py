@@ -1,0 +1,360 @@
+"""A stand-in for the kubelet of one node: the containers of its pods run as processes here.
+
+It registers a node with the API server, watches the pods that the scheduler binds to it, and
+reports their status. Each pod has a network namespace, each container a root directory, a number
+space of processes and a memory limit of its own. Restarts, probes and ends follow the rules of
+Kubernetes, with shorter waits. Needs root.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.kubernetes.api import STRATEGIC, Api, ApiError, WatchedList
+from tests.kubernetes.kubelet_server import KubeletServer
+from tests.kubernetes.played_container import PlayedContainer, now_text
+from tests.kubernetes.pod_network import PodNetwork
+from tests.kubernetes.pod_root import build_image, volumes_of
+from tests.kubernetes.remote_command import Outcome
+
+Data = dict[str, Any]
+NODE = "node-0"
+_STEP_SECONDS = 0.1
+_HEARTBEAT_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
+_SIZE = {"cpu": "500", "memory": "1000Gi", "ephemeral-storage": "1000Gi", "pods": "500"}
+
+
+class PlayedPod:
+    """One pod: its address, its volumes, its containers.
+
+    Args:
+        data: the object.
+        folder: of this pod on this machine.
+        network: where it gets its address.
+        image: the packages of the image.
+    """
+
+    def __init__(self, data: Data, folder: Path, network: PodNetwork, image: Path) -> None:
+        self.name: str = data["metadata"]["name"]
+        self.namespace: str = data["metadata"]["namespace"]
+        self.address = network.add_pod()
+        self.ending_since: float | None = None
+        self.reported: Data = {}
+        self.missing = ""
+        self._data = data
+        self._folder = folder
+        self._network = network
+        self._image = image
+        self._next_look = 0.0
+        self._started = now_text()
+        self.hosts = folder / "hosts"
+        self.containers: list[PlayedContainer] = []
+        folder.mkdir(parents=True)
+        self.hosts.write_text("")
+
+    def start(self, api: Api, now: float) -> None:
+        """Starts the containers once all volumes are there; notes what is missing."""
+        if self.containers or now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        spec = self._data["spec"]
+        sources: dict[str, Path] = {}
+        for volume in spec["volumes"]:
+            group = int(spec["securityContext"]["fsGroup"])
+            sources[volume["name"]], self.missing = self._volume(volume, api, group)
+            if self.missing:
+                return
+        self.containers = [
+            PlayedContainer(
+                each,
+                self._data,
+                self._folder / each["name"],
+                volumes=volumes_of(each, sources),
+                hosts=self.hosts,
+                address=self.address,
+                namespace=self._network.namespace(self.address),
+                image=self._image,
+            )
+            for each in spec["containers"]
+        ]
+
+    def _volume(self, volume: Data, api: Api, group: int) -> tuple[Path, str]:
+        path = self._folder / "volumes" / volume["name"]
+        if "persistentVolumeClaim" in volume:
+            path = claimed_folder(api, self.namespace, volume["persistentVolumeClaim"]["claimName"])
+        for kind, named in (("configMap", "name"), ("secret", "secretName")):
+            if kind in volume:
+                name = volume[kind][named]
+                data = api.find(f"/api/v1/namespaces/{self.namespace}/{kind.lower()}s/{name}")
+                if data is None:
+                    return path, f'MountVolume.SetUp failed: {kind.lower()} "{name}" not found'
+                _write(path, data, volume[kind].get("defaultMode", 0o644), group)
+                return path, ""
+        path.mkdir(parents=True, exist_ok=True)
+        os.chown(path, 0, group)
+        path.chmod(0o2775)
+        return path, ""
+
+    def end(self, now: float, grace_seconds: float) -> bool:
+        """Ends the pod as it is told; True once nothing of it is left."""
+        if self.ending_since is None:
+            self.ending_since = now
+            for container in self.containers:
+                container.restarts_wanted = False
+                container.signal(signal.SIGTERM)
+        if now - self.ending_since >= grace_seconds:
+            for container in self.containers:
+                container.signal(signal.SIGKILL)
+        for container in self.containers:
+            container.step(now)
+        return not any(container.alive for container in self.containers)
+
+    def close(self) -> None:
+        """Gives back namespace, folders and memory group."""
+        for container in self.containers:
+            container.close()
+        self._network.remove_pod(self.address)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def status(self) -> Data:
+        """Returns the status of the object."""
+        known = [container.status() for container in self.containers]
+        if not known:
+            waiting = {"waiting": {"reason": "ContainerCreating", "message": self.missing}}
+            known = [
+                {"name": each["name"], "ready": False, "started": False, "restartCount": 0}
+                | {"state": waiting, "image": each["image"], "imageID": ""}
+                for each in self._data["spec"]["containers"]
+            ]
+        ready = "True" if all(each["ready"] for each in known) else "False"
+        conditions = {"Initialized": "True", "ContainersReady": ready, "Ready": ready}
+        return {
+            "phase": self.phase(),
+            "podIP": self.address,
+            "podIPs": [{"ip": self.address}],
+            "startTime": self._started,
+            "conditions": [{"type": key, "status": value} for key, value in conditions.items()],
+            "containerStatuses": known,
+        }
+
+    def phase(self) -> str:
+        if not self.containers:
+            return "Pending"
+        if not all(container.ended_for_good for container in self.containers):
+            return "Running"
+        good = all(container.exit_code == 0 for container in self.containers)
+        return "Succeeded" if good else "Failed"
+
+
+def claimed_folder(api: Api, namespace: str, claim: str) -> Path:
+    """Returns the folder of the volume that is bound to a claim."""
+    data = api.request("GET", f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}")
+    volume = api.request("GET", f"/api/v1/persistentvolumes/{data['spec']['volumeName']}")
+    return Path(volume["spec"]["hostPath"]["path"])
+
+
+def _write(path: Path, data: Data, mode: int, group: int) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    for name, value in data["data"].items():
+        content = base64.b64decode(value) if data["kind"] == "Secret" else value.encode()
+        (path / name).write_bytes(content)
+        os.chown(path / name, 0, group)
+        (path / name).chmod(mode)
+
+
+class Kubelet:
+    """Runs the pods of one node; use it in a ``with`` statement.
+
+    Args:
+        api: client of the API server.
+        folder: for everything that pods write, volumes excepted.
+    """
+
+    def __init__(self, api: Api, folder: Path) -> None:
+        self.api = api
+        self._folder = folder
+        self._image = build_image(folder / "image")
+        self._network = PodNetwork(f"sl{os.getpid() % 100000}")
+        self._server = KubeletServer(folder, self.execute, self.read_log)
+        self._lists = {
+            "pods": WatchedList(api, "/api/v1/pods", f"spec.nodeName={NODE}"),
+            "services": WatchedList(api, "/api/v1/services"),
+            "endpoints": WatchedList(api, "/api/v1/endpoints"),
+        }
+        self._pods: dict[str, PlayedPod] = {}
+        self._lock = threading.RLock()
+        self._next_heartbeat = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="kubelet")
+        self._stack = ExitStack()
+        self.failures: list[str] = []
+
+    def __enter__(self) -> Kubelet:
+        self._stack.enter_context(self._server)
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
+        self.api.request("POST", "/api/v1/nodes", node)
+        for each in self._lists.values():
+            self._stack.enter_context(each)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join(60)
+        self._stack.close()
+        for pod in self._pods.values():
+            self._end_at_once(pod)
+        self._network.close()
+
+    def _work(self) -> None:
+        while not self._over.wait(_STEP_SECONDS):
+            try:
+                with self._lock:
+                    self._step(time.monotonic())
+            except Exception:  # noqa: BLE001 - a test shows it, and the others go on
+                self.failures.append(traceback.format_exc())
+
+    def _step(self, now: float) -> None:
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + _HEARTBEAT_SECONDS
+            self._report_node()
+        known = self._lists["pods"].objects()
+        for uid in self._pods.keys() - known.keys():
+            # Removed by force: nobody waits for its end.
+            self._end_at_once(self._pods.pop(uid))
+        for uid, data in known.items():
+            if uid not in self._pods:
+                folder = self._folder / "pods" / uid
+                self._pods[uid] = PlayedPod(data, folder, self._network, self._image)
+            self._step_pod(uid, data, now)
+        self._connect()
+
+    def _step_pod(self, uid: str, data: Data, now: float) -> None:
+        pod, metadata = self._pods[uid], data["metadata"]
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        try:
+            if "deletionTimestamp" in metadata:
+                if pod.end(now, metadata["deletionGracePeriodSeconds"]):
+                    options = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
+                    self.api.request("DELETE", path, options)
+            else:
+                pod.start(self.api, now)
+                for container in pod.containers:
+                    container.step(now)
+            status = pod.status()
+            if status != pod.reported:
+                self.api.request("PATCH", f"{path}/status", {"status": status}, STRATEGIC)
+                pod.reported = status
+        except ApiError as error:
+            # It is gone, or replaced by one of the same name: the next step sees that.
+            if error.code not in (404, 409):
+                raise
+
+    def _report_node(self) -> None:
+        heard = {"type": "Ready", "status": "True", "lastHeartbeatTime": now_text()}
+        status = {
+            "capacity": _SIZE,
+            "allocatable": _SIZE,
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._server.port}},
+            "conditions": [heard],
+        }
+        self.api.request("PATCH", f"/api/v1/nodes/{NODE}/status", {"status": status}, STRATEGIC)
+
+    def _connect(self) -> None:
+        """Leads the addresses of Services to pods; every pod knows the names of its namespace."""
+        ready = {
+            (each["metadata"]["namespace"], each["metadata"]["name"]): [
+                address["ip"]
+                for subset in each.get("subsets") or []
+                for address in subset.get("addresses") or []
+            ]
+            for each in self._lists["endpoints"].objects().values()
+        }
+        targets: dict[str, str] = {}
+        lines: dict[str, list[str]] = {}
+        for service in self._lists["services"].objects().values():
+            place = service["metadata"]["namespace"], service["metadata"]["name"]
+            address = service["spec"]["clusterIP"]
+            if address != "None":
+                targets[address] = (ready.get(place) or [""])[-1]
+                lines.setdefault(place[0], []).append(f"{address} {place[1]}")
+        for pod in self._pods.values():
+            lines.setdefault(pod.namespace, []).append(f"{pod.address} {pod.name}")
+        self._network.route(targets)
+        for pod in self._pods.values():
+            text = "\n".join(["127.0.0.1 localhost", *sorted(lines[pod.namespace]), ""])
+            if pod.hosts.read_text() != text:
+                pod.hosts.write_text(text)
+
+    def _end_at_once(self, pod: PlayedPod) -> None:
+        for container in pod.containers:
+            container.restarts_wanted = False
+            container.signal(signal.SIGKILL)
+        for container in pod.containers:
+            container.join(10)
+        pod.close()
+
+    # -- what the API server asks of a node --------------------------------------------------------
+
+    def _container(self, namespace: str, pod: str, name: str) -> PlayedContainer | None:
+        with self._lock:
+            for each in self._pods.values():
+                if (each.namespace, each.name) == (namespace, pod):
+                    return next((own for own in each.containers if own.name == name), None)
+        return None
+
+    def execute(self, namespace: str, pod: str, name: str, command: list[str]) -> Outcome:
+        """Runs a command in a container."""
+        container = self._container(namespace, pod, name)
+        if container is None or not container.alive:
+            return Outcome(1, b"", b"container not running\n")
+        done = subprocess.run(container.enter(command), capture_output=True, check=False)
+        # A command that a signal has ended has the exit code that a shell gives it.
+        code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+        return Outcome(code, done.stdout, done.stderr)
+
+    def read_log(self, namespace: str, pod: str, name: str) -> str:
+        """Returns what a container has written."""
+        container = self._container(namespace, pod, name)
+        return container.log.read_text(errors="replace") if container is not None else ""
+
+    # -- what a test does to a node ----------------------------------------------------------------
+
+    def kill(self, namespace: str, pod: str) -> None:
+        """Kills the processes of a pod, as the kernel of its node would."""
+        with self._lock:
+            for each in self._pods.values():
+                for container in (
+                    each.containers if (each.namespace, each.name) == (namespace, pod) else []
+                ):
+                    container.signal(signal.SIGKILL)
+
+    def unplug(self, namespace: str, pod: str) -> None:
+        """Cuts a pod off, as if its node had lost its cable: no connection of it is closed."""
+        with self._lock:
+            for each in self._pods.values():
+                if (each.namespace, each.name) == (namespace, pod):
+                    self._network.unplug(each.address)
+
+    def first_process(self, namespace: str, pod: str, container: str) -> int:
+        """Returns the number that a container's first process has here, 0 if there is none."""
+        found = self._container(namespace, pod, container)
+        return (found.first() or 0) if found is not None else 0
+
+    def pods(self) -> Mapping[str, PlayedPod]:
+        """Returns uid -> pod."""
+        with self._lock:
+            return dict(self._pods)
