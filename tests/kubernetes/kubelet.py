@@ -49,6 +49,8 @@ class PlayedPod:
     def __init__(self, data: Data, folder: Path, network: PodNetwork, image: Path) -> None:
         self.name: str = data["metadata"]["name"]
         self.namespace: str = data["metadata"]["namespace"]
+        owners = data["metadata"].get("ownerReferences", ())
+        self.job: str = next((each["uid"] for each in owners if each["kind"] == "Job"), "")
         self.address = network.add_pod()
         self.ending_since: float | None = None
         self.reported: Data = {}
@@ -250,7 +252,8 @@ class Kubelet:
                     options = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
                     self.api.request("DELETE", path, options)
             else:
-                pod.start(self.api, now)
+                if not self._is_replaced_too_early(pod):
+                    pod.start(self.api, now)
                 for container in pod.containers:
                     container.step(now)
             status = pod.status()
@@ -261,6 +264,11 @@ class Kubelet:
             # It is gone, or replaced by one of the same name: the next step sees that.
             if error.code not in (404, 409):
                 raise
+
+    def _is_replaced_too_early(self, pod: PlayedPod) -> bool:
+        """Returns True while the pod before it ends: `podReplacementPolicy`, unknown to 1.20."""
+        ending = (each.job for each in self._pods.values() if each.ending_since is not None)
+        return pod.job != "" and pod.job in ending
 
     def _report_node(self) -> None:
         heard = {"type": "Ready", "status": "True", "lastHeartbeatTime": now_text()}

@@ -13,7 +13,8 @@ from pathlib import Path
 VERSION = "1.20.2"
 # Expressions of sed. kubectl refuses fields and kinds that the server does not describe.
 _EDITS = (
-    "/^ *podReplacementPolicy: /d",  # of a Job, 1.29
+    # Of a Job, 1.29. The stand-in for the kubelet does what it asks for.
+    "/^ *podReplacementPolicy: /d",
     "s|^apiVersion: policy/v1$|apiVersion: policy/v1beta1|",  # PodDisruptionBudget, 1.21
 )
 # A label of the pods of a StatefulSet, 1.28. The stand-in for the kubelet reads the name instead.

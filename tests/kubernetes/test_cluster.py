@@ -110,7 +110,7 @@ def test_cartpole_is_solved_by_pods_that_come_and_go(
     capsys.readouterr()
     run.command("status")
     assert "learner" in capsys.readouterr().out
-    run.command("logs", "agent-0")
+    run.command("logs", "--component", "agent-0")
     assert "acting: version" in capsys.readouterr().out
 
     run.command("stop")
