@@ -19,21 +19,16 @@ from session.launchers.handle import make_cluster, open_run
 from session.launchers.kubernetes.cluster import KubernetesCluster
 from session.launchers.kubernetes.run import KINDS
 from session.launchers.kubernetes.secret import (
-    KEYS_FOLDER,
     SECRETS,
-    overlay_secrets,
-    write_overlay_keys,
 )
-from surreal_like.run.kubernetes import write_overlay
 from tests.docs.examples import blocks
 from tests.kubernetes.cluster import TestedCluster
 from tests.kubernetes.conftest import ROOT, setting_of
 from tests.kubernetes.old_server import edit_files
-from tests.kubernetes.schemas import validate
-from tests.kubernetes.test_manifests import OVERLAYS, copy_of_k8s
-from tests.kubernetes.test_objects import GATEWAYS, LABELS, METRICS
+from tests.kubernetes.test_kustomize import by_name, overlays_with_keys
+from tests.kubernetes.test_manifests import OVERLAYS
 
-pytestmark = pytest.mark.kubectl
+pytestmark = [pytest.mark.kubectl, pytest.mark.usefixtures("control_plane")]
 
 _NO_CLUSTER = """
 clusters: [{name: none, cluster: {server: "http://127.0.0.1:1"}}]
@@ -54,7 +49,7 @@ class Shell:
     def objects(self) -> list[dict[str, Any]]:
         """All objects of runs, volumes included."""
         kinds = ",".join((*KINDS, "pvc"))
-        selector = "--selector=app.kubernetes.io/managed-by=surreal-like"
+        selector = "--selector=app.kubernetes.io/instance"
         return list(self._cluster.get(kinds, selector)["items"])
 
     def kinds(self) -> set[str]:
@@ -67,17 +62,9 @@ def kubectl(namespace: TestedCluster) -> Shell:
 
 
 @pytest.fixture
-def overlays(tmp_path: Path) -> Path:
-    """A copy of the overlays, with keys."""
-    top = copy_of_k8s(tmp_path)
-    for name in OVERLAYS:
-        write_overlay_keys(top / "overlays" / name)
-    return top / "overlays"
-
-
-@pytest.fixture
-def applied(overlays: Path) -> Path:
-    """The same, without what the API server of these tests is too old for."""
+def applied(tmp_path: Path) -> Path:
+    """Overlays with keys, without what the API server of these tests is too old for."""
+    overlays = overlays_with_keys(tmp_path)
     edit_files(overlays.parent)
     return overlays
 
@@ -90,60 +77,6 @@ def unchanged(said: str) -> bool:
     """kubectl sends the selector of a budget in any case, and calls that configured."""
     lines = [line for line in said.splitlines() if "poddisruptionbudget" not in line]
     return verbs("\n".join(lines)) == {"unchanged"}
-
-
-def built(overlay: Path) -> list[dict[str, Any]]:
-    """The valid objects that kustomize makes of an overlay, without its Secrets."""
-    said = subprocess.run(
-        ["kubectl", "kustomize", str(overlay)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    objects = list(yaml.safe_load_all(said.stdout))
-    for each in objects:
-        for version in ("1.28", "1.37"):
-            validate(each, version)
-    secrets = [each for each in objects if each["kind"] == "Secret"]
-    ours = overlay_secrets(overlay)
-    assert {key: each["metadata"] for key, each in by_name(secrets).items()} == {
-        key: each["metadata"] for key, each in by_name(ours).items()
-    }
-    return [each for each in objects if each["kind"] != "Secret"]
-
-
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_the_overlay_is_the_single_file_and_is_valid(
-    name: str, overlays: Path, rendered: Path
-) -> None:
-    single = list(yaml.safe_load_all((rendered / f"{name}.yaml").read_text()))
-    assert by_name(single) == by_name(built(overlays / name))
-
-
-def test_an_overlay_with_gateways_is_the_single_file(tmp_path: Path) -> None:
-    overlay, single = write_overlay(setting_of(*GATEWAYS), tmp_path / "overlays" / "cartpole")
-    write_overlay_keys(overlay)
-    assert by_name(list(yaml.safe_load_all(single.read_text()))) == by_name(built(overlay))
-
-
-def test_an_overlay_with_labels_and_metrics_is_the_single_file(tmp_path: Path) -> None:
-    setting = setting_of(*LABELS, *METRICS)
-    overlay, single = write_overlay(setting, tmp_path / "overlays" / "cartpole")
-    write_overlay_keys(overlay)
-    assert by_name(list(yaml.safe_load_all(single.read_text()))) == by_name(built(overlay))
-    assert "costs" in {
-        key for each in overlay_secrets(overlay) for key in each["metadata"]["labels"]
-    }
-
-
-def by_name(objects: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
-
-
-def test_without_keys_kubectl_says_what_to_do(tmp_path: Path, kubectl: Shell) -> None:
-    overlay = copy_of_k8s(tmp_path) / "overlays" / "cartpole"
-    assert KEYS_FOLDER in kubectl("apply", "-k", str(overlay), code=1)
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
