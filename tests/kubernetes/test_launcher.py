@@ -81,12 +81,16 @@ class TestKubernetes(LauncherContract):
     plane: ControlPlane
     kubelet: Kubelet
     kept: ExitStack
+    folders: pytest.TempPathFactory
     last: Launched | None = None
 
     @pytest.fixture(scope="class", autouse=True)
-    def _runs(self, control_plane: ControlPlane, kubelet: Kubelet) -> Iterator[None]:
-        cls = type(self)
+    @classmethod
+    def _runs(
+        cls, control_plane: ControlPlane, kubelet: Kubelet, tmp_path_factory: pytest.TempPathFactory
+    ) -> Iterator[None]:
         cls.plane, cls.kubelet, cls.kept = control_plane, kubelet, ExitStack()
+        cls.folders = tmp_path_factory
         with cls.kept:
             yield
 
@@ -96,13 +100,13 @@ class TestKubernetes(LauncherContract):
         cls = type(self)
         if cls.last is None or not self.renew(cls.last):
             cls.kept.close()
-            cls.last = self.launch(path)
+            cls.last = self.launch()
         yield cls.last
 
-    def launch(self, path: Path) -> Launched:
+    def launch(self) -> Launched:
         cluster = TestedCluster(self.kept.enter_context(self.plane.namespace()), self.kubelet)
         setting = setting_of(*_ENDLESS, name="mine")
-        folder = RunFolder(path)
+        folder = RunFolder(self.folders.mktemp("runs") / "run")
         folder.create()
         run = make_cluster("kubernetes", setting.config, setting.topology, folder)
         assert isinstance(run, KubernetesCluster)
