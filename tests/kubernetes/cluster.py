@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pytest
 
 from session.launchers.kubernetes.table import containers_of
-from tests.kubernetes.kubelet import Kubelet, claimed_folder
+from tests.kubernetes.kubelet import Kubelet
 
 Data = dict[str, Any]
 T = TypeVar("T")
@@ -105,10 +105,6 @@ class TestedCluster:
     def is_complete(self, job: str) -> bool:
         """Returns True once a Job has ended well."""
         return any(each["type"] == "Complete" for each in _conditions(self.get("job", job)))
-
-    def claimed(self, claim: str) -> Path:
-        """Returns the folder of a volume of the stand-in's node."""
-        return claimed_folder(self.kubelet.api, self.namespace, claim)
 
     def process(self, run: str, component: str) -> int:
         """Returns the number of a component's first process on this machine, 0 without one."""

@@ -291,3 +291,33 @@ def test_the_commands_of_the_page_work(
             ran.append(line)
     assert [line for line in ran if line.startswith("kubectl scale")]
     assert not kubectl.objects()
+
+
+def test_the_old_server_drops_no_field_silently(
+    tmp_path: Path, kubectl: Shell, rendered: Path
+) -> None:
+    """What it does not know is in :mod:`tests.kubernetes.old_server`, and nowhere else."""
+    for name in OVERLAYS:
+        shutil.copy(rendered / f"{name}.yaml", tmp_path)
+    edit_files(tmp_path)
+    for path in tmp_path.glob("*.yaml"):
+        kubectl("apply", "-f", str(path))
+    found = by_name(kubectl.objects())
+    for path in tmp_path.glob("*.yaml"):
+        for key, given in by_name(list(yaml.safe_load_all(path.read_text()))).items():
+            assert dropped(given, found[key]) == []
+
+
+def dropped(given: Any, found: Any, path: str = "") -> list[str]:
+    """The paths of the fields that were given, and were not kept."""
+    lost: list[str] = []
+    if isinstance(given, dict):
+        for key in given:
+            lost += (
+                dropped(given[key], found[key], f"{path}.{key}") if key in found else [path + key]
+            )
+    elif isinstance(given, list):
+        assert len(given) == len(found), path
+        for number, pair in enumerate(zip(given, found, strict=True)):
+            lost += dropped(*pair, f"{path}.{number}")
+    return lost
