@@ -110,7 +110,7 @@ ON_CLUSTERS = tests/kubernetes/$(if $(KUBECONFIG),test_cluster.py)
 cluster-test: $(VENV)/.installed-dev
 	@$(if $(KUBECONFIG),true,$(BIN)/python -m tests.kubernetes.build_control_plane)
 	SURREAL_LIKE_TEST_CLUSTER='$(KUBECONFIG)' SURREAL_LIKE_TEST_IMAGE='$(IMAGE)' \
-	  $(TESTS_PYTHON) -m pytest -m kubectl --capture=sys --durations=10 $(ON_CLUSTERS) $(ARGS)
+	  $(TESTS_PYTHON) -m pytest -m cluster --capture=sys --durations=10 $(ON_CLUSTERS) $(ARGS)
 
 # A cluster has more time and more agents than the desk for which the experiment was written.
 ON_CLUSTER := session_config.stop.seconds=3600 session_config.resources.agent.cpu=0.5

@@ -18,7 +18,6 @@ from session.config.config import Config, apply_overrides
 from session.launchers.kubernetes.settings import Setting
 from surreal_like.run.kubernetes import kubernetes_setting
 from surreal_like.run.request import RunRequest
-from tests.kubernetes.build_control_plane import missing_programs
 from tests.kubernetes.cluster import FOREIGN, NamedCluster, TestedCluster
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.kubelet import Kubelet
@@ -137,12 +136,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips, with the reason, what this machine cannot run."""
     ours = [item for item in items if "tests/kubernetes" in str(item.path)]
     reasons = {"kubectl": missing_kubectl, "root": missing_namespaces}
-    groups = [
-        ([item for item in ours if item.get_closest_marker(marker) is not None], missing)
-        for marker, missing in reasons.items()
-    ]
-    needing = [item for item in ours if "control_plane" in getattr(item, "fixturenames", ())]
-    for marked, missing in (*groups, (needing, missing_programs)):
-        if marked and not FOREIGN and (reason := missing()):
+    for marker, missing in reasons.items():
+        marked = [item for item in ours if item.get_closest_marker(marker) is not None]
+        if marked and (reason := missing()):
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=reason))

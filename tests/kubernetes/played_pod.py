@@ -77,9 +77,8 @@ class PlayedPod:
     def _volume(self, volume: Data, api: Api, group: int) -> tuple[Path, str]:
         path = self._folder / "volumes" / volume["name"]
         if "persistentVolumeClaim" in volume:
-            path = _claimed_folder(
-                api, self.namespace, volume["persistentVolumeClaim"]["claimName"]
-            )
+            claim = volume["persistentVolumeClaim"]["claimName"]
+            path = _claimed_folder(api, self.namespace, claim)
         for kind, named in (("configMap", "name"), ("secret", "secretName")):
             if kind in volume:
                 name = volume[kind][named]

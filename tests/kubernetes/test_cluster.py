@@ -23,7 +23,7 @@ from tests.kubernetes.cluster import FOREIGN, IMAGE, TestedCluster
 from tests.kubernetes.old_server import edit_files
 from tests.kubernetes.test_manifests import copy_of_k8s
 
-pytestmark = [pytest.mark.slow, pytest.mark.kubectl, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.kubectl, pytest.mark.cluster, pytest.mark.timeout(900)]
 pytestmark += [] if FOREIGN else [pytest.mark.root]
 own_nodes = pytest.mark.skipif(bool(FOREIGN), reason="only pods of this machine are cut off")
 

@@ -28,7 +28,11 @@ from tests.kubernetes.old_server import edit_files
 from tests.kubernetes.test_kustomize import by_name, overlays_with_keys
 from tests.kubernetes.test_manifests import OVERLAYS
 
-pytestmark = [pytest.mark.kubectl, pytest.mark.usefixtures("control_plane")]
+# Used by every test, so that it is there before what tests leave behind is looked for.
+pytestmark = [
+    *(pytest.mark.kubectl, pytest.mark.cluster),
+    pytest.mark.usefixtures("control_plane"),
+]
 
 _NO_CLUSTER = """
 clusters: [{name: none, cluster: {server: "http://127.0.0.1:1"}}]
@@ -313,9 +317,8 @@ def dropped(given: Any, found: Any, path: str = "") -> list[str]:
     lost: list[str] = []
     if isinstance(given, dict):
         for key in given:
-            lost += (
-                dropped(given[key], found[key], f"{path}.{key}") if key in found else [path + key]
-            )
+            place = f"{path}.{key}"
+            lost += dropped(given[key], found[key], place) if key in found else [place]
     elif isinstance(given, list):
         assert len(given) == len(found), path
         for number, pair in enumerate(zip(given, found, strict=True)):

@@ -21,7 +21,10 @@ from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.kubelet import Kubelet
 from tests.kubernetes.old_server import edit_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.kubectl, pytest.mark.timeout(600)]
+pytestmark = [
+    *(pytest.mark.slow, pytest.mark.root, pytest.mark.kubectl, pytest.mark.cluster),
+    pytest.mark.timeout(600),
+]
 
 # A run that nothing ends, and that leaves the machine some time.
 _ENDLESS = (
