@@ -131,13 +131,13 @@ class Kubelet:
         return pod.job != "" and pod.job in ending
 
     def _report_node(self) -> None:
-        heard = {"type": "Ready", "status": "True", "lastHeartbeatTime": now_text()}
+        condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": now_text()}
         status = {
             "capacity": _SIZE,
             "allocatable": _SIZE,
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._server.port}},
-            "conditions": [heard],
+            "conditions": [condition],
         }
         self.api.request("PATCH", f"/api/v1/nodes/{NODE}/status", {"status": status}, STRATEGIC)
 
