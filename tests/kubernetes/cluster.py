@@ -19,7 +19,9 @@ from typing import Any, TypeVar
 import pytest
 
 from session.launchers.kubernetes.table import containers_of
+from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.kubelet import Kubelet
+from tests.polling import until
 
 Data = dict[str, Any]
 T = TypeVar("T")
@@ -112,6 +114,17 @@ class TestedCluster:
         if found is None:
             return 0
         return self.kubelet.first_process(self.namespace, found.pod, found.name)
+
+
+@contextmanager
+def open_cluster(
+    plane: ControlPlane | NamedCluster, kubelet: Kubelet | None
+) -> Iterator[TestedCluster]:
+    """Makes a namespace; removes it, and waits for the processes of its pods."""
+    with plane.namespace() as name:
+        yield TestedCluster(name, kubelet)
+    if kubelet is not None:
+        until(lambda: not kubelet.has_pods(name))
 
 
 class NamedCluster:

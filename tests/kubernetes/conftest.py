@@ -18,7 +18,7 @@ from session.config.config import Config, apply_overrides
 from session.launchers.kubernetes.settings import Setting
 from surreal_like.run.kubernetes import kubernetes_setting
 from surreal_like.run.request import RunRequest
-from tests.kubernetes.cluster import FOREIGN, NamedCluster, TestedCluster
+from tests.kubernetes.cluster import FOREIGN, NamedCluster, TestedCluster, open_cluster
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.kubelet import Kubelet
 
@@ -128,8 +128,8 @@ def cluster(
     control_plane: ControlPlane | NamedCluster, kubelet: Kubelet | None
 ) -> Iterator[TestedCluster]:
     """A namespace of the cluster; its pods run on this machine, or on nodes of its own."""
-    with control_plane.namespace() as name:
-        yield TestedCluster(name, kubelet)
+    with open_cluster(control_plane, kubelet) as found:
+        yield found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -199,6 +199,11 @@ class Kubelet:
         container = self._container(namespace, pod, name)
         return container.log.read_text(errors="replace") if container is not None else ""
 
+    def has_pods(self, namespace: str) -> bool:
+        """Returns False once no process of a namespace is left."""
+        with self._lock:
+            return any(each.namespace == namespace for each in self._pods.values())
+
     # -- what a test does to a node ----------------------------------------------------------------
 
     def kill(self, namespace: str, pod: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -15,7 +15,7 @@ from session.launchers.handle import make_cluster
 from session.launchers.kubernetes.cluster import KubernetesCluster
 from session.launchers.launcher import ComponentStatus
 from tests.contracts.launcher import Launched, LauncherContract
-from tests.kubernetes.cluster import TestedCluster
+from tests.kubernetes.cluster import TestedCluster, open_cluster
 from tests.kubernetes.conftest import setting_of
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.kubelet import Kubelet
@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
+T = TypeVar("T")
 # A run that nothing ends, and that leaves the machine some time.
 _ENDLESS = (
     "session_config.stop.eval_return=null",
@@ -67,6 +68,10 @@ class Numbered:
 class LaunchedPods(Launched):
     """The same for what another shell sees."""
 
+    def until(self, look: Callable[[], T | None], seconds: float = 60.0) -> T:
+        """Each look runs kubectl, and a command in a pod: slower than a look at processes."""
+        return super().until(look, 4 * seconds)
+
     def elsewhere(self, *words: str) -> Any:
         found = super().elsewhere(*words)
         if words[0] == "status":
@@ -107,7 +112,7 @@ class TestKubernetes(LauncherContract):
         yield cls.last
 
     def launch(self) -> Launched:
-        cluster = TestedCluster(self.kept.enter_context(self.plane.namespace()), self.kubelet)
+        cluster = self.kept.enter_context(open_cluster(self.plane, self.kubelet))
         setting = setting_of(*_ENDLESS, name="mine")
         folder = RunFolder(self.folders.mktemp("runs") / "run")
         folder.create()
