@@ -2,10 +2,10 @@
 
 Two network namespaces are the machines, with CURVE keys and a cable of 1 Gbit/s (`tc`). Agents only
 send experience and fetch parameters, at the rates of CartPole behind a simulator of 20 ms a step;
-the learner only publishes, a small network or one of 6.7 MB. Needs root. Writes
-benchmarks/results/fleet.json.
+the learner only publishes: a small network, or one of 6.7 MB, whole or as float16
+(`parameter_publish.encoding: half`). Needs root. Writes benchmarks/results/fleet.json.
 
-    python benchmarks/fleet.py [--agents 1 16 64 256] [--seconds 10] [--name small]
+    python benchmarks/fleet.py [--agents 1 16 64 256] [--seconds 30] [--name small]
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ sys.path.append(str(OURS))
 from services import Services  # noqa: E402
 
 AGENTS = (1, 16, 64, 256)
-NETWORKS = ("small", "large")
+NETWORKS = ("small", "large", "half")
 HOST, GUEST, RATE = "10.78.0.1", "10.78.0.2", "1gbit"
 LINK_BYTES = 125e6
 # An agent of one environment whose simulator takes 20 ms: 50 rows/s.
 ROWS, CHUNK_SECONDS = 20, 0.4
 POLL_SECONDS, PUBLICATIONS_PER_SECOND = 1.0, 10.0
 _SETTLE_SECONDS = 2.0
+HALF = ", as float16"
 
 
 @contextmanager
@@ -110,12 +111,11 @@ def measure(
     return {
         "agents": agents,
         "network": network,
-        "network_bytes": size_bytes,
+        "network_bytes": size_bytes // (2 if network == "half" else 1),
         "rows_per_second": found["rows"] / passed,
         "fetches_per_second": found["fetched"] / passed,
         "held_back_chunks": found["held_back"],
         "bytes_per_second": {"to_agents": sent["host"] / passed, "to_run": sent["guest"] / passed},
-        "parameter_bytes_per_second": found["fetched_bytes"] / passed,
         "cpu_share": {kind: seconds / passed for kind, seconds in cpu.items()},
     }
 
@@ -128,7 +128,7 @@ def fleet_document(found: dict[str, Any]) -> str:
         cpu = row["cpu_share"]
         rows.append(
             [
-                f"{row['network_bytes'] / 1e6:.2g} MB",
+                f"{row['network_bytes'] / 1e6:.2g} MB{HALF if row['network'] == 'half' else ''}",
                 f"{agents}",
                 f"{row['rows_per_second']:,.0f}",
                 f"{sent['to_run'] / 1e3 / agents:.3g}",
@@ -157,7 +157,7 @@ def main() -> None:
     """Measures, prints the table and writes the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--agents", type=int, nargs="+", default=list(AGENTS))
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement")
     parser.add_argument("--name", default="fleet", help="of the file with the results")
     given = parser.parse_args()
     found: dict[str, Any] = {
