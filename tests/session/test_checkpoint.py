@@ -205,7 +205,5 @@ def test_a_file_of_another_format_is_not_read() -> None:
     text = seal({"step": 3})
     assert unseal(text, "here") == {"step": 3}
     other = {"format": FORMAT + 1, "step": 3}
-    with pytest.raises(
-        CheckpointError, match=r"here has format 2, this version reads format 1: us"
-    ):
+    with pytest.raises(CheckpointError, match=r"here has format 2, this version reads format 1"):
         unseal(seal(other), "here")
