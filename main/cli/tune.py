@@ -41,6 +41,7 @@ _EXAMPLES = """examples:
   surreal-like tune --resume --folder runs/NAME tune.slots=4
   surreal-like tune --resume configs/cartpole_asha.yaml
   surreal-like tune --replay runs/NAME/trial-003
+  surreal-like tune configs/cartpole_asha.yaml --host 192.0.2.7     other machines join
 
 exit code: 0 the tuning is complete; 1 no trial has a score; 2 wrong command or file;
 130 interrupted (Ctrl-C saves every trial, a second one ends everything at once)
@@ -59,6 +60,7 @@ def run(argv: Sequence[str]) -> int:
         resume=given.resume,
         retry_errors=given.retry_errors,
         watch=_watch(given, stream, file, started),
+        host=given.host,
     )
     if given.json:
         print(json.dumps(found.result))
@@ -102,6 +104,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--retry-errors", action="store_true", help="with --resume: also the trials given up"
+    )
+    parser.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        help="address of this machine, where others reach it: prints the line with which they join",
     )
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("--quiet", action="store_true", help="show only errors")

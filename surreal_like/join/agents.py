@@ -11,11 +11,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from session.addons import hooks
 from session.client import open_client
 from session.config import Config
 from session.config.named_code import in_snapshot
 from session.config.sections import SECTIONS
-from session.errors import RunError, UsageError
+from session.errors import LostRunError, RunError, UsageError
 from session.folder import RunFolder
 from session.launchers.engines.machines import Machines
 from session.process.component import Topology
@@ -25,10 +26,16 @@ from session.wire.requests import Call
 from session.wire.shared import poll
 from surreal_like.experiment.code import own_file
 from surreal_like.experiment.topology import make_topology
-from surreal_like.join.client import Admission, Invitation, NotNowError, request_admission
-from surreal_like.join.server import ENDPOINT
+from surreal_like.join.client import (
+    Admission,
+    Invitation,
+    NotNowError,
+    join_endpoint,
+    request_admission,
+)
 from surreal_like.join.tokens import make_token
 from surreal_like.ps.schemas import ANSWERS
+from surreal_like.run.folder import tuned
 from surreal_like.run.observer import Interrupts
 from surreal_like.run.start import Launched, LocalStarter
 
@@ -44,7 +51,7 @@ _INTERRUPTED = 130
 def join_line(folder: RunFolder, uses: int = 1, valid_seconds: float | None = None) -> str | None:
     """Returns the command that joins agents of other machines to a run, with a new token.
 
-    Returns None if no machine can join: the run was launched without ``--host``, or without keys.
+    Returns None if no machine can join: the run or tuning was started without ``--host``, or keys.
 
     Args:
         folder: folder of the run.
@@ -56,15 +63,11 @@ def join_line(folder: RunFolder, uses: int = 1, valid_seconds: float | None = No
     """
     if not folder.addresses.is_file() or not folder.keys.is_dir():
         return None
-    book = AddressBook.load(folder.addresses)
-    if ENDPOINT not in book:
+    endpoint = join_endpoint(book := AddressBook.load(folder.addresses))
+    if endpoint is None:
         return None
-    address = book[ENDPOINT].connect.removeprefix("tcp://")
+    address = book[endpoint].connect.removeprefix("tcp://")
     return f"surreal-like join {address} --token {make_token(folder.keys, uses, valid_seconds)}"
-
-
-class LostRunError(RunError):
-    """No message of the run has come for so long that it is given up."""
 
 
 def join(
@@ -72,14 +75,18 @@ def join(
     report: Callable[[str], object] = lambda line: None,
     *,
     keep_trying: bool = False,
+    slots: int = 0,
 ) -> int:
-    """Runs agents for a run of another machine, until it is over or they have to leave.
+    """Works for a run or a tuning of another machine, until it is over or this one has to leave.
+
+    For a run it runs agents, for a tuning trials.
 
     Args:
         invitation: address, token and number of agents.
         report: called with each line of progress.
         keep_trying: wait for a run that does not answer or has no place yet, and go back to one
             that was lost or had to leave its machine, once it is resumed.
+        slots: number of trials of a tuning that work here at the same time; 0: as many as fit.
 
     Returns the exit code: 0 the run is over, or SIGTERM has asked to leave; 130 interrupted here.
 
@@ -89,7 +96,8 @@ def join(
         MissingExtra: the run's environment is not installed here.
         RunError: the agents failed too often, or the connection to the run was lost.
     """
-    return _try(partial(_join_once, invitation, report), report, keep_trying=keep_trying)
+    once = partial(_join_once, invitation, slots, report)
+    return _try(once, report, keep_trying=keep_trying)
 
 
 def keep_joined(
@@ -145,11 +153,17 @@ def _try(
 
 
 def _join_once(
-    invitation: Invitation, report: Callable[[str], object], interrupts: Interrupts
+    invitation: Invitation, slots: int, report: Callable[[str], object], interrupts: Interrupts
 ) -> int | None:
     """Joins the run and returns as :func:`join`; None if it goes on later."""
+    admission = request_admission(invitation)
+    if admission.wants == "slots":
+        work = next(hooks("work"), None)
+        if work is None:
+            raise UsageError(f"{invitation.address} is a tuning, whose add-on is not here")
+        code: int | None = work(admission, slots, report, interrupts)
+        return code
     with ExitStack() as stack:
-        admission = request_admission(invitation)
         config, names = admission.config, ", ".join(admission.names)
         starter = LocalStarter(config.algorithm)
         stack.callback(starter.close)
@@ -359,8 +373,9 @@ def further_line(path: Path, uses: int = 1, valid_seconds: float | None = None) 
         UsageError: no machine can join that run.
     """
     folder = RunFolder(path)
-    line = join_line(folder, uses, valid_seconds) if not folder.over else None
+    over = folder.over and not tuned(folder.path)
+    line = join_line(folder, uses, valid_seconds) if not over else None
     if line is None:
-        why = "it is over" if folder.over else "it was launched without --host, or with --insecure"
+        why = "it is over" if over else "it was launched without --host, or with --insecure"
         raise UsageError(f"no machine can join run {folder}: {why}")
     return line

@@ -29,7 +29,7 @@ from surreal_like.tuning.state import (
     restore_trials,
     state_text,
 )
-from surreal_like.tuning.tuning import Tuning
+from surreal_like.tuning.tuning import HERE, Tuning
 from tests.examples import examples
 
 
@@ -405,7 +405,7 @@ def test_paused_trials_leave_when_memory_holds_fewer() -> None:
     tuning.choose(0.0)
     assert states(tuning) == ["running", "paused", "paused"]
     assert tuning.choose(0.0) == []
-    tuning.max_resident = 1
+    tuning.places[HERE].max_resident = 1
     assert kinds(tuning.choose(0.0)) == [(1, "leave")]
     # One after the other.
     assert tuning.choose(0.0) == []
