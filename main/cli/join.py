@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from main.cli.arguments import Parser, add_token, seconds_of, token_of
-from main.cli.runs import find_run
+from main.cli.runs import find_folder
 from session.errors import UsageError
 from session.launchers.engines.machines import COMMAND, ENGINES, Order, make_machines
 from surreal_like.join.agents import further_line, join, keep_joined
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
     given = _parser().parse_args(argv)
     if given.print is not None:
         valid = seconds_of(given.valid, "--valid") if given.valid else None
-        print(further_line(find_run(given.print).path, given.uses, valid))
+        print(further_line(find_folder(given.print).path, given.uses, valid))
         return 0
     token = token_of(given)
     if given.address is None or not token:

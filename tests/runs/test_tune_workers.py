@@ -1,0 +1,155 @@
+"""Machines join a tuning, work, leave and are lost; the folder of the tuning has everything."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from session.folder import RunFolder
+from tests.leftovers import names_folder
+from tests.polling import until
+from tests.runs.command import COMMAND, ROOT, Process
+
+FILE = f"""
+experiment: {ROOT}/configs/cartpole_ppo.yaml
+space:
+  learner_config.algo.learning_rate.start: {{loguniform: [1.0e-4, 1.0e-2]}}
+session_config: {{evaluator: {{num: 0}}, stop: {{eval_return: null}}}}
+tune:
+  trials: 3
+  min_episodes: 5
+  stop: {{env_steps: 6000}}
+  report_every: 2000
+"""
+LONG = "tune.stop.env_steps=30_000"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+class Tuning:
+    """A tuning that machines can join, and those that do.
+
+    Args:
+        path: folder for everything.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.folder = path, path / "tuning"
+        (path / "small.yaml").write_text(FILE)
+        self.processes: list[Process] = []
+
+    def start(self, *words: str, before: tuple[str, ...] = (), host: str = "127.0.0.1") -> Process:
+        command = [*before, *COMMAND, "tune", "--host", host, "--folder", str(self.folder)]
+        return self._start([*command, *words], "tune.txt")
+
+    def join(self, name: str, *words: str, before: tuple[str, ...] = ()) -> Process:
+        """Starts a worker with the first line, or with a further one."""
+        until(lambda: (self.folder / "addresses.json").is_file())
+        said = self.path / f"{name}-line.txt"
+        printed = Process([*COMMAND, "join", "--print", str(self.folder)], said)
+        assert printed.wait(60) == 0, printed.words
+        line = re.findall(r"join (\S+) --token (\S+)", printed.words)[0]
+        command = [*before, *COMMAND, "join", line[0], "--token", line[1]]
+        folder = ("--folder", str(self.path / name))
+        return self._start([*command, *folder, *words], f"{name}.txt")
+
+    def _start(self, command: list[str], said: str) -> Process:
+        self.processes.append(Process(command, self.path / said))
+        return self.processes[-1]
+
+    def trials(self) -> dict[str, Any]:
+        entries = json.loads((self.folder / "tuning.json").read_text())["trials"]
+        return {each["name"]: each for each in entries}
+
+    def check_complete(self) -> None:
+        """Checks that every trial has ended as planned, with all of its files here."""
+        assert json.loads((self.folder / "result.json").read_text())["status"] == "stopped"
+        for name, trial in self.trials().items():
+            assert (trial["state"], trial["failures"]) == ("terminated", 0), trial
+            run = RunFolder(self.folder / name)
+            assert (run.read_result() or {})["status"] == "stopped"
+            assert list(run.checkpoints.glob("learner/*/params.safetensors"))
+            assert (run.logs / "learner.log").is_file()
+
+
+@pytest.fixture
+def tuning(tmp_path: Path) -> Iterator[Tuning]:
+    made = Tuning(tmp_path)
+    yield made
+    for process in made.processes:
+        process.end()
+    names = [" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
+    assert not [name for name in names if names_folder(name, tmp_path)]
+    for folder in (made.folder, *(tmp_path / name for name in ("one", "two"))):
+        assert not RunFolder(folder).sockets.exists()
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    """Returns trial -> newest parameters."""
+    found = {}
+    for trial in sorted(folder.glob("trial-*")):
+        files = trial.glob("checkpoints/learner/*/params.safetensors")
+        found[trial.name] = max(files, key=lambda each: int(each.parent.name)).read_bytes()
+    return found
+
+
+def test_trials_of_a_worker_learn_the_same_as_here(tuning: Tuning) -> None:
+    alone = tuning.path / "alone"
+    words = [*COMMAND, "tune", str(tuning.path / "small.yaml"), "--folder", str(alone)]
+    here = Process(words, tuning.path / "alone.txt")
+    assert here.wait(120) == 0, here.words
+    tuner = tuning.start(str(tuning.path / "small.yaml"), "tune.slots=-1")
+    until(lambda: "3 trials wait, no slot: join a machine" in tuner.words)
+    worker = tuning.join("one", "--slots", "2")
+    assert tuner.wait(120) == 0, tuner.words
+    assert worker.wait(30) == 0, worker.words
+    assert "joined a tuning as worker-1000: 2 slots" in worker.words
+    tuning.check_complete()
+    assert weights(tuning.folder) == weights(alone)
+    # A secret.
+    assert "sl1-" not in (tuning.folder / "events.jsonl").read_text()
+
+
+def test_trials_of_a_killed_worker_go_on_elsewhere(tuning: Tuning) -> None:
+    tuner = tuning.start(str(tuning.path / "small.yaml"), LONG, "tune.slots=-1")
+    first = tuning.join("one", "--slots", "3")
+    progress = tuning.folder / "trial-001" / "progress.jsonl"
+    until(progress.is_file)
+    children = psutil.Process(first.pid).children(recursive=True)
+    os.kill(first.pid, signal.SIGKILL)
+    until(lambda: not any(psutil.pid_exists(each.pid) for each in children))
+    tuning.join("two", "--slots", "2")
+    assert tuner.wait(200) == 0, tuner.words
+    assert "worker-1000: lost: silent for 10 s" in tuner.words
+    tuning.check_complete()
+    steps = [json.loads(line)["env_steps"] for line in progress.read_text().splitlines()]
+    assert steps == sorted(steps)
+    assert steps[-1] >= 30_000
+
+
+def test_a_worker_that_gets_sigterm_gives_its_trials_back(tuning: Tuning) -> None:
+    tuner = tuning.start(str(tuning.path / "small.yaml"), LONG, "tune.slots=-1")
+    first = tuning.join("one", "--slots", "2")
+    until((tuning.folder / "trial-001" / "progress.jsonl").is_file)
+    os.kill(first.pid, signal.SIGTERM)
+    assert first.wait(60) == 0, first.words
+    assert "left the tuning" in first.words
+    until(lambda: "no slot" in tuner.words)
+    assert {each["state"] for each in tuning.trials().values()} == {"pending"}
+    compared = 0
+    for path in (tuning.path / "one").glob("trial-*/**/*"):
+        below = path.relative_to(tuning.path / "one")
+        if path.is_file() and not {"code", "alive", "addresses.json"} & {*below.parts}:
+            assert (tuning.folder / below).read_bytes() == path.read_bytes(), below
+            compared += 1
+    assert compared > 20
+    tuning.join("two", "--slots", "2")
+    assert tuner.wait(200) == 0, tuner.words
+    tuning.check_complete()
