@@ -13,7 +13,6 @@ SurrealError            exit code 1, the base of every error that this system ra
 │       └── AdmissionError 2    the peer refuses permanently: wrong keys, another protocol or run
 ├── CheckpointError     1   state that cannot be saved or restored
 └── RunError            1   a run failed; holds the first error
-    └── LostRunError    1   the machine of a run is silent
 ```
 """
 
@@ -105,10 +104,6 @@ class CheckpointError(SurrealError):
 
 class RunError(SurrealError):
     """A run failed; the message is its first error."""
-
-
-class LostRunError(RunError):
-    """No message of a run or tuning has come for so long that it is given up."""
 
 
 # Errors that may not recur at the next try, without any change.

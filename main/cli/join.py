@@ -64,6 +64,7 @@ def _keep_joined(
     """Keeps machines of an engine joined; returns the exit code."""
     folder = (invitation.folder or default_folder(invitation.token)).absolute()
     command = [*COMMAND, "join", invitation.address, "--keep-trying", "--agents", str(given.agents)]
+    command += ["--slots", str(given.slots)]
     if invitation.algorithm is not None:
         command += ["--algorithm", str(invitation.algorithm.absolute())]
     options = dict(_setting(word) for word in given.option)

@@ -12,17 +12,20 @@ from functools import partial
 from pathlib import Path
 
 from session.addons import hooks
-from session.client import open_client
+from session.client import Client, open_client
 from session.config import Config
+from session.config.defaults import BASE_CONFIG
+from session.config.merge import leaves
 from session.config.named_code import in_snapshot
 from session.config.sections import SECTIONS
-from session.errors import LostRunError, RunError, UsageError
+from session.errors import RunError, UsageError
 from session.folder import RunFolder
 from session.launchers.engines.machines import Machines
 from session.process.component import Topology
 from session.process.entry import Lifeline
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
+from session.wire.security import Security
 from session.wire.shared import poll
 from surreal_like.experiment.code import own_file
 from surreal_like.experiment.topology import make_topology
@@ -68,6 +71,10 @@ def join_line(folder: RunFolder, uses: int = 1, valid_seconds: float | None = No
         return None
     address = book[endpoint].connect.removeprefix("tcp://")
     return f"surreal-like join {address} --token {make_token(folder.keys, uses, valid_seconds)}"
+
+
+class LostRunError(RunError):
+    """No message of the run has come for so long that it is given up."""
 
 
 def join(
@@ -161,7 +168,8 @@ def _join_once(
         work = next(hooks("work"), None)
         if work is None:
             raise UsageError(f"{invitation.address} is a tuning, whose add-on is not here")
-        code: int | None = work(admission, slots, report, interrupts)
+        with RunWatch(admission) as watch:
+            code: int | None = work(admission, slots, report, interrupts, watch)
         return code
     with ExitStack() as stack:
         config, names = admission.config, ", ".join(admission.names)
@@ -225,7 +233,7 @@ def _experiment(config: Config, folder: RunFolder) -> Config:
 
 
 class RunWatch:
-    """Polls the run once a second for its end.
+    """Polls the run, or tuning, once a second for its end.
 
     Args:
         admission: admission to the run.
@@ -238,10 +246,16 @@ class RunWatch:
     def __init__(self, admission: Admission) -> None:
         self.over = False
         self.resumable = False
-        self.timeout_seconds: float = admission.config.session_config.heartbeat.timeout
+        given = {**leaves(BASE_CONFIG), **leaves(admission.config)}
+        self.timeout_seconds: float = given["session_config.heartbeat.timeout"]
         self._last_answer_at = time.monotonic()
-        self._wire = open_client(admission.folder, "join")
-        self._requests = self._wire.dealer("ps.requests", ANSWERS)
+        if admission.wants == "slots":
+            security = Security.load(admission.folder.keys)
+            self._wire = Client(admission.addresses, "join", security=security)
+            self._requests = self._wire.dealer("tune.workers", ANSWERS)
+        else:
+            self._wire = open_client(admission.folder, "join")
+            self._requests = self._wire.dealer("ps.requests", ANSWERS)
         make = partial(Message, "info", {"policy": "default"})
         self._info = Call(make, again_seconds=_ASK_SECONDS)
 
@@ -279,7 +293,7 @@ class RunWatch:
         seconds = min(self.silent_seconds, self.timeout_seconds)
         return LostRunError(
             f"no message of the run came for {seconds:.0f} s: its machine "
-            "or the network is gone; the agents here have ended"
+            "or the network is gone; what ran for it here has ended"
         )
 
     def look_back(self) -> None:

@@ -23,7 +23,7 @@ from session.atomic_file import write_atomically
 from session.client import Client
 from session.config import Config
 from session.config.named_code import in_snapshot
-from session.errors import LostRunError, SurrealError, WireError
+from session.errors import SurrealError, WireError
 from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.launchers.fork_client import ForkServers
@@ -60,6 +60,7 @@ from surreal_like.tuning.tuning import LOAD
 from surreal_like.tuning.workers import ANSWERS, WORKERS
 
 if TYPE_CHECKING:
+    from surreal_like.join.agents import RunWatch
     from surreal_like.join.client import Admission
 
 _WAIT_SECONDS = 0.2
@@ -75,7 +76,11 @@ Job = Generator[None, None, None]
 
 
 def work(
-    admission: Admission, slots: int, report: Callable[[str], object], interrupts: Interrupts
+    admission: Admission,
+    slots: int,
+    report: Callable[[str], object],
+    interrupts: Interrupts,
+    watch: RunWatch,
 ) -> int | None:
     """Runs trials of a tuning until that is over or this machine has to leave.
 
@@ -84,6 +89,7 @@ def work(
         slots: number of trials that work at the same time; 0: as many as fit.
         report: called with each line of progress.
         interrupts: interrupts of this process.
+        watch: watch of the tuning.
 
     Returns the exit code; None if the tuning goes on later.
 
@@ -106,8 +112,7 @@ def work(
         stack.callback(worker.close)
         name = admission.names[0]
         report(f"joined a tuning as {name}: {room.num} slots for trials; Ctrl-C to leave")
-        worker.timeout_seconds = float(config.session_config.heartbeat.timeout)
-        code = worker.run(report)
+        code = worker.run(report, watch)
     if code == 0 and not interrupts.count:
         shutil.rmtree(folder.path, ignore_errors=True)
     return code
@@ -172,7 +177,6 @@ class _Worker:
     ) -> None:
         self._folder, self._file, self._room = admission.folder, file, room
         self._interrupts, self._handled = interrupts, 0
-        self.timeout_seconds = 30.0
         self._wire = Client(
             admission.addresses,
             admission.names[0],
@@ -188,9 +192,9 @@ class _Worker:
         write_atomically(self._folder.addresses, local.dump())
         self._processes = Processes(self._folder, servers)
         self._trials: dict[str, _Trial] = {}
-        self._poll, self._seen_at = self._make_poll(), time.monotonic()
+        self._poll = self._make_poll()
 
-    def run(self, report: Callable[[str], object]) -> int | None:
+    def run(self, report: Callable[[str], object], watch: RunWatch) -> int | None:
         """Works until the tuning is over, or this machine has left; returns as :func:`work`."""
         lifeline = Lifeline()
         while True:
@@ -202,19 +206,17 @@ class _Worker:
                 self._poll = self._make_poll()
             if self._handled > 1:
                 break
-            for line in self._wire.check():
+            for line in (*self._wire.check(), *watch.tick()):
                 report(line)
+            if watch.over:
+                report("the tuning is over; its trials here have ended")
+                return None if watch.resumable else 0
+            if watch.lost:
+                raise watch.loss()
             if (answer := self._dealer.ask(self._poll, now)) is not None:
-                self._seen_at = now
-                if answer.kind == "work" and self._obey(answer.fields):
-                    report("the tuning is over; its trials here have ended")
-                    return None if answer.fields["resumable"] else 0
+                if answer.kind == "work":
+                    self._obey(answer.fields["trials"])
                 self._poll = self._make_poll()
-            if now - self._seen_at > self.timeout_seconds:
-                raise LostRunError(
-                    f"no message of the tuning came for {self.timeout_seconds:.0f} s: its machine "
-                    "or the network is gone; the trials here have ended"
-                )
             self._look()
             self._step(now)
             if self._handled and not self._trials and answer is not None:
@@ -242,9 +244,8 @@ class _Worker:
         }
         return Message("poll", fields)
 
-    def _obey(self, fields: Mapping[str, Any]) -> bool:
-        """Starts, signals and drops trials as the tuner wants; returns True if that is over."""
-        wanted = fields["trials"]
+    def _obey(self, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+        """Starts, signals and drops trials as the tuner wants."""
         for name, trial in list(self._trials.items()):
             if wanted.get(name, {}).get("start") == trial.start:
                 self._signal(trial, wanted[name]["signal"])
@@ -258,7 +259,6 @@ class _Worker:
         for name, each in wanted.items():
             if name not in self._trials and each["number"] < len(self._entries):
                 self._trials[name] = self._make_trial(name, each)
-        return bool(fields["over"])
 
     def _make_trial(self, name: str, given: Mapping[str, Any]) -> _Trial:
         taken = {each.slot for each in self._trials.values()}

@@ -45,6 +45,7 @@ from session.wire.schema import (
 from session.wire.security import write_keys
 from session.wire.shared import poll
 from surreal_like.experiment.code import file_hash, keep_file, own_file
+from surreal_like.ps.schemas import REQUESTS as PS_REQUESTS
 from surreal_like.tuning.reporter import ANSWERS as DECISIONS
 from surreal_like.tuning.reporter import REPORT
 from surreal_like.tuning.state import Instruction, TrialState
@@ -67,7 +68,7 @@ WORKERS = "tune.workers"
 _SILENT_SECONDS = 10.0
 # Longest wait of a worker for the answer to a poll [s].
 _HELD_SECONDS = 1.0
-_LAST_WORD_SECONDS = 2.0
+_LAST_WORD_SECONDS, _LEFT_SECONDS = 2.0, 0.5
 _SLOTS_LIMIT = 1000
 _TRIALS_LIMIT = 10_000
 
@@ -86,6 +87,7 @@ _BEAT = Fields(
 _DATA = {"data": ArrayOf("uint8", shape=(None,))}
 _BLOCK = {**_STARTED, "block": CHECKSUM}
 REQUESTS: Kinds = {
+    "info": PS_REQUESTS["info"],
     "poll": Schema(
         {
             "slots": Count(0, _SLOTS_LIMIT),
@@ -108,7 +110,7 @@ _TRIAL = Fields(
 ANSWERS: Kinds = {
     **DECISIONS,
     "work": Schema(
-        {"trials": MapOf(Name(), _TRIAL, _TRIALS_LIMIT), "over": Flag(), "resumable": Flag()},
+        {"trials": MapOf(Name(), _TRIAL, _TRIALS_LIMIT)},
         header_bytes=LARGE_HEADER_BYTES,
     ),
     "files": Schema({"files": FILES}, header_bytes=LARGE_HEADER_BYTES),
@@ -232,6 +234,9 @@ class Workers:
         self._ended: list[Exit] = []
         self._start = 0
         self._waits = False
+        # Connections that ask whether the tuning goes on.
+        self._watches: set[bytes] = set()
+        self._over = False
         self.socket = wire.router(WORKERS, REQUESTS)
         make = next(hooks("tuning_service"), None)
         if make is None:
@@ -279,17 +284,14 @@ class Workers:
         return [*self._processes.poll(), *ended]
 
     def close(self) -> None:
-        """Reports the end of the tuning to the workers, and kills the remaining processes here."""
-        deadline = time.monotonic() + _LAST_WORD_SECONDS
-        while self._workers and time.monotonic() < deadline:
+        """Waits until the machines know of the end, and kills the remaining processes here."""
+        self._over, deadline = True, time.monotonic() + _LAST_WORD_SECONDS
+        while time.monotonic() < deadline:
             self.receive()
-            for name, worker in list(self._workers.items()):
-                if worker.request is not None:
-                    resumable = self._tuning.ending != "" and not self._tuning.planned
-                    fields = {"trials": {}, "over": True, "resumable": resumable}
-                    self.socket.reply(worker.request, "work", fields)
-                    del self._workers[name]
-            poll([self.socket], 0.1)
+            if not self._watches:
+                # A connection that is closed with unread requests loses the answers in it.
+                deadline = min(deadline, time.monotonic() + _LEFT_SECONDS)
+            poll([self.socket], _LEFT_SECONDS / 10)
         self._processes.close()
 
     # -- workers ----------------------------------------------------------------------------------
@@ -299,6 +301,9 @@ class Workers:
         while (request := self.socket.receive()) is not None:
             kind, sender = request.message.kind, request.message.sender
             try:
+                if kind == "info":
+                    self._on_info(request)
+                    continue
                 worker = self._workers.get(sender.name)
                 if worker is not None and sender.incarnation < worker.incarnation:
                     raise WireError(f"a later process works here as {sender.name}")
@@ -337,6 +342,17 @@ class Workers:
             del self._work[fields["trial"]]
             self._ended.append(Exit(fields["trial"], fields["exit_code"], fields["error"]))
             self.socket.reply(request, "noted")
+
+    def _on_info(self, request: Request) -> None:
+        if self._over:
+            self._watches.discard(request.peer)
+        else:
+            self._watches.add(request.peer)
+        counts = dict.fromkeys(("iteration", "env_steps"), 0)
+        resumable = self._over and bool(self._tuning.ending) and not self._tuning.planned
+        info = {"time": time.time(), "message": "", "hash": "", "final": self._over, **counts}
+        fields = {"version": 0, "incarnation": 0, "iteration": 0}
+        self.socket.reply(request, "info", {**fields, "info": info | {"resumable": resumable}})
 
     def _on_poll(self, request: Request) -> None:
         fields, now = request.message.fields, time.monotonic()
@@ -378,7 +394,7 @@ class Workers:
             }
             if worker.leaving:
                 out += self._tuning.empty_place(name)
-            answer = {"trials": trials, "over": False, "resumable": False}
+            answer = {"trials": trials}
             due = answer != worker.answer or now - worker.answered_at >= _HELD_SECONDS
             if worker.request is not None and due:
                 self.socket.reply(worker.request, "work", answer)

@@ -17,6 +17,10 @@ from session.folder import RunFolder
 from tests.leftovers import names_folder
 from tests.polling import until
 from tests.runs.command import COMMAND, ROOT, Process
+from tests.runs.network import HOST_ADDRESS, TwoMachines, find_obstacle
+from tests.runs.test_tune import weights
+from tests.runs.test_tune_pbt import FILE as PBT
+from tests.runs.test_tune_pbt import exploits
 
 FILE = f"""
 experiment: {ROOT}/configs/cartpole_ppo.yaml
@@ -30,6 +34,7 @@ tune:
   report_every: 2000
 """
 LONG = "tune.stop.env_steps=30_000"
+PATIENT = "session_config.heartbeat.timeout=120"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
@@ -91,15 +96,6 @@ def tuning(tmp_path: Path) -> Iterator[Tuning]:
         assert not RunFolder(folder).sockets.exists()
 
 
-def weights(folder: Path) -> dict[str, bytes]:
-    """Returns trial -> newest parameters."""
-    found = {}
-    for trial in sorted(folder.glob("trial-*")):
-        files = trial.glob("checkpoints/learner/*/params.safetensors")
-        found[trial.name] = max(files, key=lambda each: int(each.parent.name)).read_bytes()
-    return found
-
-
 def test_trials_of_a_worker_learn_the_same_as_here(tuning: Tuning) -> None:
     alone = tuning.path / "alone"
     words = [*COMMAND, "tune", str(tuning.path / "small.yaml"), "--folder", str(alone)]
@@ -152,4 +148,60 @@ def test_a_worker_that_gets_sigterm_gives_its_trials_back(tuning: Tuning) -> Non
     assert compared > 20
     tuning.join("two", "--slots", "2")
     assert tuner.wait(200) == 0, tuner.words
+    tuning.check_complete()
+
+
+def test_exploits_across_machines_are_the_same_as_here(tuning: Tuning) -> None:
+    (tuning.path / "pbt.yaml").write_text(PBT)
+    words = (str(tuning.path / "pbt.yaml"),)
+    alone = tuning.path / "alone"
+    here = Process([*COMMAND, "tune", *words, "--folder", str(alone)], tuning.path / "alone.txt")
+    tuner = tuning.start(*words, "tune.slots=1")
+    worker = tuning.join("one", "--slots", "2")
+    assert tuner.wait(200) == 0, tuner.words
+    assert worker.wait(30) == 0, worker.words
+    assert here.wait(200) == 0, here.words
+    tuning.check_complete()
+    found = exploits(tuning.folder)
+    assert [{**each, "in_place": True} for each in found] == exploits(alone)
+    assert weights(tuning.folder) == weights(alone)
+
+
+@pytest.fixture
+def machines() -> Iterator[TwoMachines]:
+    if obstacle := find_obstacle():
+        pytest.skip(obstacle)
+    with TwoMachines() as made:
+        yield made
+
+
+@pytest.mark.root
+def test_a_machine_is_killed_and_its_trials_go_on_at_the_other(
+    tuning: Tuning, machines: TwoMachines
+) -> None:
+    words = (str(tuning.path / "small.yaml"), LONG, "tune.slots=1")
+    tuner = tuning.start(*words, before=tuple(machines.host), host=HOST_ADDRESS)
+    worker = tuning.join("one", "--slots", "2", before=tuple(machines.guest))
+    theirs = ("trial-001", "trial-002")
+    until(lambda: all((tuning.folder / each / "progress.jsonl").is_file() for each in theirs))
+    worker.signal(signal.SIGKILL)
+    assert tuner.wait(200) == 0, tuner.words
+    assert "worker-1000: lost: silent for 10 s" in tuner.words
+    tuning.check_complete()
+
+
+@pytest.mark.root
+def test_a_machine_that_was_cut_off_ends_its_old_trials_and_gets_new_ones(
+    tuning: Tuning, machines: TwoMachines
+) -> None:
+    words = (str(tuning.path / "small.yaml"), LONG, "tune.slots=-1", PATIENT)
+    tuner = tuning.start(*words, before=tuple(machines.host), host=HOST_ADDRESS)
+    worker = tuning.join("one", "--slots", "2", before=tuple(machines.guest))
+    until((tuning.folder / "trial-001" / "progress.jsonl").is_file)
+    machines.lose(1.0)
+    until(lambda: "worker-1000: lost: silent for 10 s" in tuner.words)
+    assert {each["state"] for each in tuning.trials().values()} == {"pending"}
+    machines.lose(0.0)
+    assert tuner.wait(250) == 0, tuner.words
+    assert worker.wait(60) == 0, worker.words
     tuning.check_complete()
