@@ -85,11 +85,8 @@ def open_files(run: RunFolder, *, logs: bool = False) -> Iterator[OpenFile]:
     for path in whole:
         yield from _open_checkpoint(path, str(path.relative_to(run.path)))
     plain = [path for path in saved if path.parent not in whole]
-    plain += [
-        *_walk(run.path / "code"),
-        *_walk(run.tensorboard),
-        *(_walk(run.logs) if logs else ()),
-    ]
+    plain += [*_walk(run.path / "code"), *_walk(run.tensorboard)]
+    plain += _walk(run.logs) if logs else ()
     # Last, because the counters of progress may be above those of a checkpoint, but not below.
     plain += [run.topology, run.config, run.progress, run.events, run.metrics, run.result]
     for path in plain:

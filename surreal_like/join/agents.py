@@ -170,7 +170,9 @@ def _join_once(
             raise UsageError(f"{invitation.address} is a tuning, whose add-on is not here")
         with RunWatch(admission) as watch:
             code: int | None = work(admission, slots, report, interrupts, watch)
-        return code
+        return _tidy(invitation, admission, code)
+    if slots:
+        raise UsageError(f"{invitation.address} is a run: give --agents N in place of --slots")
     with ExitStack() as stack:
         config, names = admission.config, ", ".join(admission.names)
         starter = LocalStarter(config.algorithm)
@@ -185,6 +187,11 @@ def _join_once(
         code = _Stay(launched, watch, interrupts, report).until_the_end()
     if code == 0 and watch.resumable and not interrupts.count:
         return None
+    return _tidy(invitation, admission, code)
+
+
+def _tidy(invitation: Invitation, admission: Admission, code: int | None) -> int | None:
+    """Removes the temporary folder of this machine where it is needed no more; returns the code."""
     if code == 0 and invitation.folder is None:
         shutil.rmtree(admission.folder.path, ignore_errors=True)
     return code

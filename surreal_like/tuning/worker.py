@@ -23,7 +23,7 @@ from session.atomic_file import write_atomically
 from session.client import Client
 from session.config import Config
 from session.config.named_code import in_snapshot
-from session.errors import SurrealError, WireError
+from session.errors import RunError, SurrealError, WireError
 from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.launchers.fork_client import ForkServers
@@ -112,16 +112,17 @@ def work(
         stack.callback(worker.close)
         name = admission.names[0]
         report(f"joined a tuning as {name}: {room.num} slots for trials; Ctrl-C to leave")
-        code = worker.run(report, watch)
-    if code == 0 and not interrupts.count:
-        shutil.rmtree(folder.path, ignore_errors=True)
-    return code
+        if room.note:
+            report(room.note)
+        return worker.run(report, watch)
 
 
 def _write_file(given: Config, folder: RunFolder) -> TuneFile:
     """Writes the tune file of a tuning to the folder of this machine, and returns it."""
     config = Config({key: value for key, value in given.items() if key != "recorded"}).copy()
     config["algorithm"] = in_snapshot(str(config.algorithm), RunFolder(folder.path.absolute()))
+    # Only the tuner proposes and explores settings, with files that are not here.
+    config["tune"] = config.tune | {"search": "random", "pbt": config.tune.pbt | {"explore": None}}
     config.dump_file(folder.path / TUNE_FILE)
     return read_tune_file(folder.path / TUNE_FILE)
 
@@ -214,8 +215,9 @@ class _Worker:
             if watch.lost:
                 raise watch.loss()
             if (answer := self._dealer.ask(self._poll, now)) is not None:
-                if answer.kind == "work":
-                    self._obey(answer.fields["trials"])
+                if answer.kind == "refused":
+                    raise RunError(f"the tuning refuses this machine: {answer.fields['reason']}")
+                self._obey(answer.fields["trials"])
                 self._poll = self._make_poll()
             self._look()
             self._step(now)
@@ -257,7 +259,7 @@ class _Worker:
             else:
                 self._processes.signal(name, signal.SIGKILL)
         for name, each in wanted.items():
-            if name not in self._trials and each["number"] < len(self._entries):
+            if name not in self._trials:
                 self._trials[name] = self._make_trial(name, each)
 
     def _make_trial(self, name: str, given: Mapping[str, Any]) -> _Trial:

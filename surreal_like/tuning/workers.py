@@ -421,7 +421,8 @@ class Workers:
         waiting = sum(each.state is TrialState.pending for each in self._tuning.trials)
         waits = waiting > 0 and not self._tuning.slots
         if waits and not self._waits:
-            self._event("", "waits", f"{waiting} trials wait, no slot: join a machine")
+            trials = "1 trial waits" if waiting == 1 else f"{waiting} trials wait"
+            self._event("", "waits", f"{trials}, no slot: join a machine")
         self._waits = waits
 
     def _adopt(self, name: str, content: bytes) -> bytes:

@@ -38,10 +38,16 @@ def fill(run: RunFolder) -> None:
     (run.code / "own.py").parent.mkdir()
     (run.code / "own.py").write_text("x = 1\n")
     (run.alive / "learner").write_text("{}")
-    noise = random.Random(0).randbytes(BLOCK_BYTES + 7)
-    Checkpoints(run.checkpoints / "learner").save(
-        3, {}, lambda path: (path / "params").write_bytes(noise) and None
-    )
+    save(run, 3, random.Random(0).randbytes(BLOCK_BYTES + 7))
+
+
+def save(run: RunFolder, number: int, params: bytes) -> None:
+    """Saves a checkpoint, in place of those before."""
+
+    def write(path: Path) -> None:
+        (path / "params").write_bytes(params)
+
+    Checkpoints(run.checkpoints / "learner", keep_history=1).save(number, {}, write)
 
 
 def content(run: RunFolder) -> dict[str, bytes]:
@@ -109,8 +115,7 @@ def test_only_the_last_block_of_a_file_that_has_grown_moves(machines: Machines) 
 
 def test_a_checkpoint_that_was_replaced_is_removed(machines: Machines) -> None:
     machines.move()
-    saved = Checkpoints(machines.theirs.checkpoints / "learner", keep_history=1)
-    saved.save(4, {}, lambda path: (path / "params").write_bytes(b"new") and None)
+    save(machines.theirs, 4, b"new")
     machines.move(news)
     assert [each.name for each in (machines.ours.checkpoints / "learner").iterdir()] == ["4"]
 
