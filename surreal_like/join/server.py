@@ -87,7 +87,7 @@ _AS_GUEST = Grant(GUEST)
 
 
 class Host(Protocol):
-    """What machines join: the context of a parameter server, or a tuning."""
+    """The side that machines join: the context of a parameter server, or a tuning."""
 
     wire: Wire
     folder: RunFolder | None

@@ -17,6 +17,7 @@ from session.config.merge import paths, quote
 from session.config.named_code import Overrides, as_overrides
 from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
+from session.launchers.launcher import free_ports, resolve_host
 from surreal_like.experiment.code import keep_file
 from surreal_like.experiment.resolve import Resolved
 from surreal_like.run.folder import TUNING, held, newest_path
@@ -33,7 +34,6 @@ from surreal_like.tuning.trial import MODULES, TUNE_FILE, new_request, read_tuni
 from surreal_like.tuning.tune_defaults import TPE
 from surreal_like.tuning.tune_file import TuneFile, check_experiment, has_goal, read_tune_file
 from surreal_like.tuning.tuning import Tuning
-from surreal_like.tuning.workers import Host
 
 # These may change when a tuning is resumed.
 _MAY_CHANGE = (
@@ -105,8 +105,7 @@ def run_tuning(
         ConfigError: a setting is wrong; nothing was started.
         UsageError: the folder is in use, or not empty; or ``watch`` is none.
     """
-    if file.tune.slots < 0 and host is None:
-        raise UsageError("tune.slots=-1 has no slot here: give --host, so that machines can join")
+    _check_host(file, host)
     watch = watch or RunObserver()
     if not isinstance(watch, RunObserver):
         raise UsageError(
@@ -120,6 +119,7 @@ def run_tuning(
         stack.callback(servers.close)
         # Imported while the fork servers import torch: TensorBoard's part of it takes 0.1 s.
         from surreal_like.tuning.tuner import Tuner
+        from surreal_like.tuning.workers import Host
 
         config = resolve_all(file, partial(try_forked, servers, seconds=SECONDS), folder)
         slots = find_slots(file.tune, config, Machine.here())
@@ -157,6 +157,14 @@ def run_tuning(
         )
         stack.callback(tuner.close)
         return TuningResult(own.path, tuner.run(interrupts))
+
+
+def _check_host(file: TuneFile, host: str | None) -> None:
+    """Rejects a host that is not this machine, and a tuning without a slot on any machine."""
+    if host is not None:
+        free_ports(["any"], resolve_host(host))
+    elif file.tune.slots < 0:
+        raise UsageError("tune.slots=-1 has no slot here: give --host, so that machines can join")
 
 
 def _continue(

@@ -65,17 +65,17 @@ Files = Mapping[str, StoredFile]
 Moves = Callable[[str], bool]
 
 
-def results(name: str) -> bool:
+def is_result(name: str) -> bool:
     """Returns True for the files of a worker at the end of a part of a trial."""
     return is_run_file(name) and not name.startswith(_DONOR)
 
 
-def news(name: str) -> bool:
+def is_news(name: str) -> bool:
     """Returns True for the files of a worker before that: no logs, no event files."""
-    return results(name) and not name.startswith(_LATE)
+    return is_result(name) and not name.startswith(_LATE)
 
 
-def exploited(name: str) -> bool:
+def is_exploit(name: str) -> bool:
     """Returns True for the files of an exploit."""
     return name == CONFIG or (is_run_file(name) and name.startswith(_DONOR))
 

@@ -49,11 +49,11 @@ from surreal_like.tuning.trial_files import (
     Moves,
     TrialFiles,
     dump_files,
-    exploited,
+    is_exploit,
+    is_news,
+    is_result,
     is_run_file,
     load_files,
-    news,
-    results,
 )
 from surreal_like.tuning.tune_file import TuneFile, read_tune_file
 from surreal_like.tuning.tuning import LOAD
@@ -133,12 +133,12 @@ class _Trial:
 
     Args:
         name, start, number, settings: as the tuner has given them.
-        files: its files.
+        files: the files of the trial.
         slot: number of its slot here.
         todo: makes the job that is to be done; it is made again where that fails.
         job: job in progress.
         retry_at: time of the next attempt [s].
-        begun: its process was started.
+        begun: the process was started.
         ended: end of its process.
         signal: newest signal.
         saved: checkpoints that the tuner has.
@@ -354,7 +354,7 @@ class _Worker:
         }
         found = yield from self._ask("report", trial, fields)
         if found.kind == LOAD:
-            yield from self._fetch(trial, exploited)
+            yield from self._fetch(trial, is_exploit)
         reason = found.fields.get("reason", "")
         self._control.answer(Answer(reported.trial, reported.report, found.kind, reason))
 
@@ -375,7 +375,7 @@ class _Worker:
     def _upload(self, trial: _Trial, *, late: bool) -> Job:
         saved = self._find_saved(trial)
         for _ in range(_TRIES):
-            files = dump_files(trial.files.find(results if late else news))
+            files = dump_files(trial.files.find(is_result if late else is_news))
             answer = yield from self._ask("files", trial, {"files": files, "late": late})
             if not answer.fields["blocks"]:
                 trial.saved = saved

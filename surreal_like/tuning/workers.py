@@ -56,9 +56,9 @@ from surreal_like.tuning.trial_files import (
     FILES,
     TrialFiles,
     dump_files,
+    is_news,
+    is_result,
     load_files,
-    news,
-    results,
 )
 from surreal_like.tuning.tune_file import TuneFile
 from surreal_like.tuning.tuning import Tuning
@@ -127,9 +127,9 @@ class _Work:
     Args:
         worker: name of the worker.
         start: number of this start; what another one sends is refused.
-        files: its files here.
-        signal: newest signal for its process; 0: none.
-        pid: its process there; 0: unknown.
+        files: the files of the trial on this machine.
+        signal: newest signal for the process; 0: none.
+        pid: process id there; 0: unknown.
         beat: time of its newest heartbeat, by the clock of the worker.
     """
 
@@ -163,7 +163,7 @@ class _Worker:
 
 
 class Host(NamedTuple):
-    """How other machines join.
+    """The address at which other machines join.
 
     Args:
         name: address of this machine.
@@ -333,7 +333,7 @@ class Workers:
         elif request.message.kind == "files":
             found = load_files(fields["files"])
             if not (missing := files.missing(found)):
-                files.change(found, results if fields["late"] else news)
+                files.change(found, is_result if fields["late"] else is_news)
             self.socket.reply(request, "missing", {"blocks": missing})
         elif request.message.kind == "put":
             files.put(fields["block"], request.message.arrays["data"].tobytes())
@@ -363,7 +363,8 @@ class Workers:
             lost = any(work.worker == name for work in self._work.values())
             worker = _Worker(incarnation, -1.0 if lost else now)
             self._workers[name] = worker
-            self._event(name, "joined", f"{fields['slots']} slots")
+            slots = fields["slots"]
+            self._event(name, "joined", f"{slots} slot{'' if slots == 1 else 's'}")
         if worker.seen_at >= 0.0:
             worker.seen_at = now
         worker.request, worker.leaving = request, fields["leaving"]

@@ -35,6 +35,13 @@ tune:
   report_every: 2000
 """
 LONG = "tune.stop.env_steps=30_000"
+OWN = """
+from surreal_like.algorithm.ppo import PPO
+
+
+class Mine(PPO):
+    pass
+"""
 PATIENT = "session_config.heartbeat.timeout=120"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -55,11 +62,13 @@ class Tuning:
         command = [*before, *COMMAND, "tune", "--host", host, "--folder", str(self.folder)]
         return self._start([*command, *words], "tune.txt")
 
-    def join(self, name: str, *words: str, before: tuple[str, ...] = ()) -> Process:
-        """Starts a worker with the first line, or with a further one."""
+    def join(self, name: str, *words: str, before: tuple[str, ...] = (), uses: int = 1) -> Process:
+        """Starts a worker with a line of its own."""
         until(lambda: (self.folder / "addresses.json").is_file())
         said = self.path / f"{name}-line.txt"
-        printed = Process([*COMMAND, "join", "--print", str(self.folder)], said)
+        printed = Process(
+            [*COMMAND, "join", "--print", str(self.folder), "--uses", str(uses)], said
+        )
         assert printed.wait(60) == 0, printed.words
         line = re.findall(r"join (\S+) --token (\S+)", printed.words)[0]
         command = [*before, *COMMAND, "join", line[0], "--token", line[1]]
@@ -132,8 +141,17 @@ def test_trials_of_a_killed_worker_go_on_elsewhere(tuning: Tuning) -> None:
 
 
 def test_a_worker_that_gets_sigterm_gives_its_trials_back(tuning: Tuning) -> None:
-    tuner = tuning.start(str(tuning.path / "small.yaml"), LONG, "tune.slots=-1")
-    first = tuning.join("one", "--slots", "2")
+    ours, theirs = (tuning.path / name / "mine.py" for name in ("ours", "theirs"))
+    for file in (ours, theirs):
+        file.parent.mkdir()
+        file.write_text(OWN)
+    words = (f"algorithm={ours}:Mine", LONG, "tune.slots=-1")
+    tuner = tuning.start(str(tuning.path / "small.yaml"), *words)
+    stranger = tuning.join("three")
+    assert stranger.wait(60) == 2
+    assert "give --algorithm FILE" in stranger.words
+    own = ("--slots", "2", "--algorithm", str(theirs))
+    first = tuning.join("one", *own)
     until((tuning.folder / "trial-001" / "progress.jsonl").is_file)
     os.kill(first.pid, signal.SIGTERM)
     assert first.wait(60) == 0, first.words
@@ -143,12 +161,28 @@ def test_a_worker_that_gets_sigterm_gives_its_trials_back(tuning: Tuning) -> Non
     compared = 0
     for path in (tuning.path / "one").glob("trial-*/**/*"):
         below = path.relative_to(tuning.path / "one")
-        if path.is_file() and not {"code", "alive", "addresses.json"} & {*below.parts}:
+        if path.is_file() and not {"code", "alive", "addresses.json", "config.yaml"} & {
+            *below.parts
+        }:
             assert (tuning.folder / below).read_bytes() == path.read_bytes(), below
             compared += 1
     assert compared > 20
-    tuning.join("two", "--slots", "2")
+    tuning.join("two", *own)
     assert tuner.wait(200) == 0, tuner.words
+    tuning.check_complete()
+    for name in tuning.trials():
+        run = RunFolder(tuning.folder / name)
+        assert run.read_config().algorithm == f"{ours}:Mine"
+        assert (run.code / "mine.py").read_text() == OWN
+
+
+def test_an_engine_keeps_machines_at_a_tuning(tuning: Tuning) -> None:
+    tuner = tuning.start(str(tuning.path / "small.yaml"), "tune.slots=-1")
+    machines = tuning.join("one", "--slots", "1", "--on", "processes", "--machines", "2", uses=3)
+    assert tuner.wait(120) == 0, tuner.words
+    assert machines.wait(60) == 0, machines.words
+    assert "machine-1: started" in machines.words
+    assert "worker-1001: joined: 1 slot\n" in tuner.words
     tuning.check_complete()
 
 

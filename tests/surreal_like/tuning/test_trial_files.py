@@ -18,11 +18,11 @@ from surreal_like.tuning.trial_files import (
     FILES,
     TrialFiles,
     dump_files,
-    exploited,
+    is_exploit,
+    is_news,
+    is_result,
     is_run_file,
     load_files,
-    news,
-    results,
 )
 from tests.examples import examples
 
@@ -64,7 +64,7 @@ class Machines:
         self.blocks = path / "our-blocks"
         self.receiver = TrialFiles(self.ours, self.blocks)
 
-    def move(self, moves=results) -> int:  # type: ignore[no-untyped-def]
+    def move(self, moves=is_result) -> int:  # type: ignore[no-untyped-def]
         """Sends all that has changed; returns the number of blocks."""
         files = load_files(dump_files(self.sender.find(moves)))
         missing = self.receiver.missing(files)
@@ -94,13 +94,13 @@ def test_everything_but_code_heartbeats_and_keys_moves(machines: Machines) -> No
 
 
 def test_logs_and_event_files_move_at_the_end_of_a_part_only(machines: Machines) -> None:
-    machines.move(news)
+    machines.move(is_news)
     assert not machines.ours.logs.exists()
     assert not machines.ours.tensorboard.exists()
     assert (machines.ours.checkpoints / "learner" / "3" / "params").is_file()
     machines.move()
     assert (machines.ours.logs / "learner.log").is_file()
-    machines.move(news)
+    machines.move(is_news)
     assert (machines.ours.logs / "learner.log").is_file()
 
 
@@ -116,7 +116,7 @@ def test_only_the_last_block_of_a_file_that_has_grown_moves(machines: Machines) 
 def test_a_checkpoint_that_was_replaced_is_removed(machines: Machines) -> None:
     machines.move()
     save(machines.theirs, 4, b"new")
-    machines.move(news)
+    machines.move(is_news)
     assert [each.name for each in (machines.ours.checkpoints / "learner").iterdir()] == ["4"]
 
 
@@ -127,7 +127,7 @@ def test_the_checkpoint_of_a_donor_moves_from_the_tuner_only(machines: Machines)
     machines.move()
     assert not (machines.ours.checkpoints / "donor").exists()
     machines.theirs.progress.write_text("more\n")
-    machines.move(exploited)
+    machines.move(is_exploit)
     assert (machines.ours.checkpoints / "donor" / "params").read_bytes() == b"theirs"
     assert machines.ours.progress.read_text() != "more\n"
     (donor / "params").unlink()
@@ -136,7 +136,7 @@ def test_the_checkpoint_of_a_donor_moves_from_the_tuner_only(machines: Machines)
 
 
 def test_a_damaged_block_is_refused_and_changes_nothing(machines: Machines) -> None:
-    files = machines.sender.find(results)
+    files = machines.sender.find(is_result)
     block = machines.receiver.missing(files)[0]
     for wrong in (b"", b"other", bytes(BLOCK_BYTES + 1)):
         with pytest.raises(WireError, match="is damaged, or was not asked for"):
@@ -144,12 +144,12 @@ def test_a_damaged_block_is_refused_and_changes_nothing(machines: Machines) -> N
     with pytest.raises(WireError, match="was not asked for"):
         machines.receiver.put("0" * 32, b"")
     with pytest.raises(WireError, match="is missing"):
-        machines.receiver.change(files, results)
+        machines.receiver.change(files, is_result)
     assert not machines.blocks.exists()
 
 
 def test_a_file_without_its_checksum_is_refused(machines: Machines) -> None:
-    files = machines.sender.find(results)
+    files = machines.sender.find(is_result)
     stored = files["progress.jsonl"]
     machines.receiver.missing(files)
     block = stored.blocks[0]
@@ -159,13 +159,13 @@ def test_a_file_without_its_checksum_is_refused(machines: Machines) -> None:
         StoredFile(stored.bytes + 1, stored.blake2b, stored.blocks),
     ):
         with pytest.raises(WireError, match=r"progress\.jsonl has not its checksum"):
-            machines.receiver.change({"progress.jsonl": wrong}, results)
+            machines.receiver.change({"progress.jsonl": wrong}, is_result)
     assert not machines.ours.progress.exists()
-    machines.receiver.change({"progress.jsonl": stored}, results)
+    machines.receiver.change({"progress.jsonl": stored}, is_result)
 
 
 def test_a_block_whose_file_has_changed_since_is_not_sent(machines: Machines) -> None:
-    block = machines.sender.find(results)["progress.jsonl"].blocks[0]
+    block = machines.sender.find(is_result)["progress.jsonl"].blocks[0]
     machines.theirs.progress.write_text("another\n")
     assert machines.sender.read(block) is None
     machines.theirs.progress.unlink()

@@ -24,7 +24,7 @@ from session.wire.security import Security, allow
 from surreal_like.ps.schemas import ANSWERS as PS_ANSWERS
 from surreal_like.tuning.scheduler import Fifo
 from surreal_like.tuning.state import Trial
-from surreal_like.tuning.trial_files import TrialFiles, dump_files, news
+from surreal_like.tuning.trial_files import TrialFiles, dump_files, is_news
 from surreal_like.tuning.tune_file import read_tune_file
 from surreal_like.tuning.tuning import Tuning
 from surreal_like.tuning.workers import ANSWERS, WORKERS, Workers, host_addresses
@@ -151,7 +151,7 @@ def test_a_machine_gets_a_trial_and_its_end_is_an_exit(rig: Rig) -> None:
     assert machine.poll() == {}
     started = machine.get_trial()
     assert started["trial"] == "trial-000"
-    assert (NAME, "joined", "1 slots") in rig.events
+    assert (NAME, "joined", "1 slot") in rig.events
     assert machine.poll(beats={"trial-000": BEAT})["trial-000"] == {
         "start": started["start"],
         "number": 0,
@@ -181,7 +181,7 @@ def test_files_arrive_and_come_back(rig: Rig) -> None:
     config = rig.config.copy()
     config.dump_file(run.config)
     files = TrialFiles(run, rig.path / "blocks")
-    listed = {**started, "files": dump_files(files.find(news)), "late": False}
+    listed = {**started, "files": dump_files(files.find(is_news)), "late": False}
     blocks = machine.ask("files", listed).fields["blocks"]
     assert len(blocks) == 2
     for block in blocks:
@@ -223,7 +223,7 @@ def test_a_config_that_names_other_code_is_refused(rig: Rig, key: str, value: ob
     section[name] = value
     config.dump_file(run.config)
     files = TrialFiles(run, rig.path / "blocks")
-    listed = {**started, "files": dump_files(files.find(news)), "late": False}
+    listed = {**started, "files": dump_files(files.find(is_news)), "late": False}
     [block] = machine.ask("files", listed).fields["blocks"]
     data = np.frombuffer(files.read(block) or b"", np.uint8)
     machine.ask("put", {**started, "block": block}, data=data)
@@ -248,7 +248,7 @@ def test_a_config_from_before_an_exploit_is_left_out(rig: Rig) -> None:
     run.create()
     rig.config.dump_file(run.config)
     files = TrialFiles(run, rig.path / "blocks")
-    listed = {**started, "files": dump_files(files.find(news)), "late": False}
+    listed = {**started, "files": dump_files(files.find(is_news)), "late": False}
     [block] = machine.ask("files", listed).fields["blocks"]
     data = np.frombuffer(files.read(block) or b"", np.uint8)
     machine.ask("put", {**started, "block": block}, data=data)
