@@ -137,7 +137,7 @@ memory that the kernel may drop counts as used
 + found.append(Reading(int(used), int(limit), limited=True))
 > tests/surreal_like/tuning/test_tuning.py
 trials start while the memory is full
-- if not child.alive and not self._admits:
+- if not child.alive and place == HERE and not self._admits:
 + if False:
 > tests/surreal_like/agent/test_film.py
 a film replaces another

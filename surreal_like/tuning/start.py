@@ -34,6 +34,7 @@ from surreal_like.tuning.trial import MODULES, TUNE_FILE, new_request, read_tuni
 from surreal_like.tuning.tune_defaults import TPE
 from surreal_like.tuning.tune_file import TuneFile, check_experiment, has_goal, read_tune_file
 from surreal_like.tuning.tuning import Tuning
+from surreal_like.tuning.workers import Host
 
 # These may change when a tuning is resumed.
 _MAY_CHANGE = (
@@ -119,7 +120,6 @@ def run_tuning(
         stack.callback(servers.close)
         # Imported while the fork servers import torch: TensorBoard's part of it takes 0.1 s.
         from surreal_like.tuning.tuner import Tuner
-        from surreal_like.tuning.workers import Host
 
         config = resolve_all(file, partial(try_forked, servers, seconds=SECONDS), folder)
         slots = find_slots(file.tune, config, Machine.here())

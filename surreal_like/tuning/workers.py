@@ -19,6 +19,7 @@ from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.launchers.launcher import free_ports, known_ports, resolve_host
 from session.launchers.processes import Processes
+from session.line_limit import LineLimit
 from session.process.clock import WallClock
 from session.process.component import Component
 from session.process.context import run_generation
@@ -69,8 +70,7 @@ _SILENT_SECONDS = 10.0
 # Longest wait of a worker for the answer to a poll [s].
 _HELD_SECONDS = 1.0
 _LAST_WORD_SECONDS, _LEFT_SECONDS = 2.0, 0.5
-_SLOTS_LIMIT = 1000
-_TRIALS_LIMIT = 10_000
+_SLOTS_LIMIT, _TRIALS_LIMIT = 1000, 10_000
 
 _STARTED = {"trial": Name(), "start": Count()}
 _BEAT = Fields(
@@ -184,9 +184,8 @@ def host_addresses(folder: RunFolder, host: str) -> AddressBook:
     """
     write_keys(folder.keys)
     address = resolve_host(host)
-    names = (WORKERS, "tune.join")
-    ports = free_ports(names, address, known_ports(folder, address))
-    return AddressBook.tcp(ports, address)
+    known = known_ports(folder, address)
+    return AddressBook.tcp(free_ports((WORKERS, "tune.join"), address, known), address)
 
 
 class Workers:
@@ -234,6 +233,8 @@ class Workers:
         self._ended: list[Exit] = []
         self._start = 0
         self._waits = False
+        self._lines = LineLimit(time.monotonic, lines=5)
+        self._out: list[Instruction] = []
         # Connections that ask whether the tuning goes on.
         self._watches: set[bytes] = set()
         self._over = False
@@ -246,8 +247,6 @@ class Workers:
     def event(self, kind: str, detail: str = "", **fields: object) -> None:
         """Records an event of the service that admits machines."""
         self._event("", kind, detail)
-
-    # -- backend ----------------------------------------------------------------------------------
 
     def pid(self, name: str) -> int:
         """Returns the process id of a trial, 0 if it has no process."""
@@ -275,8 +274,8 @@ class Workers:
 
     def wait_on(self) -> Sequence[Any]:
         """Returns what is readable when :meth:`poll` or :meth:`receive` has something to return."""
-        doors = [each.raw for each in self._door.wait_on()]
-        return [*self._processes.wait_on(), self.socket.raw, *doors]
+        sockets = [self.socket, *self._door.wait_on()]
+        return [*self._processes.wait_on(), *(each.raw for each in sockets)]
 
     def poll(self) -> list[Exit]:
         """Returns the trials whose processes have ended since the last call."""
@@ -293,8 +292,6 @@ class Workers:
                 deadline = min(deadline, time.monotonic() + _LEFT_SECONDS)
             poll([self.socket], _LEFT_SECONDS / 10)
         self._processes.close()
-
-    # -- workers ----------------------------------------------------------------------------------
 
     def receive(self) -> Request | None:
         """Answers the requests of the workers; returns the next report, None if there is none."""
@@ -335,19 +332,16 @@ class Workers:
             if not (missing := files.missing(found)):
                 files.change(found, is_result if fields["late"] else is_news)
             self.socket.reply(request, "missing", {"blocks": missing})
-        elif request.message.kind == "put":
-            files.put(fields["block"], request.message.arrays["data"].tobytes())
-            self.socket.reply(request, "noted")
         else:
-            del self._work[fields["trial"]]
-            self._ended.append(Exit(fields["trial"], fields["exit_code"], fields["error"]))
+            if request.message.kind == "put":
+                files.put(fields["block"], request.message.arrays["data"].tobytes())
+            else:
+                del self._work[fields["trial"]]
+                self._ended.append(Exit(fields["trial"], fields["exit_code"], fields["error"]))
             self.socket.reply(request, "noted")
 
     def _on_info(self, request: Request) -> None:
-        if self._over:
-            self._watches.discard(request.peer)
-        else:
-            self._watches.add(request.peer)
+        (self._watches.discard if self._over else self._watches.add)(request.peer)
         counts = dict.fromkeys(("iteration", "env_steps"), 0)
         resumable = self._over and bool(self._tuning.ending) and not self._tuning.planned
         info = {"time": time.time(), "message": "", "hash": "", "final": self._over, **counts}
@@ -359,15 +353,13 @@ class Workers:
         name, incarnation = request.message.sender.name, request.message.sender.incarnation
         worker = self._workers.get(name)
         if worker is None or worker.incarnation < incarnation:
-            # Trials of its earlier process have ended with that.
-            lost = any(work.worker == name for work in self._work.values())
-            worker = _Worker(incarnation, -1.0 if lost else now)
-            self._workers[name] = worker
+            if worker is not None:
+                # Its trials have ended with its earlier process.
+                self._forget(name, now)
+            worker = self._workers[name] = _Worker(incarnation, now)
             slots = fields["slots"]
-            self._event(name, "joined", f"{slots} slot{'' if slots == 1 else 's'}")
-        if worker.seen_at >= 0.0:
-            worker.seen_at = now
-        worker.request, worker.leaving = request, fields["leaving"]
+            self._note(name, "joined", f"{slots} slot{'' if slots == 1 else 's'}")
+        worker.seen_at, worker.request, worker.leaving = now, request, fields["leaving"]
         self._tuning.set_place(name, fields["slots"], fields["max_resident"])
         for trial, beat in fields["beats"].items():
             work = self._work.get(trial)
@@ -378,10 +370,10 @@ class Workers:
     def tick(self, now: float) -> list[Instruction]:
         """Answers polls; returns what follows where workers were lost, or leave."""
         self._door.tick()
-        out = list[Instruction]()
         for name, worker in list(self._workers.items()):
             if now - worker.seen_at > _SILENT_SECONDS:
-                out += self._lose(name, now)
+                self._forget(name, now)
+                self._note(name, "lost", f"silent for {_SILENT_SECONDS:g} s")
                 continue
             trials = {
                 trial: {
@@ -394,37 +386,38 @@ class Workers:
                 if work.worker == name
             }
             if worker.leaving:
-                out += self._tuning.empty_place(name)
+                self._out += self._tuning.empty_place(name)
             answer = {"trials": trials}
             due = answer != worker.answer or now - worker.answered_at >= _HELD_SECONDS
             if worker.request is not None and due:
                 self.socket.reply(worker.request, "work", answer)
                 worker.request, worker.answer, worker.answered_at = None, answer, now
             if worker.leaving and not trials and worker.request is None:
-                del self._workers[name]
-                out += self._tuning.lose_place(name, now)
-                self._event(name, "left", "")
+                self._forget(name, now)
+                self._note(name, "left", "")
         self._note_wait()
+        out, self._out = self._out, []
         return out
 
-    def _lose(self, name: str, now: float) -> list[Instruction]:
-        restarted = self._workers[name].seen_at < 0.0
-        if restarted:
-            self._workers[name].seen_at = now
-        else:
-            del self._workers[name]
-            self._event(name, "lost", f"silent for {_SILENT_SECONDS:g} s")
+    def _forget(self, name: str, now: float) -> None:
+        """Removes a worker with its trials, which go on elsewhere."""
+        del self._workers[name]
         self._work = {trial: each for trial, each in self._work.items() if each.worker != name}
-        return self._tuning.lose_place(name, now)
+        self._out += self._tuning.lose_place(name, now)
+
+    def _note(self, name: str, kind: str, detail: str) -> None:
+        # A machine can come and go as often as it likes.
+        if self._lines.admit(name, kind) is not None:
+            self._event(name, kind, detail)
 
     def _note_wait(self) -> None:
         """Notes once that trials wait for a machine."""
-        waiting = sum(each.state is TrialState.pending for each in self._tuning.trials)
-        waits = waiting > 0 and not self._tuning.slots
-        if waits and not self._waits:
+        pending = (each.state is TrialState.pending for each in self._tuning.trials)
+        waiting = 0 if self._tuning.slots else sum(pending)
+        if waiting and not self._waits:
             trials = "1 trial waits" if waiting == 1 else f"{waiting} trials wait"
             self._event("", "waits", f"{trials}, no slot: join a machine")
-        self._waits = waits
+        self._waits = waiting > 0
 
     def _adopt(self, name: str, content: bytes) -> bytes:
         """Returns the config to write for that of a worker; its code must be that of the tuning.
