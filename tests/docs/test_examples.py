@@ -139,6 +139,7 @@ SHOWN = {
         "test_tune_pbt.py runs a smaller one",
         "test_tune_pbt.py runs it",
         "test_tune.py runs it, after a tuning that was interrupted",
+        "test_tune_workers.py runs it",
     ],
 }
 
