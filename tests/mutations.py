@@ -39,8 +39,8 @@ PASSED, FAILED, HANGS = 0, 1, -1000
 FAULTS = r"""
 > tests/surreal_like/join/test_fleet.py
 machines: their number leaves its bounds
-- number = min(bounds.most, max(bounds.least, self._advice.number))
-+ number = self._advice.number
+- number = min(self._bounds.most, max(self._bounds.least, number))
++ number = max(0, number)
 > tests/surreal_like/join/test_server.py
 machines: names of one that is there go to another
 - if other.named == named and silent > SILENT_SECONDS:

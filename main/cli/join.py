@@ -74,7 +74,7 @@ def _keep_joined(
         tuple(command), invitation.token, folder / "machines", given.cpu, given.gpu, options
     )
     machines = make_machines(given.on, order)
-    return keep_joined(invitation, machines, bounds, report)
+    return keep_joined(invitation, machines, bounds, report, slots=max(1, given.slots))
 
 
 def _bounds(text: str) -> Bounds:

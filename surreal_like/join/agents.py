@@ -195,6 +195,7 @@ class RunWatch:
     Attributes:
         over: True once it has ended.
         resumable: True if it goes on later.
+        wanted_slots: slots that a tuning wants from machines; None: it is a run.
         load: newest numbers for advice on agents, as ``LOAD`` in ``ps/schemas.py``; empty: none.
     """
 
@@ -202,6 +203,7 @@ class RunWatch:
         self.over = False
         self.resumable = False
         self.load: Mapping[str, float] = {}
+        self.wanted_slots: int | None = None
         given = {**leaves(BASE_CONFIG), **leaves(admission.config)}
         self.timeout_seconds: float = given["session_config.heartbeat.timeout"]
         self._last_answer_at = time.monotonic()
@@ -242,6 +244,7 @@ class RunWatch:
             info = answer.fields["info"] if answer.kind == "info" else {"final": False}
             self.over |= info["final"]
             self.load = answer.fields.get("load", self.load)
+            self.wanted_slots = answer.fields.get("wanted_slots")
             self.resumable |= info.get("resumable", False)
         return [] if self.over else self._wire.check()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +25,7 @@ from session.process.clock import WallClock
 from session.process.component import Component
 from session.process.context import run_generation
 from session.process.heartbeat import ALIVE, Beat, State, write_beat
+from session.show.advice import want_slots
 from session.wire import AddressBook, Wire
 from session.wire.requests import Request
 from session.wire.schema import (
@@ -62,7 +64,7 @@ from surreal_like.tuning.trial_files import (
     load_files,
 )
 from surreal_like.tuning.tune_file import TuneFile
-from surreal_like.tuning.tuning import Tuning
+from surreal_like.tuning.tuning import HERE, Tuning
 
 WORKERS = "tune.workers"
 # A worker that is silent for so long is lost [s].
@@ -345,7 +347,10 @@ class Workers:
         counts = dict.fromkeys(("iteration", "env_steps"), 0)
         resumable = self._over and bool(self._tuning.ending) and not self._tuning.planned
         info = {"time": time.time(), "message": "", "hash": "", "final": self._over, **counts}
-        fields = {"version": 0, "incarnation": 0, "iteration": 0}
+        tuning = self._tuning
+        states = Counter(str(trial.state) for trial in tuning.trials)
+        wanted = max(0, want_slots(states).number - tuning.places[HERE].slots)
+        fields = {"version": 0, "incarnation": 0, "iteration": 0, "wanted_slots": wanted}
         self.socket.reply(request, "info", {**fields, "info": info | {"resumable": resumable}})
 
     def _on_poll(self, request: Request) -> None:
