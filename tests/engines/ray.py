@@ -62,11 +62,12 @@ def ray_cluster(*, dashboard: bool = False) -> Iterator[RayCluster]:
         tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
         (Path(folder) / "errors.txt").open("w+") as errors,
     ):
+        (Path(folder) / "ray").mkdir()
         command = [sys.executable, "-m", "tests.engines.ray_cluster", folder]
         process = subprocess.Popen(
             [*command, "--dashboard"] if dashboard else command,
             cwd=ROOT,
-            env={**os.environ, **ENVIRONMENT},
+            env={**os.environ, **ENVIRONMENT, "TMPDIR": folder},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -97,5 +97,5 @@ def test_a_wrong_address_is_refused(tmp_path: Path, address: str, message: str) 
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match=r"--on ray needs a package .* \[ray\]"):
+    with pytest.raises(UsageError, match=r"--on ray needs a package .*\[ray\]"):
         make_machines("ray", order_of(tmp_path / "machines", "auto", "true"))
