@@ -51,6 +51,7 @@ class Launcher:
         supervisor: ``module:Class`` that supervises a detached run in a process of this machine.
         check: ``module:function`` that raises UsageError if a needed program is missing here.
         plan: ``module:function`` that prints what ``plan --on`` shows of it; empty: the table.
+        format: word of ``plan --format`` for what that function writes.
         advice: ``module:function`` of (config, names of components) that returns notes for a
             launch.
         idle: ``module:function`` of (config, names of components) that describes what a run that
@@ -68,6 +69,7 @@ class Launcher:
     supervisor: str = ""
     check: str = ""
     plan: str = ""
+    format: str = ""
     advice: str = ""
     idle: str = ""
     attached: bool = False
@@ -98,6 +100,7 @@ class AddOn:
             learner class) prepares an agent that trains; ``view`` (replay, seed) returns a view in
             place of that of its kind, or None; ``pods`` (session config) changes
             the settings of a run in a cluster; ``tokens`` (folder) returns tokens of clients;
+            ``token`` (folder of keys, uses) returns a token by which other machines join;
             ``fetch`` (URL, folder or None) copies a run from a URL and returns its folder;
             ``runs_at`` (URL) yields URL, time of the copy and folder of the runs below a URL;
             ``findings`` (view of a run) describes in one line what limits it and what is odd;

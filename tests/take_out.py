@@ -67,6 +67,14 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
         "k8s",
         "tests/kubernetes",
     ),
+    "slurm": (
+        "session/launchers/slurm",
+        "session/launchers/engines/slurm.py",
+        "surreal_like/run/core.py",
+        "main/core.py",
+        "main/cli/slurm_plan.py",
+        "tests/engines",
+    ),
     "mirror": ("session/mirror", "main/mirror.py"),
     "tmux": ("session/launchers/tmux",),
     "tuning": (

@@ -16,7 +16,7 @@ _CORE = (
         "launch",
         "run",
         "CONFIG.yaml --on WHERE",
-        "train on local, tmux or kubernetes, detached",
+        "train on local, tmux, kubernetes or slurm, detached",
         "main.cli.launch",
     ),
     Command(

@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--on",
         default="local",
-        metavar="local|tmux|kubernetes",
+        metavar="local|tmux|kubernetes|slurm",
         help="local: background processes (default); tmux: one window each; or a cluster",
     )
     add_folder(parser)

@@ -45,7 +45,6 @@ shell and procfile write the run folder that their lines need; each line is one 
 terminal of its own. yaml is what Kubernetes takes; with --folder it is written for kubectl apply:
 an overlay into the folder, and all in one file, k8s/mine.yaml.
 """
-_WITH_FOLDER = ("shell", "procfile", "yaml")
 _HERE_ONLY = ("shell", "procfile")
 # Width of the --explain table in a file or a pipe, in characters.
 _WIDTH = 120
@@ -205,14 +204,15 @@ def run(argv: Sequence[str]) -> int:
     if given.explain:
         print(_explain(request))
         return 0
-    cluster = launcher_of(given.on).remote
-    shape = given.format or ("yaml" if cluster else "table")
-    if (cluster and shape in _HERE_ONLY) or (shape == "yaml" and not cluster):
-        fitting = "yaml, and mermaid" if cluster else "table, shell, procfile and mermaid"
+    own = launcher_of(given.on).format
+    shape = given.format or own or "table"
+    if (own and shape in _HERE_ONLY) or shape not in (*FORMATS, own):
+        fitting = f"{own}, and mermaid" if own else "table, shell, procfile and mermaid"
         raise UsageError(f"--format {shape} does not go with --on {given.on}: there are {fitting}")
-    if given.folder and shape not in _WITH_FOLDER:
+    if given.folder and shape not in (*_HERE_ONLY, own):
         raise UsageError(
-            "--folder belongs to --format shell, procfile and yaml: the others write nothing"
+            "--folder belongs to --format shell, procfile, yaml and sbatch: the others write "
+            "nothing"
         )
     plan = request.resolve()
     if show := launcher_of(given.on).plan:
@@ -236,12 +236,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--format",
-        choices=(*FORMATS, "yaml"),
-        help="default: table; with --on kubernetes: yaml",
+        choices=(*FORMATS, *(each.format for each in map(launcher_of, DETACHED) if each.format)),
+        help="default: table; with --on kubernetes: yaml; with --on slurm: sbatch",
     )
     parser.add_argument(
         "--folder",
-        help="folder to write: the run (shell, procfile), or an overlay such as k8s/overlays/mine",
+        help="folder to write: the run (shell, procfile, sbatch), or an overlay: k8s/overlays/my",
     )
     parser.add_argument(
         "--explain",

@@ -34,7 +34,10 @@ Pause = Callable[[Sequence[Socket], float], None]
 
 
 def run_part(config: Config) -> int:
-    """Number of the part of the run: 1, increased by 1 each time the run is resumed."""
+    """Number of the part of the run: 1, increased by 1 each time the run is resumed.
+
+    It is 0 in a folder that waits for its first part.
+    """
     return _run_number(config, "part", 1)
 
 
@@ -43,17 +46,17 @@ def run_generation(config: Config) -> int:
     return _run_number(config, "generation", 0)
 
 
-def _run_number(config: Config, name: str, least: int) -> int:
+def _run_number(config: Config, name: str, usual: int) -> int:
     """Reads a number that goes into messages.
 
     Raises:
         ConfigError: it is no number that a run of any length reaches.
     """
-    value = (config.get("run") or {}).get(name, least)
-    if type(value) is not int or not least <= value <= _RUN_LIMIT:
+    value = (config.get("run") or {}).get(name, usual)
+    if type(value) is not int or not 0 <= value <= _RUN_LIMIT:
         raise ConfigError(
             f"run.{name} of this run's config.yaml is {value!r}, expected a whole number from "
-            f"{least} to {_RUN_LIMIT}; the file was changed or damaged"
+            f"0 to {_RUN_LIMIT}; the file was changed or damaged"
         )
     return value
 

@@ -9,6 +9,7 @@ ADD_ON = AddOn(
         "ps_ends": "surreal_like.join.hooks:ps_ends",
         "ps_service": "surreal_like.join.hooks:make_service",
         "launched": "surreal_like.join.hooks:invite",
+        "token": "surreal_like.join.tokens:make_token",
     },
     commands=(
         Command(

@@ -125,6 +125,8 @@ def _try(
         while True:
             try:
                 interrupts.raise_again()
+                if said:
+                    time.sleep(_AGAIN_SECONDS)
                 lifeline.pass_on(signal.SIGTERM)
                 code = once(interrupts)
                 if code is not None or not keep_trying:
@@ -141,7 +143,6 @@ def _try(
             if reason != said:
                 report(f"waiting for the run: {reason}")
                 said = reason
-            time.sleep(_AGAIN_SECONDS)
 
 
 def _join_once(

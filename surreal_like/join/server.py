@@ -30,6 +30,7 @@ from session.wire.schema import (
 )
 from session.wire.security import allow, disallow
 from session.wire.sockets import Socket
+from surreal_like.coordinator.stop_rule import Verdict
 from surreal_like.join.tokens import (
     AGAIN,
     SILENT_SECONDS,
@@ -168,8 +169,7 @@ class JoinServer(Door):
             machine, places = self._give_place(key, places, named=named)
         elif self._context.wire.security.grant(key.encode()) is None:
             raise NotAdmittedError("the key of this machine has been taken away from the run")
-        if self._folder.over:
-            raise NotAdmittedError("the run is over")
+        self._refuse_over()
         if agents:
             self._check_algorithm(fields.get("algorithm_sha256"))
         machine = self._tokens.name(machine, agents)
@@ -178,6 +178,13 @@ class JoinServer(Door):
         self._tokens.write(token, places.with_machine(machine))
         self.on_request(key)
         return replace(machine, names=machine.names[:agents])
+
+    def _refuse_over(self) -> None:
+        """Refuses a machine once the run has ended; one that goes on later has a place then."""
+        if self._folder.over:
+            result = self._folder.read_result() or {}
+            end = Verdict(str(result.get("status")), None, str(result.get("reason")))
+            raise NotAdmittedError("the run is over", for_now=end.resumable)
 
     def _give_place(self, key: str, places: Places, *, named: bool) -> tuple[JoinedMachine, Places]:
         """Returns a machine that is new, and the places without the one whose names it takes over.

@@ -24,7 +24,8 @@ class Interrupts:
     counted.
 
     Attributes:
-        count: number of signals.
+        count: number of signals; SIGTERM again is the same notice, as a cluster sends it to every
+            process and its script passes it on.
         terminated: all of them were SIGTERM, the notice of a machine or a cluster, not of a user.
     """
 
@@ -39,8 +40,10 @@ class Interrupts:
         self._raises = False
 
     def raise_again(self) -> None:
-        """Raises KeyboardInterrupt at each signal, as at the beginning."""
+        """Raises KeyboardInterrupt at each signal, as at the beginning; at once after one."""
         self._raises = True
+        if self.count:
+            raise KeyboardInterrupt
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -52,6 +55,8 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM and self.terminated and not self._raises:
+            return
         self.terminated = number == signal.SIGTERM and (self.terminated or self.count == 0)
         self.count += 1
         if self._raises:

@@ -51,6 +51,7 @@ class Order:
 ENGINES = {
     "processes": "session.launchers.engines.processes:ProcessMachines",
     "ray": "session.launchers.engines.ray:RayMachines",
+    "slurm": "session.launchers.engines.slurm:SlurmMachines",
 }
 
 

@@ -13,6 +13,7 @@ ADD_ON = AddOn(
             cluster=f"{_ROOM}.cluster:KubernetesCluster",
             control=f"{_ROOM}.run:KubernetesRun",
             plan="main.cli.kubernetes_plan:show_plan",
+            format="yaml",
             advice=f"{_ROOM}.settings:launch_advice",
             idle=f"{_ROOM}.settings:idle_note",
             remote=True,

@@ -307,6 +307,12 @@ def test_what_is_no_address_is_refused(invitation: Invitation, address: str) -> 
         request_admission(replace(invitation, address=address))
 
 
+def test_a_run_that_goes_on_later_has_no_place_now(host: Host, invitation: Invitation) -> None:
+    host.folder.result.write_text('{"status": "interrupted", "reason": "got SIGTERM"}')
+    with pytest.raises(NotNowError, match="the run is over"):
+        request_admission(invitation)
+
+
 def test_a_run_that_is_over_admits_no_machine(host: Host, invitation: Invitation) -> None:
     host.folder.result.write_text('{"status": "stopped"}')
     with pytest.raises(AdmissionError, match="the run is over"):

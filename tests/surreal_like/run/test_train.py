@@ -318,22 +318,33 @@ def test_an_interrupt_while_it_is_prepared_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("signals", "terminated"),
+    ("signals", "count", "terminated"),
     [
-        ([signal.SIGTERM], True),
-        ([signal.SIGINT], False),
-        ([signal.SIGTERM, signal.SIGTERM], True),
-        ([signal.SIGINT, signal.SIGTERM], False),
-        ([signal.SIGTERM, signal.SIGINT], False),
-        ([], False),
+        ([signal.SIGTERM], 1, True),
+        ([signal.SIGINT], 1, False),
+        ([signal.SIGTERM, signal.SIGTERM], 1, True),
+        ([signal.SIGINT, signal.SIGINT], 2, False),
+        ([signal.SIGINT, signal.SIGTERM], 2, False),
+        ([signal.SIGTERM, signal.SIGINT], 2, False),
+        ([], 0, False),
     ],
 )
-def test_interrupts_tell_a_user_from_a_notice(signals: list[int], terminated: bool) -> None:
+def test_interrupts_tell_a_user_from_a_notice(
+    signals: list[int], count: int, terminated: bool
+) -> None:
     with Interrupts() as interrupts:
         interrupts.only_count()
         for each in signals:
             os.kill(os.getpid(), each)
-        assert (interrupts.count, interrupts.terminated) == (len(signals), terminated)
+        assert (interrupts.count, interrupts.terminated) == (count, terminated)
+
+
+def test_a_signal_that_came_before_interrupts_raise_again_is_raised_then() -> None:
+    with Interrupts() as interrupts:
+        interrupts.only_count()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.raise_again()
 
 
 def test_interrupts_are_handled_in_the_main_thread_only() -> None:

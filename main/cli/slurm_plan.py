@@ -1,0 +1,29 @@
+"""``surreal-like plan --on slurm``: shows the batch scripts of a run, or writes its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from main.cli.plan import FORMATS, note, requests
+from session.folder import RunFolder
+from session.launchers.slurm.cluster import SlurmCluster
+from session.program import path_from_here
+from surreal_like.experiment.code import keep_code
+from surreal_like.run.folder import held, new_path
+from surreal_like.run.request import Plan, RunRequest
+
+
+def show_plan(plan: Plan, shape: str, request: RunRequest) -> str:
+    """Returns the scripts; with a folder they are written there, to be submitted later."""
+    if shape in FORMATS:
+        return FORMATS[shape](plan, Path())
+    note(f"the run requests {requests(plan.topology)}")
+    path = Path(request.folder or new_path(request.name))
+    if request.folder is None:
+        return SlurmCluster(plan.config, plan.topology, RunFolder(path)).dry_run().rstrip("\n")
+    with held(path) as folder:
+        cluster = SlurmCluster(plan.config, plan.topology, folder)
+        plan.config.session_config.folder = str(cluster.folder)
+        keep_code(plan.config, folder)
+        cluster.write()
+    return f"written: {path}\nthen: bash {path_from_here(cluster.jobs)}/submit.sh"

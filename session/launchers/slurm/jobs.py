@@ -1,0 +1,189 @@
+"""Slurm's programs as functions, and the text of batch scripts."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from math import ceil
+from pathlib import Path
+from typing import NamedTuple
+
+from session.errors import ConfigError, UsageError
+from session.process.component import TOKEN, Resources
+
+_TIMEOUT_SECONDS = 60.0
+_MIB = 1 << 20
+# The shell of a job gets the notice of its end, and passes it on. A job that is cancelled, or
+# requeued by others, is no longer RUNNING then.
+_BODY = """
+jobs={folder}
+job=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}
+job=${{job:-$SLURM_JOB_ID}}
+goes_on() {{ [ "$(squeue --noheader --jobs="$job" --format=%T)" = RUNNING ]; }}
+notice=
+# shellcheck disable=SC2317  # the trap calls it
+pass_on() {{
+  notice=1
+  trap '' TERM
+  kill -TERM "${{run:-}}"
+}}
+trap pass_on TERM
+echo "job $job, start $((${{SLURM_RESTART_COUNT:-0}} + 1)), on $SLURMD_NODENAME"
+{before}
+{command} &
+run=$!
+wait "$run"
+code=$?
+while kill -0 "$run" 2>/dev/null; do
+  wait "$run"
+  code=$?
+done
+{after}
+exit "$code"
+"""
+
+
+class Job(NamedTuple):
+    """A job in the queue; one of an array is a task.
+
+    Args:
+        array: number of the job, or of its array.
+        task: number in its array, 0 of other jobs.
+        state: state, such as ``PENDING`` or ``RUNNING``.
+        reason: reason for which it waits, as Slurm says it.
+    """
+
+    array: str
+    task: int
+    state: str
+    reason: str
+
+
+def require_slurm() -> None:
+    """Rejects a machine without Slurm's programs.
+
+    Raises:
+        UsageError: there is no sbatch.
+    """
+    if shutil.which("sbatch") is None:
+        raise UsageError(
+            "there is no sbatch here: --on slurm is for a machine from which jobs are submitted"
+        )
+
+
+def call(*command: str) -> str:
+    """Runs one of Slurm's programs and returns its output.
+
+    Raises:
+        UsageError: it is missing, or refused; in one line, with its own words.
+    """
+    require_slurm()
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"{command[0]} does not answer: is Slurm's controller up?") from None
+    if done.returncode != 0:
+        said = [line.partition("error: ")[2] or line for line in done.stderr.splitlines() if line]
+        raise UsageError(f"Slurm refuses: {'; '.join(said) or f'{command[0]} failed'}")
+    return done.stdout
+
+
+def find_jobs(numbers: Iterable[str]) -> list[Job]:
+    """Returns the jobs and tasks of these numbers that wait or run.
+
+    Raises:
+        UsageError: Slurm does not answer.
+    """
+    wanted = ",".join(numbers)
+    if not wanted:
+        return []
+    try:
+        said = call("squeue", "--noheader", "--array", f"--jobs={wanted}", "--format=%F|%K|%T|%r")
+    except UsageError as error:
+        # Slurm forgets a job some minutes after its end.
+        if "Invalid job id" in str(error):
+            return []
+        raise
+    lines = (line.split("|", 3) for line in said.splitlines())
+    return [
+        Job(array, int(task) if task.isdecimal() else 0, state, why)
+        for array, task, state, why in lines
+    ]
+
+
+def batch_script(
+    folder: str,
+    options: Mapping[str, str],
+    needs: Resources,
+    command: str,
+    *,
+    before: str = "",
+    after: str = "",
+) -> str:
+    """Returns a batch script that runs one command and passes the notice of its end on.
+
+    Args:
+        folder: folder of the jobs' files; ``$jobs`` in the script.
+        options: long option of sbatch -> value; those with an empty value are left out. That of
+            ``sbatch`` are further options as a user writes them.
+        needs: resources of the job, on one node.
+        command: line of the shell.
+        before, after: lines of the shell before and after the command; afterwards ``$code`` is its
+            exit code, and ``$notice`` is not empty if the job was asked to end.
+
+    Raises:
+        ConfigError: a value has several lines.
+    """
+    given = {
+        "chdir": str(Path.cwd()),
+        "nodes": "1",
+        "ntasks": "1",
+        "cpus-per-task": str(max(1, ceil(needs.cpu))),
+        "mem": f"{ceil(needs.memory_bytes / _MIB)}M",
+        "gpus": str(needs.gpu or ""),
+        **options,
+    }
+    further = given.pop("sbatch", "")
+    words = [f"--{name}={shlex.quote(value)}" for name, value in given.items() if value]
+    lines = ["--requeue --open-mode=append", *words, *([further] if further else [])]
+    if wrong := next((line for line in lines if "\n" in line), ""):
+        raise ConfigError(f"session_config.slurm: {wrong!r} has several lines, expected one")
+    body = _BODY.format(
+        folder=shlex.quote(folder),
+        command=command,
+        before=before,
+        after=after,
+    )
+    return "\n".join(["#!/bin/bash", *(f"#SBATCH {line}" for line in lines)]) + f"\n{body}"
+
+
+def array_script(
+    folder: str,
+    options: Mapping[str, str],
+    needs: Resources,
+    command: Iterable[str],
+    *,
+    before: str = "",
+) -> str:
+    """Returns the batch script of an array of machines that join a run.
+
+    A machine whose time ends leaves the run 30 s before, and is requeued. The token comes from the
+    file ``token`` in the folder; the keys of machine k are in its folder ``machine-k``.
+
+    Args:
+        folder, options, needs, before: arguments of :func:`batch_script`.
+        command: words of the command, without its token and folder.
+    """
+    token = f'{TOKEN}=$(<"$jobs/token")\nexport {TOKEN}'
+    return batch_script(
+        folder,
+        {"output": f"{folder}/machine-%a.txt", "signal": "B:TERM@30", **options},
+        needs,
+        f'{shlex.join(command)} --folder "$jobs/machine-$SLURM_ARRAY_TASK_ID"',
+        before=f"{before}\n{token}" if before else token,
+        after='if [ -n "$notice" ] && goes_on; then scontrol requeue "$job"; fi',
+    )
