@@ -17,7 +17,7 @@ from typing import Any
 from ray._private import services
 from ray.cluster_utils import Cluster
 
-_NODE = {"num_cpus": 2, "num_gpus": 0, "object_store_memory": 80 << 20, "memory": 1 << 30}
+_NODE = {"num_cpus": 8, "num_gpus": 0, "object_store_memory": 80 << 20, "memory": 32 << 30}
 _PORTS = (
     *("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port"),
     "runtime_env_agent_port",

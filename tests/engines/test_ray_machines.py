@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def cluster() -> Iterator[RayCluster]:
 
 
 class TestRay(MachinesContract):
-    """Two machines fit on a node."""
+    """All machines fit on one node."""
 
     seconds = 90.0
 
@@ -43,7 +44,7 @@ class TestRay(MachinesContract):
         self.cluster = cluster
 
     def make(self, order: Order) -> Machines:
-        return make_machines("ray", order_of(order.folder, self.cluster.address, *order.command))
+        return make_machines("ray", replace(order, options={"address": self.cluster.address}))
 
     def kill(self, folder: Path) -> None:
         self.cluster.kill_node_of(self.pid(folder))
@@ -60,7 +61,7 @@ def test_machines_that_wait_are_reported_once_with_what_is_free(
     try:
         machines.want(2)
         (event,) = until(machines.poll)
-        said = "2 of 2 machines wait for a node with 64 CPU; free: 4 of 4 CPU"
+        said = "2 of 2 machines wait for a node with 64 CPU; free: 16 of 16 CPU"
         assert str(event) == f"ray: waits: {said}"
         assert machines.num == 0
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import logging
 import math
 import os
 import socket
@@ -32,7 +34,7 @@ def connect(address: str) -> Any:
         UsageError: ray is not installed, or no cluster answers.
     """
     try:
-        import ray
+        ray: Any = importlib.import_module("ray")
     except ImportError as error:
         raise MissingExtra.named("--on ray", "ray") from error
     try:
@@ -42,7 +44,7 @@ def connect(address: str) -> Any:
             socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
         # Ray prints the logs of nodes that die on standard output, and has no setting against it.
         ray._private.worker.print_to_stdstream = lambda *args, **kwargs: None
-        ray.init(address, log_to_driver=False, configure_logging=False, logging_level="ERROR")
+        ray.init(address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
     except Exception as error:
         raise UsageError(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
     return ray
@@ -57,10 +59,8 @@ class Node:
 
     def start(self, command: Sequence[str], token: str) -> str:
         """Starts the child; returns the address of the node."""
-        import ray
-
         self._child = Child(command, token, self._reader)
-        return str(ray.util.get_node_ip_address())
+        return str(importlib.import_module("ray").util.get_node_ip_address())
 
     def wait(self, address: str) -> str:
         """Waits for the end of the child; returns its cause, empty if it has ended by itself.
