@@ -16,7 +16,7 @@ _CORE = (
         "launch",
         "run",
         "CONFIG.yaml --on WHERE",
-        "train on local, tmux, kubernetes or slurm, detached",
+        "train on local, tmux or a cluster, detached",
         "main.cli.launch",
     ),
     Command(

@@ -81,6 +81,14 @@ def states(rig: Slurm, job: str) -> list[str]:
     return [state for owner, state in lines if owner == job]
 
 
+def begin_again(rig: Slurm, folder: RunFolder) -> None:
+    """Begins the requeued core soon: Slurm itself waits for two minutes.
+
+    A node refuses a job that begins in the second of its end.
+    """
+    rig.run("scontrol", "update", f"JobId={number(folder, 'core')}", "StartTime=now+3")
+
+
 REFUSED = (
     ("session_config.slurm.partition=nope", "invalid partition specified: nope"),
     ("session_config.slurm.agents.partition=nope", "invalid partition specified: nope"),
@@ -119,8 +127,7 @@ def test_a_run_goes_on_after_a_notice_and_solves_its_task_in_two_lives(
     assert states(rig, number(folder, "agents")) == ["RUNNING", "RUNNING"]
     said = command(rig, "status", str(folder), tmp=tmp).stdout
     assert re.search(rf"core +waiting .* job {core} is PENDING: BeginTime", said), said
-    # Slurm begins a job again after two minutes.
-    rig.run("scontrol", "update", f"JobId={core}", "StartTime=now")
+    begin_again(rig, folder)
     until(lambda: not rig.jobs(), seconds=300, what=rig.jobs)
     result = folder.read_result() or {}
     assert (result["status"], result["goal_met"]) == ("stopped", True)
@@ -151,7 +158,7 @@ def test_a_notice_to_every_process_of_the_core_saves_too(rig: Slurm, tmp_path: P
     assert saved >= folder.last_progress()["iteration"] > 0
     assert (folder.read_result() or {})["status"] == "interrupted"
     before = folder.last_progress()["env_steps"]
-    rig.run("scontrol", "update", f"JobId={number(folder, 'core')}", "StartTime=now")
+    begin_again(rig, folder)
     until_steps(rig, folder, before + 200)
     assert command(rig, "stop", str(folder)).returncode == 0
     until(lambda: not rig.jobs(), what=rig.jobs)

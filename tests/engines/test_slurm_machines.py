@@ -90,7 +90,7 @@ def test_a_machine_whose_time_ends_leaves_and_is_requeued(rig: Slurm, tmp_path: 
         rig.run("scancel", "--batch", "--signal=TERM", task)
         (event,) = until(machines.poll, what=rig.jobs)
         assert str(event) == "machine-0: lost: PENDING"
-        rig.run("scontrol", "update", f"JobId={task}", "StartTime=now")
+        rig.run("scontrol", "update", f"JobId={task}", "StartTime=now+3")
         (event,) = until(machines.poll, what=rig.jobs)
         assert str(event) == "machine-0: started"
         assert rig.jobs("%i") == [task]

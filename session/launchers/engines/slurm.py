@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -44,22 +43,13 @@ class SlurmMachines(Machines):
         self._submitted_at: dict[int, float] = {}
         self._look_at = 0.0
         memory_bytes = round(RESOURCES["agent"].memory_bytes * max(1.0, order.cpu))
-        text = array_script(
+        self._text = array_script(
             str(order.folder),
             {"job-name": "surreal-like-join", **order.options},
             Resources(order.cpu, memory_bytes, round(order.gpu)),
             order.command,
         )
-        made = not order.folder.exists()
-        order.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(order.folder / "token", f"{order.token}\n", private=True)
-        write_atomically(self._script, text)
-        try:
-            call("sbatch", "--test-only", str(self._script))
-        except UsageError:
-            if made:
-                shutil.rmtree(order.folder)
-            raise
+        call("sbatch", "--test-only", given=self._text)
 
     def want(self, number: int) -> None:
         self._wanted = number
@@ -103,7 +93,10 @@ class SlurmMachines(Machines):
         return events
 
     def _submit(self, tasks: Iterable[int], now: float) -> None:
-        array = ",".join(map(str, tasks))
+        array, order = ",".join(map(str, tasks)), self._order
+        order.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(order.folder / "token", f"{order.token}\n", private=True)
+        write_atomically(self._script, self._text)
         said = call("sbatch", "--parsable", f"--array={array}", str(self._script))
         self._numbers.append(said.strip().partition(";")[0])
         self._submitted_at |= dict.fromkeys(tasks, now)

@@ -73,8 +73,8 @@ def require_slurm() -> None:
         )
 
 
-def call(*command: str) -> str:
-    """Runs one of Slurm's programs and returns its output.
+def call(*command: str, given: str = "") -> str:
+    """Runs one of Slurm's programs on a text, and returns its output.
 
     Raises:
         UsageError: it is missing, or refused; in one line, with its own words.
@@ -82,7 +82,12 @@ def call(*command: str) -> str:
     require_slurm()
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise UsageError(f"{command[0]} does not answer: is Slurm's controller up?") from None
