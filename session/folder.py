@@ -77,6 +77,7 @@ PROGRESS = {
     "train": _TRAIN,
     "lag": LAG,
     "standstill": Maybe(TEXT),
+    "wanted": Maybe({"agents": Maybe(COUNT), "reason": TEXT}),
     "version": Maybe(COUNT),
     "batches_waiting": Maybe(_NUMBERS),
     "metrics": Maybe(MapOf(_NUMBERS)),

@@ -106,6 +106,10 @@ GROUPS = {
         find_node, "no Node 20.19 or newer: install one as nodejs.org says (Debian 12's is older)"
     ),
     "gxx": Group(lambda: find_program("g++"), "no g++: install Debian's package g++"),
+    "prometheus": Group(
+        lambda: find_program("prometheus") and find_program("promtool"),
+        "no Prometheus: install Debian's package prometheus",
+    ),
 }
 
 

@@ -1,7 +1,7 @@
 """Both sides of the parameters, and a bare round trip to compare. Rounds of :mod:`worker`.
 
 python fetching.py RUN_FOLDER agent-0        asks for parameters
-python fetching.py RUN_FOLDER learner        publishes a network
+python fetching.py RUN_FOLDER learner [small]  publishes a network
 python fetching.py router ADDRESS            answers bare round trips
 python fetching.py dealer ADDRESS            asks for them
 """
@@ -20,8 +20,9 @@ sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
 import torch  # noqa: E402
 import zmq  # noqa: E402
 from machine import spread  # noqa: E402
-from networks import make_network  # noqa: E402
+from networks import make_network, make_small_network  # noqa: E402
 from services import play  # noqa: E402
+from torch import nn  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
 from session.process.context import Context  # noqa: E402
@@ -82,14 +83,15 @@ class Publishing:
 
     Args:
         context: the learner's.
+        network: what is published.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, network: nn.Module) -> None:
         socket = context.wire.publisher("learner.parameters")
         self._publisher = Publisher(
             socket, context.clock, incarnation=context.incarnation, version=0
         )
-        self._network = make_network()
+        self._network = network
         self._manifest = manifest_of(named_tensors(self._network))
 
     def publish(self) -> Answer:
@@ -168,7 +170,8 @@ if __name__ == "__main__":
         torch.set_num_threads(1)
         with play(sys.argv[1], sys.argv[2]) as contexts:
             if sys.argv[2] == "learner":
-                publishing = Publishing(contexts[0])
+                network = make_small_network() if "small" in sys.argv else make_network()
+                publishing = Publishing(contexts[0], network)
                 serve({"publish": publishing.publish, "repeat": publishing.repeat})
             else:
                 fetching = Fetching(contexts[0])

@@ -1,8 +1,15 @@
-"""The network whose parameters are published: 6.7 MB, what DQN plays Atari with."""
+"""The networks whose parameters are published: 6.7 MB, what DQN plays Atari with, and 71 kB."""
 
 from __future__ import annotations
 
 from torch import nn
+
+
+def make_small_network() -> nn.Module:
+    """Two layers of 128, in front of four numbers."""
+    return nn.Sequential(
+        nn.Linear(4, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 2)
+    )
 
 
 def make_network(actions: int = 6) -> nn.Module:

@@ -19,7 +19,7 @@ from session.config.defaults import BASE_CONFIG
 from session.config.sections import sections_of
 from session.folder import RunFolder
 from session.launchers.held_memory import HeldMemory
-from session.launchers.launcher import write_run_files
+from session.launchers.launcher import protect, write_run_files
 from session.process.clock import WallClock
 from session.process.context import Context, Launch
 from session.process.heartbeat import read_beats
@@ -32,6 +32,7 @@ TableT = TypeVar("TableT", bound=Table)
 
 _START_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
+_FIRST_PORT = 17000
 
 
 def make_config(changes: Mapping[str, Any]) -> Config:
@@ -62,6 +63,8 @@ class Services:
         folder: for the files of the run; made here.
         changes: of settings, by their dotted keys; or a complete config.
         kinds: of the components to start.
+        prefix: words before each command line, such as those that enter a network namespace;
+            ``session_config.launcher.host`` is then an address there.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Services:
         folder: Path,
         changes: Mapping[str, Any],
         kinds: tuple[str, ...] = ("ps", "replay"),
+        prefix: tuple[str, ...] = (),
     ) -> None:
         self.folder = RunFolder(folder)
         self.folder.create()
@@ -80,10 +84,16 @@ class Services:
         config.dump_file(str(self.folder.config))
         self.folder.sockets.mkdir(mode=0o700, exist_ok=True)
         book = AddressBook.ipc(topology.endpoints, self.folder.sockets)
+        if (host := config.session_config.launcher.host) is not None:
+            # No port is asked of this machine: the address is one of another namespace.
+            ports = {name: _FIRST_PORT + each for each, name in enumerate(topology.endpoints)}
+            book = AddressBook.tcp(ports, host)
+            protect(self.folder, config)
         write_run_files(self.folder, topology, book)
         self._processes = {
             component.name: subprocess.Popen(
-                [sys.executable, *component.command(str(folder))[1:]], stdin=subprocess.DEVNULL
+                [*prefix, sys.executable, *component.command(str(folder))[1:]],
+                stdin=subprocess.DEVNULL,
             )
             for component in topology
             if component.kind in kinds
@@ -129,12 +139,14 @@ def play(folder: str, *names: str) -> Iterator[list[Context]]:
     where = RunFolder(folder)
     config = Config.load_file(str(where.config))
     topology, addresses = make_topology(config), AddressBook.load(where.addresses)
+    # Its keys are in the folder.
+    keyed = where.keys.is_dir()
     zmq_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     # Many senders have many sockets, and each socket that watches its connection another two.
     zmq_context.set(zmq.MAX_SOCKETS, 16384)
     contexts = [
         Context(
-            Launch(topology.component(name), config, topology, addresses, None),
+            Launch(topology.component(name), config, topology, addresses, where if keyed else None),
             zmq_context,
             clock=WallClock(),
             incarnation=time.time_ns() // 1_000_000,

@@ -11,8 +11,9 @@ from main.cli.arguments import Parser, add_token, seconds_of, token_of
 from main.cli.runs import find_run
 from session.errors import UsageError
 from session.launchers.engines.machines import COMMAND, ENGINES, Order, make_machines
-from surreal_like.join.agents import further_line, join, keep_joined
+from surreal_like.join.agents import further_line, join
 from surreal_like.join.client import Invitation, default_folder
+from surreal_like.join.fleet import Bounds, keep_joined
 
 _EXAMPLES = """examples:
   surreal-like launch configs/cartpole_dqn.yaml --on local --host 192.0.2.7   prints the line
@@ -64,12 +65,24 @@ def _keep_joined(
     command = [*COMMAND, "join", invitation.address, "--keep-trying", "--agents", str(given.agents)]
     if invitation.algorithm is not None:
         command += ["--algorithm", str(invitation.algorithm.absolute())]
+    bounds = _bounds(given.machines)
     options = dict(_setting(word) for word in given.option)
     order = Order(
         tuple(command), invitation.token, folder / "machines", given.cpu, given.gpu, options
     )
     machines = make_machines(given.on, order)
-    return keep_joined(invitation, machines, report, least=given.machines)
+    return keep_joined(invitation, machines, bounds, report)
+
+
+def _bounds(text: str) -> Bounds:
+    least, dots, most = text.partition("..")
+    try:
+        bounds = Bounds(int(least), int(most if dots else least))
+    except ValueError:
+        bounds = Bounds(0, 0)
+    if not 1 <= bounds.least <= bounds.most:
+        raise UsageError(f"--machines {text}: write it as 4, or as 2..16")
+    return bounds
 
 
 def _setting(word: str) -> tuple[str, str]:
@@ -130,7 +143,10 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         "--on", metavar="ENGINE", help=f"keep machines of it joined: {', '.join(ENGINES)}"
     )
     group.add_argument(
-        "--machines", type=int, default=1, metavar="N", help="number of machines; default: 1"
+        "--machines",
+        default="1",
+        metavar="N|N..M",
+        help="number of machines, or its bounds: it follows the advice of status; default: 1",
     )
     group.add_argument(
         "--cpu", type=float, default=1.0, metavar="C", help="cores of each; default: 1"

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from session.launchers.handle import RunHandle
 from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus
 from session.process.heartbeat import State
+from session.show.advice import want_gateways
 from session.show.overview import overview
 from session.show.run_view import RunView
 
@@ -64,12 +65,25 @@ def _page(view: RunView) -> str:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     found = [find(view) for find in hooks("findings")]
     lines = [overview(view, width), *(f"\ndoctor: {line}" for line in filter(None, found))]
+    if view.state == "running" and (wanted := "; ".join(_list_wanted(view))):
+        lines += ["", f"wanted: {wanted}"]
     if launcher_of(view.launcher).idle and view.running and view.folder.over:
         lines += ["", _idle(view)]
     supervisor = view.components.get("supervisor")
     if supervisor is not None and supervisor.state == State.dead:
         lines += ["", f"bring its supervisor back: surreal-like restart {view.folder} supervisor"]
     return "\n".join(lines)
+
+
+def _list_wanted(view: RunView) -> Iterator[str]:
+    """Yields the numbers of agents and of gateways that a run could use, with the reasons."""
+    line = view.line.get("wanted") or {}
+    if (agents := line.get("agents")) is not None:
+        yield f"{agents} agent{'s' * (agents != 1)} ({line['reason']})"
+    sessions = [row.sessions for row in view.components.values() if row.sessions is not None]
+    places = (view.config.session_config.get("gateway") or {}).get("max_clients", 0)
+    if (advice := want_gateways(sessions, places, now=0.0)) is not None:
+        yield f"{advice.number} gateway{'s' * (advice.number != 1)} ({advice.reason})"
 
 
 def _idle(view: RunView) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from session.errors import SurrealError
 from session.folder import RunFolder
+from session.show.advice import want_slots
 from session.show.text import bar, columns, count, decimal, duration, size
 from surreal_like.experiment.machine import find_available_bytes
 from surreal_like.tuning.space import setting_text, settings_text, short_names
@@ -177,8 +178,10 @@ def tuning_page(handle: RunHandle, *, as_json: bool) -> tuple[str, bool]:
     lines = [f"tuning {found['tuning']}: {found['state']}, {states_text(found['states'])}"]
     if best is not None:
         lines.append(f"best: {best['trial']}, score {decimal(best['score'])}")
-    if not handle.running:
-        lines += _resume_lines(handle.folder.path, [each["state"] for each in trials])
+    slots = want_slots(found["states"])
+    wanted = f"wanted: {slots.number} slots ({slots.reason})"
+    states = [each["state"] for each in trials]
+    lines += [wanted] if handle.running else _resume_lines(handle.folder.path, states)
     rows = [{**each, "doing": each["reason"]} for each in trials]
     return "\n".join([*lines, "", *trial_table(rows)]), handle.running
 

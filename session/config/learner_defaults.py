@@ -218,6 +218,12 @@ _KEYS = {
                 0.05, "Shortest time between two publications.", unit="seconds"
             ),
             "every": Key(1, "Updates between two publications.", unit="updates", within=FROM_1),
+            "encoding": Key(
+                "full",
+                "Numbers on the wire: full, or half: float32 is rounded to float16 for agents and "
+                "evaluators; the learner and checkpoints keep all of it.",
+                one_of=("full", "half"),
+            ),
         },
         within=FROM_0,
     ),

@@ -31,7 +31,7 @@ from session.process.component import Topology
 from session.process.heartbeat import Beat, State
 from session.process.service import START_AGAIN
 
-_CLIENTS = ("agent", "gateway", "evaluator")
+SCALABLE = ("agent", "gateway", "evaluator")
 _SCALE_LIMIT = 1000
 
 
@@ -88,7 +88,7 @@ class Supervision:
                 which :meth:`on_exit` is called next.
             now: the time.
         """
-        return self._processes.adopt(starts, now, leave=_CLIENTS)
+        return self._processes.adopt(starts, now, leave=SCALABLE)
 
     def on_manual_restart(self, name: str, now: float) -> list[Instruction]:
         """Handles a process that a user has started for a component; the previous one has ended."""
@@ -194,7 +194,7 @@ class Supervision:
         kinds = {
             each.name.removesuffix("-0"): each.kind
             for each in self._topology
-            if each.kind in _CLIENTS and each.name.endswith("-0")
+            if each.kind in SCALABLE and each.name.endswith("-0")
         }
         if kind not in kinds:
             raise UsageError(f"cannot scale '{kind}'; this run has {', '.join(kinds) or 'none'}")
@@ -273,7 +273,7 @@ class Supervision:
         """Ends servers once agents and evaluators have ended by themselves; then telemetry."""
         kinds = {child.component.kind for child in self._processes.alive()}
         # Agents need replay and the parameter server until the last of their rows are acked.
-        if kinds & set(_CLIENTS):
+        if kinds & set(SCALABLE):
             return []
         # Telemetry goes last: it still receives the last metrics and logs of the servers.
         servers = kinds - set(telemetry_kinds())

@@ -58,7 +58,7 @@ def headline(view: RunView) -> tuple[list[Number], list[Number]]:
     steps, updates = rates.get("env_steps_per_second"), rates.get("updates_per_second")
     again = f", {count(repeated)} repeated" if repeated else ""
     size = (line.get("replay") or {}).get("size")
-    share = None if size is None else size / _capacity(view.config)
+    share = None if size is None else size / replay_capacity(view.config)
     mean_updates = f"{count(lag.get('mean_updates'))} updates"
     amounts = [
         Number("env steps", count(line["env_steps"]), note=rate(steps)),
@@ -203,7 +203,7 @@ def _component_table(view: RunView, width: int) -> str:
     return table
 
 
-def _capacity(config: Config) -> int:
+def replay_capacity(config: Config) -> int:
     """Returns the rows that all replays of a run have room for: each policy has its own."""
     policies = [
         each for each in (config.get("policies") or {}).values() if "learner_config" in each

@@ -22,51 +22,77 @@ _POLL_SECONDS = 0.1
 _CLIENT_SECONDS = 0.5
 _LARGEST_REQUEST_BYTES = 16_384
 _PREFIX = "surreal_like_"
+# Name of a series -> its meaning; those whose names end with _total are counters.
 _MEANINGS = {
-    "component_up": "1, or 0 where the component is silent or has failed.",
+    "component_up": "1, or 0 where the component is silent, has failed or is not there.",
     "component_age_seconds": "Since its last heartbeat.",
+    "component_state": "1, with its state as a label.",
+    "component_restarts_total": "Starts after the first, since the start of Tensorplex.",
     "component_rss_bytes": "Resident memory of its process.",
     "component_status": "What it says of its work; docs/metrics.md has the keys.",
+    "run_over": "1 once the run has ended, 0 before.",
+    "env_steps_total": "Environment steps of the run.",
+    "updates_total": "Updates of the learner.",
+    "rows_dropped_total": "Rows that replay has refused.",
+    "learner_waiting_ratio": "Share of its time in which the learner had no batch.",
+    "senders_waiting_ratio": "Share of the time in which replay took no rows.",
+    "lag_versions": "Mean age of the parameters that acted, for rows when they are learned from.",
+    "replay_fill_ratio": "Rows in replay, as a share of its capacity.",
+    "wanted": "Number of agents or gateways that the run could use.",
+    "disk_size_bytes": "Size of the disk of the run folder.",
+    "disk_free_bytes": "Free space of that disk.",
     "scalar": "Newest value of a curve; docs/metrics.md has the tags.",
 }
+Samples = list[tuple[Mapping[str, str], float]]
 
 
-def exposition(rows: Iterable[Mapping[str, Any]], newest: Mapping[tuple[str, str], float]) -> str:
+def exposition(
+    rows: Iterable[Mapping[str, Any]],
+    newest: Mapping[tuple[str, str], float],
+    more: Mapping[str, Samples],
+) -> str:
     """Formats the text that Prometheus scrapes.
 
     Args:
         rows: rows of the component table.
         newest: (client id, tag) -> last value.
+        more: further samples, by the names of their series.
     """
-    rows = list(rows)
-    families = {
-        "component_up": [
-            (_of(row), float(row["state"] not in (State.silent, State.failed))) for row in rows
-        ],
-        "component_age_seconds": [(_of(row), row["age_seconds"]) for row in rows],
-        "component_rss_bytes": [(_of(row), row["rss_bytes"]) for row in rows],
-        "component_status": [
-            ({**_of(row), "key": key}, value)
-            for row in rows
-            for key, value in row["status"].items()
-        ],
-        "scalar": [({"client": id_, "tag": tag}, value) for (id_, tag), value in newest.items()],
-    }
+    families: dict[str, Samples] = {name: [] for name in _MEANINGS}
+    for row in rows:
+        _add_component(families, row)
+    for name, samples in more.items():
+        families[name] += samples
+    families["scalar"] = [
+        ({"client": id_, "tag": tag}, value) for (id_, tag), value in newest.items()
+    ]
     lines = []
     for name, samples in families.items():
         lines.append(f"# HELP {_PREFIX}{name} {_MEANINGS[name]}")
-        lines.append(f"# TYPE {_PREFIX}{name} gauge")
+        lines.append(f"# TYPE {_PREFIX}{name} {'counter' if name.endswith('_total') else 'gauge'}")
         lines += [_sample(f"{_PREFIX}{name}", labels, value) for labels, value in samples]
     return "\n".join(lines) + "\n"
 
 
-def _of(row: Mapping[str, Any]) -> dict[str, str]:
-    return {"component": row["name"]}
+def _add_component(families: Mapping[str, Samples], row: Mapping[str, Any]) -> None:
+    """Adds the series of a component; numbers of the run are series of their own."""
+    own = {"component": row["name"]}
+    up = row["state"] not in (State.silent, State.failed, State.gone)
+    families["component_up"].append((own, float(up)))
+    families["component_age_seconds"].append((own, row["age_seconds"]))
+    families["component_state"].append(({**own, "state": str(row["state"])}, 1.0))
+    families["component_restarts_total"].append((own, row["restarts"]))
+    families["component_rss_bytes"].append((own, row["rss_bytes"]))
+    for key, value in row["status"].items():
+        if key in _MEANINGS and row["name"] == "learner":
+            families[key].append(({"what": "agents"} if key == "wanted" else {}, value))
+        else:
+            families["component_status"].append(({**own, "key": key}, value))
 
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
     words = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
-    return f"{name}{{{words}}} {_number(value)}"
+    return f"{name}{{{words}}} {_number(value)}" if words else f"{name} {_number(value)}"
 
 
 def _escape(text: str) -> str:

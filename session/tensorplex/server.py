@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from session.errors import UsageError
+from session.launchers.supervision import SCALABLE
 from session.loggerplex.append_file import AppendFile
 from session.loggerplex.collector import Bound, Collector
 from session.nest import Array
 from session.process.component import is_client
 from session.process.context import Context
 from session.process.heartbeat import REPORTED, State, starting_seconds
+from session.show.advice import Advice, want_gateways
 from session.tensorplex.groups import check_client_id, check_tag, name_of, place
-from session.tensorplex.prometheus import Page, exposition, metrics_host
+from session.tensorplex.prometheus import Page, Samples, exposition, metrics_host
 from session.tensorplex.sinks.sink import ShownRun, end_sinks, make_sinks
 from session.wire import Identity, Message
 from session.wire.schema import (
@@ -57,6 +61,7 @@ class _Row:
     pid: int
     rss_bytes: int
     status: dict[str, float]
+    restarts: int = 0
 
 
 class ComponentTable:
@@ -90,14 +95,16 @@ class ComponentTable:
         )
         known = self._rows.get(sender.name)
         if known is None or known.incarnation <= row.incarnation:
+            if known is not None:
+                row.restarts = known.restarts + (known.incarnation < row.incarnation)
             self._rows[sender.name] = row
 
     def rows(self, now: float) -> list[dict[str, Any]]:
         """Returns the table as plain data, sorted by name.
 
         Each row has ``name``, ``state``, ``incarnation``, ``age_seconds`` since its heartbeat,
-        ``rss_bytes``, ``pid`` and ``status``. The state of a silent component is ``silent``, unless
-        its last state was ``done`` or ``failed``.
+        ``rss_bytes``, ``pid``, ``status``, and the ``restarts`` since this table was made. The
+        state of a silent component is ``silent``, unless its last state was ``done`` or ``failed``.
         """
         return [self._plain(name, self._rows[name], now) for name in sorted(self._rows)]
 
@@ -113,6 +120,7 @@ class ComponentTable:
             "rss_bytes": row.rss_bytes,
             "pid": row.pid,
             "status": dict(row.status),
+            "restarts": row.restarts,
         }
 
 
@@ -197,6 +205,7 @@ class Tensorplex(Collector):
         self._tags: dict[str, set[str]] = {}
         self._clients: Counter[bool] = Counter()
         port: int = session.tensorplex.prometheus_port
+        self._gateways: Advice | None = None
         self._page = Page(port, metrics_host(context.config)) if port else None
         if self._page is not None:
             context.event("prometheus", self._page.address)
@@ -245,7 +254,7 @@ class Tensorplex(Collector):
         self.flush(self._files)
         self._report_sinks()
         if self._page is not None:
-            self._page.show(exposition(self._rows(), self._newest))
+            self._page.show(self._exposition())
 
     def wait_on(self) -> list[Socket]:
         """The sockets of records and requests."""
@@ -276,6 +285,27 @@ class Tensorplex(Collector):
             if sink.problem and name not in self._reported:
                 self._reported.add(name)
                 self._context.event("not_written", f"sink {name}: {sink.problem}")
+
+    def _exposition(self) -> str:
+        rows, context = self._rows(), self._context
+        over = any(row["status"].get("run_over") for row in rows if row["name"] == "learner")
+        core = {c.name for c in context.topology.components if c.kind not in SCALABLE}
+        for row in rows:
+            # SIGTERM ends a component as planned; the run needs it again.
+            if row["state"] == State.done and row["name"] in core and not over:
+                row["state"] = State.gone
+        absent = sorted(core - {row["name"] for row in rows})
+        living = [row["status"] for row in rows if row["state"] == State.running]
+        sessions = [status["sessions"] for status in living if "sessions" in status]
+        places = (context.config.session_config.get("gateway") or {}).get("max_clients", 0)
+        self._gateways = want_gateways(sessions, places, context.clock.now(), self._gateways)
+        more: dict[str, Samples] = {"component_up": [({"component": c}, 0.0) for c in absent]}
+        if self._gateways is not None:
+            more["wanted"] = [({"what": "gateways"}, self._gateways.number)]
+        with suppress(OSError):
+            disk = shutil.disk_usage(self._run.folder.path)
+            more |= {"disk_size_bytes": [({}, disk.total)], "disk_free_bytes": [({}, disk.free)]}
+        return exposition(rows, self._newest, more)
 
     def _answer(self) -> bool:
         answered = 0

@@ -20,6 +20,7 @@ from session.launchers.registry import launcher_of
 from session.process.context import Context, run_generation
 from session.process.heartbeat import read_beats
 from session.process.periodic import Every
+from session.show.overview import replay_capacity
 from session.wire import Message
 from session.wire.requests import Call, refusal
 from session.wire.sockets import Socket
@@ -86,7 +87,7 @@ class RunCoordinator:
         self._tasks = Tasks(context, self.record, learners)
         self._report = ProgressLog(context, self.record, folder.progress)
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
-        self._accounts_call = Call(lambda: Message("accounts"), again_seconds=_ACCOUNTS_SECONDS)
+        self._accounts_call = Call(self._ask_accounts, again_seconds=_ACCOUNTS_SECONDS)
         self._standstill = Standstill(clock.now())
         # Sender with incarnation -> the account that it reported to the parameter server.
         self._sender_accounts: Mapping[str, Mapping[str, Any]] = {}
@@ -429,7 +430,8 @@ class RunCoordinator:
         self._report.write(
             learners.learner.iteration,
             learners.learner.version,
-            learners.counts().values(),
+            list(learners.counts().values()),
+            agents=self._count_agents(),
             standstill=self._look_for_standstill(),
             report=number,
         )
@@ -514,6 +516,39 @@ class RunCoordinator:
         if self._standstill.due(None if why is None else shortest(stood)):
             self._context.event("standstill", why or "")
         return why
+
+    def _ask_accounts(self) -> Message:
+        """Makes the request for the accounts, with what machines that have joined ask for."""
+        line = self._report.line
+        load = {
+            "wall_seconds": line.get("wall_seconds"),
+            "learner_waits": line.get("waiting_share"),
+            "senders_wait": line.get("senders_waiting_share"),
+        }
+        return Message("accounts", {} if None in load.values() else {"load": load})
+
+    def _count_agents(self) -> int | None:
+        """Returns the number of agents; None while it does not limit how fast the run learns."""
+        if not (self.learns and self.record.iterations) or self._runs_alone:
+            return None
+        senders = {name.partition(":")[0] for name in reported(self._sender_accounts, {})}
+        return sum(name.startswith("agent-") for name in senders)
+
+    def status(self) -> dict[str, float]:
+        """Returns the numbers of the run for the heartbeat, by the newest line of progress."""
+        line = self._report.line
+        numbers = {
+            "run_over": self.done,
+            "env_steps_total": line["env_steps"],
+            "updates_total": line["iterations"],
+            "rows_dropped_total": line["experience"]["dropped"],
+            "learner_waiting_ratio": line["waiting_share"],
+            "senders_waiting_ratio": line["senders_waiting_share"],
+            "lag_versions": line["lag"]["mean_versions"],
+            "replay_fill_ratio": line["replay"]["size"] / replay_capacity(self._context.config),
+            "wanted": line["wanted"]["agents"],
+        }
+        return {name: float(value) for name, value in numbers.items() if value is not None}
 
     def _statuses(self) -> dict[str, Status]:
         """Returns the newest status of every component that reports one."""

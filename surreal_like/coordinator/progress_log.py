@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from session.loggerplex.append_file import AppendFile
 from session.process.context import Context
 from session.process.periodic import Every
+from session.show.advice import SENDERS_SECONDS, Advice, Load, want_agents
 from session.show.progress import mode_name
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.data.policy_names import DEFAULT_POLICY
@@ -50,6 +51,10 @@ class ProgressLog:
         self._updates: dict[str, deque[Mapping[str, Any]]] = {}
         self._began = context.clock.now()
         self._waited = 0.0
+        # Seconds in which the present shards had taken no rows, at the last line.
+        self._senders_waited = 0.0
+        self._loads: list[Load] = []
+        self._advice: Advice | None = None
         # Number of batches that waited, at each of the last looks.
         self._waiting: deque[int] = deque(maxlen=_RECENT_LOOKS)
         # Time since which there is no batch; None while there is one.
@@ -88,8 +93,9 @@ class ProgressLog:
         self,
         iteration: int,
         version: int,
-        counts: Iterable[Mapping[str, Any]],
+        counts: Sequence[Mapping[str, Any]],
         *,
+        agents: int | None = None,
         standstill: str | None = None,
         report: int | None = None,
     ) -> None:
@@ -99,11 +105,17 @@ class ProgressLog:
             iteration: number of updates of the current weights.
             version: newest publication.
             counts: counts of all replay shards.
+            agents: number of agents; None: their number is of no account now.
             standstill: the component that waits, and for what, if the run stands still.
             report: number of the report to the tuning of which this run is a trial.
         """
         line = self._record.line(iteration, version, counts)
-        line["waiting_share"] = self._waiting_share()
+        now = self._clock.now()
+        seconds, self._began = max(1e-9, now - self._began), now
+        line["waiting_share"] = min(1.0, self._waited / seconds)
+        line["senders_waiting_share"] = self._find_senders_share(counts, seconds)
+        line["wanted"] = self._advise(line, agents)
+        self._waited = 0.0
         line["batches_waiting"] = self._count_waiting()
         line["learn"] = {
             name: mean
@@ -119,11 +131,23 @@ class ProgressLog:
         self._draw(line)
         self.line = line
 
-    def _waiting_share(self) -> float:
-        now = self._clock.now()
-        passed = max(1e-9, now - self._began)
-        share, self._waited, self._began = self._waited / passed, 0.0, now
-        return min(1.0, share)
+    def _find_senders_share(self, counts: Sequence[Mapping[str, Any]], seconds: float) -> float:
+        """Returns the mean share of these seconds in which a shard took no rows."""
+        waited = sum(shard["waiting_insert_seconds"] for shard in counts)
+        # A shard that was started again counts from 0.
+        new, self._senders_waited = max(0.0, waited - self._senders_waited), waited
+        return float(min(1.0, new / (seconds * max(1, len(counts)))))
+
+    def _advise(self, line: Mapping[str, Any], agents: int | None) -> dict[str, Any]:
+        if agents is None:
+            self._loads, self._advice = [], None
+            return {"agents": None, "reason": ""}
+        now = self._began
+        load = Load(now, agents, line["waiting_share"], line["senders_waiting_share"])
+        kept = [each for each in self._loads if each.at > now - 2 * SENDERS_SECONDS]
+        self._loads = [*kept, load]
+        self._advice = want_agents(self._loads, now, self._advice)
+        return {"agents": self._advice.number, "reason": self._advice.reason}
 
     def _count_waiting(self) -> dict[str, float | None]:
         """Returns quantiles of the batches that waited; None before the first look."""

@@ -119,7 +119,7 @@ class LearnerService(Service):
         return self.coordinator.doing
 
     def status(self) -> dict[str, float]:
-        return self._learners.status()
+        return {**self._learners.status(), **self.coordinator.status()}
 
     def close(self) -> None:
         """Writes the last lines of progress."""

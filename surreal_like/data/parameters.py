@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from session.wire import Message
 
 _ALIGNMENT_BYTES = 8
+# float32 that travels in 16 bits.
+HALF = "float32:half"
 # Names of torch, which has types that numpy has not.
 ITEM_BYTES = {
     **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
-    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16", HALF), 2),
     **dict.fromkeys(("int32", "uint32", "float32"), 4),
     **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
     "complex128": 16,
@@ -92,6 +94,42 @@ class Parameters:
         """Sort key: newer parameters have a larger one."""
         return self.incarnation, self.version
 
+    def encode_half(self) -> Parameters:
+        """Returns them with float32 as float16, rounded to the nearest.
+
+        The error of a number is at most 2**-11 of it, or 2**-25 if that is more. A tensor with a
+        number that float16 cannot hold, beyond 65504 or not finite, stays as it is.
+        """
+        found = [(entry, _halve(self._array(entry))) for entry in self.manifest]
+        return self._with(
+            [(e, array, HALF if array.dtype == "f2" else e.dtype) for e, array in found]
+        )
+
+    def decode_half(self) -> Parameters:
+        """Returns them with float32 as such; the same object if all of it is."""
+        if all(entry.dtype != HALF for entry in self.manifest):
+            return self
+        found = [(entry, self._array(entry)) for entry in self.manifest]
+        return self._with(
+            [
+                (e, array.astype("<f4"), "float32") if e.dtype == HALF else (e, array, e.dtype)
+                for e, array in found
+            ]
+        )
+
+    def _array(self, entry: ParameterEntry) -> npt.NDArray[Any]:
+        """Returns the numbers of a tensor, or its bytes if no type of numpy is needed here."""
+        place = self.flat[entry.offset_bytes : entry.offset_bytes + entry.size_bytes]
+        return place.view({"float32": "<f4", HALF: "<f2"}.get(entry.dtype, "u1"))
+
+    def _with(self, tensors: Sequence[tuple[ParameterEntry, npt.NDArray[Any], str]]) -> Parameters:
+        """Returns a copy with other numbers and types of the tensors."""
+        manifest = make_manifest([(e.name, dtype, e.shape) for e, _, dtype in tensors])
+        flat = np.zeros(manifest_size_bytes(manifest), np.uint8)
+        for entry, (_, array, _) in zip(manifest, tensors, strict=True):
+            flat[entry.offset_bytes : entry.offset_bytes + entry.size_bytes] = array.view("u1")
+        return replace(self, flat=flat, manifest=manifest)
+
     def about(self) -> dict[str, Any]:
         """Returns the metadata without the parameters."""
         return {
@@ -137,6 +175,14 @@ class Parameters:
             )
         about = (fields["version"], fields["incarnation"], fields["iteration"])
         return cls(flat, manifest, *about, fields["info"], fields["policy"])
+
+
+def _halve(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if array.dtype != "<f4":
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        half = array.astype("<f2")
+    return half if np.isfinite(half).all() else array
 
 
 def parameter_hash(flat: npt.NDArray[np.uint8]) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from session.config.named_code import in_snapshot
 from session.config.sections import SECTIONS
 from session.errors import RunError, UsageError
 from session.folder import RunFolder
-from session.launchers.engines.machines import Machines
 from session.process.component import Topology
 from session.process.entry import Lifeline
 from session.wire import AddressBook, Message
@@ -38,7 +36,7 @@ _ASK_SECONDS = 1.0
 _LAST_WORD_SECONDS = 2.0
 # Between two tries to join.
 _AGAIN_SECONDS = 2.0
-_INTERRUPTED = 130
+INTERRUPTED = 130
 
 
 def join_line(folder: RunFolder, uses: int = 1, valid_seconds: float | None = None) -> str | None:
@@ -89,34 +87,10 @@ def join(
         MissingExtra: the run's environment is not installed here.
         RunError: the agents failed too often, or the connection to the run was lost.
     """
-    return _try(partial(_join_once, invitation, report), report, keep_trying=keep_trying)
+    return try_again(partial(_join_once, invitation, report), report, keep_trying=keep_trying)
 
 
-def keep_joined(
-    invitation: Invitation,
-    machines: Machines,
-    report: Callable[[str], object] = lambda line: None,
-    *,
-    least: int,
-) -> int:
-    """Keeps machines of an engine joined to a run, until it is over or this process is stopped.
-
-    Args:
-        invitation: address and token; its number of agents is that of each machine.
-        machines: machines of the engine; they are ended at the end.
-        report: called with each line of progress.
-        least: number of machines.
-
-    Returns and raises as :func:`join`.
-    """
-    look = replace(invitation, agents=0)
-    try:
-        return _try(partial(_keep_once, look, machines, least, report), report, keep_trying=True)
-    finally:
-        machines.close()
-
-
-def _try(
+def try_again(
     once: Callable[[Interrupts], int | None], report: Callable[[str], object], *, keep_trying: bool
 ) -> int:
     """Calls a function until it returns an exit code; without ``keep_trying`` only once."""
@@ -169,34 +143,6 @@ def _join_once(
     return code
 
 
-def _keep_once(
-    look: Invitation,
-    machines: Machines,
-    least: int,
-    report: Callable[[str], object],
-    interrupts: Interrupts,
-) -> int | None:
-    """Keeps machines at work until the run is over; None if it goes on later."""
-    admission = request_admission(look)
-    interrupts.only_count()
-    with RunWatch(admission) as watch:
-        while not watch.over and not interrupts.count:
-            machines.want(least)
-            for event in machines.poll():
-                report(str(event))
-            for line in watch.tick():
-                report(line)
-            if watch.lost:
-                raise watch.loss()
-            time.sleep(_POLL_SECONDS)
-    if interrupts.count:
-        return 0 if interrupts.terminated else _INTERRUPTED
-    if watch.resumable:
-        return None
-    report("the run is over; its machines have left")
-    return 0
-
-
 def _experiment(config: Config, folder: RunFolder) -> Config:
     """Returns the experiment as a user would give it; resolving it proves that all is installed."""
     experiment = Config({key: config[key] for key in ("algorithm", *SECTIONS)}).copy()
@@ -220,11 +166,13 @@ class RunWatch:
     Attributes:
         over: True once it has ended.
         resumable: True if it goes on later.
+        load: newest numbers for advice on agents, as ``LOAD`` in ``ps/schemas.py``; empty: none.
     """
 
     def __init__(self, admission: Admission) -> None:
         self.over = False
         self.resumable = False
+        self.load: Mapping[str, float] = {}
         self.timeout_seconds: float = admission.config.session_config.heartbeat.timeout
         self._last_answer_at = time.monotonic()
         self._wire = open_client(admission.folder, "join")
@@ -258,6 +206,7 @@ class RunWatch:
             self._last_answer_at = now
             info = answer.fields["info"] if answer.kind == "info" else {"final": False}
             self.over |= info["final"]
+            self.load = answer.fields.get("load", self.load)
             self.resumable |= info.get("resumable", False)
         return [] if self.over else self._wire.check()
 
@@ -324,7 +273,7 @@ class _Stay:
             self._report(
                 "left the run" if not failed else f"left; ended at once: {', '.join(failed)}"
             )
-            return 0 if self._interrupts.terminated and not failed else _INTERRUPTED
+            return 0 if self._interrupts.terminated and not failed else INTERRUPTED
         if self._lost or self._watch.silent:
             raise self._watch.loss()
         if failed:

@@ -82,6 +82,7 @@ class Publisher:
         incarnation: incarnation of the learner.
         version: the largest version published so far; the next one is larger by 1.
         policy: name of the policy.
+        half: True sends float32 as float16.
 
     Attributes:
         newest: the newest publication, None before the first.
@@ -99,8 +100,10 @@ class Publisher:
         incarnation: int,
         version: int,
         policy: str = DEFAULT_POLICY,
+        half: bool = False,
     ) -> None:
         self.version = version
+        self._half = half
         self.newest: Parameters | None = None
         self.exploit: Mapping[str, Any] = {}
         self.task: Mapping[str, Any] = {}
@@ -133,10 +136,15 @@ class Publisher:
             info["resumable"] = True
         if self.snapshots:
             info["snapshots"] = sorted(self.snapshots)
-        self.newest = Parameters(
-            flat, manifest, self.version, self._incarnation, iteration, info, self._policy
+        self.newest = self._encode(
+            Parameters(
+                flat, manifest, self.version, self._incarnation, iteration, info, self._policy
+            )
         )
         self._send()
+
+    def _encode(self, parameters: Parameters) -> Parameters:
+        return parameters.encode_half() if self._half else parameters
 
     def _describe(
         self, flat: npt.NDArray[np.uint8], iteration: int, env_steps: int
@@ -157,8 +165,8 @@ class Publisher:
         info = self._describe(flat, iteration, env_steps)
         name = snapshot_name(self._policy, iteration)
         # Versions begin with 1.
-        snapshot = Parameters(
-            flat, manifest, iteration + 1, self._incarnation, iteration, info, name
+        snapshot = self._encode(
+            Parameters(flat, manifest, iteration + 1, self._incarnation, iteration, info, name)
         )
         self.snapshots[iteration] = snapshot
         self._waiting.append(snapshot)
@@ -277,7 +285,8 @@ class LearnerLink:
         self.context, self.policy = context, policy
         if before is None:
             self.replay: ReplayClient = _make_replay(context, learner_config, policy)
-            self.publisher: Publisher = _make_publisher(context, policy)
+            half = learner_config.parameter_publish.encoding == "half"
+            self.publisher: Publisher = _make_publisher(context, policy, half=half)
         else:
             self.replay, self.publisher = before.replay, before.publisher
         self.sampled: Sampled | None = None
@@ -435,11 +444,12 @@ def _make_replay(context: Context, learner_config: Config, policy: str) -> Repla
     )
 
 
-def _make_publisher(context: Context, policy: str) -> Publisher:
+def _make_publisher(context: Context, policy: str, *, half: bool) -> Publisher:
     return Publisher(
         context.wire.publisher(parameters_end(policy)),
         context.clock,
         incarnation=context.incarnation,
         version=context.welcome.version[1],
         policy=policy,
+        half=half,
     )

@@ -13,6 +13,9 @@ from session.wire.requests import Call, DealerSocket, refusal
 from surreal_like.data.parameters import Parameters
 
 _ANSWER_SECONDS = 5.0
+# On a network that is full an answer takes long; another request would bring a second one. A
+# connection that is lost is noticed earlier.
+_PARAMETERS_SECONDS = 60.0
 
 Account = Mapping[str, Any]
 
@@ -125,7 +128,7 @@ class ParameterClient:
         if self._call is not None:
             return False
         make, now = partial(Message, kind, fields), self._clock.now()
-        call = Call(make, give_up_at=now + _ANSWER_SECONDS, forget=True)
+        call = Call(make, give_up_at=now + _PARAMETERS_SECONDS, forget=True)
         if self.socket.post(call, now):
             self._call = call
         return self.waiting
@@ -151,7 +154,7 @@ class ParameterClient:
             return None
         self.have = parameters.order
         self._on_newest(Newest(parameters.order, parameters.iteration, parameters.info))
-        return parameters
+        return parameters.decode_half()
 
     def _on_newest(self, newest: Newest) -> None:
         if newest.order >= self.newest.order:

@@ -94,6 +94,9 @@ ACCOUNT = Fields(
         "clients": Optional(Fields(dict.fromkeys(CLIENT_TOTALS, Count(most=STEPS_LIMIT)))),
     }
 )
+# Newest numbers of the run for advice on agents: the time of their line of progress, and the shares
+# of it in which the learner had no batch and replay took no rows.
+LOAD = Fields(dict.fromkeys(("wall_seconds", "learner_waits", "senders_wait"), Number()))
 REQUESTS: Kinds = {
     "hello": HELLO,
     "fetch": Schema(
@@ -106,13 +109,13 @@ REQUESTS: Kinds = {
     ),
     "info": Schema({"policy": Name(), "account": Optional(ACCOUNT)}),
     "leave": Schema({"account": ACCOUNT, "policy": Name()}),
-    "accounts": Schema(),
+    "accounts": Schema({"load": Optional(LOAD)}),
 }
 ANSWERS: Kinds = {
     **WELCOME,
     "parameters": PARAMETERS,
     "not_modified": Schema(ABOUT),
-    "info": Schema(ABOUT),
+    "info": Schema({**ABOUT, "load": Optional(LOAD)}),
     "empty": Schema(),
     "noted": Schema(),
     "accounts": Schema(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from session.errors import DecodeError
@@ -212,6 +213,8 @@ class ParameterServer(Service):
             spec_hash=context.spec_hash,
         )
         self._accounts: dict[str, Mapping[str, Any]] = {}
+        # Of the run, for machines that have joined.
+        self._load: Mapping[str, float] | None = None
         self._refusals = LineLimit(context.clock.now)
         # Requests that wait for newer parameters: the last such request of each peer.
         self._patient: dict[bytes, Request] = {}
@@ -288,11 +291,12 @@ class ParameterServer(Service):
         elif kind == "info":
             self._store_account(request, fields.get("account"))
             newest = self._store.newest(fields["policy"])
-            self._reply_info(request, "info", newest)
+            self._reply_info(request, "info", newest, {"load": self._load} if self._load else {})
         elif kind == "leave":
             self._store_account(request, fields["account"])
             self._requests.reply(request, "noted")
         else:
+            self._load = fields.get("load", self._load)
             self._requests.reply(request, "accounts", {"accounts": self._accounts})
 
     def _why_unwanted(self, request: Request) -> Refused | None:
@@ -354,11 +358,17 @@ class ParameterServer(Service):
             del self._patient[next(iter(self._patient))]
         self._patient[request.peer] = request
 
-    def _reply_info(self, request: Request, kind: str, newest: Parameters | None) -> None:
+    def _reply_info(
+        self,
+        request: Request,
+        kind: str,
+        newest: Parameters | None,
+        more: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         if newest is None:
             self._requests.reply(request, "empty")
             return
-        self._requests.reply(request, kind, newest.about())
+        self._requests.reply(request, kind, {**newest.about(), **more})
 
     def _store_account(self, request: Request, account: Mapping[str, Any] | None) -> None:
         """Stores the account that a sender reports; ignores accounts after the final one."""

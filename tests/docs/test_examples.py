@@ -102,9 +102,12 @@ SHOWN = {
         "pdb waits for somebody who types",
     ],
     "kubernetes.md": [
-        *["test_kubectl.py runs it"] * 3,
+        *["test_kubectl.py runs it"] * 5,
+    ],
+    "monitoring.md": [
+        "tests/runs/test_prometheus.py runs it, with shorter times",
         "it needs the Prometheus Operator",
-        *["test_kubectl.py runs it"] * 2,
+        "tests/runs/test_prometheus.py runs it, without kubectl",
     ],
     "your_own_environment.md": [
         *["minigrid is not installed with this package"] * 2,

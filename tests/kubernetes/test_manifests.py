@@ -35,7 +35,8 @@ def files_of(top: Path) -> dict[Path, str]:
     """The files of the base and the overlays."""
     return {
         path.relative_to(top): path.read_text()
-        for path in top.glob("*/**/*.yaml")
+        for folder in ("base", "overlays")
+        for path in (top / folder).rglob("*.yaml")
         if "keys" not in path.parts
     }
 

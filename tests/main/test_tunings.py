@@ -99,6 +99,7 @@ def test_the_status_of_a_tuning_whose_tuner_was_killed(
     finally:
         folder.unlock()
     assert said.splitlines()[0] == f"tuning runs/mine: {head}"
+    assert ("\nwanted: 3 slots (1 pending, 2 running)\n" in said) == held
     assert ("surreal-like tune --resume --folder runs/mine\n" in said) == resumes
 
 

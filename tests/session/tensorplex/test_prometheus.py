@@ -15,34 +15,81 @@ import pytest
 
 from session.config import Config
 from session.errors import UsageError
-from session.tensorplex.prometheus import Page, exposition, metrics_host
+from session.tensorplex.prometheus import Page, Samples, exposition, metrics_host
 from tests.add_ons import needs
 
 ROOT = Path(__file__).resolve().parents[3]
-ROW = {"name": "agent-0", "state": "running", "age_seconds": 0.5, "rss_bytes": 7, "status": {}}
+ROW = {
+    "name": "agent-0",
+    "state": "running",
+    "age_seconds": 0.5,
+    "rss_bytes": 7,
+    "restarts": 2,
+    "status": {},
+}
+OF_RUN = {
+    "run_over": 0.0,
+    "env_steps_total": 40.0,
+    "updates_total": 3.0,
+    "rows_dropped_total": 0.0,
+    "learner_waiting_ratio": 0.25,
+    "senders_waiting_ratio": 0.5,
+    "lag_versions": 1.5,
+    "replay_fill_ratio": 0.75,
+    "wanted": 5.0,
+}
+MORE: dict[str, Samples] = {
+    "component_up": [({"component": "loggerplex"}, 0.0)],
+    "wanted": [({"what": "gateways"}, 2.0)],
+    "disk_size_bytes": [({}, 10.0)],
+    "disk_free_bytes": [({}, 4.0)],
+}
 
 
 def test_exposition_is_prometheus_text() -> None:
     rows = [ROW, ROW | {"name": "ps", "state": "silent", "status": {"queue": 2.0}}]
     newest = {("agent/0", 'a"b\\c'): 1.5, ("learner/0", "x"): math.nan, ("eval/0", "y"): -math.inf}
-    text = exposition(rows, newest)
-    assert [line for line in text.splitlines() if not line.startswith("# HELP")] == [
-        "# TYPE surreal_like_component_up gauge",
+    text = exposition(rows, newest, {})
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert lines == [
         'surreal_like_component_up{component="agent-0"} 1.0',
         'surreal_like_component_up{component="ps"} 0.0',
-        "# TYPE surreal_like_component_age_seconds gauge",
         'surreal_like_component_age_seconds{component="agent-0"} 0.5',
         'surreal_like_component_age_seconds{component="ps"} 0.5',
-        "# TYPE surreal_like_component_rss_bytes gauge",
+        'surreal_like_component_state{component="agent-0",state="running"} 1.0',
+        'surreal_like_component_state{component="ps",state="silent"} 1.0',
+        'surreal_like_component_restarts_total{component="agent-0"} 2',
+        'surreal_like_component_restarts_total{component="ps"} 2',
         'surreal_like_component_rss_bytes{component="agent-0"} 7',
         'surreal_like_component_rss_bytes{component="ps"} 7',
-        "# TYPE surreal_like_component_status gauge",
         'surreal_like_component_status{component="ps",key="queue"} 2.0',
-        "# TYPE surreal_like_scalar gauge",
         'surreal_like_scalar{client="agent/0",tag="a\\"b\\\\c"} 1.5',
         'surreal_like_scalar{client="learner/0",tag="x"} NaN',
         'surreal_like_scalar{client="eval/0",tag="y"} -Inf',
     ]
+
+
+def test_numbers_of_the_run_come_from_the_learner_and_have_no_component() -> None:
+    rows = [ROW | {"status": OF_RUN}, ROW | {"name": "learner", "status": {**OF_RUN, "own": 1.0}}]
+    families = parse(exposition(rows, {}, MORE))
+    for name, value in OF_RUN.items():
+        if name != "wanted":
+            assert families[f"surreal_like_{name}"] == {None: value}
+    assert families["surreal_like_wanted"] == {'what="agents"': 5.0, 'what="gateways"': 2.0}
+    assert families["surreal_like_disk_free_bytes"] == {None: 4.0}
+    assert families["surreal_like_component_up"]['component="loggerplex"'] == 0.0
+    own = families["surreal_like_component_status"]
+    # A guest may send any status: it is no number of the run.
+    assert own['component="agent-0",key="env_steps_total"'] == 40.0
+    assert own['component="learner",key="own"'] == 1.0
+    assert len(own) == len(OF_RUN) + 1
+
+
+def test_only_totals_are_counters() -> None:
+    kinds = re.findall("# TYPE (.*) (.*)", exposition([], {}, {}))
+    counters = {name for name, kind in kinds if kind == "counter"}
+    assert counters == {name for name, _ in kinds if name.endswith("_total")}
+    assert len(counters) == 4
 
 
 # -- the format, read as its definition says, forgiving nothing -----------------------------------
@@ -55,9 +102,9 @@ VALUE = r"[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|Inf)|NaN"
 SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? ({VALUE})")
 
 
-def parse(text: str) -> dict[str, dict[str, float]]:
+def parse(text: str) -> dict[str, dict[str | None, float]]:
     """Name -> labels -> value; every line must be of the format, each family in one block."""
-    families: dict[str, dict[str, float]] = {}
+    families: dict[str, dict[str | None, float]] = {}
     helped = ""
     assert text.endswith("\n")
     for line in text.removesuffix("\n").split("\n"):
@@ -98,11 +145,12 @@ def test_the_strict_reader_refuses(text: str) -> None:
 def test_exposition_of_a_run_is_of_the_format_and_the_glossary_knows_its_names() -> None:
     status = {"steps_per_second": 1e-7, "version": 12.0, "iteration": 1e22}
     rows = [ROW | {"status": status}, ROW | {"name": "ps", "state": "failed"}]
+    rows.append(ROW | {"name": "learner", "status": OF_RUN})
     newest = {
         ("learner/0", "return/train"): 1.5,
         ("agent/0", 'odd "tag"\\\nof two lines'): math.nan,
     }
-    families = parse(exposition(rows, newest))
+    families = parse(exposition(rows, newest, MORE))
     glossary = (ROOT / "docs" / "metrics.md").read_text()
     for name, samples in families.items():
         assert f"`{name}" in glossary
@@ -110,13 +158,15 @@ def test_exposition_of_a_run_is_of_the_format_and_the_glossary_knows_its_names()
     assert families["surreal_like_component_up"] == {
         'component="agent-0"': 1.0,
         'component="ps"': 0.0,
+        'component="learner"': 1.0,
+        'component="loggerplex"': 0.0,
     }
     assert families["surreal_like_component_status"]['component="agent-0",key="iteration"'] == 1e22
     assert families["surreal_like_scalar"]['client="learner/0",tag="return/train"'] == 1.5
 
 
 def test_without_components_the_text_is_of_the_format() -> None:
-    assert set(parse(exposition([], {}))) == set(parse(exposition([ROW], {})))
+    assert set(parse(exposition([], {}, {}))) == set(parse(exposition([ROW], {}, {})))
 
 
 @pytest.fixture

@@ -1,6 +1,9 @@
 """The Tensorplex server on real sockets: files and keys, the table, bad messages, the end."""
 
 import json
+import math
+import re
+import shutil
 import urllib.request
 from typing import Any
 
@@ -12,9 +15,11 @@ from session.process.heartbeat import State
 from session.tensorplex.server import Tensorplex
 from session.wire import Identity, Message
 from session.wire.requests import DealerSocket
+from tests.add_ons import needs
 from tests.session.tensorplex.reading import curves, scalars
 from tests.session.tensorplex.rig import MakeRig, Rig
 from tests.session.tensorplex.rig import make_rig as make_rig
+from tests.session.tensorplex.test_table import beat
 from tests.session.wire.rig import free_port
 
 
@@ -191,6 +196,61 @@ def test_newest_values_are_served_where_a_port_is_set(make_rig: MakeRig) -> None
     assert 'surreal_like_scalar{client="agent/0",tag="a"} 2.0' in text
     assert 'surreal_like_scalar{client="agent/0",tag="b"} 3.0' in text
     assert 'surreal_like_component_up{component="agent-0"} 1.0' in text
+
+
+@needs("gateway")
+def test_the_page_has_the_disk_the_planned_components_and_the_wanted_gateways(
+    make_rig: MakeRig,
+) -> None:
+    rig = make_rig(tensorplex={"prometheus_port": free_port()}, gateway={"max_clients": 10})
+    server = Tensorplex(rig.context("tensorplex"))
+    now = rig.clock.now()
+    server._table.beat(Identity("gateway-0"), beat(status={"sessions": 9.5}), now)
+    text = server._exposition()
+    server.close()
+    absent = re.findall(r'component_up\{component="(.*)"\} 0.0', text)
+    # Agents and evaluators may have been removed.
+    assert absent == sorted(
+        each.name
+        for each in rig.context("ps").topology.components
+        if each.kind not in ("agent", "evaluator", "gateway")
+    )
+    assert 'surreal_like_wanted{what="gateways"} 2' in text
+    free, size = (
+        int(re.findall(rf"^surreal_like_disk_{what}_bytes (\d+)$", text, re.MULTILINE)[0])
+        for what in ("free", "size")
+    )
+    assert 0 < free < size == shutil.disk_usage(rig.folder.path).total
+
+
+@pytest.mark.parametrize(
+    ("name", "over", "up"),
+    [("replay-0", 0.0, "0.0"), ("replay-0", 1.0, "1.0"), ("agent-0", 0.0, "1.0")],
+)
+def test_what_has_ended_is_down_if_the_run_needs_it(
+    make_rig: MakeRig, name: str, over: float, up: str
+) -> None:
+    rig = make_rig(tensorplex={"prometheus_port": free_port()})
+    server = Tensorplex(rig.context("tensorplex"))
+    now = rig.clock.now()
+    server._table.beat(Identity("learner"), beat(status={"run_over": over}), now)
+    server._table.beat(Identity(name), beat("done"), now)
+    text = server._exposition()
+    server.close()
+    state = "gone" if up == "0.0" else "done"
+    assert f'component_up{{component="{name}"}} {up}\n' in text
+    assert f'component_state{{component="{name}",state="{state}"}} 1.0\n' in text
+
+
+def test_a_number_of_sessions_without_gateways_ends_no_page(make_rig: MakeRig) -> None:
+    rig = make_rig(tensorplex={"prometheus_port": free_port()})
+    rig.config.session_config.pop("gateway", None)
+    server = Tensorplex(rig.context("tensorplex"))
+    now = rig.clock.now()
+    for value in (math.nan, math.inf, -1e300):
+        server._table.beat(Identity("agent-1000"), beat(status={"sessions": value}), now)
+        assert "surreal_like_component_up" in server._exposition()
+    server.close()
 
 
 def test_drain_takes_what_is_still_under_way(make_rig: MakeRig) -> None:

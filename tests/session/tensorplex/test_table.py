@@ -35,6 +35,7 @@ def test_row_has_what_the_heartbeat_said(table: ComponentTable) -> None:
             "rss_bytes": 5,
             "pid": 9,
             "status": {},
+            "restarts": 0,
         },
         {
             "name": "ps",
@@ -44,6 +45,7 @@ def test_row_has_what_the_heartbeat_said(table: ComponentTable) -> None:
             "rss_bytes": 5,
             "pid": 9,
             "status": {"fetches": 2.0},
+            "restarts": 0,
         },
     ]
 
@@ -77,3 +79,10 @@ def test_older_incarnation_is_ignored(table: ComponentTable) -> None:
     table.beat(Identity("agent-0"), beat("done", incarnation=1), now=1.0)
     [row] = table.rows(1.0)
     assert (row["state"], row["incarnation"]) == ("running", 2)
+
+
+def test_each_newer_incarnation_is_a_restart(table: ComponentTable) -> None:
+    for incarnation in (3, 3, 5, 4, 5, 9):
+        table.beat(Identity("ps"), beat(incarnation=incarnation), now=1.0)
+    [row] = table.rows(1.0)
+    assert row["restarts"] == 2

@@ -18,7 +18,13 @@ from surreal_like.coordinator.progress_log import ProgressLog
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.learner.metrics import recent_means
 
-COUNTS = {"size": 3, "sampleable": 2, "bytes": 100, "evicted": 1}
+COUNTS = {
+    "size": 3,
+    "sampleable": 2,
+    "bytes": 100,
+    "evicted": 1,
+    "waiting_insert_seconds": 0.0,
+}
 
 
 @pytest.fixture
@@ -79,6 +85,33 @@ def test_the_share_of_waiting_is_that_since_the_line_before(
         report.write(0, 1, [])
         shares.append(report.line["waiting_share"])
     assert shares == pytest.approx([0.5, 0.25, 0.0])
+
+
+def test_senders_wait_while_shards_take_no_rows(report: ProgressLog, context: Context) -> None:
+    shares = []
+    # Seconds of two shards so far; the second one is started again before the last line.
+    for one, other in ((0.0, 0.0), (1.0, 0.5), (2.0, 0.5), (2.0, 0.0), (2.0, 1.0)):
+        wait(context, 1.0)
+        report.write(0, 1, [COUNTS | {"waiting_insert_seconds": each} for each in (one, other)])
+        shares.append(report.line["senders_waiting_share"])
+    assert shares == pytest.approx([0.0, 0.75, 0.5, 0.0, 0.5])
+
+
+def test_a_line_has_the_wanted_number_of_agents(report: ProgressLog, context: Context) -> None:
+    def write(agents: int | None) -> Any:
+        wait(context, 10.0)
+        report.add_batch(False, context.clock.now())
+        report.write(0, 1, [COUNTS], agents=agents)
+        return report.line["wanted"]
+
+    # The learner has had no batch at all.
+    assert write(None) == {"agents": None, "reason": ""}
+    numbers = [write(4)["agents"] for _ in range(5)]
+    assert numbers == [4, 4, 4, 5, 5]
+    assert report.line["wanted"]["reason"] == "learner waits 100 %, agents wait -"
+    # After a pause the history begins anew.
+    assert write(None)["agents"] is None
+    assert write(4)["agents"] == 4
 
 
 def test_quantiles_of_the_batches_that_wait_are_those_of_the_last_looks(

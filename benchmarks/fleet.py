@@ -1,0 +1,181 @@
+"""Bytes on the wire and processor time of 1 to 256 agents on another machine that send and poll.
+
+Two network namespaces are the machines, with CURVE keys and a cable of 1 Gbit/s (`tc`). Agents only
+send experience and fetch parameters, at the rates of CartPole behind a simulator of 20 ms a step;
+the learner only publishes, a small network or one of 6.7 MB. Needs root. Writes
+benchmarks/results/fleet.json.
+
+    python benchmarks/fleet.py [--agents 1 16 64 256] [--seconds 10] [--name small]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from machine import machine, write_result
+from tables import grid
+from worker import Worker
+
+HERE = Path(__file__).resolve().parent
+OURS = HERE / "ours"
+sys.path.append(str(OURS))
+
+from services import Services  # noqa: E402
+
+AGENTS = (1, 16, 64, 256)
+NETWORKS = ("small", "large")
+HOST, GUEST, RATE = "10.78.0.1", "10.78.0.2", "1gbit"
+LINK_BYTES = 125e6
+# An agent of one environment whose simulator takes 20 ms: 50 rows/s.
+ROWS, CHUNK_SECONDS = 20, 0.4
+POLL_SECONDS, PUBLICATIONS_PER_SECOND = 1.0, 10.0
+_SETTLE_SECONDS = 2.0
+
+
+@contextmanager
+def two_machines() -> Iterator[dict[str, tuple[str, ...]]]:
+    """Yields name -> words that run a command there."""
+    mark = f"slb{os.getpid()}"
+    spaces = {"host": f"{mark}h", "guest": f"{mark}g"}
+    addresses = {"host": HOST, "guest": GUEST}
+    try:
+        for space in spaces.values():
+            _ip("netns", "add", space)
+        peer = ("type", "veth", "peer", "name", "cable", "netns", spaces["guest"])
+        _ip("-n", spaces["host"], "link", "add", "cable", *peer)
+        for name, space in spaces.items():
+            _ip("-n", space, "addr", "add", f"{addresses[name]}/24", "dev", "cable")
+            for link in ("lo", "cable"):
+                _ip("-n", space, "link", "set", link, "up")
+            shape = ("tbf", "rate", RATE, "burst", "256kb", "latency", "50ms")
+            _ip("netns", "exec", space, "tc", "qdisc", "add", "dev", "cable", "root", *shape)
+        yield {name: ("ip", "netns", "exec", space) for name, space in spaces.items()}
+    finally:
+        for space in spaces.values():
+            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, timeout=20)
+
+
+def sent_bytes(machine_words: tuple[str, ...]) -> int:
+    """Returns the bytes that a machine has sent over the cable, all headers included."""
+    path = "/sys/class/net/cable/statistics/tx_bytes"
+    return int(subprocess.check_output([*machine_words, "cat", path]))
+
+
+def measure(
+    machines: dict[str, tuple[str, ...]], folder: Path, agents: int, network: str, seconds: float
+) -> dict[str, Any]:
+    """Measures one number of agents with one network."""
+    settings = {
+        "session_config.launcher.host": HOST,
+        "session_config.agent.num": agents,
+        "learner_config.replay.capacity": 200_000,
+    }
+    host, guest = machines["host"], machines["guest"]
+    with ExitStack() as stack:
+        services = stack.enter_context(Services(folder, settings, prefix=host))
+        fetching = (str(OURS / "fetching.py"), str(folder), "learner", network)
+        learner = stack.enter_context(Worker(*host, sys.executable, *fetching))
+        names = [f"agent-{index}" for index in range(agents)]
+        joining = (str(OURS / "joining.py"), str(folder), *names)
+        fleet = stack.enter_context(Worker(*guest, sys.executable, *joining))
+        size_bytes = int(learner.ask("publish")["size_bytes"])
+        time.sleep(_SETTLE_SECONDS)
+        rates = {"rows": ROWS, "chunk_seconds": CHUNK_SECONDS, "poll_seconds": POLL_SECONDS}
+        learner.ask("repeat")
+        fleet.ask("work", seconds=_SETTLE_SECONDS, **rates)
+        before = {name: sent_bytes(words) for name, words in machines.items()}
+        used = {kind: services.cpu_seconds(kind) for kind in ("ps", "replay")}
+        fleet.start("work", seconds=seconds, **rates)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            learner.ask("publish")
+            time.sleep(1.0 / PUBLICATIONS_PER_SECOND)
+        found = fleet.finish()
+        passed = found["seconds"]
+        sent = {name: sent_bytes(words) - before[name] for name, words in machines.items()}
+        cpu = {kind: services.cpu_seconds(kind) - used[kind] for kind in used}
+    return {
+        "agents": agents,
+        "network": network,
+        "network_bytes": size_bytes,
+        "rows_per_second": found["rows"] / passed,
+        "fetches_per_second": found["fetched"] / passed,
+        "held_back_chunks": found["held_back"],
+        "bytes_per_second": {"to_agents": sent["host"] / passed, "to_run": sent["guest"] / passed},
+        "parameter_bytes_per_second": found["fetched_bytes"] / passed,
+        "cpu_share": {kind: seconds / passed for kind, seconds in cpu.items()},
+    }
+
+
+def fleet_document(found: dict[str, Any]) -> str:
+    """Returns the table for the documents."""
+    rows = []
+    for row in found["fleet"]:
+        sent, agents = row["bytes_per_second"], row["agents"]
+        cpu = row["cpu_share"]
+        rows.append(
+            [
+                f"{row['network_bytes'] / 1e6:.2g} MB",
+                f"{agents}",
+                f"{row['rows_per_second']:,.0f}",
+                f"{sent['to_run'] / 1e3 / agents:.3g}",
+                f"{sent['to_agents'] / 1e3 / agents:,.3g}",
+                f"{row['fetches_per_second'] / agents:.2f}",
+                f"{100 * sent['to_agents'] / LINK_BYTES:.3g} %",
+                f"{1e3 * cpu['replay'] / agents:.2g}",
+                f"{1e3 * cpu['ps'] / agents:.2g}",
+            ]
+        )
+    head = [
+        "network",
+        "agents",
+        "rows/s",
+        "kB/s to the run, each",
+        "kB/s to each agent",
+        "fetches/s, each",
+        "of the cable",
+        "replay, ms/s each",
+        "parameter server, ms/s each",
+    ]
+    return grid(head, rows)
+
+
+def main() -> None:
+    """Measures, prints the table and writes the results."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--agents", type=int, nargs="+", default=list(AGENTS))
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    parser.add_argument("--name", default="fleet", help="of the file with the results")
+    given = parser.parse_args()
+    found: dict[str, Any] = {
+        "machine": machine(),
+        "load": round(os.getloadavg()[0], 2),
+        "link": RATE,
+        "fleet": [],
+    }
+    with two_machines() as machines, tempfile.TemporaryDirectory(prefix="sl-fleet-") as folder:
+        for network in NETWORKS:
+            for agents in given.agents:
+                place = Path(folder) / f"{network}-{agents}"
+                row = measure(machines, place, agents, network, given.seconds)
+                found["fleet"].append(row)
+                print(row, file=sys.stderr, flush=True)
+                write_result(given.name, found)
+    print(fleet_document(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Keeps machines of an engine joined to a run, as many as its numbers advise within bounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from session.launchers.engines.machines import Machines
+from session.show.advice import SENDERS_SECONDS, Advice, Load, want_agents
+from surreal_like.join.agents import INTERRUPTED, RunWatch, try_again
+from surreal_like.join.client import Invitation, request_admission
+from surreal_like.run.observer import Interrupts
+
+_POLL_SECONDS = 0.1
+_KEPT_SECONDS = 2 * SENDERS_SECONDS
+
+Report = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least and the largest number of machines; equal for a number that is fixed."""
+
+    least: int
+    most: int
+
+
+def keep_joined(
+    invitation: Invitation,
+    machines: Machines,
+    bounds: Bounds,
+    report: Report = lambda line: None,
+) -> int:
+    """Keeps machines joined to a run, until it is over or this process is stopped.
+
+    Args:
+        invitation: address and token; its number of agents is that of each machine.
+        machines: machines of the engine; they are ended at the end.
+        bounds: bounds of their number.
+        report: called with each line of progress.
+
+    Returns the exit code and raises as :func:`surreal_like.join.agents.join`.
+    """
+    look = replace(invitation, agents=0)
+    target = Target(bounds)
+    try:
+        return try_again(partial(_keep, look, machines, target, report), report, keep_trying=True)
+    finally:
+        machines.close()
+
+
+def _keep(
+    look: Invitation, machines: Machines, target: Target, report: Report, interrupts: Interrupts
+) -> int | None:
+    """Keeps machines at work until the run is over; None if it goes on later."""
+    admission = request_admission(look)
+    interrupts.only_count()
+    with RunWatch(admission) as watch:
+        while not watch.over and not interrupts.count:
+            if change := target.follow(watch.load):
+                report(change)
+            machines.want(target.number)
+            for event in machines.poll():
+                report(str(event))
+            for line in watch.tick():
+                report(line)
+            if watch.lost:
+                raise watch.loss()
+            time.sleep(_POLL_SECONDS)
+    if interrupts.count:
+        return 0 if interrupts.terminated else INTERRUPTED
+    if watch.resumable:
+        return None
+    report("the run is over; its machines have left")
+    return 0
+
+
+class Target:
+    """The wanted number of machines, which follows the numbers of the run.
+
+    Args:
+        bounds: bounds of the number; it begins with the least.
+
+    Attributes:
+        number: the wanted number.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.number = bounds.least
+        self._bounds = bounds
+        self._loads: list[Load] = []
+        self._advice: Advice | None = None
+
+    def follow(self, load: Mapping[str, float]) -> str:
+        """Follows the newest numbers; returns the change of the number in words, empty if none.
+
+        Args:
+            load: numbers as ``LOAD`` in ``ps/schemas.py``; those of the last call are ignored.
+        """
+        bounds, at = self._bounds, load.get("wall_seconds")
+        if at is None or bounds.least == bounds.most:
+            return ""
+        if self._loads and at <= self._loads[-1].at:
+            if at < self._loads[-1].at:
+                # The run was resumed from an earlier time.
+                self._loads, self._advice = [], None
+            return ""
+        new = Load(at, self.number, load["learner_waits"], load["senders_wait"])
+        self._loads = [*(each for each in self._loads if each.at > at - _KEPT_SECONDS), new]
+        self._advice = want_agents(self._loads, at, self._advice)
+        number = min(bounds.most, max(bounds.least, self._advice.number))
+        if number == self.number:
+            return ""
+        self.number = number
+        return f"{number} machines from now on: {self._advice.reason}"
