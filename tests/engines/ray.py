@@ -49,14 +49,15 @@ class RayCluster:
     def kill_node_of(self, pid: int) -> None:
         """Kills the node on which a process runs; another takes its place."""
         (raylet,) = (each for each in psutil.Process(pid).parents() if each.name() == "raylet")
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.write(f"kill {raylet.pid}\n")
         self.process.stdin.flush()
         assert self.process.stdout.readline() == "killed\n"
 
 
 @contextmanager
-def ray_cluster(*, dashboard: bool = False) -> Iterator[RayCluster]:
+def ray_cluster(*, jobs: bool = False) -> Iterator[RayCluster]:
     """A cluster that ends with the block; its folder is short, as it holds sockets."""
     with (
         tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
@@ -65,7 +66,7 @@ def ray_cluster(*, dashboard: bool = False) -> Iterator[RayCluster]:
         (Path(folder) / "ray").mkdir()
         command = [sys.executable, "-m", "tests.engines.ray_cluster", folder]
         process = subprocess.Popen(
-            [*command, "--dashboard"] if dashboard else command,
+            [*command, "--jobs"] if jobs else command,
             cwd=ROOT,
             env={**os.environ, **ENVIRONMENT, "TMPDIR": folder},
             stdin=subprocess.PIPE,
@@ -73,7 +74,8 @@ def ray_cluster(*, dashboard: bool = False) -> Iterator[RayCluster]:
             stderr=errors,
             text=True,
         )
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
             line = process.stdout.readline()
             assert line, Path(errors.name).read_text()

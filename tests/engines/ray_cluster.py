@@ -17,7 +17,10 @@ from typing import Any
 from ray._private import services
 from ray.cluster_utils import Cluster
 
-_NODE = {"num_cpus": 8, "num_gpus": 0, "object_store_memory": 80 << 20, "memory": 32 << 30}
+# The core of CartPole needs 5.25 cores: it fits on the head of a cluster with jobs only, and leaves
+# no room for agents there.
+_HEAD_CPUS, _CPUS = 6, 4
+_NODE = {"num_cpus": _CPUS, "num_gpus": 0, "object_store_memory": 80 << 20, "memory": 32 << 30}
 _PORTS = (
     *("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port"),
     "runtime_env_agent_port",
@@ -51,15 +54,21 @@ def start_with_ports(command: list[str], process_type: str, *args: Any, **option
     return _START(command, process_type, *args, **options)
 
 
-def main(folder: Path, dashboard: bool) -> None:
+def report(line: str) -> None:
+    """Writes a line for the tests."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(folder: Path, jobs: bool) -> None:
     """Runs the cluster until the end of the input; its address is the first line of the output."""
     services.start_ray_process = start_with_ports
     place: dict[str, Any] = {"temp_dir": str(folder)}
-    head = {**_NODE, **place, **ports(), "num_cpus": 0, "include_dashboard": dashboard}
-    cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": _QUICK})
+    head = {**_NODE, **place, **ports(), "num_cpus": _HEAD_CPUS * jobs, "include_dashboard": jobs}
+    cluster: Any = Cluster(initialize_head=True, head_node_args={**head, "_system_config": _QUICK})
     for _ in range(2):
         cluster.add_node(**_NODE, **place, **ports())
-    print(json.dumps({"address": cluster.address, "url": cluster.webui_url}), flush=True)
+    report(json.dumps({"address": cluster.address, "url": f"http://{cluster.webui_url}"}))
     for line in sys.stdin:
         pid = int(line.split()[1])
         (node,) = (
@@ -68,10 +77,10 @@ def main(folder: Path, dashboard: bool) -> None:
             if node.all_processes["raylet"][0].process.pid == pid
         )
         cluster.remove_node(node, allow_graceful=False)
-        print("killed", flush=True)
+        report("killed")
         cluster.add_node(**_NODE, **place, **ports())
     cluster.shutdown()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), "--dashboard" in sys.argv)
+    main(Path(sys.argv[1]), "--jobs" in sys.argv)

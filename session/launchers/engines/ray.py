@@ -143,32 +143,29 @@ class RayMachines(PlacedMachines):
     def __init__(self, order: Order) -> None:
         super().__init__(order)
         self._ray = connect(order.options.get("address", "auto"))
-        self._waiting, self._waits_at = 0, math.inf
+        self._waits_at = time.monotonic() + _PATIENCE_SECONDS
 
     def _begin(self, name: str) -> Work:
         return _Actor(self._ray, self._order, name)
 
     def poll(self) -> list[Event]:
         events = super().poll()
-        waiting, now = self._wanted - self.num, time.monotonic()
-        if waiting <= 0 or waiting != self._waiting:
-            self._waiting, self._waits_at = waiting, now + _PATIENCE_SECONDS
-        elif now > self._waits_at:
+        if self.num >= self._wanted:
+            self._waits_at = time.monotonic() + _PATIENCE_SECONDS
+        elif time.monotonic() > self._waits_at:
             self._waits_at = math.inf
-            events.append(Event("ray", "waits", self._shortage(waiting)))
+            events += self._shortages()
         return events
 
-    def _shortage(self, waiting: int) -> str:
-        """Returns which resources machines wait for, and which are free."""
-        needs = {"CPU": self._order.cpu, "GPU": self._order.gpu}
+    def _shortages(self) -> list[Event]:
+        """Returns the resources of which even the whole cluster has too little for a machine."""
         free, there = self._ray.available_resources(), self._ray.cluster_resources()
-        have = ", ".join(
-            f"{free.get(name, 0):g} of {there.get(name, 0):g} {name}"
-            for name in needs
-            if needs[name]
-        )
-        each = " and ".join(f"{number:g} {name}" for name, number in needs.items() if number)
-        return f"{waiting} of {self._wanted} machines wait for a node with {each}; free: {have}"
+        needs = {"CPU": self._order.cpu, "GPU": self._order.gpu}
+        return [
+            Event("ray", "waits", f"a machine needs {each:g} {name}, {have:g} of {all_:g} are free")
+            for name, each in needs.items()
+            if (have := free.get(name, 0)) < each and (all_ := there.get(name, 0)) >= 0
+        ]
 
     def close(self) -> None:
         super().close()

@@ -28,7 +28,7 @@ ADD_ON = AddOn(
             cluster=f"{_ROOM}.cluster:RayCluster",
             control=f"{_ROOM}.run:RayRun",
             check=f"{_ROOM}.run:require_ray",
-            plan="main.cli.slurm_plan:show_plan",
+            plan="main.cli.submitted_plan:show_plan",
             format="job",
         ),
     ),
