@@ -17,7 +17,7 @@ CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
 BENCH ?= storage replay parameters scale actor
 
 .PHONY: help train learn learn-multi test test-all test-lowest chaos lint format docs bench image
-.PHONY: manifests clean
+.PHONY: cluster-test manifests clean
 
 help:
 	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
@@ -27,6 +27,7 @@ help:
 	@echo 'make test-all  the same with the slow tests, more environments, and those that need root, kubectl or Chromium'
 	@echo 'make test-lowest  the tests of make test with the lowest versions that setup.py allows'
 	@echo 'make chaos     26 faults and what they did to runs, as one table with the times of recovery: ten minutes'
+	@echo 'make cluster-test  whole runs on the cluster that KUBECONFIG names, else on a control plane built here once'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
 	@echo 'make docs      the documentation as a site with search, site/index.html; a broken link is an error'
 	@echo 'make bench     the data plane and its peers        make clean   remove caches and builds, not runs or $(VENV)'
@@ -101,6 +102,15 @@ image:
 	$(DOCKER) build --file k8s/Dockerfile --target $(TARGET) --tag $(IMAGE) \
 	  --build-arg EXTRAS='$(IMAGE_EXTRAS)' --build-arg PACKAGES='$(IMAGE_PACKAGES)' \
 	  --build-arg TORCH_INDEX='$(TORCH_INDEX)' .
+
+# Without KUBECONFIG a real control plane is built and kept, and the pods are processes of this machine;
+# IMAGE is for a cluster that has nodes of its own.
+ON_CLUSTERS = tests/kubernetes/$(if $(KUBECONFIG),test_cluster.py)
+
+cluster-test: $(VENV)/.installed-dev
+	@$(if $(KUBECONFIG),true,$(BIN)/python -m tests.kubernetes.build_control_plane)
+	SURREAL_LIKE_TEST_CLUSTER='$(KUBECONFIG)' SURREAL_LIKE_TEST_IMAGE='$(IMAGE)' \
+	  $(TESTS_PYTHON) -m pytest -m cluster --capture=sys --durations=10 $(ON_CLUSTERS) $(ARGS)
 
 # A cluster has more time and more agents than the desk for which the experiment was written.
 ON_CLUSTER := session_config.stop.seconds=3600 session_config.resources.agent.cpu=0.5

@@ -220,13 +220,17 @@ class RunFolder:
         """Tries to lock; None if another process holds the lock, even for a check of `in_use`."""
         path = self.path / ".lock"
         try:
-            lock = path.open("w")
+            # Not "w": the file may hold the number of another owner.
+            lock = path.open("a")
         except OSError as error:
             raise UsageError(f"cannot use the run folder {self.path}: {error.strerror}") from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The previous owner may have removed the file between open and flock.
             if os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
+                lock.truncate(0)
+                lock.write(str(os.getpid()))
+                lock.flush()
                 return lock
         except OSError:
             time.sleep(_LOCK_SECONDS / 10)
@@ -258,6 +262,14 @@ class RunFolder:
         except OSError:
             return True
         return False
+
+    @property
+    def owner(self) -> int | None:
+        """Process id of the launcher that holds the lock, on the machine of that; None without."""
+        try:
+            return int((self.path / ".lock").read_text()) if self.in_use else None
+        except (OSError, ValueError):
+            return None
 
     @property
     def refusal(self) -> str:

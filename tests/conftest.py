@@ -90,6 +90,14 @@ def find_node() -> bool:
     return version is not None and (int(version[1]), int(version[2])) >= (20, 19)
 
 
+def find_cluster() -> bool:
+    """Return whether tests are given a cluster, or a control plane was built for them."""
+    # Not at the top: the folder is taken out with its add-on.
+    from tests.kubernetes.build_control_plane import find_programs
+
+    return bool(os.environ.get("SURREAL_LIKE_TEST_CLUSTER")) or find_programs()
+
+
 GROUPS = {
     "slow": Group(lambda: True, ""),
     "root": Group(lambda: os.geteuid() == 0, "not root: run as root"),
@@ -97,6 +105,10 @@ GROUPS = {
     "kubectl": Group(
         find_kubectl,
         "no kubectl 1.22 or newer: install one as kubernetes.io says (Debian's is older)",
+    ),
+    "cluster": Group(
+        find_cluster,
+        "no control plane of Kubernetes: run make cluster-test once, which builds it",
     ),
     "chromium": Group(
         lambda: find_program("chromium", "chromium-browser", "google-chrome"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from session.addons import load
 from session.config import Config
-from session.errors import DeadlineError, RefusedError, UsageError, WireError
+from session.errors import AdmissionError, DeadlineError, RefusedError, UsageError, WireError
 from session.folder import RunFolder
 from session.launchers.asking import ask, count_joined_rows, reachable
 from session.launchers.launcher import (
@@ -31,6 +34,10 @@ _LEARNER_SECONDS = 2.0
 _FOLLOW_SECONDS = 0.2
 # The last log lines are written a moment after the run has ended.
 _LAST_SECONDS = 1.0
+
+
+class OtherVersionError(UsageError):
+    """The run was launched by a version that speaks another protocol."""
 
 
 class RunHandle:
@@ -67,7 +74,10 @@ class RunHandle:
         """Returns the table of components, from the supervisor or else from files and processes."""
         if not self._folder.in_use or not reachable(self._folder, SUPERVISOR_CONTROL):
             return rows_of_files(self._folder)
-        rows: list[dict[str, Any]] = self._ask("status", {})["components"]
+        try:
+            rows: list[dict[str, Any]] = self._ask("status", {})["components"]
+        except OtherVersionError:
+            return rows_of_files(self._folder)
         return [
             *(ComponentStatus(**row) for row in rows),
             *count_joined_rows(self._folder, {row["name"] for row in rows}),
@@ -146,6 +156,8 @@ class RunHandle:
         if self._folder.in_use or self._folder.over:
             try:
                 self._ask("stop", fields)
+            except OtherVersionError:
+                self._terminate()
             except WireError:
                 # A process that ends at once takes its reply along: libzmq drops what was not read.
                 if self._folder.in_use:
@@ -190,9 +202,17 @@ class RunHandle:
             return ask(
                 self._folder, SUPERVISOR_CONTROL, kind, fields, timeout_seconds=_ANSWER_SECONDS
             )
+        except AdmissionError as error:
+            raise OtherVersionError(str(error)) from None
         except RefusedError as error:
             # The same error that the launcher itself would raise.
             raise UsageError(str(error)) from None
+
+    def _terminate(self) -> None:
+        """Asks a launcher of another version to end the run, by the signal that all understand."""
+        if (pid := self._folder.owner) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
 
     def close(self) -> None:
         """Releases its resources; the run goes on."""

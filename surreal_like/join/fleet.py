@@ -105,7 +105,7 @@ class Target:
         if self._loads and at <= self._loads[-1].at:
             if at < self._loads[-1].at:
                 # The run was resumed from an earlier time.
-                self._loads, self._advice = [], None
+                self._advice, self._loads = None, []
             return ""
         new = Load(at, self.number, load["learner_waits"], load["senders_wait"])
         self._loads = [*(each for each in self._loads if each.at > at - _KEPT_SECONDS), new]

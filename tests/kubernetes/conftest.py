@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ from session.config.config import Config, apply_overrides
 from session.launchers.kubernetes.settings import Setting
 from surreal_like.run.kubernetes import kubernetes_setting
 from surreal_like.run.request import RunRequest
+from tests.kubernetes.cluster import FOREIGN, NamedCluster, TestedCluster, open_cluster
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.kubelet import Kubelet
 
 ROOT = Path(__file__).resolve().parents[2]
 K8S = ROOT / "k8s"
@@ -87,12 +91,53 @@ def missing_namespaces() -> str:
     return f"missing here: {', '.join(gone)}" if gone else ""
 
 
+@pytest.fixture(scope="session")
+def control_plane(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[ControlPlane | NamedCluster]:
+    """One control plane for all tests of this folder."""
+    if FOREIGN:
+        yield NamedCluster(FOREIGN, tmp_path_factory.mktemp("cluster"))
+        return
+    with ControlPlane(tmp_path_factory.mktemp("plane")) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def kubelet(
+    control_plane: ControlPlane | NamedCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Kubelet | None]:
+    """One node for all tests of this folder that run pods, None where there are others."""
+    if isinstance(control_plane, NamedCluster):
+        yield None
+        return
+    with Kubelet(control_plane.api, tmp_path_factory.mktemp("node")) as node:
+        yield node
+        assert not node.failures, node.failures[0]
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[TestedCluster]:
+    """A namespace of the control plane that admits no pod."""
+    with control_plane.namespace(pods=0) as name:
+        yield TestedCluster(name)
+
+
+@pytest.fixture
+def cluster(
+    control_plane: ControlPlane | NamedCluster, kubelet: Kubelet | None
+) -> Iterator[TestedCluster]:
+    """A namespace of the cluster; its pods run on this machine, or on nodes of its own."""
+    with open_cluster(control_plane, kubelet) as found:
+        yield found
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips, with the reason, what this machine cannot run."""
+    ours = [item for item in items if "tests/kubernetes" in str(item.path)]
     reasons = {"kubectl": missing_kubectl, "root": missing_namespaces}
     for marker, missing in reasons.items():
-        marked = [item for item in items if item.get_closest_marker(marker) is not None]
-        marked = [item for item in marked if "tests/kubernetes" in str(item.path)]
+        marked = [item for item in ours if item.get_closest_marker(marker) is not None]
         if marked and (reason := missing()):
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=reason))

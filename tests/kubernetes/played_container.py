@@ -11,9 +11,11 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.kubernetes.old_server import POD_INDEX
 from tests.kubernetes.pod_root import Volume, image_environment, mount_script
 
 Data = dict[str, Any]
@@ -23,6 +25,11 @@ _PATIENCE = 4
 _STUMBLED = b"unshare: sigprocmask unblock failed"
 _MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 _UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "": 1}
+
+
+def now_text() -> str:
+    """Returns the time as the API writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class PlayedContainer:
@@ -66,6 +73,7 @@ class PlayedContainer:
         self._process: subprocess.Popen[bytes] | None = None
         self._restarts = 0
         self._start_at = 0.0
+        self._began = ""
         self._last: Data = {}
         self._probes: dict[str, _Probe] = {}
         folder.mkdir(parents=True)
@@ -98,13 +106,15 @@ class PlayedContainer:
         for probe in self._probes.values():
             probe.give_up()
         reason = "Completed" if self.exit_code == 0 else "Error"
-        self._last = {"terminated": {"exitCode": self.exit_code, "reason": reason}}
+        ended = {"exitCode": self.exit_code, "reason": reason}
+        self._last = {"terminated": ended | {"startedAt": self._began, "finishedAt": now_text()}}
         if self._restarts_again():
             self._restarts += 1
             wait = min(_FIRST_BACKOFF_SECONDS * 2**self._restarts, _LONGEST_BACKOFF_SECONDS)
             self._start_at = now + wait
 
     def _start(self, now: float) -> None:
+        self._began = now_text()
         root = self._folder / "root"
         script = mount_script(root, self._volumes, self._hosts, self._image)
         user = self._pod["spec"]["securityContext"]
@@ -194,20 +204,24 @@ class PlayedContainer:
         ]
 
     def status(self) -> Data:
-        """As a cluster tells it."""
+        """Returns the status, as a kubelet reports it."""
         running = self.alive
         started = running and self._probes["startupProbe"].succeeded
-        state: Data = {"running": {}}
+        state: Data = {"running": {"startedAt": self._began}}
         if not running:
             state = {"waiting": {"reason": "CrashLoopBackOff"}}
             if self.ended_for_good:
                 state = self._last
         return {
             "name": self.name,
+            "image": self._container["image"],
+            "imageID": "",
             "started": started,
             "ready": bool(started and self._probes["readinessProbe"].succeeded),
             "restartCount": self._restarts,
-            "state": state if running or self._last else {"waiting": {}},
+            "state": state
+            if running or self._last
+            else {"waiting": {"reason": "ContainerCreating"}},
             "lastState": {} if self.ended_for_good else self._last,
         }
 
@@ -249,7 +263,9 @@ def _variables(container: Data, pod: Data, address: str) -> dict[str, str]:
         path = each["valueFrom"]["fieldRef"]["fieldPath"]
         label = re.fullmatch(r"metadata\.labels\['(.+)'\]", path)
         if label is not None:
-            found[each["name"]] = pod["metadata"]["labels"].get(label[1], "")
+            labels: Data = pod["metadata"]["labels"]
+            number = pod["metadata"]["name"].rpartition("-")[2]
+            found[each["name"]] = labels.get(label[1], number if label[1] == POD_INDEX else "")
         else:
             found[each["name"]] = {"status.podIP": address}[path]
     return found

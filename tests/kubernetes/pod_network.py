@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import Mapping
 from itertools import count
 
-_PODS, _SERVICES = "10.77.0.{}", "10.77.128.{}"
 _CHAIN = "SERVICES"
 
 
@@ -21,6 +20,12 @@ def _run(*command: str, given: str = "") -> str:
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
     return done.stdout
+
+
+def _number(address: str) -> int:
+    """Returns the number of a pod, from its address."""
+    high, low = address.split(".")[2:]
+    return int(high) << 8 | int(low)
 
 
 class PodNetwork:
@@ -34,8 +39,7 @@ class PodNetwork:
         self._prefix = prefix
         self._hub = f"{prefix}-hub"
         self._pods: dict[str, str] = {}
-        self._services: dict[str, str] = {}
-        self._numbers, self._service_numbers = count(2), count(2)
+        self._numbers = count(2)
         self._rules = ""
         _run("ip", "netns", "add", self._hub)
         for command in (
@@ -46,12 +50,13 @@ class PodNetwork:
 
     def namespace(self, pod: str) -> str:
         """The name of a pod's namespace, as ``ip netns`` knows it."""
-        return f"{self._prefix}-{pod.rpartition('.')[2]}"
+        return f"{self._prefix}-{_number(pod)}"
 
     def add_pod(self) -> str:
         """Makes a namespace; returns its address."""
         number = next(self._numbers)
-        address = _PODS.format(number)
+        # Below 10.77.128.0, where the addresses of Services begin.
+        address = f"10.77.{number >> 8}.{number & 255}"
         namespace, link = self.namespace(address), f"v{number}"
         _run("ip", "netns", "add", namespace)
         _run(
@@ -69,24 +74,17 @@ class PodNetwork:
 
     def unplug(self, address: str) -> None:
         """From now on nothing leaves or reaches this pod, as if its node had lost its cable."""
-        _run("ip", "-n", self._hub, "link", "set", f"v{address.rpartition('.')[2]}", "down")
+        _run("ip", "-n", self._hub, "link", "set", f"v{_number(address)}", "down")
 
     def remove_pod(self, address: str) -> None:
         """Removes a namespace with all that is in it."""
         _run("ip", "netns", "del", self._pods.pop(address))
 
-    def service_address(self, service: str) -> str:
-        """The address of a Service, the same as long as it lives."""
-        if service not in self._services:
-            self._services[service] = _SERVICES.format(next(self._service_numbers))
-        return self._services[service]
-
     def route(self, targets: Mapping[str, str]) -> None:
-        """Leads each Service to a pod's address; one without a pod refuses connections."""
+        """Leads the address of each Service to a pod's; one without a pod refuses connections."""
         nat = ["*nat", f":{_CHAIN} - [0:0]", "-A OUTPUT -j " + _CHAIN]
         refuse = ["*filter"]
-        for service in sorted(targets):
-            address, target = self.service_address(service), targets[service]
+        for address, target in sorted(targets.items()):
             if target:
                 nat.append(f"-A {_CHAIN} -d {address} -p tcp -j DNAT --to-destination {target}")
             else:

@@ -13,7 +13,7 @@ from main.cli import main as surreal_like
 from session.config.config import apply_overrides
 from session.errors import ConfigError
 from session.folder import RunFolder
-from session.launchers.kubernetes.cluster import KubernetesCluster
+from session.launchers.handle import make_cluster
 from session.launchers.kubernetes.kubectl import Kubectl
 from session.launchers.kubernetes.kustomize import overlay_files
 from session.launchers.kubernetes.objects import objects_of
@@ -172,7 +172,7 @@ def test_a_certificate_is_a_file_of_the_secret(tmp_path: Path, applied: list[str
     config = apply_overrides(experiment(), given)
     folder = RunFolder(tmp_path / "mine")
     folder.create()
-    KubernetesCluster(config, make_topology(config), folder).launch()
+    make_cluster("kubernetes", config, make_topology(config), folder).launch()
     assert base64.b64encode(b"gateway.key").decode() in applied[0]
     # It is there from the start, so that it is removed with the run.
     assert "mine-keys-clients" in applied[0]

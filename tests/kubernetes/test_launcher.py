@@ -1,27 +1,32 @@
-"""Kubernetes keeps the contract of launchers, on a cluster that is played on this machine."""
+"""Kubernetes keeps the contract of launchers: real controllers, pods run on this machine."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
-import yaml
 
 from session.folder import RunFolder
+from session.launchers.handle import make_cluster
 from session.launchers.kubernetes.cluster import KubernetesCluster
 from session.launchers.launcher import ComponentStatus
 from tests.contracts.launcher import Launched, LauncherContract
+from tests.kubernetes.cluster import TestedCluster, open_cluster
 from tests.kubernetes.conftest import setting_of
-from tests.kubernetes.playing import Playground, playground
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.kubelet import Kubelet
+from tests.kubernetes.old_server import edit_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.kubectl, pytest.mark.timeout(600)]
+pytestmark = [
+    *(pytest.mark.slow, pytest.mark.root, pytest.mark.kubectl, pytest.mark.cluster),
+    pytest.mark.timeout(600),
+]
 
+T = TypeVar("T")
 # A run that nothing ends, and that leaves the machine some time.
 _ENDLESS = (
     "session_config.stop.eval_return=null",
@@ -35,11 +40,8 @@ _ENDLESS = (
 
 
 @pytest.fixture
-def run_folder() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="sl-pods-"))
-    path.chmod(0o755)
-    yield path / "mine"
-    shutil.rmtree(path, ignore_errors=True)
+def no_child_left() -> None:
+    """A run stays from one test to the next; what is left is looked for at the end of the file."""
 
 
 class Numbered:
@@ -48,7 +50,7 @@ class Numbered:
     In its pod every process has the number 1, so that a table of pods shows none.
     """
 
-    def __init__(self, run: KubernetesCluster, cluster: Playground) -> None:
+    def __init__(self, run: KubernetesCluster, cluster: TestedCluster) -> None:
         self._run = run
         self._cluster = cluster
 
@@ -59,12 +61,16 @@ class Numbered:
         return [replace(row, pid=self.number(row.name)) for row in self._run.status()]
 
     def number(self, component: str) -> int:
-        return self._cluster.pods.process("mine", component) or 0
+        return self._cluster.process("mine", component)
 
 
 @dataclass(frozen=True)
 class LaunchedPods(Launched):
     """The same for what another shell sees."""
+
+    def until(self, look: Callable[[], T | None], seconds: float = 60.0) -> T:
+        """Each look runs kubectl, and a command in a pod: slower than a look at processes."""
+        return super().until(look, 4 * seconds)
 
     def elsewhere(self, *words: str) -> Any:
         found = super().elsewhere(*words)
@@ -80,27 +86,65 @@ class TestKubernetes(LauncherContract):
         *("ps", "loggerplex", "tensorplex", "tensorboard"),
     )
     said = ("agent-0", "acting: version")
+    plane: ControlPlane
+    kubelet: Kubelet
+    kept: ExitStack
+    folders: pytest.TempPathFactory
+    last: Launched | None = None
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _runs(
+        cls, control_plane: ControlPlane, kubelet: Kubelet, tmp_path_factory: pytest.TempPathFactory
+    ) -> Iterator[None]:
+        cls.plane, cls.kubelet, cls.kept = control_plane, kubelet, ExitStack()
+        cls.folders = tmp_path_factory
+        with cls.kept:
+            yield
 
     @contextmanager
     def launched(self, path: Path) -> Iterator[Launched]:
-        with pytest.MonkeyPatch.context() as patch, playground(path.parent, patch) as cluster:
-            setting = setting_of(*_ENDLESS, name="mine")
-            folder = RunFolder(path)
-            folder.create()
-            run = KubernetesCluster(setting.config, setting.topology, folder)
-            text = run.dry_run()
-            run.launch()
-            yield LaunchedPods(Numbered(run, cluster), folder, text, command_line=None)
+        """A run; the one of the test before, with new pods for those that it has restarted."""
+        cls = type(self)
+        if cls.last is None or not self.renew(cls.last):
+            cls.kept.close()
+            cls.last = self.launch()
+        yield cls.last
+
+    def launch(self) -> Launched:
+        cluster = self.kept.enter_context(open_cluster(self.plane, self.kubelet))
+        setting = setting_of(*_ENDLESS, name="mine")
+        folder = RunFolder(self.folders.mktemp("runs") / "run")
+        folder.create()
+        run = make_cluster("kubernetes", setting.config, setting.topology, folder)
+        assert isinstance(run, KubernetesCluster)
+        text = run.dry_run()
+        run.launch()
+        return LaunchedPods(Numbered(run, cluster), folder, text, command_line=None)
+
+    def renew(self, launched: Launched) -> bool:
+        """Removes pods whose containers were restarted; False if the run is over."""
+        if launched.folder.over:
+            return False
+        run = launched.run
+        run.scale("agent", 1)
+        run.scale("eval", 1)
+        kubectl = run.kubectl  # type: ignore[attr-defined]
+        worn = [
+            pod["metadata"]["name"]
+            for pod in kubectl.get("pods")["items"]
+            if any(each["restartCount"] for each in pod["status"].get("containerStatuses", []))
+        ]
+        if worn:
+            kubectl.run("delete", "pod", *worn)
+        return True
 
     def test_what_was_shown_before_is_what_runs(self, run_folder: Path) -> None:
         """Objects have no lines of commands: what was shown is what the cluster keeps."""
         with self.launched(run_folder) as launched:
             launched.running(*self.names)
-            for each in yaml.safe_load_all(launched.dry_run):
-                kubectl = launched.run.kubectl  # type: ignore[attr-defined]
-                found = kubectl.get(each["kind"].lower(), each["metadata"]["name"])
-                if each["metadata"]["name"] == "mine-learner" and each["kind"] == "Job":
-                    # Added once the others are tied to it.
-                    each["spec"]["ttlSecondsAfterFinished"] = 3600
-                assert found.get("spec") == each.get("spec")
-                assert found.get("data") == each.get("data")
+            run_folder.mkdir(exist_ok=True)
+            shown = run_folder / "shown.yaml"
+            shown.write_text(launched.dry_run)
+            edit_files(run_folder)
+            assert launched.run.kubectl.run("diff", f"--filename={shown}") == ""  # type: ignore[attr-defined]

@@ -77,6 +77,7 @@ EXPERIMENTS = {
     "insecure": ("session_config.security.insecure=true",),
     "scraped": METRICS,
     "labelled": (*LABELS, *METRICS),
+    "queued": ("session_config.kubernetes.labels={kueue.x-k8s.io/queue-name: robots}",),
     "balanced": (*GATEWAYS, "session_config.kubernetes.gateway_service=LoadBalancer"),
     "unbounded": (
         "session_config.kubernetes.scratch_bytes=0",

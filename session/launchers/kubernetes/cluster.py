@@ -98,29 +98,29 @@ class KubernetesCluster(KubernetesRun, Cluster):
         ttl_seconds: int | None = self.config.session_config.kubernetes.ttl_seconds
         if ttl_seconds is None:
             return
-        job = self.kubectl.get("job", f"{self.name}-learner")
+        job = self.kubectl.get("job", f"{self._name}-learner")
         kinds = ",".join(kind for kind in KINDS if kind != "job")
-        chosen = f"--selector={INSTANCE}={self.name}"
+        chosen = f"--selector={INSTANCE}={self._name}"
         names = self.kubectl.run("get", kinds, chosen, "--output=name").split()
         owner = {name: job[name] for name in ("apiVersion", "kind")}
         owner |= {name: job["metadata"][name] for name in ("name", "uid")}
         owned = json.dumps({"metadata": {"ownerReferences": [owner]}})
         self.kubectl.run("patch", *names, "--type=merge", f"--patch={owned}")
         ends = json.dumps({"spec": {"ttlSecondsAfterFinished": ttl_seconds}})
-        self.kubectl.run("patch", f"job/{self.name}-learner", "--type=merge", f"--patch={ends}")
+        self.kubectl.run("patch", f"job/{self._name}-learner", "--type=merge", f"--patch={ends}")
 
     def _refuse_taken(self) -> None:
         kubectl = self.kubectl
-        if kubectl.exists("job", f"{self.name}-learner"):
+        if kubectl.exists("job", f"{self._name}-learner"):
             raise UsageError(
-                f"the cluster has a run '{self.name}' already: stop it, or choose another name "
+                f"the cluster has a run '{self._name}' already: stop it, or choose another name "
                 "with session_config.kubernetes.name=NAME"
             )
         resumed = int(self.config["run"].get("part", 1)) > 1
-        if not resumed and kubectl.exists("pvc", f"{self.name}-learner"):
+        if not resumed and kubectl.exists("pvc", f"{self._name}-learner"):
             raise UsageError(
-                f"an earlier run '{self.name}' has left its volumes: go on with it by --resume, "
-                f"remove them with kubectl delete pvc -l {INSTANCE}={self.name}, or choose "
+                f"an earlier run '{self._name}' has left its volumes: go on with it by --resume, "
+                f"remove them with kubectl delete pvc -l {INSTANCE}={self._name}, or choose "
                 "another name with session_config.kubernetes.name=NAME"
             )
 

@@ -66,7 +66,7 @@ class KubernetesRun(RunHandle):
 
     def _open(self, config: Config) -> None:
         self.config = config
-        self.name = str(config.session_config.kubernetes.name)
+        self._name = str(config.session_config.kubernetes.name)
         self.kubectl = Kubectl(config)
         self._grace_seconds: float = config.session_config.launcher.grace_seconds
         self._stopping = False
@@ -157,7 +157,7 @@ class KubernetesRun(RunHandle):
             UsageError: a key is missing, or no cluster answers.
         """
         space = self.config.session_config.kubernetes.namespace
-        secrets = make_secrets(self._folder.keys, self.name, space, added_metadata(self.config))
+        secrets = make_secrets(self._folder.keys, self._name, space, added_metadata(self.config))
         self.kubectl.run("apply", "--filename=-", given=dump_objects(secrets))
 
     def scale(self, kind: str, num: int) -> None:
@@ -170,7 +170,7 @@ class KubernetesRun(RunHandle):
             raise UsageError(
                 f"cannot scale {kind} to {num}; agent and eval can be, to 0 up to {_MANY}"
             )
-        self.kubectl.run("scale", f"statefulset/{self.name}-{kind}", f"--replicas={num}")
+        self.kubectl.run("scale", f"statefulset/{self._name}-{kind}", f"--replicas={num}")
 
     def restart(self, name: str) -> None:
         """Ends one component; the cluster starts it again, in the same pod if its container ran.
@@ -239,19 +239,19 @@ class KubernetesRun(RunHandle):
             UsageError: no cluster answers.
             RunError: a pod does not end.
         """
-        chosen = f"--selector={INSTANCE}={self.name}"
+        chosen = f"--selector={INSTANCE}={self._name}"
         self.kubectl.run("delete", ",".join(KINDS), chosen, "--ignore-not-found", "--wait=false")
         deadline = time.monotonic() + 2 * self._grace_seconds + 60.0
         while self._containers():
             if time.monotonic() > deadline:
-                raise RunError(f"pods of {self.name} do not end; see: kubectl get pods {chosen}")
+                raise RunError(f"pods of {self._name} do not end; see: kubectl get pods {chosen}")
             time.sleep(self.look_seconds)
 
     # -- state of the cluster --------------------------------------------------------------------
 
     def _job(self) -> dict[str, Any] | None:
         items = self.kubectl.get(
-            "jobs", f"--selector={INSTANCE}={self.name}", "--ignore-not-found"
+            "jobs", f"--selector={INSTANCE}={self._name}", "--ignore-not-found"
         )["items"]
         return items[0] if items else None
 
@@ -272,8 +272,8 @@ class KubernetesRun(RunHandle):
         return False
 
     def _containers(self) -> dict[str, Container]:
-        pods = self.kubectl.get("pods", f"--selector={INSTANCE}={self.name}")
-        return containers_of(pods, self.name)
+        pods = self.kubectl.get("pods", f"--selector={INSTANCE}={self._name}")
+        return containers_of(pods, self._name)
 
     def _read_status(self, found: Mapping[str, Container]) -> dict[str, dict[str, Any]]:
         """Returns component -> its status in Tensorplex; empty if Tensorplex does not reply."""
