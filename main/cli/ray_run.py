@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,12 +49,9 @@ def _agents(folder: RunFolder) -> Iterator[None]:
         *("--machines", str(session.agent.num), "--cpu", f"{needs.cpu:g}"),
         *("--gpu", str(needs.gpu), "--folder", str(jobs / "agents")),
     ]
-    reader, writer = os.pipe()
-    child = Child(command, (jobs / "token").read_text().strip(), reader)
+    child = Child(command, (jobs / "token").read_text().strip())
     try:
         yield
     finally:
         child.terminate()
         child.wait()
-        os.close(reader)
-        os.close(writer)

@@ -20,8 +20,8 @@ class Work(ABC):
 
     @property
     @abstractmethod
-    def begun(self) -> str | None:
-        """Where it works, in words that may be empty; None before it does."""
+    def begun(self) -> bool:
+        """True once it has a place to work."""
 
     @abstractmethod
     def poll(self) -> str | None:
@@ -89,9 +89,9 @@ class PlacedMachines(Machines):
         place, name, events = self._places[number], machine_name(number), []
         if place.work is None:
             return []
-        if not place.shown and (where := place.work.begun) is not None:
+        if not place.shown and place.work.begun:
             place.shown = True
-            events.append(Event(name, "started", where))
+            events.append(Event(name, "started"))
         if (cause := place.work.poll()) is None:
             if number >= self._wanted and not place.leaves:
                 place.leaves = True

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from session.launchers.engines.machines import Order
 from session.launchers.engines.places import PlacedMachines, Work
 from session.launchers.instruction import exit_error
 from session.process.component import LIFELINE, TOKEN
@@ -23,35 +22,38 @@ class Child(Work):
     Args:
         command: words of the command; the last one is the folder of the machine.
         token: token of the run.
-        lifeline: end of a pipe whose other end is closed when this process dies.
     """
 
-    begun = ""
-
-    def __init__(self, command: Sequence[str], token: str, lifeline: int) -> None:
+    def __init__(self, command: Sequence[str], token: str) -> None:
         folder = Path(command[-1])
         self._output = folder.with_name(f"{folder.name}.txt")
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Its other end is closed when this process dies, however that happens.
+        reader, writer = os.pipe()
+        self._lifeline = os.fdopen(writer, "wb")
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
-                env={**os.environ, TOKEN: token, LIFELINE: str(lifeline)},
-                pass_fds=[lifeline],
+                env={**os.environ, TOKEN: token, LIFELINE: str(reader)},
+                pass_fds=[reader],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
+        os.close(reader)
+
+    @property
+    def begun(self) -> bool:
+        return True
 
     def poll(self) -> str | None:
-        code = self._process.poll()
-        return code if code is None else self._cause(code)
+        return None if self._process.poll() is None else self.wait()
 
     def wait(self) -> str:
         """Waits for its end; returns the cause as :meth:`poll`."""
-        return self._cause(self._process.wait())
-
-    def _cause(self, code: int) -> str:
+        code = self._process.wait()
+        self._lifeline.close()
         return f"{exit_error(code)}: {self._last_line()}" if code else ""
 
     def _last_line(self) -> str:
@@ -66,7 +68,7 @@ class Child(Work):
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self.wait()
 
 
 class ProcessMachines(PlacedMachines):
@@ -76,15 +78,5 @@ class ProcessMachines(PlacedMachines):
         order: what they run.
     """
 
-    def __init__(self, order: Order) -> None:
-        super().__init__(order)
-        # Its other end is closed when this process dies, however that happens.
-        self._reader, self._writer = os.pipe()
-
     def _begin(self, name: str) -> Work:
-        return Child(self._order.words(name), self._order.token, self._reader)
-
-    def close(self) -> None:
-        super().close()
-        for descriptor in (self._reader, self._writer):
-            os.close(descriptor)
+        return Child(self._order.words(name), self._order.token)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 import logging
 import math
-import os
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -50,78 +48,47 @@ def connect(address: str) -> Any:
     return ray
 
 
-class Node:
-    """Runs one child in a process of Ray; the child ends when this process does."""
-
-    def __init__(self) -> None:
-        self._reader, self._writer = os.pipe()
-        self._child: Child | None = None
-
-    def start(self, command: Sequence[str], token: str) -> str:
-        """Starts the child; returns the address of the node."""
-        self._child = Child(command, token, self._reader)
-        return str(importlib.import_module("ray").util.get_node_ip_address())
-
-    def wait(self, address: str) -> str:
-        """Waits for the end of the child; returns its cause, empty if it has ended by itself.
-
-        Args:
-            address: result of :meth:`start`, so that Ray calls this afterwards.
-        """
-        return self._child.wait() if self._child else ""
-
-    def terminate(self) -> None:
-        """Sends SIGTERM to the child."""
-        if self._child:
-            self._child.terminate()
-
-    def kill(self) -> None:
-        """Ends the child at once."""
-        if self._child:
-            self._child.kill()
-
-
 class _Actor(Work):
-    """An actor on some node, from when it is asked for."""
+    """A child of a process of Ray on some node, from when it is asked for.
+
+    Args:
+        ray: the module, connected.
+        order: what it runs.
+        name: name of the machine.
+    """
 
     def __init__(self, ray: Any, order: Order, name: str) -> None:
         self._ray = ray
-        options = {"num_cpus": order.cpu, "num_gpus": order.gpu, "max_concurrency": 3}
-        self._node = ray.remote(Node).options(**options).remote()
-        self._started = self._node.start.remote(order.words(name), order.token)
-        self._ended = self._node.wait.remote(self._started)
-
-    def _is_there(self, result: Any) -> bool:
-        return bool(self._ray.wait([result], timeout=0)[0])
+        # Threads: one waits for the child, one ends it.
+        options = {"num_cpus": order.cpu, "num_gpus": order.gpu, "max_concurrency": 2}
+        self._child = ray.remote(Child).options(**options).remote(order.words(name), order.token)
+        self._ready = self._child.__ray_ready__.remote()
+        self._ended = self._child.wait.remote()
 
     @property
-    def begun(self) -> str | None:
-        if not self._is_there(self._started):
-            return None
-        with suppress(self._ray.exceptions.RayError):
-            return f"on {self._ray.get(self._started)}"
-        return None
+    def begun(self) -> bool:
+        return bool(self._ray.wait([self._ready], timeout=0)[0])
 
     def poll(self) -> str | None:
-        if not self._is_there(self._ended):
+        if not self._ray.wait([self._ended], timeout=0)[0]:
             return None
         try:
             return str(self._ray.get(self._ended))
         except self._ray.exceptions.RayError as error:
             return _first_line(error)
         finally:
-            self._ray.kill(self._node)
+            self._ray.kill(self._child)
 
     def terminate(self) -> None:
-        if self.begun is None:
-            self._ray.kill(self._node)
+        if self.begun:
+            self._child.terminate.remote()
         else:
-            self._node.terminate.remote()
+            self._ray.kill(self._child)
 
     def kill(self) -> None:
         with suppress(self._ray.exceptions.RayError):
-            self._ray.get(self._node.kill.remote(), timeout=_GRACE_SECONDS)
-        self._ray.kill(self._node)
+            self._ray.get(self._child.kill.remote(), timeout=_GRACE_SECONDS)
+        self._ray.kill(self._child)
 
 
 def _first_line(error: Exception) -> str:
@@ -158,13 +125,15 @@ class RayMachines(PlacedMachines):
         return events
 
     def _shortages(self) -> list[Event]:
-        """Returns the resources of which even the whole cluster has too little for a machine."""
-        free, there = self._ray.available_resources(), self._ray.cluster_resources()
+        """Returns the resources of which the whole cluster has too little for one machine."""
+        free = self._ray.available_resources()
         needs = {"CPU": self._order.cpu, "GPU": self._order.gpu}
         return [
-            Event("ray", "waits", f"a machine needs {each:g} {name}, {have:g} of {all_:g} are free")
+            Event(
+                "ray", "waits", f"a machine needs {each:g} {name}, {free.get(name, 0):g} are free"
+            )
             for name, each in needs.items()
-            if (have := free.get(name, 0)) < each and (all_ := there.get(name, 0)) >= 0
+            if free.get(name, 0) < each
         ]
 
     def close(self) -> None:
