@@ -27,29 +27,33 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("ray-run", "Runs everything of a run but its agents, which join.", _EXAMPLES)
     parser.add_argument("run", help="folder of the run, as launch or plan --on ray has written it")
     folder = RunFolder(Path(parser.parse_args(argv).run).resolve())
-    if not (folder.path / "ray" / "token").is_file():
-        raise UsageError(f"{folder} was not written for Ray: surreal-like plan CONFIG --on ray")
+    try:
+        token = (folder.path / "ray" / "token").read_text().strip()
+    except OSError as error:
+        raise UsageError(
+            f"{folder} was not written for Ray: surreal-like plan CONFIG --on ray --folder RUN"
+        ) from error
     ray = connect("auto")
     host = str(ray.util.get_node_ip_address())
     ray.shutdown()
     try:
-        with _agents(folder):
+        with _agents(folder, token):
             return run_core(folder, host)
     except KeyboardInterrupt:
         return START_AGAIN
 
 
 @contextmanager
-def _agents(folder: RunFolder) -> Iterator[None]:
+def _agents(folder: RunFolder, token: str) -> Iterator[None]:
     """Keeps machines with one agent each joined, in a process that ends with this one."""
     session = folder.read_config().session_config
-    needs, jobs = resources_of(session, "agent"), folder.path / "ray"
+    needs = resources_of(session, "agent")
     command = [
         *(*COMMAND, "join", str(folder), "--keep-trying", "--on", "ray"),
         *("--machines", str(session.agent.num), "--cpu", f"{needs.cpu:g}"),
-        *("--gpu", str(needs.gpu), "--folder", str(jobs / "agents")),
+        *("--gpu", str(needs.gpu), "--folder", str(folder.path / "ray" / "agents")),
     ]
-    child = Child(command, (jobs / "token").read_text().strip())
+    child = Child(command, token)
     try:
         yield
     finally:

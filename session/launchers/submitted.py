@@ -34,7 +34,7 @@ class Core(NamedTuple):
     Args:
         job: number or name.
         runs: False while it waits.
-        doing: its state and the reason of it, as the system says them.
+        doing: state of the job and its reason, as the system says them.
     """
 
     job: str
