@@ -37,6 +37,30 @@ PASSED, FAILED, HANGS = 0, 1, -1000
 # ">" the tests that must fail with each of the faults that follow. A fault is its name; "-" one or
 # two neighbouring lines of source, or parts of them, without indentation; "+" their replacement.
 FAULTS = r"""
+> tests/surreal_like/join/test_fleet.py
+machines: their number leaves its bounds
+- number = min(bounds.most, max(bounds.least, self._advice.number))
++ number = self._advice.number
+> tests/surreal_like/join/test_server.py
+machines: names of one that is there go to another
+- if other.named == named and silent > SILENT_SECONDS:
++ if other.named == named and silent >= 0:
+machines: a silent one keeps its key
+- disallow(self._keys, other.key)
+- return JoinedMachine(key, other.names), places.without(other.key)
++ return JoinedMachine(key, other.names), places.without(other.key)
+> tests/surreal_like/data/test_parameters.py
+parameters: what float16 cannot hold becomes infinite
+- return half if np.isfinite(half).all() else array
++ return half
+> tests/session/launchers/engines/test_processes.py
+machines: one that is lost is not replaced
+- if place.process is None and time.monotonic() >= place.due_at:
++ if place.began_at == 0.0 and time.monotonic() >= place.due_at:
+> tests/session/test_checkpoint.py
+a file of another format is read
+- if (found := content.pop("format", FORMAT)) != FORMAT:
++ if (found := content.pop("format", FORMAT)) is None:
 > tests/session/show/test_advice.py
 advice: looks at another number of agents count
 - same = list(takewhile(lambda load: load.agents == agents, reversed(loads)))[::-1]
