@@ -59,6 +59,7 @@ SINKS = {
 EXTRAS["all"] = sorted({line for lines in EXTRAS.values() for line in lines})
 # Not in "all": minigrid, highway-env and multi bring pygame-ce, which is installed over pygame.
 EXTRAS["envpool"] = ["envpool>=1.2.5"]  # with its assets more than 200 MB
+EXTRAS["ray"] = ["ray[default]>=2.40"]  # 240 MB; `ray job` needs what `default` brings
 EXTRAS["minatar"] = ["minatar>=1.0.15"]
 EXTRAS["minigrid"] = ["minigrid>=3.0"]
 EXTRAS["robotics"] = ["gymnasium-robotics>=1.4", "mujoco<=3.10"]  # Fetch asserts with later ones

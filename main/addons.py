@@ -5,6 +5,7 @@ MODULES = (
     "session.launchers.tmux.addon",
     "session.launchers.kubernetes.addon",
     "session.launchers.slurm.addon",
+    "session.launchers.ray.addon",
     "surreal_like.hindsight.addon",
     "surreal_like.gradients.addon",
     "surreal_like.gateway.addon",

@@ -70,10 +70,14 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
     "slurm": (
         "session/launchers/slurm",
         "session/launchers/engines/slurm.py",
-        "surreal_like/run/core.py",
         "main/core.py",
-        "main/cli/slurm_plan.py",
-        "tests/engines",
+        "tests/engines/slurm.py",
+    ),
+    "ray": (
+        "session/launchers/ray",
+        "session/launchers/engines/ray.py",
+        "main/cli/ray_run.py",
+        *("tests/engines/ray.py", "tests/engines/ray_cluster.py"),
     ),
     "mirror": ("session/mirror", "main/mirror.py"),
     "tmux": ("session/launchers/tmux",),

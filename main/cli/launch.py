@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--on",
         default="local",
-        metavar="local|tmux|kubernetes|slurm",
+        metavar="local|tmux|kubernetes|slurm|ray",
         help="local: background processes (default); tmux: one window each; or a cluster",
     )
     add_folder(parser)

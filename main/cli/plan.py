@@ -211,7 +211,7 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(f"--format {shape} does not go with --on {given.on}: there are {fitting}")
     if given.folder and shape not in (*_HERE_ONLY, own):
         raise UsageError(
-            "--folder belongs to --format shell, procfile, yaml and sbatch: the others write "
+            "--folder belongs to --format shell, procfile, yaml, sbatch and job: the others write "
             "nothing"
         )
     plan = request.resolve()
@@ -237,11 +237,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--format",
         choices=(*FORMATS, *(each.format for each in map(launcher_of, DETACHED) if each.format)),
-        help="default: table; with --on kubernetes: yaml; with --on slurm: sbatch",
+        help="default: table; with --on kubernetes: yaml; slurm: sbatch; ray: job",
     )
     parser.add_argument(
         "--folder",
-        help="folder to write: the run (shell, procfile, sbatch), or an overlay: k8s/overlays/my",
+        help="folder to write: the run, or with yaml an overlay such as k8s/overlays/my",
     )
     parser.add_argument(
         "--explain",

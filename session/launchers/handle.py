@@ -279,7 +279,7 @@ def make_cluster(on: str, config: Config, topology: Topology, folder: RunFolder)
     """Returns the object that launches a run and then controls it.
 
     Args:
-        on: ``local``, ``tmux``, ``kubernetes`` or ``slurm``.
+        on: ``local``, ``tmux``, ``kubernetes``, ``slurm`` or ``ray``.
         config: the resolved experiment.
         topology: components of the run and their wiring.
         folder: the run folder.

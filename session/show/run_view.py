@@ -135,7 +135,7 @@ class RunView:
 
     Attributes:
         progress: the reported numbers; ``progress.line`` is the newest line.
-        launcher: ``serial``, ``local``, ``tmux``, ``kubernetes`` or ``slurm``; empty: unknown.
+        launcher: name of the launcher, such as ``local``; empty: unknown.
         running: a process of the run lives.
         components: component -> its row.
         beats: component -> its last heartbeat, if that is on this machine.

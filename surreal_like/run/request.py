@@ -108,7 +108,7 @@ class RunRequest:
     """Request of a user for a run, on a command line or by keywords.
 
     Args:
-        launcher: ``serial``, ``local``, ``tmux``, ``kubernetes`` or ``slurm``.
+        launcher: ``serial``, ``local``, ``tmux``, ``kubernetes``, ``slurm`` or ``ray``.
         snapshot: ``session_config.launcher.snapshot``.
         started: start time of the command, seconds since 1970.
         trial: name of the trial that the run is in a tuning; empty: none.

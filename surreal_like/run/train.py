@@ -155,7 +155,7 @@ def launch(  # noqa: PLR0913 - one call has all settings of a user
     """Launches a run that continues after this process has ended; returns its controls.
 
     Args:
-        on: ``local``, ``tmux``, ``kubernetes`` or ``slurm``.
+        on: ``local``, ``tmux``, ``kubernetes``, ``slurm`` or ``ray``.
         host: ``session_config.launcher.host``: address of this machine for other machines.
         insecure: ``session_config.security.insecure``.
         watch: receives reports about what a resumed run takes over.

@@ -8,7 +8,8 @@ class TestMine(MachinesContract):
         return MyMachines(order)
 ```
 
-What runs on a machine here is a script: it says that it is there, and obeys SIGTERM.
+What runs on a machine here is a script: it says that it is there, and obeys SIGTERM and the end of
+its lifeline.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from session.launchers.instruction import Event
 from tests.polling import until
 
 _SCRIPT = """
-import os, pathlib, signal, sys, time
+import os, pathlib, select, signal, sys
 folder = pathlib.Path(sys.argv[sys.argv.index("--folder") + 1])
 folder.mkdir(parents=True, exist_ok=True)
 signal.signal(signal.SIGTERM, lambda *_: (folder.joinpath("left").touch(), os._exit(0)))
 new = folder / f"pid.{os.getpid()}"
 new.write_text(f"{os.getpid()} {os.environ['SURREAL_LIKE_TOKEN']}")
 new.replace(folder / "pid")
-time.sleep(300)
+lifelines = [int(os.environ[name]) for name in ["SURREAL_LIKE_LIFELINE"] if name in os.environ]
+select.select(lifelines, [], [], 300)
 """
 _TOKEN = "a secret that no list of processes shows"
 

@@ -286,6 +286,9 @@ WORDS = (
         "30s, 5m, 2h",
     ),
     Wrong("doctor of nobody", ("doctor", "nope"), "no run 'nope'", LIST),
+    Wrong(
+        "a job of Ray without its files", ("ray-run", "ended"), "not written for Ray", "--on ray"
+    ),
     Wrong("probe of nobody", ("probe", "nope", "learner"), "no run 'nope'", LIST),
     Wrong(
         "probe of no component",

@@ -50,6 +50,7 @@ class Order:
 # Name of an engine -> its class; Slurm, Ray and Kubernetes are used by their own programs.
 ENGINES = {
     "processes": "session.launchers.engines.processes:ProcessMachines",
+    "ray": "session.launchers.engines.ray:RayMachines",
     "slurm": "session.launchers.engines.slurm:SlurmMachines",
 }
 

@@ -33,7 +33,7 @@ ADD_ON = AddOn(
             cluster=f"{_ROOM}.cluster:SlurmCluster",
             control=f"{_ROOM}.run:SlurmRun",
             check=f"{_ROOM}.jobs:require_slurm",
-            plan="main.cli.slurm_plan:show_plan",
+            plan="main.cli.submitted_plan:show_plan",
             format="sbatch",
         ),
     ),

@@ -1,4 +1,4 @@
-"""``surreal-like plan --on slurm``: shows the batch scripts of a run, or writes its folder."""
+"""``surreal-like plan --on slurm`` and ``ray``: shows the files of a run's jobs, or writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from main.cli.plan import FORMATS, note, requests
 from session.folder import RunFolder
-from session.launchers.slurm.cluster import SlurmCluster
+from session.launchers.handle import make_cluster
+from session.launchers.submitted import SubmittedCluster
 from session.program import path_from_here
 from surreal_like.experiment.code import keep_code
 from surreal_like.run.folder import held, new_path
@@ -20,10 +21,16 @@ def show_plan(plan: Plan, shape: str, request: RunRequest) -> str:
     note(f"the run requests {requests(plan.topology)}")
     path = Path(request.folder or new_path(request.name))
     if request.folder is None:
-        return SlurmCluster(plan.config, plan.topology, RunFolder(path)).dry_run().rstrip("\n")
+        return _cluster(plan, request, RunFolder(path)).dry_run().rstrip("\n")
     with held(path) as folder:
-        cluster = SlurmCluster(plan.config, plan.topology, folder)
+        cluster = _cluster(plan, request, folder)
         plan.config.session_config.folder = str(cluster.folder)
         keep_code(plan.config, folder)
         cluster.write()
     return f"written: {path}\nthen: bash {path_from_here(cluster.jobs)}/submit.sh"
+
+
+def _cluster(plan: Plan, request: RunRequest, folder: RunFolder) -> SubmittedCluster:
+    found = make_cluster(request.launcher, plan.config, plan.topology, folder)
+    assert isinstance(found, SubmittedCluster)
+    return found

@@ -1,0 +1,45 @@
+"""The files of a run on Ray: the job of a cluster that is there, and that of KubeRay."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from session.folder import RunFolder
+from session.launchers.ray.cluster import RayCluster
+from surreal_like.run.request import RunRequest
+from tests.add_ons import needs
+
+pytestmark = [pytest.mark.slow, needs("kubernetes")]
+VERSION = "1.30"
+
+
+def scripts(folder: Path, *words: str) -> dict[str, str]:
+    """The files of CartPole with four agents."""
+    plan = RunRequest("cartpole_dqn", "ray", words, agents=4).resolve()
+    return dict(RayCluster(plan.config, plan.topology, RunFolder(folder)).scripts())
+
+
+def test_a_job_asks_for_the_sum_of_the_core(tmp_path: Path) -> None:
+    address = "session_config.ray.address=http://192.0.2.7:8265"
+    gpu = "session_config.resources={learner: {gpu: 1}}"
+    submit = scripts(tmp_path / "a run", address, gpu)["submit.sh"]
+    assert "--entrypoint-num-cpus 5.25 --entrypoint-num-gpus 1 " in submit
+    assert "--address http://192.0.2.7:8265" in submit
+    assert subprocess.run(["bash", "-n"], input=submit, text=True, check=False).returncode == 0
+
+
+def test_pods_of_a_ray_job_are_pods(tmp_path: Path) -> None:
+    job = yaml.safe_load(scripts(tmp_path / "My_Run")["rayjob.yaml"])
+    cluster = job["spec"]["rayClusterSpec"]
+    core, agents = cluster["workerGroupSpecs"]
+    assert job["metadata"]["name"] == "my-run"
+    assert (core["minReplicas"], core["maxReplicas"]) == (1, 1)
+    assert (agents["minReplicas"], agents["maxReplicas"]) == (0, 4)
+    for group in (cluster["headGroupSpec"], core, agents):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, **group["template"]}
+        kubernetes_validate.validate(pod, VERSION, strict=True)
