@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.usefixtures("control_plane"),
 ]
 
-_NO_CLUSTER = """
+NO_CLUSTER = """
 clusters: [{name: none, cluster: {server: "http://127.0.0.1:1"}}]
 contexts: [{name: none, context: {cluster: none}}]
 current-context: none
@@ -249,7 +249,7 @@ def test_a_missing_namespace_is_one_line(tmp_path: Path, kubectl: Shell) -> None
 
 def test_no_cluster_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "kubeconfig"
-    config.write_text(_NO_CLUSTER)
+    config.write_text(NO_CLUSTER)
     monkeypatch.setenv("KUBECONFIG", str(config))
     with pytest.raises(UsageError, match=r"no cluster answers.*refused") as caught:
         cluster_in(tmp_path).launch()

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from session.config.config import Config, apply_overrides
 from session.config.sections import complete_session
@@ -19,12 +18,10 @@ from session.launchers.kubernetes.kubectl import Kubectl
 from session.launchers.kubernetes.kustomize import dump_objects
 from session.launchers.kubernetes.objects import make_stateful_set
 from session.launchers.kubernetes.pod_fields import check_metadata, check_pods
-from session.launchers.kubernetes.pods import pod_template
+from session.launchers.kubernetes.pods import Data
 from session.launchers.kubernetes.settings import Setting, check_name, run_name
 from session.launchers.kubernetes.table import Container, containers_of, describe_end, row_of
 from session.process.component import TOKEN, Component, Topology
-
-Data = dict[str, Any]
 
 # Setting of the engine -> key of `session_config.kubernetes`.
 _KEYS = {
@@ -36,8 +33,7 @@ _PART, _TOKEN = "machine", "token"
 _LOOK_SECONDS = 2.0
 _END_SECONDS = 60
 # A pod that waits for these only needs more time, or its end was reported already.
-_PASSING = {"for a node", "ContainerCreating", "PodInitializing", "ErrImagePull"}
-_PASSING |= {"CrashLoopBackOff"}
+_PASSING = ("for a node", "ContainerCreating", "ErrImagePull", "CrashLoopBackOff")
 
 
 class KubernetesMachines(Machines):
@@ -128,7 +124,7 @@ def _compare(
     was, is_now = _life(before), _life(now)
     trouble = _trouble(now)
     if was and was != is_now:
-        if now is None or was[0] != now.made:
+        if now is None or now.ending or now.made != was[0]:
             trouble = trouble or "its pod was deleted"
         else:
             trouble = trouble or describe_end(now.end)
@@ -157,7 +153,7 @@ def _trouble(container: Container | None) -> str:
 
 
 def make_setting(order: Order) -> Setting:
-    """Returns the setting of machines: that of a run whose only component is a machine.
+    """Returns the setting of a run whose only component is a machine.
 
     Raises:
         ConfigError: a setting is not valid.
@@ -174,43 +170,34 @@ def make_setting(order: Order) -> Setting:
     return Setting(config, Topology([machine]), name)
 
 
-def make_objects(setting: Setting, order: Order, number: int) -> list[Data]:
-    """Returns the Secret of the token, and the StatefulSet.
+def make_objects(setting: Setting, order: Order, number: int) -> tuple[Data, Data]:
+    """Returns the Secret of the token, and the StatefulSet of so many machines.
 
-    Args:
-        setting: setting of the machines.
-        order: what they run.
-        number: number of machines.
+    A pod is that of an agent, without what belongs to a run: its files, keys and probes.
     """
-    token = base64.b64encode(order.token.encode()).decode()
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": setting.metadata(_TOKEN, _PART),
         "type": "Opaque",
-        "data": {_TOKEN: token},
+        "data": {_TOKEN: base64.b64encode(order.token.encode()).decode()},
     }
-    (machine,) = setting.topology
-    return [secret, make_stateful_set(setting, machine, number, _make_pod(setting, order))]
-
-
-def _make_pod(setting: Setting, order: Order) -> Data:
-    """Returns the pod of an agent without what belongs to a run: files, keys and probes."""
-    pod = pod_template(setting, list(setting.topology))
-    spec = pod["spec"]
+    machines = make_stateful_set(setting, list(setting.topology))
+    machines["spec"]["replicas"] = number
+    spec = machines["spec"]["template"]["spec"]
     (agent,) = spec["containers"]
     words = replace(order, folder=Path("/tmp")).words(f"{_PART}-$(POD_INDEX)")
     if tuple(words[: len(COMMAND)]) == COMMAND:
-        # The path of this interpreter is not that of the image.
+        # The image has another interpreter.
         words = ["surreal-like", *words[len(COMMAND) :]]
-    reference = {"secretKeyRef": {"name": setting.host(_TOKEN), "key": _TOKEN}}
+    token = {"secretKeyRef": {"name": setting.host(_TOKEN), "key": _TOKEN}}
     container = {name: value for name, value in agent.items() if not name.endswith("Probe")}
     container |= {
         "command": words[:1],
         "args": words[1:],
-        "env": [*agent["env"], {"name": TOKEN, "valueFrom": reference}],
+        "env": [*agent["env"], {"name": TOKEN, "valueFrom": token}],
         "volumeMounts": [each for each in agent["volumeMounts"] if each["name"] == "tmp"],
     }
-    spec["containers"] = [container]
-    spec["volumes"] = [each for each in spec["volumes"] if each["name"] == "tmp"]
-    return pod
+    tmp = [each for each in spec["volumes"] if each["name"] == "tmp"]
+    spec |= {"containers": [container], "volumes": tmp}
+    return secret, machines

@@ -219,9 +219,7 @@ def _single_pods(setting: Setting) -> Iterator[Data]:
 def _make_stateful_sets(setting: Setting) -> Iterator[Data]:
     for kind in ("replay", GATEWAY, *ELASTIC):
         for components in _group_by_stem(setting, kind):
-            first = components[0]
-            pod = pod_template(setting, [first])
-            yield make_stateful_set(setting, first, len(components), pod)
+            yield make_stateful_set(setting, components)
 
 
 def _group_by_stem(setting: Setting, kind: str) -> list[list[Component]]:
@@ -232,25 +230,19 @@ def _group_by_stem(setting: Setting, kind: str) -> list[list[Component]]:
     return list(found.values())
 
 
-def make_stateful_set(setting: Setting, first: Component, number: int, pod: Data) -> Data:
-    """Returns the object that keeps numbered pods of one kind.
-
-    Args:
-        setting: the run.
-        first: component of the first pod.
-        number: number of pods.
-        pod: template of the pods.
-    """
+def make_stateful_set(setting: Setting, components: list[Component]) -> Data:
+    """Returns the object that keeps one pod for each of these components of a kind."""
+    first = components[0]
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         "metadata": setting.metadata(stem(first), stem(first)),
         "spec": {
-            "replicas": number,
+            "replicas": len(components),
             "serviceName": setting.named("pods"),
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": setting.selector(stem(first))},
-            "template": pod,
+            "template": pod_template(setting, [first]),
         },
     }
 
