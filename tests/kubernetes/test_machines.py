@@ -290,6 +290,16 @@ def test_a_number_that_was_not_applied_is_applied_later(answers: Answers) -> Non
     assert [words[0] for words in answers.commands] == ["apply", "get", "get"]
 
 
+def test_the_rest_of_objects_that_were_not_all_applied_is_removed(answers: Answers) -> None:
+    machines = make_machines("kubernetes", order_of(name="mine"))
+    machines.want(1)
+    answers.failure = "kubectl apply: forbidden"
+    machines.poll()
+    answers.failure, answers.commands = "", []
+    machines.close()
+    assert [words[0] for words in answers.commands] == ["delete"]
+
+
 def test_machines_of_another_join_are_not_taken_over(answers: Answers) -> None:
     answers.taken = "statefulset.apps/mine-machine"
     with pytest.raises(UsageError, match=r"machines 'mine' already: .*--option name=NAME, or rem"):

@@ -57,7 +57,7 @@ class KubernetesMachines(Machines):
         self._selector = f"--selector={','.join(chosen)}"
         self._removal = f"remove them with: kubectl delete statefulset,secret {self._selector}"
         self._wanted = 0
-        # Number in the objects of the cluster; None: there are none.
+        # Number in the objects of the cluster; None: there are none; -1: some may be missing.
         self._applied: int | None = None
         self._look_at = 0.0
         self._failure = ""
@@ -87,6 +87,7 @@ class KubernetesMachines(Machines):
         self._look_at = now + _LOOK_SECONDS
         try:
             if self._applied != self._wanted:
+                self._applied = -1
                 self._apply(self._wanted)
                 self._applied = self._wanted
             pods = self._kubectl.get("pods", self._selector)
@@ -121,18 +122,17 @@ def _compare(
     name: str, before: Container | None, now: Container | None, wanted: bool
 ) -> Iterator[Event]:
     """Yields what has happened to a machine between two looks."""
-    was, is_now = _life(before), _life(now)
-    trouble = _trouble(now)
-    if was and was != is_now:
+    was, life, trouble = _life(before), _life(now), _trouble(now)
+    if was and was != life:
         if now is None or now.ending or now.made != was[0]:
             trouble = trouble or "its pod was deleted"
         else:
             trouble = trouble or describe_end(now.end)
         lost = wanted and bool(trouble)
         yield Event(name, *(("lost", trouble) if lost else ("ended",)))
-    elif wanted and trouble.partition(":")[0] != _trouble(before).partition(":")[0] and trouble:
+    elif wanted and trouble and not _trouble(before).startswith(trouble.partition(":")[0]):
         yield Event(name, "lost", trouble)
-    if is_now and was != is_now:
+    if life and was != life:
         yield Event(name, "started")
 
 
