@@ -18,52 +18,17 @@ from pathlib import Path
 
 import pytest
 
-from main.cli import main as surreal_like
 from session.folder import RunFolder
 from session.launchers.engines.machines import Machines, make_machines
 from tests.kubernetes.cluster import TestedCluster
 from tests.kubernetes.test_cluster import own_nodes
-from tests.kubernetes.test_kubectl import NO_CLUSTER
-from tests.kubernetes.test_machines import SECRET, order_of
+from tests.kubernetes.test_machines import order_of
 
-# Used by every test, so that it is there before what tests leave behind is looked for.
 pytestmark = [
-    *(pytest.mark.kubectl, pytest.mark.cluster),
-    pytest.mark.usefixtures("control_plane"),
+    *(pytest.mark.slow, pytest.mark.root, pytest.mark.kubectl, pytest.mark.cluster),
+    pytest.mark.timeout(300),
 ]
 _OURS = ("statefulset,pod,secret", "--selector=app.kubernetes.io/name")
-
-
-def refused(capsys: pytest.CaptureFixture[str], folder: Path, *options: str) -> str:
-    """The one line with which the command is refused."""
-    words = [each for option in options for each in ("--option", option)]
-    place = ("--token", SECRET, "--on", "kubernetes", "--folder", str(folder))
-    assert surreal_like(["join", "192.0.2.7:41391", *place, *words]) == 2
-    out, line = capsys.readouterr()
-    assert (out, line.count("\n")) == ("", 1)
-    assert not folder.exists()
-    return line
-
-
-def test_what_the_cluster_refuses_is_one_line(
-    namespace: TestedCluster,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    folder = tmp_path / "joined"
-    assert 'namespaces "nope" not found' in refused(capsys, folder, "namespace=nope")
-    assert re.search("kubectl get: .*context.*nope", refused(capsys, folder, "context=nope"))
-    config = json.loads(Path(os.environ["KUBECONFIG"]).read_text())
-    config["users"][0]["user"]["as"] = "guest"
-    guest = tmp_path / "guest"
-    guest.write_text(json.dumps(config))
-    with monkeypatch.context() as patch:
-        patch.setenv("KUBECONFIG", str(guest))
-        assert 'User "guest" cannot get resource "statefulsets"' in refused(capsys, folder)
-        guest.write_text(NO_CLUSTER)
-        assert "no cluster answers: " in refused(capsys, folder)
-    assert namespace.get(*_OURS)["items"] == []
 
 
 @pytest.fixture
@@ -77,8 +42,6 @@ def large(cluster: TestedCluster) -> Iterator[Machines]:
         assert cluster.get(*_OURS)["items"] == []
 
 
-@pytest.mark.slow
-@pytest.mark.root
 def test_a_machine_without_a_node_says_why(cluster: TestedCluster, large: Machines) -> None:
     large.want(1)
     (event,) = cluster.until(large.poll, "it is reported")
@@ -165,9 +128,6 @@ def host(cluster: TestedCluster, tmp_path: Path) -> Iterator[Host]:
 
 
 @own_nodes
-@pytest.mark.slow
-@pytest.mark.root
-@pytest.mark.timeout(300)
 def test_machines_join_are_replaced_and_end_with_the_run(
     cluster: TestedCluster, host: Host
 ) -> None:
