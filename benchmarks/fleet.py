@@ -2,10 +2,10 @@
 
 Two network namespaces are the machines, with CURVE keys and a cable of 1 Gbit/s (`tc`). Agents only
 send experience and fetch parameters, at the rates of CartPole behind a simulator of 20 ms a step;
-the learner only publishes, a small network or one of 6.7 MB. Needs root. Writes
-benchmarks/results/fleet.json.
+the learner only publishes: a small network, or one of 6.7 MB, whole or as float16
+(`parameter_publish.encoding: half`). Needs root. Writes benchmarks/results/fleet.json.
 
-    python benchmarks/fleet.py [--agents 1 16 64 256] [--seconds 10] [--name small]
+    python benchmarks/fleet.py [--agents 1 16 64 256] [--seconds 30] [--name small]
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 from machine import machine, write_result
-from tables import grid
+from tables import OF_RATES, grid, load_before, provenance
 from worker import Worker
 
 HERE = Path(__file__).resolve().parent
@@ -32,13 +33,15 @@ sys.path.append(str(OURS))
 from services import Services  # noqa: E402
 
 AGENTS = (1, 16, 64, 256)
-NETWORKS = ("small", "large")
+NETWORKS = ("small", "large", "half")
 HOST, GUEST, RATE = "10.78.0.1", "10.78.0.2", "1gbit"
 LINK_BYTES = 125e6
 # An agent of one environment whose simulator takes 20 ms: 50 rows/s.
 ROWS, CHUNK_SECONDS = 20, 0.4
 POLL_SECONDS, PUBLICATIONS_PER_SECOND = 1.0, 10.0
 _SETTLE_SECONDS = 2.0
+HALF = ", as float16"
+ON_PAPER = (10, 100, 500)
 
 
 @contextmanager
@@ -107,57 +110,114 @@ def measure(
         passed = found["seconds"]
         sent = {name: sent_bytes(words) - before[name] for name, words in machines.items()}
         cpu = {kind: services.cpu_seconds(kind) - used[kind] for kind in used}
+        living = {kind: psutil.Process(services.pids(kind)[0]) for kind in used}
+        descriptors = {kind: each.num_fds() for kind, each in living.items()}
+        memory = {kind: each.memory_info().rss / 2**20 for kind, each in living.items()}
     return {
         "agents": agents,
         "network": network,
-        "network_bytes": size_bytes,
+        "network_bytes": size_bytes // (2 if network == "half" else 1),
         "rows_per_second": found["rows"] / passed,
         "fetches_per_second": found["fetched"] / passed,
         "held_back_chunks": found["held_back"],
         "bytes_per_second": {"to_agents": sent["host"] / passed, "to_run": sent["guest"] / passed},
-        "parameter_bytes_per_second": found["fetched_bytes"] / passed,
         "cpu_share": {kind: seconds / passed for kind, seconds in cpu.items()},
+        "descriptors": descriptors,
+        "memory_mib": {kind: round(each) for kind, each in memory.items()},
     }
 
 
-def fleet_document(found: dict[str, Any]) -> str:
-    """Returns the table for the documents."""
+def fleet_document(found: Mapping[str, Any]) -> str:
+    """Formats the table, for docs/sizes.md."""
     rows = []
     for row in found["fleet"]:
-        sent, agents = row["bytes_per_second"], row["agents"]
-        cpu = row["cpu_share"]
+        sent, agents, cpu = row["bytes_per_second"], row["agents"], row["cpu_share"]
         rows.append(
             [
-                f"{row['network_bytes'] / 1e6:.2g} MB",
+                f"{row['network_bytes'] / 1e6:.2g} MB{HALF if row['network'] == 'half' else ''}",
                 f"{agents}",
                 f"{row['rows_per_second']:,.0f}",
-                f"{sent['to_run'] / 1e3 / agents:.3g}",
-                f"{sent['to_agents'] / 1e3 / agents:,.3g}",
+                f"{sent['to_run'] / 1e3 / agents:.1f} kB/s",
+                f"{sent['to_agents'] / 1e3 / agents:,.0f} kB/s",
                 f"{row['fetches_per_second'] / agents:.2f}",
-                f"{100 * sent['to_agents'] / LINK_BYTES:.3g} %",
-                f"{1e3 * cpu['replay'] / agents:.2g}",
-                f"{1e3 * cpu['ps'] / agents:.2g}",
+                f"{100 * sent['to_agents'] / LINK_BYTES:.1f} %",
+                f"{1e3 * cpu['replay'] / agents:.2f} ms, {row['descriptors']['replay']}",
+                f"{1e3 * cpu['ps'] / agents:.2f} ms, {row['descriptors']['ps']}",
             ]
         )
     head = [
         "network",
         "agents",
         "rows/s",
-        "kB/s to the run, each",
-        "kB/s to each agent",
-        "fetches/s, each",
+        "from each agent",
+        "to each agent",
+        "fetches/s of each",
         "of the cable",
-        "replay, ms/s each",
-        "parameter server, ms/s each",
+        "replay: processor time per agent and second, descriptors",
+        "parameter server",
     ]
-    return grid(head, rows)
+    where = f"{provenance(found['machine'], OF_RATES)} {load_before(found)}"
+    return "\n\n".join([grid(head, rows), where, EXTRAPOLATED, extrapolate(found["fleet"])])
+
+
+EXTRAPOLATED = (
+    "On paper, from the costs of one agent between the first and the last row of each network, at "
+    "50 rows/s and one fetch a second of each agent; what has more than one hundred percent does "
+    "not go:"
+)
+
+
+def extrapolate(rows: list[dict[str, Any]]) -> str:
+    """Formats what so many agents would take."""
+    lines = []
+    for agents in ON_PAPER:
+        line = [f"{agents}"]
+        for network in NETWORKS:
+            size = next(row["network_bytes"] for row in rows if row["network"] == network)
+            line.append(_share(agents * size / POLL_SECONDS / LINK_BYTES))
+        least, most = (
+            pick(row for row in rows if row["network"] == "small") for pick in (_fewest, _most)
+        )
+        more = most["agents"] - least["agents"]
+        sent = most["bytes_per_second"]["to_run"] - least["bytes_per_second"]["to_run"]
+        line.insert(1, _share(agents * sent / more / LINK_BYTES))
+        for kind in ("replay", "ps"):
+            share = (most["cpu_share"][kind] - least["cpu_share"][kind]) / more
+            files = (most["descriptors"][kind] - least["descriptors"][kind]) / more
+            line.append(f"{100 * (least['cpu_share'][kind] + agents * share):.0f} %")
+            line.append(f"{least['descriptors'][kind] + agents * files:.0f}")
+        lines.append(line)
+    head = [
+        "agents",
+        "of the cable: rows",
+        "parameters of 0.07 MB",
+        "of 6.7 MB",
+        "of 6.7 MB as float16",
+        "replay: of a core",
+        "descriptors",
+        "parameter server: of a core",
+        "descriptors",
+    ]
+    return grid(head, lines)
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:,.0f} %"
+
+
+def _fewest(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return min(rows, key=lambda row: int(row["agents"]))
+
+
+def _most(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return max(rows, key=lambda row: int(row["agents"]))
 
 
 def main() -> None:
     """Measures, prints the table and writes the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--agents", type=int, nargs="+", default=list(AGENTS))
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement")
     parser.add_argument("--name", default="fleet", help="of the file with the results")
     given = parser.parse_args()
     found: dict[str, Any] = {

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # As a script, this file has only its own folder on the path; benchmarks are scripts themselves.
 sys.path += [path for path in (str(ROOT), str(ROOT / "benchmarks")) if path not in sys.path]
 
+from fleet import fleet_document  # noqa: E402
 from gateway_soak import soak_table  # noqa: E402
 from milestones import document  # noqa: E402
 from scaling import scaling_document  # noqa: E402
@@ -38,7 +39,15 @@ from surreal_like.experiment.resolve import defaults  # noqa: E402
 PAGE = ROOT / "docs" / "configuration.md"
 MEASURED = tuple(
     ROOT / "docs" / f"{name}.md"
-    for name in ("performance", "algorithms", "gateway", "tune", "several_machines", "multi_agent")
+    for name in (
+        "performance",
+        "algorithms",
+        "gateway",
+        "tune",
+        "several_machines",
+        "multi_agent",
+        "sizes",
+    )
 )
 RESULTS = ROOT / "benchmarks" / "results"
 _TABLES = re.compile(
@@ -203,6 +212,7 @@ def with_tables(text: str) -> str:
         "targets": targets_table,
         "gateway_soak": soak_table,
         "scaling": scaling_document,
+        "fleet": fleet_document,
         "updates": gpu_table,
     }
 

@@ -104,6 +104,8 @@ class AddOn:
             ``fetch`` (URL, folder or None) copies a run from a URL and returns its folder;
             ``runs_at`` (URL) yields URL, time of the copy and folder of the runs below a URL;
             ``findings`` (view of a run) describes in one line what limits it and what is odd;
+            ``tuning_service`` (tuning) returns the service that admits workers, and the command to
+            join; ``work`` (admission, slots, report, interrupts, watch) runs trials of another;
             ``reporter`` (context, folder, times) returns what reports a run that is one of many,
             or None; ``plan`` (arguments of ``plan``) prints a plan of its own and returns the exit
             code, or None; ``open`` and ``facts`` (folder) and ``page`` (handle, as_json) are for

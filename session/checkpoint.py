@@ -18,6 +18,8 @@ from session.json_file import TEXT, parse_object, read_object
 STATE = "state.json"
 ASIDE = "aside"
 _KEPT_ASIDE = 4
+# Number of the form of sealed files; of another number nothing is read.
+FORMAT = 1
 _SEALED = {"blake2b": TEXT}
 
 Note = Callable[[str], object]
@@ -222,6 +224,7 @@ def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
 
 def seal(content: Mapping[str, Any]) -> str:
     """Returns plain data as JSON with a checksum, for :func:`unseal`."""
+    content = {"format": FORMAT, **content}
     return json.dumps({**content, "blake2b": _checksum_of(json.dumps(content))})
 
 
@@ -257,6 +260,12 @@ def _check_seal(content: dict[str, Any], where: object) -> dict[str, Any]:
     checksum = content.pop("blake2b")
     if _checksum_of(json.dumps(content)) != checksum:
         raise CheckpointError(f"{where} was changed after it was saved")
+    # Those of before have no number.
+    if (found := content.pop("format", FORMAT)) != FORMAT:
+        raise CheckpointError(
+            f"{where} has format {found}, this version reads format {FORMAT}: use the version of "
+            "surreal-like that has written it"
+        )
     return content
 
 

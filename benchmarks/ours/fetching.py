@@ -1,7 +1,7 @@
 """Both sides of the parameters, and a bare round trip to compare. Rounds of :mod:`worker`.
 
 python fetching.py RUN_FOLDER agent-0        asks for parameters
-python fetching.py RUN_FOLDER learner [small]  publishes a network
+python fetching.py RUN_FOLDER learner [small|half]  publishes a network
 python fetching.py router ADDRESS            answers bare round trips
 python fetching.py dealer ADDRESS            asks for them
 """
@@ -84,12 +84,13 @@ class Publishing:
     Args:
         context: the learner's.
         network: what is published.
+        half: True sends it as float16.
     """
 
-    def __init__(self, context: Context, network: nn.Module) -> None:
+    def __init__(self, context: Context, network: nn.Module, *, half: bool = False) -> None:
         socket = context.wire.publisher("learner.parameters")
         self._publisher = Publisher(
-            socket, context.clock, incarnation=context.incarnation, version=0
+            socket, context.clock, incarnation=context.incarnation, version=0, half=half
         )
         self._network = network
         self._manifest = manifest_of(named_tensors(self._network))
@@ -171,7 +172,7 @@ if __name__ == "__main__":
         with play(sys.argv[1], sys.argv[2]) as contexts:
             if sys.argv[2] == "learner":
                 network = make_small_network() if "small" in sys.argv else make_network()
-                publishing = Publishing(contexts[0], network)
+                publishing = Publishing(contexts[0], network, half="half" in sys.argv)
                 serve({"publish": publishing.publish, "repeat": publishing.repeat})
             else:
                 fetching = Fetching(contexts[0])

@@ -37,14 +37,13 @@ class Agent:
     def __init__(self, context: Context) -> None:
         self.sender = ExpSender(context, context.config.session_config.sender)
         self.client = ParameterClient(context.wire.dealer("ps.requests", ANSWERS), context.clock)
-        self.fetched = self.fetched_bytes = self.held_back = 0
+        self.fetched = self.held_back = 0
 
     def look(self) -> None:
         """Reads acks and parameters that have arrived."""
         self.sender.pump()
-        if self.client.waiting and (parameters := self.client.receive()) is not None:
+        if self.client.waiting and self.client.receive() is not None:
             self.fetched += 1
-            self.fetched_bytes += parameters.flat.nbytes
 
 
 class Joining:
@@ -63,7 +62,7 @@ class Joining:
         """Sends chunks and polls, each agent at these intervals; returns the totals."""
         columns, agents = make_columns("small", rows, 1), self._agents
         for agent in agents:
-            agent.fetched = agent.fetched_bytes = agent.held_back = 0
+            agent.fetched = agent.held_back = 0
         begin, used = time.monotonic(), time.process_time()
         before = sum(agent.sender.window.inserted for agent in agents)
         due = [
@@ -93,7 +92,6 @@ class Joining:
             "rows": sum(agent.sender.window.inserted for agent in agents) - before,
             "held_back": sum(agent.held_back for agent in agents),
             "fetched": sum(agent.fetched for agent in agents),
-            "fetched_bytes": sum(agent.fetched_bytes for agent in agents),
         }
 
 

@@ -113,8 +113,11 @@ class Services:
 
     def cpu_seconds(self, kind: str = "replay") -> float:
         """Processor seconds that the processes of a kind have used so far."""
-        pids = [process.pid for name, process in self._processes.items() if name.startswith(kind)]
-        return sum(map(cpu_of, pids))
+        return sum(map(cpu_of, self.pids(kind)))
+
+    def pids(self, kind: str) -> list[int]:
+        """The processes of a kind."""
+        return [process.pid for name, process in self._processes.items() if name.startswith(kind)]
 
     def close(self) -> None:
         """Ends them; there is nothing that they would have to save."""

@@ -1,4 +1,4 @@
-"""``surreal-like join ADDRESS:PORT --token TOKEN``: runs agents for a run on another machine."""
+"""``surreal-like join ADDRESS:PORT --token TOKEN``: works for a run or tuning elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from main.cli.arguments import Parser, add_token, seconds_of, token_of
-from main.cli.runs import find_run
+from main.cli.runs import find_folder
 from session.errors import UsageError
 from session.launchers.engines.machines import COMMAND, ENGINES, Order, make_machines
 from surreal_like.join.agents import further_line, join
@@ -33,7 +33,7 @@ def run(argv: Sequence[str]) -> int:
     given = _parser().parse_args(argv)
     if given.print is not None:
         valid = seconds_of(given.valid, "--valid") if given.valid else None
-        print(further_line(find_run(given.print).path, given.uses, valid))
+        print(further_line(find_folder(given.print).path, given.uses, valid))
         return 0
     token = token_of(given)
     if given.address is None or not token:
@@ -42,6 +42,8 @@ def run(argv: Sequence[str]) -> int:
             f"{missing} is missing: copy the line that launch --host has printed, or get another "
             "on the run's machine with: surreal-like join --print RUN"
         )
+    if given.slots < 0:
+        raise UsageError(f"--slots is {given.slots}, expected 0 or more")
     if given.agents < 1:
         raise UsageError(f"--agents is {given.agents}, expected 1 or more")
     invitation = Invitation(
@@ -54,7 +56,7 @@ def run(argv: Sequence[str]) -> int:
     report = partial(print, flush=True)
     if given.on is not None:
         return _keep_joined(given, invitation, report)
-    return join(invitation, report, keep_trying=given.keep_trying)
+    return join(invitation, report, keep_trying=given.keep_trying, slots=given.slots)
 
 
 def _keep_joined(
@@ -63,6 +65,7 @@ def _keep_joined(
     """Keeps machines of an engine joined; returns the exit code."""
     folder = (invitation.folder or default_folder(invitation.token)).absolute()
     command = [*COMMAND, "join", invitation.address, "--keep-trying", "--agents", str(given.agents)]
+    command += ["--slots", str(given.slots)]
     if invitation.algorithm is not None:
         command += ["--algorithm", str(invitation.algorithm.absolute())]
     bounds = _bounds(given.machines)
@@ -71,7 +74,7 @@ def _keep_joined(
         tuple(command), invitation.token, folder / "machines", given.cpu, given.gpu, options
     )
     machines = make_machines(given.on, order)
-    return keep_joined(invitation, machines, bounds, report)
+    return keep_joined(invitation, machines, bounds, report, slots=max(1, given.slots))
 
 
 def _bounds(text: str) -> Bounds:
@@ -93,7 +96,9 @@ def _setting(word: str) -> tuple[str, str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser("join", "Runs agents here for a run on another machine.", _EXAMPLES)
+    parser = Parser(
+        "join", "Works here for a run (agents) or a tuning (trials) of another machine.", _EXAMPLES
+    )
     parser.add_argument(
         "address",
         nargs="?",
@@ -103,6 +108,13 @@ def _parser() -> argparse.ArgumentParser:
     add_token(parser, "launch --host or join --print, for one machine")
     parser.add_argument(
         "--agents", type=int, default=1, metavar="N", help="number of agents; default: 1"
+    )
+    parser.add_argument(
+        "--slots",
+        type=int,
+        default=0,
+        metavar="N",
+        help="for a tuning: trials that work here at the same time; default: as many as fit",
     )
     parser.add_argument(
         "--algorithm", metavar="FILE", help="the run's own algorithm file, if it has one"

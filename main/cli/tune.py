@@ -41,6 +41,7 @@ _EXAMPLES = """examples:
   surreal-like tune --resume --folder runs/NAME tune.slots=4
   surreal-like tune --resume configs/cartpole_asha.yaml
   surreal-like tune --replay runs/NAME/trial-003
+  surreal-like tune configs/cartpole_asha.yaml --host 192.0.2.7     other machines join
 
 exit code: 0 the tuning is complete; 1 no trial has a score; 2 wrong command or file;
 130 interrupted (Ctrl-C saves every trial, a second one ends everything at once)
@@ -59,6 +60,7 @@ def run(argv: Sequence[str]) -> int:
         resume=given.resume,
         retry_errors=given.retry_errors,
         watch=_watch(given, stream, file, started),
+        host=given.host,
     )
     if given.json:
         print(json.dumps(found.result))
@@ -102,6 +104,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--retry-errors", action="store_true", help="with --resume: also the trials given up"
+    )
+    parser.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        help="address of this machine, where others reach it: prints the line with which they join",
     )
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("--quiet", action="store_true", help="show only errors")
@@ -157,6 +164,8 @@ class LiveTuning(LiveTable):
         super().__init__(stream, started)
         self._file, self._path, self._slots = file, Path(), 0
         self._skipped = 0
+        # Worker -> its slots.
+        self._others: dict[str, int] = {}
 
     def begin(self, folder: RunFolder, config: Config) -> None:
         """Learns the folder and the number of slots."""
@@ -165,6 +174,10 @@ class LiveTuning(LiveTable):
     def on_event(self, event: Event) -> None:
         """Writes ends, deaths and exploits above the table, which shows the other states itself."""
         self._skipped += event.kind == "skipped"
+        if event.kind in ("joined", "left", "lost") and event.component:
+            # The detail of the first begins with their number.
+            slots = int(event.detail.split()[0]) if event.kind == "joined" else 0
+            self._others[event.component] = slots
         if event.kind not in (TrialState.running, TrialState.paused):
             bad = event.kind in (TrialState.pending, TrialState.error, "skipped")
             self._write(str(event), "yellow" if bad else "")
@@ -175,9 +188,10 @@ class LiveTuning(LiveTable):
             return
         rows, (width, height) = list(components.values()), self._canvas.size
         clock, tune = self._clock(), self._file.tune
+        slots = self._slots + sum(self._others.values())
         head = [
             f"{self._file.name} · {clock} · {path_from_here(self._path)}",
-            *head_lines(rows, self._slots, self._skipped, tune.mode),
+            *head_lines(rows, slots, self._skipped, tune.mode),
         ]
         # Empty lines: above the head, below it, and the line of the cursor.
         room = height - len(head) - 3

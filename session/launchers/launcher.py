@@ -101,7 +101,7 @@ def make_addresses(topology: Topology, config: Config, folder: RunFolder) -> Add
     addresses = {endpoint: outside[endpoint] for endpoint in topology.outside}
     if host is not None:
         address = resolve_host(host)
-        known = _known_ports(folder, address)
+        known = known_ports(folder, address)
         addresses |= AddressBook.tcp(free_ports(topology.endpoints, address, known), address)
         # Commands come from this machine only: machines that join send none.
         addresses |= AddressBook.ipc([SUPERVISOR_CONTROL], folder.sockets)
@@ -150,7 +150,7 @@ def earlier_addresses(folder: RunFolder) -> AddressBook:
         return AddressBook({})
 
 
-def _known_ports(folder: RunFolder, address: str) -> dict[str, int]:
+def known_ports(folder: RunFolder, address: str) -> dict[str, int]:
     """Returns endpoint -> port before the run was resumed, where machines that joined look."""
     before = {name: each.connect for name, each in earlier_addresses(folder).items()}
     own = f"tcp://{address}:"

@@ -2,122 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import stat
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import BinaryIO
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from session.checkpoint import ASIDE, STATE, unseal
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
-from session.mirror.storage import BLOCK_BYTES, Manifest, Storage, StoredFile, checksum
-
-Version = tuple[int, int, int]
-
-
-@dataclass(slots=True)
-class OpenFile:
-    """One file of the run folder, open: its content stays, also where it is replaced or removed.
-
-    Args:
-        name: path in the run folder.
-        file: the opened file.
-
-    Attributes:
-        size: size when it was opened [bytes].
-        version: numbers that change with the content.
-    """
-
-    name: str
-    file: BinaryIO
-    size: int = field(init=False)
-    version: Version = field(init=False)
-
-    def __post_init__(self) -> None:
-        found = os.fstat(self.file.fileno())
-        self.size = found.st_size
-        self.version = found.st_ino, found.st_size, found.st_mtime_ns
-
-    def read_blocks(self) -> Iterator[bytes]:
-        """Yields the content in blocks, without what was appended since the file was opened."""
-        left = self.size
-        while left > 0 and (block := self.file.read(min(left, BLOCK_BYTES))):
-            left -= len(block)
-            yield block
-
-
-def open_files(run: RunFolder) -> Iterator[OpenFile]:
-    """Yields the files of one generation; each is closed when the next one is asked for.
-
-    First come checkpoints, the newest first, each whole or not at all. Keys, logs, heartbeats and
-    what was set aside are left out.
-
-    Args:
-        run: the run folder.
-    """
-    saved = sorted(_walk(run.checkpoints), key=_age)
-    whole = [path.parent for path in saved if path.name == STATE]
-    for path in whole:
-        yield from _open_checkpoint(path, str(path.relative_to(run.path)))
-    plain = [path for path in saved if path.parent not in whole]
-    plain += [*_walk(run.path / "code"), *_walk(run.tensorboard)]
-    # Last, because the counters of progress may be above those of a checkpoint, but not below.
-    plain += [run.topology, run.config, run.progress, run.events, run.metrics, run.result]
-    for path in plain:
-        with ExitStack() as stack:
-            if (file := _open(str(path), None, stack)) is not None:
-                yield OpenFile(str(path.relative_to(run.path)), file)
-
-
-def _walk(top: Path) -> Iterator[Path]:
-    """Yields all files below a folder, but those that are being written or were set aside."""
-    for path, folders, files in os.walk(top):
-        folders[:] = [name for name in folders if name != ASIDE and not name.startswith(".")]
-        yield from (Path(path, name) for name in files if not name.startswith("."))
-
-
-def _age(path: Path) -> float:
-    with suppress(OSError):
-        return -path.stat().st_mtime
-    return 0.0
-
-
-def _open_checkpoint(path: Path, name: str) -> Iterator[OpenFile]:
-    """Yields the files of a checkpoint, which may be renamed or removed meanwhile."""
-    with ExitStack() as stack:
-        try:
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-            stack.callback(os.close, folder)
-            found = {each: _open(each, folder, stack) for each in sorted(os.listdir(folder))}
-        except OSError:
-            return
-        files = {each: file for each, file in found.items() if file is not None}
-        if STATE in files and _is_whole(files):
-            for each, file in files.items():
-                yield OpenFile(f"{name}/{each}", file)
-
-
-def _is_whole(files: dict[str, BinaryIO]) -> bool:
-    """Returns False for a checkpoint that is damaged, or of which a part was removed already."""
-    try:
-        listed = unseal(files[STATE].read(), STATE)["files"]
-    except (CheckpointError, KeyError):
-        return False
-    files[STATE].seek(0)
-    return files.keys() >= set(listed)
-
-
-def _open(path: str, folder: int | None, stack: ExitStack) -> BinaryIO | None:
-    """Opens a regular file, no link; None if there is none."""
-    with suppress(OSError):
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-        file = stack.enter_context(os.fdopen(number, "rb"))
-        return file if stat.S_ISREG(os.fstat(number).st_mode) else None
-    return None
+from session.mirror.storage import Manifest, Storage
+from session.run_files import OpenFile, StoredFile, Version, open_files, store_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,20 +101,16 @@ class Copier:
         known = self._known.get(file.name)
         if known is not None and known[0] == file.version:
             return known[1]
-        whole, blocks, size = hashlib.blake2b(digest_size=16), [], 0
-        for block in file.read_blocks():
-            whole.update(block)
-            size += len(block)
-            name = checksum(block)
-            if name not in self._there:
-                self._pace(len(block))
-                self._storage.put(name, block)
-                self._there.add(name)
-                self.sent_bytes += len(block)
-            blocks.append(name)
-        stored = StoredFile(size, whole.hexdigest(), tuple(blocks))
+        stored = store_file(file, self._put)
         self._known[file.name] = file.version, stored
         return stored
+
+    def _put(self, name: str, block: bytes) -> None:
+        if name not in self._there:
+            self._pace(len(block))
+            self._storage.put(name, block)
+            self._there.add(name)
+            self.sent_bytes += len(block)
 
     def _tidy(self, used: set[str]) -> None:
         """Removes blocks that the present generation does not use."""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
-from session.mirror.storage import Manifest, Storage, StoredFile, checksum, refuse_missing
+from session.mirror.storage import Manifest, Storage, refuse_missing
+from session.run_files import StoredFile, checksum
 
 # A generation may be replaced while it is read.
 _TRIES = 5

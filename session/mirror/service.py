@@ -10,10 +10,11 @@ from session.config import Config
 from session.errors import UsageError, WireError
 from session.folder import RunFolder
 from session.mirror.copier import Copier, Owner
-from session.mirror.storage import BLOCK_BYTES, Storage
+from session.mirror.storage import Storage
 from session.process.context import Context, run_fingerprint, run_part
 from session.process.heartbeat import ENDED, read_beats
 from session.process.service import Service
+from session.run_files import BLOCK_BYTES
 from session.wire.connection_limits import Bucket
 
 _FIRST_PAUSE_SECONDS = 0.5

@@ -12,7 +12,6 @@ the next, never a part.
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -30,8 +29,8 @@ from session.errors import (
     did_you_mean,
 )
 from session.json_file import COUNT, NUMBER, TEXT, MapOf, fault
+from session.run_files import StoredFile
 
-BLOCK_BYTES = 1 << 20
 MANIFEST = "manifest.json"
 _BLOCKS = "blocks"
 _SHAPE = {
@@ -56,21 +55,6 @@ _EXTRAS = {"s3": "s3", "s3a": "s3"}
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFile:
-    """One file of a generation.
-
-    Args:
-        bytes: size.
-        blake2b: checksum.
-        blocks: checksums of its blocks, in order.
-    """
-
-    bytes: int
-    blake2b: str
-    blocks: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Manifest:
     """One complete generation of a run's files.
 
@@ -92,11 +76,6 @@ class Manifest:
     def blocks(self) -> set[str]:
         """Names of all blocks of its files."""
         return {block for file in self.files.values() for block in file.blocks}
-
-
-def checksum(data: bytes) -> str:
-    """Returns the checksum under which a block is stored."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def check_url(url: str, complaint: str) -> None:

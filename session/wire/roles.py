@@ -37,9 +37,13 @@ _AGENT: Rights = {
     "acks": (),
 }
 _SCORE: Rights = {"learner.control": ("evaluated",)}
+# Of a machine that works for a tuning.
+_WORKER: Rights = {
+    "tune.workers": ("info", "poll", "fetch", "get", "files", "put", "report", "ended"),
+}
 _RIGHTS: Mapping[str, Rights] = {
     AGENT: _AGENT,
-    GUEST: _AGENT,
+    GUEST: {**_AGENT, **_WORKER},
     EVALUATOR: {**_EVERY_ROLE, **_SCORE},
     # Its clients may evaluate.
     GATEWAY: {**_AGENT, **_SCORE},

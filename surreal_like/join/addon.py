@@ -1,4 +1,4 @@
-"""Declares agents on other machines: a command."""
+"""Declares machines that join a run or a tuning: a command."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ ADD_ON = AddOn(
         "ps_service": "surreal_like.join.hooks:make_service",
         "launched": "surreal_like.join.hooks:invite",
         "token": "surreal_like.join.tokens:make_token",
+        "tuning_service": "surreal_like.join.hooks:make_tuning_service",
     },
     commands=(
         Command(
             "join",
             "run",
             "HOST:PORT --token TOKEN",
-            "run agents here for a run on another machine",
+            "work here for a run or a tuning of another machine",
             "main.cli.join",
         ),
     ),

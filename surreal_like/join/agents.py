@@ -10,8 +10,11 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from session.client import open_client
+from session.addons import hooks
+from session.client import Client, open_client
 from session.config import Config
+from session.config.defaults import BASE_CONFIG
+from session.config.merge import leaves
 from session.config.named_code import in_snapshot
 from session.config.sections import SECTIONS
 from session.errors import RunError, UsageError
@@ -20,13 +23,20 @@ from session.process.component import Topology
 from session.process.entry import Lifeline
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
+from session.wire.security import Security
 from session.wire.shared import poll
 from surreal_like.experiment.code import own_file
 from surreal_like.experiment.topology import make_topology
-from surreal_like.join.client import Admission, Invitation, NotNowError, request_admission
-from surreal_like.join.server import ENDPOINT
+from surreal_like.join.client import (
+    Admission,
+    Invitation,
+    NotNowError,
+    join_endpoint,
+    request_admission,
+)
 from surreal_like.join.tokens import make_token
 from surreal_like.ps.schemas import ANSWERS
+from surreal_like.run.folder import tuned
 from surreal_like.run.observer import Interrupts
 from surreal_like.run.start import Launched, LocalStarter
 
@@ -42,7 +52,7 @@ INTERRUPTED = 130
 def join_line(folder: RunFolder, uses: int = 1, valid_seconds: float | None = None) -> str | None:
     """Returns the command that joins agents of other machines to a run, with a new token.
 
-    Returns None if no machine can join: the run was launched without ``--host``, or without keys.
+    Returns None if no machine can join: the run or tuning was started without ``--host``, or keys.
 
     Args:
         folder: folder of the run.
@@ -54,10 +64,10 @@ def join_line(folder: RunFolder, uses: int = 1, valid_seconds: float | None = No
     """
     if not folder.addresses.is_file() or not folder.keys.is_dir():
         return None
-    book = AddressBook.load(folder.addresses)
-    if ENDPOINT not in book:
+    endpoint = join_endpoint(book := AddressBook.load(folder.addresses))
+    if endpoint is None:
         return None
-    address = book[ENDPOINT].connect.removeprefix("tcp://")
+    address = book[endpoint].connect.removeprefix("tcp://")
     return f"surreal-like join {address} --token {make_token(folder.keys, uses, valid_seconds)}"
 
 
@@ -70,14 +80,18 @@ def join(
     report: Callable[[str], object] = lambda line: None,
     *,
     keep_trying: bool = False,
+    slots: int = 0,
 ) -> int:
-    """Runs agents for a run of another machine, until it is over or they have to leave.
+    """Works for a run or a tuning of another machine, until it is over or this one has to leave.
+
+    For a run it runs agents, for a tuning trials.
 
     Args:
         invitation: address, token and number of agents.
         report: called with each line of progress.
         keep_trying: wait for a run that does not answer or has no place yet, and go back to one
             that was lost or had to leave its machine, once it is resumed.
+        slots: number of trials of a tuning that work here at the same time; 0: as many as fit.
 
     Returns the exit code: 0 the run is over, or SIGTERM has asked to leave; 130 interrupted here.
 
@@ -87,7 +101,8 @@ def join(
         MissingExtra: the run's environment is not installed here.
         RunError: the agents failed too often, or the connection to the run was lost.
     """
-    return try_again(partial(_join_once, invitation, report), report, keep_trying=keep_trying)
+    once = partial(_join_once, invitation, slots, report)
+    return try_again(once, report, keep_trying=keep_trying)
 
 
 def try_again(
@@ -120,11 +135,20 @@ def try_again(
 
 
 def _join_once(
-    invitation: Invitation, report: Callable[[str], object], interrupts: Interrupts
+    invitation: Invitation, slots: int, report: Callable[[str], object], interrupts: Interrupts
 ) -> int | None:
     """Joins the run and returns as :func:`join`; None if it goes on later."""
+    admission = request_admission(invitation)
+    if admission.wants == "slots":
+        work = next(hooks("work"), None)
+        if work is None:
+            raise UsageError(f"{invitation.address} is a tuning, whose add-on is not here")
+        with RunWatch(admission) as watch:
+            code: int | None = work(admission, slots, report, interrupts, watch)
+        return _tidy(invitation, admission, code)
+    if slots:
+        raise UsageError(f"{invitation.address} is a run: give --agents N in place of --slots")
     with ExitStack() as stack:
-        admission = request_admission(invitation)
         config, names = admission.config, ", ".join(admission.names)
         starter = LocalStarter(config.algorithm)
         stack.callback(starter.close)
@@ -138,6 +162,11 @@ def _join_once(
         code = _Stay(launched, watch, interrupts, report).until_the_end()
     if code == 0 and watch.resumable and not interrupts.count:
         return None
+    return _tidy(invitation, admission, code)
+
+
+def _tidy(invitation: Invitation, admission: Admission, code: int | None) -> int | None:
+    """Removes the temporary folder of this machine where it is needed no more; returns the code."""
     if code == 0 and invitation.folder is None:
         shutil.rmtree(admission.folder.path, ignore_errors=True)
     return code
@@ -158,7 +187,7 @@ def _experiment(config: Config, folder: RunFolder) -> Config:
 
 
 class RunWatch:
-    """Polls the run once a second for its end.
+    """Polls the run, or tuning, once a second for its end.
 
     Args:
         admission: admission to the run.
@@ -166,6 +195,7 @@ class RunWatch:
     Attributes:
         over: True once it has ended.
         resumable: True if it goes on later.
+        wanted_slots: slots that a tuning wants from machines; None: it is a run.
         load: newest numbers for advice on agents, as ``LOAD`` in ``ps/schemas.py``; empty: none.
     """
 
@@ -173,10 +203,17 @@ class RunWatch:
         self.over = False
         self.resumable = False
         self.load: Mapping[str, float] = {}
-        self.timeout_seconds: float = admission.config.session_config.heartbeat.timeout
+        self.wanted_slots: int | None = None
+        given = {**leaves(BASE_CONFIG), **leaves(admission.config)}
+        self.timeout_seconds: float = given["session_config.heartbeat.timeout"]
         self._last_answer_at = time.monotonic()
-        self._wire = open_client(admission.folder, "join")
-        self._requests = self._wire.dealer("ps.requests", ANSWERS)
+        if admission.wants == "slots":
+            security = Security.load(admission.folder.keys)
+            self._wire = Client(admission.addresses, "join", security=security)
+            self._requests = self._wire.dealer("tune.workers", ANSWERS)
+        else:
+            self._wire = open_client(admission.folder, "join")
+            self._requests = self._wire.dealer("ps.requests", ANSWERS)
         make = partial(Message, "info", {"policy": "default"})
         self._info = Call(make, again_seconds=_ASK_SECONDS)
 
@@ -207,6 +244,7 @@ class RunWatch:
             info = answer.fields["info"] if answer.kind == "info" else {"final": False}
             self.over |= info["final"]
             self.load = answer.fields.get("load", self.load)
+            self.wanted_slots = answer.fields.get("wanted_slots")
             self.resumable |= info.get("resumable", False)
         return [] if self.over else self._wire.check()
 
@@ -215,7 +253,7 @@ class RunWatch:
         seconds = min(self.silent_seconds, self.timeout_seconds)
         return LostRunError(
             f"no message of the run came for {seconds:.0f} s: its machine "
-            "or the network is gone; the agents here have ended"
+            "or the network is gone; what ran for it here has ended"
         )
 
     def look_back(self) -> None:
@@ -309,8 +347,9 @@ def further_line(path: Path, uses: int = 1, valid_seconds: float | None = None) 
         UsageError: no machine can join that run.
     """
     folder = RunFolder(path)
-    line = join_line(folder, uses, valid_seconds) if not folder.over else None
+    over = folder.over and not tuned(folder.path)
+    line = join_line(folder, uses, valid_seconds) if not over else None
     if line is None:
-        why = "it is over" if folder.over else "it was launched without --host, or with --insecure"
+        why = "it is over" if over else "it was launched without --host, or with --insecure"
         raise UsageError(f"no machine can join run {folder}: {why}")
     return line

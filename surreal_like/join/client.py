@@ -24,7 +24,7 @@ from session.tensorplex.groups import name_of, own_client_id
 from session.wire import Address, AddressBook, Message
 from session.wire.security import Security
 from surreal_like.experiment.code import file_hash
-from surreal_like.join.server import ANSWERS, ENDPOINT
+from surreal_like.join.server import ANSWERS, ENDPOINT, TUNE_ENDPOINT
 from surreal_like.join.tokens import Token
 
 _ANSWER_SECONDS = 4.5
@@ -58,16 +58,18 @@ class Admission:
     """The answer of a run, and the folder that it was written to.
 
     Args:
-        config: config of the run, adapted to this machine.
-        names: names of the agents.
-        addresses: endpoints of the run.
-        folder: run folder of this machine.
+        config: config of the run, adapted to this machine; or the tune file of a tuning.
+        names: names of the agents, or of the worker.
+        addresses: endpoints of the run or tuning.
+        folder: folder of this machine.
+        wants: ``agents`` or ``slots``.
     """
 
     config: Config
     names: tuple[str, ...]
     addresses: AddressBook
     folder: RunFolder
+    wants: str = "agents"
 
 
 class NotNowError(UsageError):
@@ -93,7 +95,7 @@ def request_admission(invitation: Invitation) -> Admission:
     try:
         answer = _exchange(invitation, token, address, folder)
     except BaseException:
-        if invitation.folder is None and not folder.config.exists():
+        if invitation.folder is None and not folder.addresses.exists():
             # Never admitted: the key of this folder is useless.
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
@@ -123,9 +125,14 @@ def _find_address(given: str) -> str:
             f"{given} is not the folder of a run that was started: it has no {path.name}"
         )
     book = AddressBook.load(path)
-    if ENDPOINT not in book:
+    if (endpoint := join_endpoint(book)) is None:
         raise NotNowError(f"run {given} was launched without --host, so no machine can join it")
-    return book[ENDPOINT].connect
+    return book[endpoint].connect
+
+
+def join_endpoint(book: AddressBook) -> str | None:
+    """Returns the endpoint at which machines join a run or a tuning; None if none can."""
+    return next((name for name in (ENDPOINT, TUNE_ENDPOINT) if name in book), None)
 
 
 def default_folder(token: str) -> Path:
@@ -185,6 +192,20 @@ def _exchange(invitation: Invitation, token: Token, address: str, folder: RunFol
 
 def _write(fields: Mapping[str, Any], folder: RunFolder, algorithm: Path | None) -> Admission:
     config = Config(fields["config"])
+    wants = fields.get("wants", "agents")
+    book = AddressBook({name: Address.same(at) for name, at in fields["addresses"].items()})
+    if algorithm is not None:
+        folder.code.mkdir(exist_ok=True)
+        name = Path(split_place(str(config.algorithm))[0]).name
+        shutil.copyfile(algorithm, folder.code / name)
+    if wants == "agents":
+        _adapt(config, folder)
+        config.dump_file(folder.config)
+    write_atomically(folder.addresses, book.dump())
+    return Admission(config, tuple(map(str, fields["names"])), book, folder, wants)
+
+
+def _adapt(config: Config, folder: RunFolder) -> None:
     session = config.session_config
     session.folder = str(folder)
     session.launcher.host, session.launcher.transport = None, "ipc"
@@ -192,11 +213,3 @@ def _write(fields: Mapping[str, Any], folder: RunFolder, algorithm: Path | None)
     # The first planned agent is the template of all agents: keep at least one.
     session.agent.num = max(1, int(session.agent.num))
     session.at_end = "exit"
-    book = AddressBook({name: Address.same(at) for name, at in fields["addresses"].items()})
-    if algorithm is not None:
-        folder.code.mkdir(exist_ok=True)
-        name = Path(split_place(str(config.algorithm))[0]).name
-        shutil.copyfile(algorithm, folder.code / name)
-    config.dump_file(folder.config)
-    write_atomically(folder.addresses, book.dump())
-    return Admission(config, tuple(map(str, fields["names"])), book, folder)

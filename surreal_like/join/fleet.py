@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 
 from session.launchers.engines.machines import Machines
 from session.show.advice import SENDERS_SECONDS, Advice, Load, want_agents
@@ -32,6 +33,8 @@ def keep_joined(
     machines: Machines,
     bounds: Bounds,
     report: Report = lambda line: None,
+    *,
+    slots: int = 1,
 ) -> int:
     """Keeps machines joined to a run, until it is over or this process is stopped.
 
@@ -40,11 +43,12 @@ def keep_joined(
         machines: machines of the engine; they are ended at the end.
         bounds: bounds of their number.
         report: called with each line of progress.
+        slots: slots of each machine, if it is a tuning.
 
     Returns the exit code and raises as :func:`surreal_like.join.agents.join`.
     """
     look = replace(invitation, agents=0)
-    target = Target(bounds)
+    target = Target(bounds, slots)
     try:
         return try_again(partial(_keep, look, machines, target, report), report, keep_trying=True)
     finally:
@@ -59,7 +63,7 @@ def _keep(
     interrupts.only_count()
     with RunWatch(admission) as watch:
         while not watch.over and not interrupts.count:
-            if change := target.follow(watch.load):
+            if change := target.follow(watch.load, watch.wanted_slots):
                 report(change)
             machines.want(target.number)
             for event in machines.poll():
@@ -82,23 +86,28 @@ class Target:
 
     Args:
         bounds: bounds of the number; it begins with the least.
+        slots: slots of each machine, for trials of a tuning.
 
     Attributes:
         number: the wanted number.
     """
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: Bounds, slots: int = 1) -> None:
         self.number = bounds.least
+        self._slots = slots
         self._bounds = bounds
         self._loads: list[Load] = []
         self._advice: Advice | None = None
 
-    def follow(self, load: Mapping[str, float]) -> str:
+    def follow(self, load: Mapping[str, float], wanted_slots: int | None = None) -> str:
         """Follows the newest numbers; returns the change of the number in words, empty if none.
 
         Args:
             load: numbers as ``LOAD`` in ``ps/schemas.py``; those of the last call are ignored.
+            wanted_slots: slots that a tuning wants from machines; None: it is a run.
         """
+        if wanted_slots is not None:
+            return self._set(ceil(wanted_slots / self._slots), f"{wanted_slots} slots wanted")
         bounds, at = self._bounds, load.get("wall_seconds")
         if at is None or bounds.least == bounds.most:
             return ""
@@ -110,8 +119,11 @@ class Target:
         new = Load(at, self.number, load["learner_waits"], load["senders_wait"])
         self._loads = [*(each for each in self._loads if each.at > at - _KEPT_SECONDS), new]
         self._advice = want_agents(self._loads, at, self._advice)
-        number = min(bounds.most, max(bounds.least, self._advice.number))
+        return self._set(self._advice.number, self._advice.reason)
+
+    def _set(self, number: int, reason: str) -> str:
+        number = min(self._bounds.most, max(self._bounds.least, number))
         if number == self.number:
             return ""
         self.number = number
-        return f"{number} machines from now on: {self._advice.reason}"
+        return f"{number} machine{'' if number == 1 else 's'} from now on: {reason}"

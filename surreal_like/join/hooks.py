@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from session.folder import RunFolder
     from session.process.context import Context
-    from surreal_like.join.server import JoinServer
+    from surreal_like.join.server import Host, JoinServer
 
 _END = "ps.join"
 
@@ -26,6 +26,15 @@ def make_service(context: Context) -> JoinServer | None:
     from surreal_like.join.server import JoinServer
 
     return JoinServer(context)
+
+
+def make_tuning_service(tuning: Host) -> tuple[JoinServer, str]:
+    """Returns the service that admits workers of a tuning, and the command that one joins with."""
+    from surreal_like.join.agents import join_line
+    from surreal_like.join.server import TUNE_ENDPOINT, JoinServer
+
+    assert tuning.folder is not None  # a tuning has a folder
+    return JoinServer(tuning, TUNE_ENDPOINT), join_line(tuning.folder) or ""
 
 
 def invite(folder: RunFolder) -> list[str]:

@@ -1,17 +1,19 @@
-"""Admits agents of other machines to a run: exchanges a token for names, addresses and config."""
+"""Admits other machines to a run or a tuning: exchanges a token for names, addresses, config."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
+from session.config import Config
 from session.config.named_code import split_place
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.line_limit import LineLimit
+from session.process.clock import Clock
 from session.process.component import is_client
-from session.process.context import Context
+from session.wire import Wire
 from session.wire.requests import Request
 from session.wire.roles import GUEST, Grant
 from session.wire.schema import (
@@ -22,6 +24,7 @@ from session.wire.schema import (
     ListOf,
     MapOf,
     Name,
+    OneOf,
     Optional,
     Plain,
     Schema,
@@ -33,7 +36,9 @@ from session.wire.sockets import Socket
 from surreal_like.coordinator.stop_rule import Verdict
 from surreal_like.join.tokens import (
     AGAIN,
+    AGENT,
     SILENT_SECONDS,
+    WORKER,
     JoinedMachine,
     NotAdmittedError,
     Places,
@@ -42,6 +47,7 @@ from surreal_like.join.tokens import (
 from surreal_like.ps.server import Door
 
 ENDPOINT = "ps.join"
+TUNE_ENDPOINT = "tune.join"
 AGENTS_LIMIT = 1000
 _CLIENTS_LIMIT = 50
 
@@ -69,6 +75,8 @@ ANSWERS: Kinds = {
             "names": ListOf(Name(), AGENTS_LIMIT),
             "config": MapOf(Text(), Plain(1 << 16), 1000),
             "addresses": MapOf(Text(200), Text(), 100_000),
+            # A tuning wants slots for trials, and names one worker; a run wants agents.
+            "wants": Optional(OneOf("agents", "slots")),
         },
         any_run=True,
         header_bytes=LARGE_HEADER_BYTES,
@@ -79,29 +87,48 @@ _REQUESTS_PER_TICK = 4
 _AS_GUEST = Grant(GUEST)
 
 
+class Host(Protocol):
+    """The side that machines join: the context of a parameter server, or a tuning."""
+
+    wire: Wire
+    folder: RunFolder | None
+    # The resolved experiment, or the tune file.
+    config: Config
+    clock: Clock
+
+    @property
+    def run_over(self) -> bool:
+        """True if no machine can join any more."""
+        ...
+
+    def event(self, kind: str, detail: str = "", **fields: object) -> None:
+        """Records an event."""
+        ...
+
+
 class JoinServer(Door):
     """Replies to ``join`` and nothing else; any machine with the run's public key may send it.
 
     Args:
-        context: context of the parameter server.
+        context: context of the parameter server, or a tuning.
+        endpoint: endpoint of the requests.
 
     Raises:
         UsageError: the run has no keys, or its folder is not on this machine.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Host, endpoint: str = ENDPOINT) -> None:
         keys = context.wire.security.folder
         if keys is None or context.folder is None:
-            raise UsageError(f"{ENDPOINT} needs the run folder with its keys: give --folder")
-        self._context = context
-        self._folder: RunFolder = context.folder
+            raise UsageError(f"{endpoint} needs the run folder with its keys: give --folder")
+        self._context, self._tuning = context, endpoint == TUNE_ENDPOINT
         self._keys = keys
         self._tokens = TokenFolder(keys)
         self._lines = LineLimit(context.clock.now)
         # Key of a machine -> time of its newest request; those of an earlier process count as now.
         self._requested_at: dict[str, float] = {}
         self._began = context.clock.now()
-        self._requests = context.wire.router(ENDPOINT, REQUESTS, any_key=True)
+        self._requests = context.wire.router(endpoint, REQUESTS, any_key=True)
 
     def on_request(self, key: str) -> None:
         """Notes that a machine is there.
@@ -136,7 +163,7 @@ class JoinServer(Door):
         # Any key may ask, so all refused machines are one sender.
         more = self._lines.admit("", reason)
         if more is not None:
-            self._context.event("refused", f"{ENDPOINT}: {reason}{more}")
+            self._context.event("refused", f"{self._requests.endpoint}: {reason}{more}")
         self._requests.refuse(request, reason, stranger=stranger)
 
     def _admit(self, request: Request) -> dict[str, Any]:
@@ -152,11 +179,13 @@ class JoinServer(Door):
             "addresses": {
                 name: address.connect for name, address in book.items() if _AS_GUEST.enters(name)
             },
+            "wants": "slots" if self._tuning else "agents",
         }
 
     def _redeem(self, key: str, fields: Mapping[str, Any]) -> JoinedMachine:
         """Exchanges a token for names; a machine that joins again gets its earlier names."""
-        agents = fields.get("agents", 0)
+        # Of a tuning a machine is one worker, with any number of slots.
+        agents = min(fields.get("agents", 0), 1) if self._tuning else fields.get("agents", 0)
         token = self._tokens.find(fields["secret"])
         if token is None:
             raise NotAdmittedError(f"wrong token: this run has given no such token; {AGAIN}")
@@ -172,7 +201,7 @@ class JoinServer(Door):
         self._refuse_over()
         if agents:
             self._check_algorithm(fields.get("algorithm_sha256"))
-        machine = self._tokens.name(machine, agents)
+        machine = self._tokens.name(machine, agents, WORKER if self._tuning else AGENT)
         machine = self._add_clients(machine, fields.get("clients", ()))
         allow(self._keys, key, Grant(GUEST, (*machine.names, *machine.clients)))
         self._tokens.write(token, places.with_machine(machine))
@@ -181,10 +210,11 @@ class JoinServer(Door):
 
     def _refuse_over(self) -> None:
         """Refuses a machine once the run has ended; one that goes on later has a place then."""
-        if self._folder.over:
-            result = self._folder.read_result() or {}
-            end = Verdict(str(result.get("status")), None, str(result.get("reason")))
-            raise NotAdmittedError("the run is over", for_now=end.resumable)
+        if not self._context.run_over:
+            return
+        result = (self._context.folder and self._context.folder.read_result()) or {}
+        end = Verdict(str(result.get("status")), None, str(result.get("reason")))
+        raise NotAdmittedError("the run is over", for_now=end.resumable)
 
     def _give_place(self, key: str, places: Places, *, named: bool) -> tuple[JoinedMachine, Places]:
         """Returns a machine that is new, and the places without the one whose names it takes over.

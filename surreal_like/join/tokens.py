@@ -31,10 +31,11 @@ _KEY_BYTES = 32
 _SECRET_BYTES = 16
 _CHECK_BYTES = 3
 _FOLDER = "tokens"
-_AGENT = re.compile(r"agent-[0-9]{1,9}")
+AGENT, WORKER = "agent", "worker"
+_NAME = re.compile(rf"({AGENT}|{WORKER})-[0-9]{{1,9}}")
 _MACHINE = {
     "key": TEXT,
-    "names": [Leaf("a name of an agent", lambda v: type(v) is str and bool(_AGENT.fullmatch(v)))],
+    "names": [Leaf("a name of an agent", lambda v: type(v) is str and bool(_NAME.fullmatch(v)))],
     "clients": Maybe([TEXT]),
 }
 _PLACES = {"uses": COUNT, "until": Nullable(NUMBER), "machines": [_MACHINE]}
@@ -229,16 +230,17 @@ class TokenFolder:
         there = [path for path in self._files() if hmac.compare_digest(path.name, name)]
         return there[0] if there else None
 
-    def name(self, machine: JoinedMachine, agents: int) -> JoinedMachine:
+    def name(self, machine: JoinedMachine, agents: int, kind: str = AGENT) -> JoinedMachine:
         """Returns the machine with names for its agents that no other machine has.
 
         Args:
             machine: the machine, with its earlier names.
             agents: number of agents that it will run.
+            kind: ``agent``, or ``worker`` for a tuning.
         """
         taken = (int(name.rpartition("-")[2]) for each in self._machines() for name in each.names)
         first = max(taken, default=FIRST_JOINED - 1) + 1
-        more = (f"agent-{first + index}" for index in range(agents - len(machine.names)))
+        more = (f"{kind}-{first + index}" for index in range(agents - len(machine.names)))
         return replace(machine, names=(*machine.names, *more))
 
     def name_in_use(self, clients: Iterable[str], key: str) -> str | None:

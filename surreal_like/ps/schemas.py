@@ -115,7 +115,8 @@ ANSWERS: Kinds = {
     **WELCOME,
     "parameters": PARAMETERS,
     "not_modified": Schema(ABOUT),
-    "info": Schema({**ABOUT, "load": Optional(LOAD)}),
+    # A tuning says how many slots it wants from machines that join.
+    "info": Schema({**ABOUT, "load": Optional(LOAD), "wanted_slots": Optional(Count())}),
     "empty": Schema(),
     "noted": Schema(),
     "accounts": Schema(

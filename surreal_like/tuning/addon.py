@@ -22,6 +22,7 @@ ADD_ON = AddOn(
         ),
     ),
     hooks={
+        "work": f"{_ROOM}.worker:work",
         "reporter": f"{_ROOM}.reporter:make_reporter",
         "open": f"{_ROOM}.handle:TuningHandle",
         "facts": "main.cli.tune_table:tuning_facts",

@@ -170,6 +170,7 @@ class _Dialogue:
 
     report: Report = (0, 0, 0)
     request: Request | None = None
+    socket: RouterSocket | None = None
     answer: tuple[str, dict[str, Any]] | None = field(default=None)
 
 
@@ -193,23 +194,34 @@ class Control:
     def receive(self) -> Reported | None:
         """Returns the next new report, None if there is none now."""
         while (request := self.socket.receive()) is not None:
-            if request.message.kind == "stop":
-                self.stops = True
-                self.socket.reply(request, "stopping")
-                continue
-            fields = request.message.fields
-            number = self._numbers.get(fields["trial"])
-            if number is None:
-                self.socket.refuse(request, f"this tuning has no trial {fields['trial']}")
-                continue
-            report = (fields["incarnation"], fields["number"], fields["step"])
-            dialogue = self._dialogues[number]
-            if report > dialogue.report:
-                self._dialogues[number] = _Dialogue(report, request)
-                return Reported(number, report, float(fields["time"]), fields["line"])
-            if report == dialogue.report:
-                dialogue.request = request
-                self._reply(dialogue)
+            if (reported := self.accept(request, self.socket)) is not None:
+                return reported
+        return None
+
+    def accept(self, request: Request, socket: RouterSocket) -> Reported | None:
+        """Returns the report of a request if it is new; answers it if the answer is known.
+
+        Args:
+            request: the request.
+            socket: the router that has received it.
+        """
+        if request.message.kind == "stop":
+            self.stops = True
+            socket.reply(request, "stopping")
+            return None
+        fields = request.message.fields
+        number = self._numbers.get(fields["trial"])
+        if number is None:
+            socket.refuse(request, f"this tuning has no trial {fields['trial']}")
+            return None
+        report = (fields["incarnation"], fields["number"], fields["step"])
+        dialogue = self._dialogues[number]
+        if report > dialogue.report:
+            self._dialogues[number] = _Dialogue(report, request, socket)
+            return Reported(number, report, float(fields["time"]), fields["line"])
+        if report == dialogue.report:
+            dialogue.request, dialogue.socket = request, socket
+            self._reply(dialogue)
         return None
 
     def answer(self, answer: Answer) -> None:
@@ -221,6 +233,6 @@ class Control:
             self._reply(dialogue)
 
     def _reply(self, dialogue: _Dialogue) -> None:
-        if dialogue.answer is not None and dialogue.request is not None:
-            self.socket.reply(dialogue.request, *dialogue.answer)
+        if dialogue.answer is not None and dialogue.request is not None and dialogue.socket:
+            dialogue.socket.reply(dialogue.request, *dialogue.answer)
             dialogue.request = None

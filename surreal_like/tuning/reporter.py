@@ -31,20 +31,15 @@ CONTROL = "tune.control"
 _STEPS = 8
 _LINE_BYTES = 1 << 20
 
-REPORTS: Kinds = {
-    "report": Schema(
-        {
-            "trial": Name(),
-            "incarnation": Incarnation(),
-            "number": Count(),
-            "step": Count(0, _STEPS),
-            "time": Number(0.0),
-            "line": Plain(),
-        },
-        header_bytes=_LINE_BYTES,
-    ),
-    "stop": STOP,
+REPORT = {
+    "trial": Name(),
+    "incarnation": Incarnation(),
+    "number": Count(),
+    "step": Count(0, _STEPS),
+    "time": Number(0.0),
+    "line": Plain(),
 }
+REPORTS: Kinds = {"report": Schema(REPORT, header_bytes=_LINE_BYTES), "stop": STOP}
 ANSWERS: Kinds = {
     **dict.fromkeys(("continue", "save", "load", "leave"), Schema()),
     "stop": Schema({"reason": Text()}),

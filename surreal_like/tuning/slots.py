@@ -77,7 +77,7 @@ class Slots:
     """Numbers of trials that work, and that have processes, at the same time.
 
     Args:
-        num: trials that work, at least 1.
+        num: trials that work; 0: on other machines only.
         max_resident: trials that have processes, working or not, at least ``num``.
         trial_cores: cores of each trial.
         trial_bytes: memory of each trial.
@@ -120,7 +120,7 @@ def find_slots(tune: Mapping[str, Any], config: Config, machine: Machine) -> Slo
     fit = max(1, math.floor(_RESIDENT_SHARE * machine.memory_bytes / size))
     resident = int(tune["max_resident"]) or fit
     room = min(math.floor(machine.cores / cores), _gpu_slots(tune, machine))
-    num = int(tune["slots"]) or max(1, room)
+    num = max(0, int(tune["slots"]) or max(1, room))
     if tune["slots"] and num * cores > machine.cores:
         note = (
             f"{num} slots of {cores:g} cores are more than the {machine.cores} of this machine: "

@@ -17,6 +17,7 @@ from session.config.merge import paths, quote
 from session.config.named_code import Overrides, as_overrides
 from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
+from session.launchers.launcher import free_ports, resolve_host
 from surreal_like.experiment.code import keep_file
 from surreal_like.experiment.resolve import Resolved
 from surreal_like.run.folder import TUNING, held, newest_path
@@ -33,6 +34,7 @@ from surreal_like.tuning.trial import MODULES, TUNE_FILE, new_request, read_tuni
 from surreal_like.tuning.tune_defaults import TPE
 from surreal_like.tuning.tune_file import TuneFile, check_experiment, has_goal, read_tune_file
 from surreal_like.tuning.tuning import Tuning
+from surreal_like.tuning.workers import Host
 
 # These may change when a tuning is resumed.
 _MAY_CHANGE = (
@@ -88,6 +90,7 @@ def run_tuning(
     resume: bool = False,
     retry_errors: bool = False,
     watch: RunObserver | None = None,
+    host: str | None = None,
 ) -> TuningResult:
     """Runs a tuning until all trials have ended, and returns it.
 
@@ -97,11 +100,13 @@ def run_tuning(
         resume: True to go on with the tuning in the folder.
         retry_errors: True to go on also with the trials that were given up, with ``resume``.
         watch: observer of the tuning.
+        host: address of this machine, where other machines join; None: none can.
 
     Raises:
         ConfigError: a setting is wrong; nothing was started.
         UsageError: the folder is in use, or not empty; or ``watch`` is none.
     """
+    _check_host(file, host)
     watch = watch or RunObserver()
     if not isinstance(watch, RunObserver):
         raise UsageError(
@@ -145,9 +150,21 @@ def run_tuning(
         interrupts.only_count()
         for note in (*notes(file, config), *filter(None, [slots.note])):
             pass_report(watch, methodcaller("on_message", note))
-        tuner = Tuner(file, own, tuning, servers, watch, slots, seconds_before=seconds)
+        tuner = Tuner(
+            *(file, own, tuning, servers, watch, slots),
+            seconds_before=seconds,
+            host=None if host is None else Host(host, config),
+        )
         stack.callback(tuner.close)
         return TuningResult(own.path, tuner.run(interrupts))
+
+
+def _check_host(file: TuneFile, host: str | None) -> None:
+    """Rejects a host that is not this machine, and a tuning without a slot on any machine."""
+    if host is not None:
+        free_ports(["any"], resolve_host(host))
+    elif file.tune.slots < 0:
+        raise UsageError("tune.slots=-1 has no slot here: give --host, so that machines can join")
 
 
 def _continue(

@@ -76,6 +76,19 @@ class Trial:
 
 
 @dataclass(slots=True)
+class Place:
+    """A machine for trials.
+
+    Args:
+        slots: maximum number of trials that work there at the same time.
+        max_resident: maximum number of trials that have processes there.
+    """
+
+    slots: int
+    max_resident: int
+
+
+@dataclass(slots=True)
 class Dialogue:
     """The dialogue with the process of a trial.
 

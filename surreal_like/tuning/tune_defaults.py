@@ -110,7 +110,12 @@ TUNE_CONFIG = Config(
                 "launcher": Key(
                     "serial", "Launcher of a trial: serial, one process and repeatable, or local."
                 ),
-                "slots": Key(0, "Trials that work at the same time; 0: as many as have cores."),
+                "slots": Key(
+                    0,
+                    "Trials that work here at the same time; 0: as many as have cores; -1: none, "
+                    "other machines join.",
+                    within=Range(-1),
+                ),
                 "trial_cores": Key(
                     0.0, "Cores of a trial; 0: 1 if serial, else those its components ask for."
                 ),

@@ -30,6 +30,7 @@ from session.process.periodic import Every
 from session.process.service import START_AGAIN
 from session.show.text import decimal
 from session.wire import AddressBook
+from session.wire.security import Security
 from surreal_like.run.folder import TUNING, with_refusal
 from surreal_like.run.observer import Interrupts, RunObserver, pass_report
 from surreal_like.tuning.exploit import (
@@ -42,7 +43,7 @@ from surreal_like.tuning.exploit import (
     read_exploits,
     write_settings,
 )
-from surreal_like.tuning.handle import Control
+from surreal_like.tuning.handle import Control, Reported
 from surreal_like.tuning.optuna_search import OptunaSearch
 from surreal_like.tuning.reporter import CONTROL, CPU_SECONDS, MEMORY_BYTES, REPORTS
 from surreal_like.tuning.result import (
@@ -67,7 +68,8 @@ from surreal_like.tuning.state import (
 from surreal_like.tuning.trial import FORMAT, TUNE_FILE
 from surreal_like.tuning.tune_defaults import TPE
 from surreal_like.tuning.tune_file import EXPERIMENT_FILE, TuneFile
-from surreal_like.tuning.tuning import Tuning
+from surreal_like.tuning.tuning import HERE, Tuning
+from surreal_like.tuning.workers import Host, Workers, host_addresses
 
 _LOOK_SECONDS = 0.5
 _MEMORY_SHARE = "session_config.launcher.memory_share"
@@ -86,6 +88,7 @@ class Tuner:
         watch: observer of the tuning.
         slots: bound of residents by the memory that they use; None: their number is fixed.
         seconds_before: duration of earlier parts of the tuning [s].
+        host: how other machines join; None: none can.
 
     Raises:
         OSError, UsageError: the files of the tuning cannot be written.
@@ -101,6 +104,7 @@ class Tuner:
         slots: Slots | None = None,
         *,
         seconds_before: float = 0.0,
+        host: Host | None = None,
     ) -> None:
         self._file, self._folder, self._tuning, self._watch = file, folder, tuning, watch
         self._slots, self._used_bytes = slots, 0.0
@@ -113,8 +117,12 @@ class Tuner:
         for below in (folder.logs, folder.alive):
             below.mkdir(exist_ok=True)
         addresses = AddressBook.ipc([CONTROL], folder.sockets)
+        security = None
+        if host is not None:
+            addresses = AddressBook({**addresses, **host_addresses(folder, host.name)})
+            security = Security.load(folder.keys)
         servers.remove_at_end(str(folder.sockets))
-        self._wire = Client(addresses, "tuner")
+        self._wire = Client(addresses, "tuner", security=security)
         self._names = [each.name for each in tuning.trials]
         self._control = Control(self._wire.router(CONTROL, REPORTS), self._names)
         write_atomically(folder.addresses, addresses.dump())
@@ -125,7 +133,12 @@ class Tuner:
         self._save()
         if self._unsaved:
             raise UsageError(f"cannot write {folder.path / TUNING}: {self._unsaved}")
-        self._processes = Processes(folder, servers)
+        self._processes: Processes | Workers = Processes(folder, servers)
+        self._workers: Workers | None = None
+        if host is not None:
+            self._workers = self._processes = Workers(
+                self._processes, self._wire, folder, file, host.config, tuning, self._on_worker
+            )
         self._search = self._make_search()
         # At a report: once, for all trials are alike.
         self._said_no_score = False
@@ -155,8 +168,13 @@ class Tuner:
         shown = self._file.to_config() | {"tune": self._file.tune | numbers}
         self._show(lambda watch: watch.begin(self._folder, shown))
         self._show_trials()
+        if self._workers is not None:
+            line = f"slots on another machine, once: {self._workers.line}"
+            self._show(lambda watch: watch.on_message(line))
         while not tuning.over:
             self._obey(tuning.choose(time.monotonic()))
+            if self._workers is not None:
+                self._obey(self._workers.tick(time.monotonic()))
             self._wait()
             self._read_reports()
             for end in self._processes.poll():
@@ -203,7 +221,7 @@ class Tuner:
     def _read_reports(self) -> None:
         """Answers the reports that have arrived; one save of the state serves all of them."""
         tuning, out, noted = self._tuning, list[Instruction](), False
-        while (reported := self._control.receive()) is not None:
+        while (reported := self._receive()) is not None:
             score = score_of(reported.line, self._file.tune)
             now = time.monotonic()
             out += tuning.on_report(reported.trial, reported.report, reported.time, score, now)
@@ -220,6 +238,20 @@ class Tuner:
                 self._obey(out, noted=noted)
                 out, noted = [], False
         self._obey(out, noted=noted)
+
+    def _receive(self) -> Reported | None:
+        """Returns the next report of a trial, here or at a worker."""
+        reported = self._control.receive()
+        while reported is None and self._workers is not None:
+            if (request := self._workers.receive()) is None:
+                break
+            reported = self._control.accept(request, self._workers.socket)
+        return reported
+
+    def _on_worker(self, name: str, kind: str, detail: str) -> None:
+        """Records an event of a worker."""
+        self._log_event(name, kind, detail)
+        self._show_event(Event(name, kind, detail))
 
     def _on_exit(self, end: Exit) -> list[Instruction]:
         """Passes the end of a trial's process to the tuning."""
@@ -355,13 +387,14 @@ class Tuner:
             if not self._processes.pid(child.name):
                 continue
             if (beat := read_beat(self._folder.alive, child.name)) is not None:
-                self._memory_bytes[child.name] = beat.status.get(MEMORY_BYTES, 0.0)
-                self._used_bytes = max(self._used_bytes, self._memory_bytes[child.name])
+                if tuning.place(child.name) == HERE:
+                    self._memory_bytes[child.name] = beat.status.get(MEMORY_BYTES, 0.0)
+                    self._used_bytes = max(self._used_bytes, self._memory_bytes[child.name])
                 tuning.on_heartbeat(beat, now)
         self._look_at_memory(now)
         self._obey(tuning.tick(now))
         if self._slots is not None:
-            tuning.max_resident = self._slots.residents(self._used_bytes)
+            tuning.places[HERE].max_resident = self._slots.residents(self._used_bytes)
 
     def _look_at_memory(self, now: float) -> None:
         """Makes room if too much memory is used; warns once before."""
@@ -440,7 +473,7 @@ class Tuner:
         self._processes.close()
         self._events.flush()
         addresses = self._wire.addresses
-        self._wire.close(0.0)
+        self._wire.close(0.0 if self._workers is None else 1.0)
         remove_socket_folders(addresses)
 
 

@@ -6,7 +6,7 @@ import math
 import signal
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from surreal_like.tuning.state import (
     Dialogue,
     Exploit,
     Instruction,
+    Place,
     Report,
     Skipped,
     Trial,
@@ -37,6 +38,10 @@ from surreal_like.tuning.state import (
 )
 
 SAVE, LOAD, LEAVE = "save", "load", "leave"
+# Name of this machine among the places of trials; the others are workers.
+HERE = ""
+# Workers that a trial may lose in a row; then that counts as a death.
+_LOST_LIMIT = 20
 
 # Each start of a trial costs seconds of a processor.
 _BACK_OFF = {"back_off_seconds": 0.5, "back_off_limit_seconds": 60.0}
@@ -50,8 +55,7 @@ class Tuning:
 
     Attributes:
         trials: all trials by number.
-        slots: maximum number of trials that work at the same time.
-        max_resident: maximum number of trials that have processes; it may be changed.
+        places: machine -> its slots.
         ending: reason for which it ends before all trials have; empty: it goes on.
         planned: True if that reason is a budget or a goal of the tuning.
         skipped: number of exploits that were left out.
@@ -59,9 +63,9 @@ class Tuning:
     Args:
         trials: all trials by number.
         scheduler: decisions about reports.
-        slots: maximum number of trials that work at the same time, at least 1.
+        slots: maximum number of trials that work here at the same time.
         deadlines: deadlines of the process of a trial; it has none by default.
-        max_resident: maximum number of trials that have processes, at least ``slots``; 0: any.
+        max_resident: maximum number of trials that have processes here, at least ``slots``; 0: any.
         mode: ``max`` or ``min`` of the score is best.
         max_failures: deaths of a trial after which it is still started again; -1: any number.
         fail_fast: end at the first trial that is given up.
@@ -81,11 +85,14 @@ class Tuning:
     ) -> None:
         self.trials = list(trials)
         self.ending, self.planned = "", False
-        self.slots, self.skipped = slots, 0
+        self.skipped = 0
+        self.places = {HERE: Place(slots, max_resident or len(trials))}
+        # Place of the process of each trial that has one, and the workers it has lost in a row.
+        self._at = [HERE for _ in trials]
+        self._lost = [0 for _ in trials]
         self._scheduler = scheduler
         self._mode, self._sign = mode, 1.0 if mode == "max" else -1.0
         self._fail_fast = fail_fast
-        self.max_resident = max_resident or len(self.trials)
         most = sys.maxsize if max_failures < 0 else max_failures
         rule = Restart(most, math.inf)
         components = Topology(
@@ -119,9 +126,18 @@ class Tuning:
         return best_of(self.trials, self._mode)
 
     @property
+    def slots(self) -> int:
+        """Maximum number of trials that work at the same time, on all machines."""
+        return sum(each.slots for each in self.places.values())
+
+    @property
     def working(self) -> int:
         """Number of trials that have a slot."""
         return sum(each.state is TrialState.running for each in self.trials)
+
+    def place(self, name: str) -> str:
+        """Returns the machine that has, or had last, the process of a trial."""
+        return self._at[list(self._processes.children).index(name)]
 
     def doing(self, number: int) -> str:
         """Returns what a trial waits for, or the reason of its end; empty while it learns."""
@@ -137,6 +153,8 @@ class Tuning:
             return f"waits for {late[0] if len(late) == 1 else f'{len(late)} trials'}"
         if trial.state is TrialState.paused:
             return "waits for a slot"
+        if trial.state is TrialState.pending and not self.slots:
+            return "no slot: join a machine"
         return trial.reason
 
     def retry_at(self) -> float:
@@ -154,17 +172,25 @@ class Tuning:
         Args:
             now: monotonic time [s].
         """
-        if not self.ending and self._resident > self.max_resident:
-            self._make_room()
-        while not self.ending and self.working < self.slots:
-            number = self._next(now)
+        for place in self.places if not self.ending else ():
+            self._fill(place, now)
+        return self._pop()
+
+    def _fill(self, place: str, now: float) -> None:
+        """Lets trials work on one machine."""
+        room = self.places[place]
+        if self._resident(place) > room.max_resident:
+            self._make_room(place)
+        while self._free(place):
+            number = self._next(now, place)
             if number is None:
+                self._call_over(place)
                 break
             child = self.children[number]
-            if not child.alive and not self._admits:
+            if not child.alive and place == HERE and not self._admits:
                 break
-            if not child.alive and self._resident >= self.max_resident:
-                self._make_room()
+            if not child.alive and self._resident(place) >= room.max_resident:
+                self._make_room(place)
                 break
             self._become(number, TrialState.running)
             if child.alive:
@@ -172,12 +198,73 @@ class Tuning:
             else:
                 # What the scheduler has decided meanwhile is in its files.
                 self._dialogues[number] = Dialogue()
-                self._choose_slot(number)
+                self._at[number] = place
+                if place == HERE:
+                    self._choose_slot(number)
                 self._out.append(self._processes.start(child, now))
+
+    def _free(self, place: str) -> bool:
+        """Returns True if a further trial can work on a machine."""
+        running = TrialState.running
+        at = (
+            each
+            for each, trial in zip(self._at, self.trials, strict=True)
+            if trial.state is running
+        )
+        return sum(each == place for each in at) < self.places[place].slots
+
+    def _call_over(self, place: str) -> None:
+        """Asks a trial that waits for a slot of another machine to leave that: one here is free."""
+        if any(talk.asked for talk in self._dialogues):
+            return
+        for other in self.places:
+            if other != place and not self._free(other) and self._next(0.0, other) is not None:
+                self._make_room(other, held=False)
+                return
+
+    def set_place(self, place: str, slots: int, max_resident: int) -> None:
+        """Adds a worker, or changes its slots.
+
+        Args:
+            place: name of the worker.
+            slots: maximum number of trials that work there at the same time.
+            max_resident: maximum number of trials that have processes there.
+        """
+        self.places[place] = Place(slots, max_resident)
+
+    def empty_place(self, place: str) -> list[Instruction]:
+        """Asks all trials of a worker to save and end, and starts none there."""
+        self.places[place] = Place(0, 0)
+        self._ask_to_leave(number for number, at in enumerate(self._at) if at == place)
         return self._pop()
 
+    def lose_place(self, place: str, now: float) -> list[Instruction]:
+        """Removes a worker; its trials go on elsewhere, from the newest files that are here.
+
+        That is no death of a trial, unless it has lost 20 workers in a row.
+
+        Args:
+            place: name of the worker.
+            now: monotonic time [s].
+        """
+        self.places.pop(place, None)
+        out: list[Instruction] = []
+        for number, (child, at) in enumerate(zip(self.children, self._at, strict=True)):
+            if at != place or not child.alive:
+                continue
+            self._lost[number] += 1
+            if self._lost[number] >= _LOST_LIMIT:
+                self._lost[number] = 0
+                error = f"its machine was lost {_LOST_LIMIT} times in a row"
+                out += self.on_death(number, error, now)
+                continue
+            child.end(START_AGAIN, now)
+            ends = TrialState.paused if self.ending else TrialState.pending
+            out += self._bury(number, ends, f"{place} was lost")
+        return out
+
     def relieve(self, memory: Mapping[str, float], cause: str, now: float) -> list[Instruction]:
-        """Makes room in the memory: a paused trial leaves, else the largest one ends.
+        """Makes room in the memory here: a paused trial leaves, else the largest one ends.
 
         Nothing is started until :meth:`admit`. The largest is started again, as after each death,
         unless it has died too often.
@@ -192,8 +279,12 @@ class Tuning:
         ends = any(child.alive and child.cause for child in self.children)
         if ends or any(talk.asked for talk in self._dialogues):
             return self._pop()
-        self._make_room()
-        working = [child for child in self.children if child.alive]
+        self._make_room(HERE)
+        working = [
+            child
+            for child, at in zip(self.children, self._at, strict=True)
+            if child.alive and at == HERE
+        ]
         if not self._out and not admitted and working:
             largest = max(working, key=lambda child: memory.get(child.name, 0.0))
             largest.cause, largest.kill_at = cause, now
@@ -213,28 +304,37 @@ class Tuning:
         self._processes.check_heartbeats(now)
         return [*self._processes.kill_due(now)]
 
-    @property
-    def _resident(self) -> int:
-        return sum(child.alive for child in self.children)
+    def _resident(self, place: str) -> int:
+        pairs = zip(self.children, self._at, strict=True)
+        return sum(child.alive and at == place for child, at in pairs)
 
     def _choose_slot(self, number: int) -> None:
         """Gives a trial the slot that the fewest others have, for its whole life."""
         taken = Counter(each.slot for each in self.trials if each.state not in OVER)
         if self.trials[number].slot is None:
-            self.trials[number].slot = min(range(self.slots), key=lambda slot: taken[slot])
+            self.trials[number].slot = min(
+                range(self.places[HERE].slots), key=lambda slot: taken[slot]
+            )
 
-    def _make_room(self) -> None:
-        """Asks the trial that was paused longest to leave, unless another one is leaving."""
+    def _make_room(self, place: str, *, held: bool = True) -> None:
+        """Asks the trial that was paused longest to leave, unless another one is leaving.
+
+        Args:
+            place: machine of the trials.
+            held: False leaves those out about which the scheduler has not decided.
+        """
         alive = {
             number: talk
             for number, talk in enumerate(self._dialogues)
-            if self.children[number].alive
+            if self.children[number].alive and self._at[number] == place
         }
         if not any(talk.asked for talk in alive.values()):
             resting = {
                 talk.paused: number
                 for number, talk in alive.items()
-                if self.trials[number].state is TrialState.paused and number not in self._exploits
+                if self.trials[number].state is TrialState.paused
+                and number not in self._exploits
+                and (held or not talk.held)
             }
             if resting:
                 number = resting[min(resting)]
@@ -262,6 +362,7 @@ class Tuning:
         if not alive or not newer or trial.state is not TrialState.running:
             return []
         talk.report, talk.waiting, talk.saving = report, True, False
+        self._lost[number] = 0
         if report[2] == 0:
             self.note(number, time, score)
         # A donor goes on only after its checkpoint is copied.
@@ -378,7 +479,13 @@ class Tuning:
         """
         if not self.ending:
             self.ending, self.planned = reason, planned
-        for number, talk in enumerate(self._dialogues):
+        self._ask_to_leave(range(len(self.trials)))
+        return self._pop()
+
+    def _ask_to_leave(self, numbers: Iterable[int]) -> None:
+        """Asks trials to save and end; a repeated call asks none again."""
+        for number in numbers:
+            talk = self._dialogues[number]
             if not self.children[number].alive or self.trials[number].state in OVER:
                 continue
             if talk.waiting and number not in self._exploits:
@@ -387,7 +494,6 @@ class Tuning:
             elif not talk.asked:
                 talk.asked = True
                 self._out.append(Signal(self.trials[number].name, signal.SIGINT))
-        return self._pop()
 
     def state(self) -> dict[str, Any]:
         """Returns plain data for ``tuning.json``."""
@@ -398,8 +504,11 @@ class Tuning:
             "scheduler": self._scheduler.state(),
         }
 
-    def _next(self, now: float) -> int | None:
-        """Returns the trial to work next: pending by number, then paused by time and number."""
+    def _next(self, now: float, place: str) -> int | None:
+        """Returns the trial to work next: pending by number, then paused by time and number.
+
+        One that has processes can work where they are only.
+        """
         # A donor goes on only after its checkpoint is copied.
         busy = {*self._exploits, *(each.donor for each in self._exploits.values())}
         waiting = [
@@ -410,6 +519,7 @@ class Tuning:
             )
             for number, (trial, talk) in enumerate(zip(self.trials, self._dialogues, strict=True))
             if number not in busy
+            and (not self.children[number].alive or self._at[number] == place)
             and (
                 (trial.state is TrialState.paused and not talk.held and not talk.asked)
                 or (trial.state is TrialState.pending and self._may_start(number, now))

@@ -124,6 +124,8 @@ SHOWN = {
     ],
     "several_machines.md": [
         "needs the token of a run in progress",
+        "needs further hosts",
+        "needs machines of a cloud",
         "needs a second machine, and a certificate",
     ],
     "scripts.md": [
@@ -137,6 +139,7 @@ SHOWN = {
         "test_tune_pbt.py runs a smaller one",
         "test_tune_pbt.py runs it",
         "test_tune.py runs it, after a tuning that was interrupted",
+        "test_tune_workers.py runs it",
     ],
 }
 

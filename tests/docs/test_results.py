@@ -16,7 +16,16 @@ from tests.docs.results import names_with, result, shown_result
 PARTS = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
 NAMES = (*PARTS, "gateway", "curve", "multi_agent", "batched", "kept")
 # Further kinds of tables, by their key in the kept results.
-TABLES = ("learned", "samples", "milestones", "targets", "gateway_soak", "scaling", "updates")
+TABLES = (
+    "learned",
+    "samples",
+    "milestones",
+    "targets",
+    "gateway_soak",
+    "scaling",
+    "updates",
+    "fleet",
+)
 # Whole trainings take minutes: a round less.
 LEAST_ROUNDS = {"systems": 2}
 

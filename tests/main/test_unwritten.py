@@ -14,7 +14,7 @@ from session.config.defaults import BASE_CONFIG
 from session.errors import RunError
 from session.folder import RunFolder
 from session.launchers.launcher import Outcome
-from surreal_like.join.agents import _Stay
+from surreal_like.join.agents import RunWatch, _Stay
 from surreal_like.run.train import result_of
 from tests.main.conftest import Command
 
@@ -93,6 +93,8 @@ def stay(silent: bool, **signals: Any) -> Callable[[], int]:
     """Agents of another machine that have left by themselves, or after signals."""
     launched: Any = SimpleNamespace(outcome=Outcome("stopped", ""), components=dict)
     watch: Any = SimpleNamespace(silent=silent, silent_seconds=29.0, timeout_seconds=30.0)
+    watch.resumable, watch.look_back = False, lambda: None
+    watch.loss = lambda: RunWatch.loss(watch)
     interrupts: Any = SimpleNamespace(**{"count": 0, "terminated": False, **signals})
     agents = _Stay(launched, watch, interrupts, lambda line: None)
     if interrupts.count:

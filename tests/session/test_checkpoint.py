@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 
 from session.checkpoint import (
+    FORMAT,
     Checkpoints,
     earlier_ones,
     move_up,
     read_sealed,
     read_state,
     save_one,
+    seal,
+    unseal,
     write_sealed,
 )
 from session.errors import CheckpointError
@@ -196,3 +199,11 @@ def test_sealed_data_come_back_and_any_change_is_seen(tmp_path: Path) -> None:
     (tmp_path / "file").write_text((tmp_path / "file").read_text().replace("2.5", "2.6"))
     with pytest.raises(CheckpointError, match="file was changed after it was saved"):
         read_sealed(tmp_path / "file")
+
+
+def test_a_file_of_another_format_is_not_read() -> None:
+    text = seal({"step": 3})
+    assert unseal(text, "here") == {"step": 3}
+    other = {"format": FORMAT + 1, "step": 3}
+    with pytest.raises(CheckpointError, match=r"here has format 2, this version reads format 1"):
+        unseal(seal(other), "here")

@@ -10,7 +10,8 @@ import pytest
 from session.errors import UsageError, WireError
 from session.mirror.copier import Owner
 from session.mirror.fetch import fetch_run
-from session.mirror.storage import BLOCK_BYTES, Storage
+from session.mirror.storage import Storage
+from session.run_files import BLOCK_BYTES
 from tests.session.mirror.mirrored import (
     OWNER,
     contents,

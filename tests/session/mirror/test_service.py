@@ -13,8 +13,9 @@ import pytest
 from session.errors import UsageError, WireError
 from session.mirror.fetch import fetch_run
 from session.mirror.service import MirrorService, place_of
-from session.mirror.storage import BLOCK_BYTES, Storage
+from session.mirror.storage import Storage
 from session.process.heartbeat import State
+from session.run_files import BLOCK_BYTES
 from tests.session.made_run import made_beat
 from tests.session.mirror.mirrored import OWNER, contents, make_copier, make_run, save_best, shared
 from tests.session.tensorplex.rig import MakeRig, Rig

@@ -66,3 +66,11 @@ def test_a_change_says_why() -> None:
     target = Target(Bounds(1, 4))
     (change,) = [text for load in looks(0.5, 0.1, 0, 40) if (text := target.follow(load))]
     assert change == "2 machines from now on: learner waits 50 %, agents wait -"
+
+
+def test_a_tuning_gets_machines_for_the_slots_that_it_wants() -> None:
+    target = Target(Bounds(1, 5), slots=4)
+    assert target.follow({}, 9) == "3 machines from now on: 9 slots wanted"
+    assert target.follow({}, 9) == ""
+    assert target.follow({}, 400) == "5 machines from now on: 400 slots wanted"
+    assert target.follow({}, 0) == "1 machine from now on: 0 slots wanted"

@@ -133,7 +133,7 @@ def test_a_word_replaces_one_key_of_the_space(
         (["tune.mode=best"], "expected one of max, min"),
         (["tune.stop.env_steps=0"], "tune.stop.env_steps"),
         (["tune.stop.env_steps=many"], "expected a number, or null"),
-        (["tune.slots=-1"], "0 or more"),
+        (["tune.slots=-2"], "-1 or more"),
         (["tune.seconds=0"], r"tune\.seconds is 0, expected 0.001 or more"),
         (["tune.seconds=-3.5"], r"tune\.seconds is -3.5"),
         (["tune.seconds=an hour"], r"tune\.seconds is 'an hour', expected a number, or null"),

@@ -29,7 +29,7 @@ from surreal_like.tuning.state import (
     restore_trials,
     state_text,
 )
-from surreal_like.tuning.tuning import Tuning
+from surreal_like.tuning.tuning import HERE, Tuning
 from tests.examples import examples
 
 
@@ -405,7 +405,7 @@ def test_paused_trials_leave_when_memory_holds_fewer() -> None:
     tuning.choose(0.0)
     assert states(tuning) == ["running", "paused", "paused"]
     assert tuning.choose(0.0) == []
-    tuning.max_resident = 1
+    tuning.places[HERE].max_resident = 1
     assert kinds(tuning.choose(0.0)) == [(1, "leave")]
     # One after the other.
     assert tuning.choose(0.0) == []
@@ -480,8 +480,11 @@ def test_state_goes_through_a_file() -> None:
     assert (again.state, again.failures, again.reason) == (TrialState.pending, 0, "")
 
 
+WORKERS = ("worker-1000", "worker-1001")
+
+
 class AnyOrder(RuleBasedStateMachine):
-    """Random events: slots are never exceeded, only known transitions, always an answer."""
+    """Random events, machines that come and go: no slot is exceeded, always an answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -531,10 +534,35 @@ class AnyOrder(RuleBasedStateMachine):
         end = tuning.on_death if dies else tuning.on_end
         self.follow(end(number, "x", 0.0))
 
+    @rule(name=st.sampled_from(WORKERS), slots=st.integers(0, 2))
+    def join(self, name: str, slots: int) -> None:
+        self.tuning.set_place(name, slots, slots)
+        working = sum(each.state == "running" for each in self.at(name))
+        # A machine with fewer slots than before finishes what it has.
+        self.tuning.places[name].slots = max(slots, working)
+        self.tuning.places[name].max_resident = max(slots, len(self.at(name)))
+
+    @rule(name=st.sampled_from(WORKERS))
+    def lose(self, name: str) -> None:
+        lost = [self.tuning.trials.index(each) for each in self.at(name)]
+        failures = [each.failures for each in self.tuning.trials]
+        self.follow(self.tuning.lose_place(name, 0.0))
+        for number in lost:
+            del self.alive[number]
+            assert self.tuning.trials[number].state == "pending"
+        assert [each.failures for each in self.tuning.trials] == failures
+
+    def at(self, name: str) -> list[Trial]:
+        """Returns the trials with processes at a machine."""
+        tuning = self.tuning
+        return [tuning.trials[n] for n in self.alive if tuning.place(tuning.trials[n].name) == name]
+
     @invariant()
     def slots_suffice(self) -> None:
         running = [n for n, each in enumerate(self.tuning.trials) if each.state == "running"]
-        assert len(running) <= 2
+        for name, place in self.tuning.places.items():
+            assert sum(each.state == "running" for each in self.at(name)) <= place.slots
+            assert len(self.at(name)) <= place.max_resident
         assert set(running) <= set(self.alive)
         assert self.tuning.over == (
             not self.alive
