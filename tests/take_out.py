@@ -61,6 +61,7 @@ ADD_ONS: Mapping[str, tuple[str, ...]] = {
     "join": ("surreal_like/join", "session/launchers/engines", "main/cli/join.py"),
     "kubernetes": (
         "session/launchers/kubernetes",
+        "session/launchers/engines/kubernetes.py",
         "surreal_like/run/kubernetes.py",
         "surreal_like/gateway/pods.py",
         *(f"main/cli/{name}.py" for name in ("keys", "kubernetes_plan", "probe")),

@@ -14,7 +14,8 @@ import subprocess
 import threading
 import time
 import traceback
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,17 @@ class Kubelet:
             for each in self._pods.values():
                 if (each.namespace, each.name) == (namespace, pod):
                     self._network.unplug(each.address)
+
+    @contextmanager
+    def machine(self) -> Iterator[tuple[str, str]]:
+        """Makes a machine that the pods reach; returns its network namespace and its address."""
+        with self._lock:
+            address = self._network.add_pod()
+        try:
+            yield self._network.namespace(address), address
+        finally:
+            with self._lock:
+                self._network.remove_pod(address)
 
     def first_process(self, namespace: str, pod: str, container: str) -> int:
         """Returns the number that a container's first process has here, 0 if there is none."""

@@ -122,7 +122,7 @@ class PlayedContainer:
         begin = [
             *("setpriv", f"--reuid={user['runAsUser']}", f"--regid={user['runAsGroup']}"),
             *("--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"),
-            *("env", "--ignore-environment", *self._assignments(), *command),
+            *command,
         ]
         script += f"cd /\nexec chroot {root} {shlex.join(begin)}\n"
         joins = [f"echo $$ > {group}/cgroup.procs" for group in self._memory_group()]
@@ -133,13 +133,16 @@ class PlayedContainer:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 ["sh", "-c", "\n".join([*joins, f"exec {shlex.join(enter)}"])],
+                # Not as words of a command, which other users see: they can be secrets.
+                env=self._variables,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
         names = ("startupProbe", "livenessProbe", "readinessProbe")
-        self._probes = {each: _Probe(self._container[each], now) for each in names}
+        own = [each for each in names if each in self._container]
+        self._probes = {each: _Probe(self._container[each], now) for each in own}
 
     def _arguments(self) -> list[str]:
         return [
@@ -163,17 +166,18 @@ class PlayedContainer:
 
     def _probe(self, now: float) -> None:
         """The rules of kubelet: nothing else before startup has been seen once."""
-        startup = self._probes["startupProbe"]
-        if not startup.succeeded:
-            startup.step(now, self)
-            failed = startup.failed
-        else:
-            liveness = self._probes["livenessProbe"]
-            liveness.step(now, self)
-            self._probes["readinessProbe"].step(now, self)
-            failed = liveness.failed
-        if failed:
+        begins = not self._succeeded("startupProbe")
+        stepped = ("startupProbe",) if begins else ("livenessProbe", "readinessProbe")
+        for name in stepped:
+            if name in self._probes:
+                self._probes[name].step(now, self)
+        deadly = self._probes.get("startupProbe" if begins else "livenessProbe")
+        if deadly is not None and deadly.failed:
             self.signal(signal.SIGKILL)
+
+    def _succeeded(self, probe: str) -> bool:
+        """A container without this probe passes."""
+        return probe not in self._probes or self._probes[probe].succeeded
 
     def first(self) -> int | None:
         """The number of the container's first process, on this machine."""
@@ -206,7 +210,7 @@ class PlayedContainer:
     def status(self) -> Data:
         """Returns the status, as a kubelet reports it."""
         running = self.alive
-        started = running and self._probes["startupProbe"].succeeded
+        started = running and self._succeeded("startupProbe")
         state: Data = {"running": {"startedAt": self._began}}
         if not running:
             state = {"waiting": {"reason": "CrashLoopBackOff"}}
@@ -217,7 +221,7 @@ class PlayedContainer:
             "image": self._container["image"],
             "imageID": "",
             "started": started,
-            "ready": bool(started and self._probes["readinessProbe"].succeeded),
+            "ready": bool(started and self._succeeded("readinessProbe")),
             "restartCount": self._restarts,
             "state": state
             if running or self._last

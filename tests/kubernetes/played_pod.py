@@ -62,7 +62,7 @@ class PlayedPod:
                 return
         self.containers = [
             PlayedContainer(
-                each,
+                each | {"env": [self._variable(one, api) for one in each["env"]]},
                 self._data,
                 self._folder / each["name"],
                 volumes=volumes_of(each, sources),
@@ -73,6 +73,15 @@ class PlayedPod:
             )
             for each in spec["containers"]
         ]
+
+    def _variable(self, variable: Data, api: Api) -> Data:
+        """Returns a variable, with the value that a Secret has for it."""
+        key = variable.get("valueFrom", {}).get("secretKeyRef")
+        if key is None:
+            return variable
+        secret = api.request("GET", f"/api/v1/namespaces/{self.namespace}/secrets/{key['name']}")
+        value = base64.b64decode(secret["data"][key["key"]]).decode()
+        return {"name": variable["name"], "value": value}
 
     def _volume(self, volume: Data, api: Api, group: int) -> tuple[Path, str]:
         path = self._folder / "volumes" / volume["name"]

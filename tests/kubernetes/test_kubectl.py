@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -255,6 +257,38 @@ def test_no_cluster_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         cluster_in(tmp_path).launch()
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "mine" / "config.yaml").exists()
+
+
+def refuse_join(capsys: pytest.CaptureFixture[str], folder: Path, *options: str) -> str:
+    """The one line with which machines of the cluster are refused."""
+    words = [each for option in options for each in ("--option", option)]
+    place = ("--token", "sl1-a-secret", "--on", "kubernetes", "--folder", str(folder))
+    assert surreal_like(["join", "192.0.2.7:41391", *place, *words]) == 2
+    out, line = capsys.readouterr()
+    assert (out, line.count("\n")) == ("", 1)
+    assert not folder.exists()
+    return line
+
+
+def test_machines_that_the_cluster_refuses_are_one_line(
+    kubectl: Shell,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "joined"
+    assert 'namespaces "nope" not found' in refuse_join(capsys, folder, "namespace=nope")
+    assert re.search("kubectl get: .*context.*nope", refuse_join(capsys, folder, "context=nope"))
+    config = json.loads(Path(os.environ["KUBECONFIG"]).read_text())
+    config["users"][0]["user"]["as"] = "guest"
+    guest = tmp_path / "guest"
+    guest.write_text(json.dumps(config))
+    with monkeypatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(guest))
+        assert 'User "guest" cannot get resource "statefulsets"' in refuse_join(capsys, folder)
+        guest.write_text(_NO_CLUSTER)
+        assert "no cluster answers: " in refuse_join(capsys, folder)
+    assert not kubectl.objects()
 
 
 def test_the_commands_of_the_page_work(

@@ -84,6 +84,14 @@ def test_states(container: Data, state: str, doing: str, exit_code: int | None) 
     assert (row.state, row.doing, row.exit_code) == (state, doing, exit_code)
 
 
+def test_a_pod_without_a_node_says_why() -> None:
+    waits = pod("run-agent-0", "agent", {"name": "agent"})
+    found = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    waits["status"]["conditions"] = [{**found, "message": "0/3 nodes are available."}]
+    row = rows(waits)["agent-0"]
+    assert (row.state, row.doing) == ("waiting", "Unschedulable: 0/3 nodes are available.")
+
+
 def test_a_pod_that_is_being_ended_drains() -> None:
     ending = pod(
         "run-agent-0", "agent", status("agent", {"running": {}}), deletionTimestamp="2030-01-01"

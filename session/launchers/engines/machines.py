@@ -6,12 +6,14 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from typing import ClassVar
 
 from session.addons import load
 from session.errors import UsageError, did_you_mean
 from session.launchers.instruction import Event
+from session.process.component import RESOURCES, Resources
 
 # Begin of every command: this interpreter, on the machine that has it at the same path.
 COMMAND = (sys.executable, "-P", "-m", "main.cli")
@@ -24,8 +26,9 @@ class Order:
     Args:
         command: words of the command, without its token and folder.
         token: token of the run, for as many machines as are ever wanted at a time.
-        folder: folder of the machines' files, on a file system that they share with this process;
-            ``machine-0``, ... below it has the keys of each, so that it keeps its names.
+        folder: folder of the machines' files, on a file system that they share with this process
+            unless the engine has none; ``machine-0``, ... below it has the keys of each, so that
+            it keeps its names.
         cpu: cores of each machine.
         gpu: GPUs of each machine.
         options: further settings of the engine.
@@ -38,6 +41,12 @@ class Order:
     gpu: float = 0.0
     options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def resources(self) -> Resources:
+        """Resources of a machine; each core has the memory of an agent."""
+        memory_bytes = round(RESOURCES["agent"].memory_bytes * max(1.0, self.cpu))
+        return Resources(self.cpu, memory_bytes, ceil(self.gpu))
+
     def words(self, machine: str) -> list[str]:
         """Returns the whole command of a machine; its token comes in the variable TOKEN.
 
@@ -47,8 +56,9 @@ class Order:
         return [*self.command, "--folder", str(self.folder / machine)]
 
 
-# Name of an engine -> its class; Slurm, Ray and Kubernetes are used by their own programs.
+# Name of an engine -> its class; Kubernetes and Slurm are used by their own programs.
 ENGINES = {
+    "kubernetes": "session.launchers.engines.kubernetes:KubernetesMachines",
     "processes": "session.launchers.engines.processes:ProcessMachines",
     "ray": "session.launchers.engines.ray:RayMachines",
     "slurm": "session.launchers.engines.slurm:SlurmMachines",

@@ -12,7 +12,6 @@ from session.launchers.engines.machines import Machines, Order, machine_name
 from session.launchers.instruction import Event
 from session.launchers.slurm.addon import JOB
 from session.launchers.slurm.jobs import array_script, call, find_jobs
-from session.process.component import RESOURCES, Resources
 
 _RUNNING = "RUNNING"
 # Slurm's controller serves many users.
@@ -42,11 +41,10 @@ class SlurmMachines(Machines):
         self._states: dict[int, str] = {}
         self._submitted_at: dict[int, float] = {}
         self._look_at = 0.0
-        memory_bytes = round(RESOURCES["agent"].memory_bytes * max(1.0, order.cpu))
         self._text = array_script(
             str(order.folder),
             {"job-name": "surreal-like-join", **order.options},
-            Resources(order.cpu, memory_bytes, round(order.gpu)),
+            order.resources,
             order.command,
         )
         call("sbatch", "--test-only", given=self._text)

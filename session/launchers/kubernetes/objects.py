@@ -219,7 +219,7 @@ def _single_pods(setting: Setting) -> Iterator[Data]:
 def _make_stateful_sets(setting: Setting) -> Iterator[Data]:
     for kind in ("replay", GATEWAY, *ELASTIC):
         for components in _group_by_stem(setting, kind):
-            yield _stateful_set(setting, components)
+            yield make_stateful_set(setting, components)
 
 
 def _group_by_stem(setting: Setting, kind: str) -> list[list[Component]]:
@@ -230,7 +230,8 @@ def _group_by_stem(setting: Setting, kind: str) -> list[list[Component]]:
     return list(found.values())
 
 
-def _stateful_set(setting: Setting, components: list[Component]) -> Data:
+def make_stateful_set(setting: Setting, components: list[Component]) -> Data:
+    """Returns the object that keeps one pod for each of these components of a kind."""
     first = components[0]
     return {
         "apiVersion": "apps/v1",

@@ -11,7 +11,7 @@ from typing import Any
 from session.launchers.status import ComponentStatus
 from session.process.heartbeat import State
 
-_NUMBERED = ("agent", "eval", "gateway", "replay")
+_NUMBERED = ("agent", "eval", "gateway", "machine", "replay")
 _PART = "app.kubernetes.io/component"
 
 Data = Mapping[str, Any]
@@ -28,6 +28,7 @@ class Container:
         ending: the pod is being ended.
         status: status that the cluster reports, empty before the first report.
         made: creation time of the pod, as a sortable text.
+        reason: why the pod has no node, or why it was taken from its node; empty: neither.
     """
 
     component: str
@@ -36,11 +37,18 @@ class Container:
     ending: bool
     status: Data
     made: str
+    reason: str = ""
 
     @property
     def running(self) -> bool:
         """True while its process lives."""
         return "running" in self.status.get("state", {})
+
+    @property
+    def end(self) -> Data:
+        """Newest end of its process, empty before the first."""
+        states = (self.status.get(key) or {} for key in ("state", "lastState"))
+        return next((each["terminated"] for each in states if "terminated" in each), {})
 
 
 def _is_numbered(part: str) -> bool:
@@ -73,7 +81,19 @@ def _containers(pod: Data, run: str) -> Iterator[Container]:
             ending="deletionTimestamp" in metadata,
             status=statuses.get(name, {}),
             made=metadata.get("creationTimestamp", ""),
+            reason=_pod_reason(pod.get("status", {})),
         )
+
+
+def _pod_reason(status: Data) -> str:
+    """Returns the reason in a pod's status, such as ``Evicted: The node was low on memory``."""
+    waits = (each for each in status.get("conditions") or () if each["type"] == "PodScheduled")
+    named = status if "reason" in status else next(waits, {"status": "True"})
+    return "" if named.get("status") == "True" else _join_words(named)
+
+
+def _join_words(data: Data) -> str:
+    return ": ".join(str(data[key]) for key in ("reason", "message") if data.get(key))
 
 
 def row_of(container: Container, reported: Data) -> ComponentStatus:
@@ -93,7 +113,7 @@ def row_of(container: Container, reported: Data) -> ComponentStatus:
         restarts=int(container.status.get("restartCount", 0)),
         exit_code=exit_code,
         doing=doing,
-        died=_death(container),
+        died=describe_end(container.status.get("lastState", {}).get("terminated") or {}),
         died_seconds=_death_seconds(container),
     )
 
@@ -109,9 +129,8 @@ def _state(container: Container) -> tuple[State, str, int | None]:
     if container.ending:
         return State.draining, "its pod is being ended", None
     if "running" not in state:
-        waiting = state.get("waiting", {})
-        words = [str(waiting.get(key) or "") for key in ("reason", "message")]
-        return State.waiting, ": ".join(filter(None, words)) or "for a node", None
+        words = _join_words(state.get("waiting", {})) or container.reason
+        return State.waiting, words or "for a node", None
     if status.get("ready"):
         return State.running, "", None
     if status.get("started"):
@@ -119,13 +138,11 @@ def _state(container: Container) -> tuple[State, str, int | None]:
     return State.starting, "", None
 
 
-def _death(container: Container) -> str:
-    """Describes the end of its previous process, empty if that was clean."""
-    before = container.status.get("lastState", {}).get("terminated")
-    if not before or before.get("exitCode") == 0:
+def describe_end(ended: Data) -> str:
+    """Describes the end of a process, empty if that was clean, or if there was none."""
+    if not ended or ended.get("exitCode") == 0:
         return ""
-    reason = before.get("reason") or "Error"
-    return f"{reason}, exit code {before.get('exitCode')}"
+    return f"{ended.get('reason') or 'Error'}, exit code {ended.get('exitCode')}"
 
 
 def _death_seconds(container: Container) -> float | None:
