@@ -145,7 +145,7 @@ class ForkServers:
         self._preload = preload
         self._reader, self._writer = os.pipe()
         self._guarded: list[int] = []
-        self._sockets = ""
+        self._removes = ""
         self._groups: list[int] = []
         self._servers: dict[bool, ForkServer] = {}
         self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the servers
@@ -176,7 +176,7 @@ class ForkServers:
         for heavy, (ours, theirs) in pairs.items():
             theirs.close()
             self._servers[heavy] = server = ForkServer(Lines(ours), process.pid)
-            server.lines.send({"sockets": self._sockets})
+            server.lines.send({"removes": self._removes})
             # A server that replaces a dead one guards the processes of that one, too.
             for pid in self._guarded:
                 server.lines.send({"guard": pid})
@@ -229,11 +229,11 @@ class ForkServers:
                 server.lines.send({"guard": pid})
         self._guarded = list(pids)
 
-    def remove_at_end(self, sockets: str) -> None:
-        """Makes the servers remove the folder of ipc sockets, if this process dies."""
-        self._sockets = sockets
+    def remove_at_end(self, folder: str) -> None:
+        """Makes the servers remove a folder, in place of the one before, if this process dies."""
+        self._removes = folder
         for server in self._servers.values():
-            server.lines.send({"sockets": sockets})
+            server.lines.send({"removes": folder})
 
     def call(
         self,

@@ -11,7 +11,7 @@ Lines of JSON go over a socket. To a server:
 
     {"spawn": {"name", "module", "argv", "stderr"}}  fork a process that runs module.main(argv)
     {"guard": pid}                                   kill it if it outlives the supervisor
-    {"sockets": path}                                a folder to remove if the supervisor dies
+    {"removes": path}                                a folder to remove if the supervisor dies
 
 From it:
 
@@ -103,7 +103,7 @@ class _Server:
         self._lines = lines
         # Process id -> pidfd: unlike a process id it never means another process.
         self._guarded: dict[int, int] = {}
-        self._sockets = ""
+        self._removes = ""
 
     def run(self) -> None:
         """Forks until the supervisor ends; then waits for the processes or kills them."""
@@ -111,7 +111,7 @@ class _Server:
             messages = self._lines.receive(None)
             self._fork([message["spawn"] for message in messages if "spawn" in message])
             for message in messages:
-                self._sockets = message.get("sockets", self._sockets)
+                self._removes = message.get("removes", self._removes)
                 if "guard" in message:
                     self._guard(message["guard"])
         self._outlive()
@@ -159,8 +159,8 @@ class _Server:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                 os.killpg(pid, signal.SIGKILL)
-        if self._sockets:
-            shutil.rmtree(self._sockets, ignore_errors=True)
+        if self._removes:
+            shutil.rmtree(self._removes, ignore_errors=True)
 
 
 def _fork_orphans(jobs: Sequence[Callable[[], NoReturn]]) -> list[int]:

@@ -91,6 +91,8 @@ def try_forked(
         SurrealError: that process died.
     """
     with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
+        # A process that is killed cannot remove it itself.
+        servers.remove_at_end(folder)
         asked, answer = write_request(users, Path(folder), known, seconds=seconds)
         errors = Path(folder) / "stderr"
         argv = [str(asked), str(answer)]

@@ -88,10 +88,13 @@ def names_at_work(folder: Path) -> dict[str, str]:
 
 
 def kill_one(folder: Path, place: str) -> None:
-    """Kills the whole process group of a machine, as the loss of a node does."""
+    """Kills the process of a machine; what it has started ends by its lifeline.
+
+    The loss of a node takes the folder for temporary files along, too: that stays here.
+    """
     for process in psutil.process_iter(["cmdline"]):
         if (process.info["cmdline"] or [""])[-1] == str(folder / place):
-            os.killpg(process.pid, signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def test_machines_that_die_and_come_back_keep_few_names_and_lose_no_row(
