@@ -55,7 +55,7 @@ parameters: what float16 cannot hold becomes infinite
 + return half
 > tests/session/launchers/engines/test_processes.py
 machines: one that is lost is not replaced
-- if place.process is None and time.monotonic() >= place.due_at:
+- if place.work is None and time.monotonic() >= place.due_at:
 + if place.began_at == 0.0 and time.monotonic() >= place.due_at:
 > tests/session/test_checkpoint.py
 a file of another format is read

@@ -17,7 +17,7 @@ ADD_ON = AddOn(
             "join",
             "run",
             "HOST:PORT --token TOKEN",
-            "work here for a run or a tuning of another machine",
+            "work here for a run or a tuning elsewhere",
             "main.cli.join",
         ),
     ),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from session.addons import hooks
+from session.atomic_file import write_atomically
 from session.config import Config
 from session.config.merge import with_settings
 from session.config.named_code import named_places
@@ -433,7 +434,7 @@ class Workers:
         trial = self._tuning.trials[self._names.index(name)]
         folder = self._path / ".incoming" / name
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / CONFIG).write_bytes(content)
+        write_atomically(folder / CONFIG, content)
         config = RunFolder(folder).read_config()
         own = RunFolder(self._path / name)
         if own.config.is_file() and run_generation(own.read_config()) > run_generation(config):

@@ -160,8 +160,8 @@ def test_logs_that_make_no_sense_are_refused(
     [
         pytest.param(
             "tmx",
-            "for a detached run: local, tmux, kubernetes, slurm; did you mean tmux",
-            marks=[needs("kubernetes"), needs("slurm")],
+            "for a detached run: local, tmux, kubernetes, slurm, ray; did you mean tmux",
+            marks=[needs("kubernetes"), needs("slurm"), needs("ray")],
         ),
         ("moon", "no launcher 'moon'"),
         ("serial", "surreal-like train --on serial"),

@@ -20,8 +20,11 @@ from tests.test_layers import PACKAGES, Source, sources
 
 NAMES = (*ATTACHED, *DETACHED)
 # The client of gateways is one file that needs no package; there "local" is a kind of policy.
-# What `init` copies is a user's file.
-EXEMPT = ("session/launchers/", "surreal_like/gateway/clients/", "main/cli/project/")
+# What `init` copies is a user's file. A job of Ray runs a command of its own.
+EXEMPT = (
+    *("session/launchers/", "surreal_like/gateway/clients/", "main/cli/project/"),
+    "main/cli/ray_run.py",
+)
 
 
 def defaults(source: Source) -> Iterator[ast.expr | None]:
