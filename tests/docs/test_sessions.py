@@ -124,11 +124,13 @@ def test_the_same_run_is_launched_elsewhere(session: Session, row: str) -> None:
 def test_the_other_rows_of_that_table() -> None:
     rows = elsewhere()
     assert set(rows) == {
-        *("serial alone", "local alone", "local host", "tmux alone", "kubernetes alone")
+        *("serial alone", "local alone", "local host", "tmux alone"),
+        *("kubernetes alone", "slurm alone"),
     }
     experiment = "surreal-like {} configs/cartpole_dqn.yaml --on {}"
     assert rows["serial alone"] == experiment.format("train", "serial")
     assert rows["kubernetes alone"] == experiment.format("launch", "kubernetes")
+    assert rows["slurm alone"] == experiment.format("launch", "slurm")
     overlay = re.search(r"&& kubectl apply -k ([^`]*)`", README.read_text())
     assert overlay is not None
     assert (ROOT / overlay[1] / "kustomization.yaml").is_file()
