@@ -12,7 +12,7 @@ from main.cli.runs import find_folder
 from session.errors import UsageError
 from session.launchers.engines.machines import COMMAND, ENGINES, Order, make_machines
 from surreal_like.join.agents import further_line, join
-from surreal_like.join.client import Invitation, default_folder
+from surreal_like.join.client import Invitation, default_folder, is_folder
 from surreal_like.join.fleet import Bounds, keep_joined
 
 _EXAMPLES = """examples:
@@ -64,7 +64,10 @@ def _keep_joined(
 ) -> int:
     """Keeps machines of an engine joined; returns the exit code."""
     folder = (invitation.folder or default_folder(invitation.token)).absolute()
-    command = [*COMMAND, "join", invitation.address, "--keep-trying", "--agents", str(given.agents)]
+    address = invitation.address
+    if shared := is_folder(address):
+        address = str(Path(address).absolute())
+    command = [*COMMAND, "join", address, "--keep-trying", "--agents", str(given.agents)]
     command += ["--slots", str(given.slots)]
     if invitation.algorithm is not None:
         command += ["--algorithm", str(invitation.algorithm.absolute())]
@@ -74,6 +77,11 @@ def _keep_joined(
         tuple(command), invitation.token, folder / "machines", given.cpu, given.gpu, options
     )
     machines = make_machines(given.on, order)
+    if shared and not machines.share_files:
+        raise UsageError(
+            f"machines of {given.on} do not have the folder {address}: give the HOST:PORT that "
+            "launch --host has printed"
+        )
     return keep_joined(invitation, machines, bounds, report, slots=max(1, given.slots))
 
 

@@ -68,7 +68,8 @@ def _note_move(before: AddressBook, now: AddressBook) -> list[Event]:
     other = [f"{old} is now {new}" for old, new in pairs if old != new]
     if not other:
         return []
-    return [Event("supervisor", "moved", f"{other[0]}, and {len(other) - 1} more: ports are taken")]
+    text = f"{other[0]}, and {len(other) - 1} more: machines that join need the new address"
+    return [Event("supervisor", "moved", text)]
 
 
 class Supervisor(ABC):

@@ -115,7 +115,7 @@ def _find_address(given: str) -> str:
     host, _, port = given.removeprefix("tcp://").rpartition(":")
     if host and "/" not in host and port.isdecimal() and int(port) <= 65_535:
         return f"tcp://{host}:{port}"
-    if "/" not in given and not os.path.isdir(given):
+    if not is_folder(given):
         raise UsageError(
             f"'{given}' is no address: write it as HOST:PORT, or give the folder of the run"
         )
@@ -128,6 +128,11 @@ def _find_address(given: str) -> str:
     if (endpoint := join_endpoint(book)) is None:
         raise NotNowError(f"run {given} was launched without --host, so no machine can join it")
     return book[endpoint].connect
+
+
+def is_folder(address: str) -> bool:
+    """Returns True if the address is the folder of a run, which may not be there yet."""
+    return os.path.isdir(address) or "/" in address.removeprefix("tcp://")
 
 
 def join_endpoint(book: AddressBook) -> str | None:

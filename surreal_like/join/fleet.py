@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from math import ceil
 from session.launchers.engines.machines import Machines
 from session.show.advice import SENDERS_SECONDS, Advice, Load, want_agents
 from surreal_like.join.agents import INTERRUPTED, RunWatch, try_again
-from surreal_like.join.client import Invitation, request_admission
+from surreal_like.join.client import Invitation, default_folder, request_admission
 from surreal_like.run.observer import Interrupts
 
 _POLL_SECONDS = 0.1
@@ -50,9 +51,12 @@ def keep_joined(
     look = replace(invitation, agents=0)
     target = Target(bounds, slots)
     try:
-        return try_again(partial(_keep, look, machines, target, report), report, keep_trying=True)
+        code = try_again(partial(_keep, look, machines, target, report), report, keep_trying=True)
     finally:
         machines.close()
+    if code == 0 and invitation.folder is None:
+        shutil.rmtree(default_folder(invitation.token), ignore_errors=True)
+    return code
 
 
 def _keep(

@@ -219,7 +219,7 @@ class JoinServer(Door):
     def _give_place(self, key: str, places: Places, *, named: bool) -> tuple[JoinedMachine, Places]:
         """Returns a machine that is new, and the places without the one whose names it takes over.
 
-        That is one which the run has not heard for ten minutes. A token for one machine never
+        That is one which has been silent for ten minutes. A token for one machine never
         admits another.
         """
         for other in places.machines if places.uses > 1 else ():

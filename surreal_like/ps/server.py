@@ -400,8 +400,8 @@ class ParameterServer(Service):
     def done(self) -> bool:
         """True once the run is over, or a drain has begun, and no message has come for 2 s.
 
-        In a drain of a run that is over it waits only for machines that have joined: they ask
-        whether they have to come back.
+        A run that no machine can join ends without that silence. Machines that have joined ask
+        once more: whether the run goes on later.
         """
         ending = self._ending
         over = ending.run_over and self._join is None

@@ -79,9 +79,10 @@ def test_cartpole_is_solved_by_pods_that_come_and_go(
     cluster = run.cluster
     kubernetes = (f"image={IMAGE}", f"ttl_seconds={_TTL_SECONDS}")
     settings = [f"session_config.kubernetes.{each}" for each in kubernetes]
-    settings += ["session_config.stop.seconds=1800", "session_config.agent.num=1"]
+    # Without a goal and a budget of steps it is not over, however fast it learns meanwhile: an
+    # evaluator that is asked to end while it starts, as process 1 of its pod, stays for its grace.
+    settings += ["session_config.stop={seconds: 1800}", "session_config.agent.num=1"]
     run.launch("configs/cartpole_dqn.yaml", *settings)
-    # Without an evaluator no process sees that it is solved, however long the rest takes.
     run.command("scale", "eval=0")
     run.learns()
     run.command("scale", "agent=3")
@@ -118,7 +119,7 @@ def test_cartpole_is_solved_by_pods_that_come_and_go(
     assert kept(cluster, _OBJECTS) == []
     before = 3 if not FOREIGN else len(kept(cluster, "pvc"))
     assert len(kept(cluster, "pvc")) == before
-    run.launch("--resume")
+    run.launch("--resume", "session_config.stop={eval_return: 475, seconds: 3600}")
     cluster.until(lambda: cluster.is_complete("cartpole-learner"), "solved", seconds=400.0)
     run.command("status")
     result = dict(RunFolder(run.folder).read_result() or {})

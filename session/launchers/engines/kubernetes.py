@@ -47,6 +47,7 @@ class KubernetesMachines(Machines):
         UsageError: there is no kubectl, no cluster answers, or it refuses the objects.
     """
 
+    share_files = False
     options = {name: KUBERNETES.default[key].text for name, key in _KEYS.items()}  # noqa: RUF012
 
     def __init__(self, order: Order) -> None:

@@ -74,9 +74,11 @@ class Machines(ABC):
 
     Attributes:
         options: name of each further setting of the engine -> its meaning.
+        share_files: True if its machines have the folders of this one.
     """
 
     options: ClassVar[Mapping[str, str]] = {}
+    share_files: ClassVar[bool] = True
 
     def __init__(self, order: Order) -> None:
         self._order = order
