@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,6 +109,26 @@ def store_file(file: OpenFile, on_block: Callable[[str, bytes], object]) -> Stor
         blocks.append(checksum(block))
         on_block(blocks[-1], block)
     return StoredFile(size, whole.hexdigest(), tuple(blocks))
+
+
+def check_whole(name: str, stored: StoredFile, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields the blocks of a file; the checksum of the whole is compared after the last one.
+
+    Args:
+        name: name of the file, for the error.
+        stored: its checksums.
+        blocks: its blocks, in order.
+
+    Raises:
+        CheckpointError: the file has another size or checksum.
+    """
+    whole, size = hashlib.blake2b(digest_size=16), 0
+    for block in blocks:
+        whole.update(block)
+        size += len(block)
+        yield block
+    if (size, whole.hexdigest()) != (stored.bytes, stored.blake2b):
+        raise CheckpointError(f"{name} has not its checksum")
 
 
 def _walk(top: Path) -> Iterator[Path]:

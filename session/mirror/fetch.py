@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from session.atomic_file import write_atomically
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
 from session.mirror.storage import Manifest, Storage, refuse_missing
-from session.run_files import StoredFile, checksum
+from session.run_files import StoredFile, check_whole, checksum
 
 # A generation may be replaced while it is read.
 _TRIES = 5
 # What a table of runs shows.
 _FACTS = ("config.yaml", "result.json")
+
+
+class _MissingBlockError(Exception):
+    """A block is not there any more."""
 
 
 def fetch_run(url: str, path: Path | None = None) -> Path:
@@ -91,25 +95,26 @@ def _fetch(storage: Storage, name: str, stored: StoredFile, folder: Path) -> boo
     Raises:
         CheckpointError: its content is not that of which the manifest has the checksum.
     """
-    path = folder / name
+    path, whole = folder / name, f"mirror {storage.url}: {name}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole, size = hashlib.blake2b(digest_size=16), 0
-    with path.open("wb") as file:
-        for block in stored.blocks:
-            data = storage.get(block)
-            if data is None:
-                return False
-            if checksum(data) != block:
-                raise CheckpointError(
-                    f"mirror {storage.url}: {name} was changed after it was copied: blocks/{block} "
-                    f"has the checksum {checksum(data)}"
-                )
-            whole.update(data)
-            size += len(data)
-            file.write(data)
-    if (size, whole.hexdigest()) != (stored.bytes, stored.blake2b):
-        raise CheckpointError(f"mirror {storage.url}: {name} has not the checksum of the manifest")
+    try:
+        write_atomically(path, check_whole(whole, stored, _read_blocks(storage, name, stored)))
+    except _MissingBlockError:
+        return False
     return True
+
+
+def _read_blocks(storage: Storage, name: str, stored: StoredFile) -> Iterator[bytes]:
+    for block in stored.blocks:
+        data = storage.get(block)
+        if data is None:
+            raise _MissingBlockError
+        if checksum(data) != block:
+            raise CheckpointError(
+                f"mirror {storage.url}: {name} was changed after it was copied: blocks/{block} "
+                f"has the checksum {checksum(data)}"
+            )
+        yield data
 
 
 def list_runs(url: str) -> Iterator[tuple[str, float, RunFolder]]:

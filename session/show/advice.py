@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from session.show.text import percent
 
-# The wanted number changes at most once in this time [s].
+# The wanted number changes at most once in this time, unless agents come or go [s].
 HOLD_SECONDS = 30.0
 # One more agent: the learner has waited for more than this share of so many seconds.
 LEARNER_WAITS, LEARNER_SECONDS = 0.2, 30.0
@@ -52,6 +52,9 @@ def want_agents(loads: Sequence[Load], now: float, last: Advice | None = None) -
     """
     agents = loads[-1].agents
     same = list(takewhile(lambda load: load.agents == agents, reversed(loads)))[::-1]
+    if len(same) == 1:
+        # The agents that have just come or gone are what is wanted now.
+        last = None
     learner = _mean([(each.at, each.learner_waits) for each in same], now - LEARNER_SECONDS)
     senders = _mean([(each.at, each.senders_wait) for each in same], now - SENDERS_SECONDS)
     more = learner is not None and learner > LEARNER_WAITS

@@ -140,6 +140,10 @@ def _join_once(
     """Joins the run and returns as :func:`join`; None if it goes on later."""
     admission = request_admission(invitation)
     if admission.wants == "slots":
+        if invitation.agents > 1:
+            raise UsageError(
+                f"{invitation.address} is a tuning: give --slots N in place of --agents"
+            )
         work = next(hooks("work"), None)
         if work is None:
             raise UsageError(f"{invitation.address} is a tuning, whose add-on is not here")

@@ -21,6 +21,7 @@ from session.run_files import (
     BLOCK_BYTES,
     StoredFile,
     Version,
+    check_whole,
     checksum,
     open_files,
     store_file,
@@ -166,8 +167,8 @@ class TrialFiles:
         """Makes the files that move equal to the given ones, of which no block is missing.
 
         Raises:
-            WireError: a file has not its checksum, or its config is refused; the files before it
-                are written.
+            WireError, CheckpointError: a block is missing, a file has not its checksum, or its
+                config is refused; the files before it are written.
         """
         there = self.find(moves)
         for name, stored in files.items():
@@ -180,12 +181,10 @@ class TrialFiles:
         shutil.rmtree(self._incoming, ignore_errors=True)
 
     def _write(self, name: str, stored: StoredFile) -> None:
-        content = b"".join(self._find(block, name) for block in stored.blocks)
-        if (len(content), checksum(content)) != (stored.bytes, stored.blake2b):
-            raise WireError(f"{name} has not its checksum")
+        blocks = check_whole(name, stored, (self._find(block, name) for block in stored.blocks))
         path = self._run.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, self._adopt(content) if name == CONFIG else content)
+        write_atomically(path, self._adopt(b"".join(blocks)) if name == CONFIG else blocks)
 
     def _find(self, block: str, name: str) -> bytes:
         with suppress(OSError):

@@ -16,7 +16,7 @@ from session.atomic_file import write_atomically
 from session.config import Config
 from session.config.merge import with_settings
 from session.config.named_code import named_places
-from session.errors import ConfigError, UsageError, WireError
+from session.errors import CheckpointError, ConfigError, UsageError, WireError
 from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.launchers.launcher import free_ports, known_ports, resolve_host
@@ -318,7 +318,7 @@ class Workers:
                 if kind == "report":
                     return request
                 self._answer(request, work)
-            except (WireError, ConfigError, OSError) as error:
+            except (WireError, ConfigError, CheckpointError, OSError) as error:
                 self.socket.refuse(request, " ".join(str(error).split()))
         return None
 

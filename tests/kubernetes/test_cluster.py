@@ -79,8 +79,7 @@ def test_cartpole_is_solved_by_pods_that_come_and_go(
     cluster = run.cluster
     kubernetes = (f"image={IMAGE}", f"ttl_seconds={_TTL_SECONDS}")
     settings = [f"session_config.kubernetes.{each}" for each in kubernetes]
-    # Without a goal and a budget of steps it is not over, however fast it learns meanwhile: an
-    # evaluator that is asked to end while it starts, as process 1 of its pod, stays for its grace.
+    # Without a goal and a budget of steps it is not over, however fast it learns meanwhile.
     settings += ["session_config.stop={seconds: 1800}", "session_config.agent.num=1"]
     run.launch("configs/cartpole_dqn.yaml", *settings)
     run.command("scale", "eval=0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -425,3 +426,20 @@ def test_plan_writes_the_folder_that_its_lines_need(command: Command, tmp_path: 
     before = "session_config.launcher.preamble_cmd=source x;"
     said = command("plan", "small.yaml", "--on", "tmux", "--format", "shell", before)
     assert said.out.count("\n{ source x; } && ") == 8
+
+
+@pytest.mark.root
+def test_the_first_process_of_a_container_can_be_ended_while_it_imports() -> None:
+    line = "import main; print('imports', flush=True); import time; time.sleep(60.0)"
+    prefix = ("unshare", "--pid", "--fork", "--kill-child")
+    with subprocess.Popen(
+        [*prefix, sys.executable, "-P", "-c", line], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "imports\n"
+        (first,) = psutil.Process(process.pid).children()
+        first.terminate()
+        try:
+            assert process.wait(10.0) == 128 + signal.SIGTERM
+        finally:
+            process.kill()

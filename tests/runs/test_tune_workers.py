@@ -113,10 +113,13 @@ def test_trials_of_a_worker_learn_the_same_as_here(tuning: Tuning) -> None:
     assert here.wait(120) == 0, here.words
     tuner = tuning.start(str(tuning.path / "small.yaml"), "tune.slots=-1")
     until(lambda: "3 trials wait, no slot: join a machine" in tuner.words)
+    wrong = tuning.join("two", "--agents", "2")
+    assert wrong.wait(60) == 2, wrong.words
+    assert wrong.words.endswith("is a tuning: give --slots N in place of --agents\n")
     worker = tuning.join("one", "--slots", "2")
     assert tuner.wait(120) == 0, tuner.words
     assert worker.wait(30) == 0, worker.words
-    assert "joined a tuning as worker-1000: 2 slots" in worker.words
+    assert "joined a tuning as worker-1001: 2 slots" in worker.words
     tuning.check_complete()
     assert weights(tuning.folder) == weights(alone)
     # A secret.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ WRITTEN_IN_PLACE = {
     "session/launchers/engines/processes.py": "a pipe",
     "session/launchers/kubernetes/kustomize.py": "a plan for a user, who runs the command again",
     "session/launchers/tmux/session.py": "a lock, which has no content",
-    "session/mirror/fetch.py": "a folder that is renamed",
     "session/process/entry.py": "a file of the kernel",
     "surreal_like/analysis/export.py": "a folder that is renamed",
     "surreal_like/chaos/faults.py": "zeros",
@@ -48,6 +48,21 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         write_atomically(path, 3)  # type: ignore[arg-type]
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_file_of_parts_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "weights.npy"
+    write_atomically(path, (part for part in (b"a", b"bc")))
+    assert path.read_bytes() == b"abc"
+
+    def parts() -> Iterator[bytes]:
+        yield b"new"
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        write_atomically(path, parts())
+    assert path.read_bytes() == b"abc"
+    assert [each.name for each in tmp_path.iterdir()] == ["weights.npy"]
 
 
 def test_a_private_file_is_that_of_its_owner(tmp_path: Path) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.asking import ask
+from session.launchers.program import TIMEOUT_SECONDS, call_program
 from session.wire import Address, AddressBook
 
-_TIMEOUT_SECONDS = 60.0
 _REQUEST_TIMEOUT = "--request-timeout=20s"
 _NOISE = ("E", "W", "I")
 _UNREACHABLE = ("refused", "unable to connect", "no such host", "i/o timeout", "no route to host")
@@ -38,35 +38,22 @@ class Kubectl:
         self._program = find_kubectl()
 
     def run(
-        self, *arguments: str, given: str = "", timeout_seconds: float = _TIMEOUT_SECONDS
+        self, *arguments: str, given: str = "", timeout_seconds: float = TIMEOUT_SECONDS
     ) -> str:
         """Runs kubectl and returns its output.
 
         Args:
             arguments: arguments of kubectl.
             given: standard input.
-            timeout_seconds: deadline of the command.
+            timeout_seconds: deadline of the command [s].
 
         Raises:
-            UsageError: it failed; with its own message, and advice if no cluster answers.
+            UsageError: it failed, with its own message, and advice if no cluster answers; or it did
+                not end in time.
         """
         command = [self._program, *self._places, _REQUEST_TIMEOUT, *arguments]
-        try:
-            done = subprocess.run(
-                command,
-                input=given,
-                capture_output=True,
-                text=True,
-                timeout=timeout_seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise UsageError(
-                f"kubectl {arguments[0]} did not end within {timeout_seconds:g} s"
-            ) from None
-        if done.returncode != 0:
-            raise UsageError(_complaint(arguments[0], done.stderr))
-        return done.stdout
+        explain = partial(_explain, arguments[0])
+        return call_program(command, explain, given=given, timeout_seconds=timeout_seconds)
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """Returns objects as plain data.
@@ -115,9 +102,9 @@ def condition(data: Mapping[str, Any], name: str) -> bool:
     return any(each["type"] == name and each["status"] == "True" for each in conditions)
 
 
-def _complaint(command: str, stderr: str) -> str:
+def _explain(command: str, said: str) -> str:
     """Builds the message from the last line of kubectl, ignoring lines that its library logs."""
-    lines = [line for line in stderr.strip().splitlines() if line.strip()]
+    lines = [line for line in said.strip().splitlines() if line.strip()]
     own = [line for line in lines if not (line[0] in _NOISE and line[1:5].isdigit())] or lines
     line = own[-1].strip() if own else "it left no word"
     if any(word in line.lower() for word in _UNREACHABLE):

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from session.errors import UsageError
 from session.launchers.engines.machines import COMMAND
+from session.launchers.program import call_program
 from session.launchers.ray.run import RayRun
 from session.launchers.submitted import SubmittedCluster
 from session.process.component import Resources, resources_of
@@ -116,12 +115,9 @@ class RayCluster(RayRun, SubmittedCluster):
         return {"rayStartParams": {"num-cpus": str(cpus)}, "template": {"spec": spec}}
 
     def submit(self) -> None:
-        done = subprocess.run(
-            ["bash", str(self.jobs / "submit.sh")], capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            raise UsageError(f"Ray refuses: {_last_line([done.stdout, done.stderr])}")
+        call_program(["bash", str(self.jobs / "submit.sh")], _explain)
 
 
-def _last_line(texts: Iterable[str]) -> str:
-    return "\n".join(texts).strip().rpartition("\n")[2]
+def _explain(said: str) -> str:
+    last_line = said.strip().rpartition("\n")[2]
+    return f"Ray refuses: {last_line}"

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping
 from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
 from session.errors import ConfigError, UsageError
+from session.launchers.program import call_program
 from session.process.component import TOKEN, Resources
 
-_TIMEOUT_SECONDS = 60.0
 _MIB = 1 << 20
 # The shell of a job gets the notice of its end, and passes it on. A job that is cancelled, or
 # requeued by others, is no longer RUNNING then.
@@ -80,21 +79,12 @@ def call(*command: str, given: str = "") -> str:
         UsageError: it is missing, or refused; in one line, with its own words.
     """
     require_slurm()
-    try:
-        done = subprocess.run(
-            command,
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise UsageError(f"{command[0]} does not answer: is Slurm's controller up?") from None
-    if done.returncode != 0:
-        said = [line.partition("error: ")[2] or line for line in done.stderr.splitlines() if line]
-        raise UsageError(f"Slurm refuses: {'; '.join(said) or f'{command[0]} failed'}")
-    return done.stdout
+
+    def explain(said: str) -> str:
+        words = [line.partition("error: ")[2] or line for line in said.splitlines() if line]
+        return f"Slurm refuses: {'; '.join(words) or f'{command[0]} failed'}"
+
+    return call_program(command, explain, given=given)
 
 
 def find_jobs(numbers: Iterable[str]) -> list[Job]:

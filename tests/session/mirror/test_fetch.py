@@ -75,7 +75,7 @@ def test_a_file_that_is_not_that_of_the_manifest_is_named(
     other = content["files"]["config.yaml"]
     content["files"][NAME][changed] = other[changed]
     mirror.write(content)
-    with pytest.raises(CheckpointError, match=f"{NAME} has not the checksum"):
+    with pytest.raises(CheckpointError, match=f"{NAME} has not its checksum"):
         fetch_run(mirror.url, tmp_path / "back")
 
 

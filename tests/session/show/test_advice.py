@@ -80,6 +80,12 @@ def test_the_number_changes_at_most_every_30_seconds() -> None:
     assert {each.number for each in advice} == {4, 5}
 
 
+def test_agents_that_join_are_wanted_at_once() -> None:
+    advice = follow(looks((5, 1, IDLE), (5, 4, IDLE)))
+    assert [each.number for each in advice] == [1] * 6 + [4] * 5
+    assert advice[-1].since == 6.0
+
+
 def test_if_followed_one_more_comes_at_a_time_until_the_learner_has_enough() -> None:
     agents, seen, numbers = 2, list[Load](), list[tuple[float, int]]()
     last = None

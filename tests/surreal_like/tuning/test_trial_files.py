@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.checkpoint import Checkpoints
-from session.errors import WireError
+from session.errors import CheckpointError, WireError
 from session.folder import RunFolder
 from session.run_files import BLOCK_BYTES, StoredFile
 from surreal_like.tuning.trial_files import (
@@ -158,7 +158,7 @@ def test_a_file_without_its_checksum_is_refused(machines: Machines) -> None:
         StoredFile(stored.bytes, "0" * 32, stored.blocks),
         StoredFile(stored.bytes + 1, stored.blake2b, stored.blocks),
     ):
-        with pytest.raises(WireError, match=r"progress\.jsonl has not its checksum"):
+        with pytest.raises(CheckpointError, match=r"progress\.jsonl has not its checksum"):
             machines.receiver.change({"progress.jsonl": wrong}, is_result)
     assert not machines.ours.progress.exists()
     machines.receiver.change({"progress.jsonl": stored}, is_result)
