@@ -27,7 +27,7 @@ help:
 	@echo 'make test-all  the same with the slow tests, more environments, and those that need root, kubectl or Chromium'
 	@echo 'make test-lowest  the tests of make test with the lowest versions that setup.py allows'
 	@echo 'make chaos     26 faults and what they did to runs, as one table with the times of recovery: ten minutes'
-	@echo 'make cluster-test  whole runs on the cluster that KUBECONFIG names, else on a control plane built here once'
+	@echo 'make cluster-test  whole runs on the cluster that KUBECONFIG names, else on Kubernetes, Slurm and Ray here'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
 	@echo 'make docs      the documentation as a site with search, site/index.html; a broken link is an error'
 	@echo 'make bench     the data plane and its peers        make clean   remove caches and builds, not runs or $(VENV)'
@@ -59,8 +59,9 @@ QUICK = $(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --
 test: lint
 	$(QUICK)
 
+# Without whole clusters, which take the two cores from all others.
 test-all: lint $(VENV)/.installed-environments
-	$(PYTEST) --durations=25 $(ARGS)
+	$(PYTEST) -m 'not cluster and not slurm and not ray' --durations=25 $(ARGS)
 
 chaos: $(VENV)/.installed-dev
 	$(TESTS_PYTHON) -m tests.run_scenarios $(SHARED) $(ARGS)
@@ -103,14 +104,14 @@ image:
 	  --build-arg EXTRAS='$(IMAGE_EXTRAS)' --build-arg PACKAGES='$(IMAGE_PACKAGES)' \
 	  --build-arg TORCH_INDEX='$(TORCH_INDEX)' .
 
-# Without KUBECONFIG a real control plane is built and kept, and the pods are processes of this machine;
-# IMAGE is for a cluster that has nodes of its own.
-ON_CLUSTERS = tests/kubernetes/$(if $(KUBECONFIG),test_cluster.py)
+# Without KUBECONFIG a real control plane is built and kept, and the pods are processes of this machine,
+# as are the nodes of Slurm and Ray, where these are installed; IMAGE is for a cluster with own nodes.
+ON_CLUSTERS = $(if $(KUBECONFIG),tests/kubernetes/test_cluster.py,tests/kubernetes tests/engines)
 
 cluster-test: $(VENV)/.installed-dev
 	@$(if $(KUBECONFIG),true,$(BIN)/python -m tests.kubernetes.build_control_plane)
 	SURREAL_LIKE_TEST_CLUSTER='$(KUBECONFIG)' SURREAL_LIKE_TEST_IMAGE='$(IMAGE)' \
-	  $(TESTS_PYTHON) -m pytest -m cluster --capture=sys --durations=10 $(ON_CLUSTERS) $(ARGS)
+	  $(TESTS_PYTHON) -m pytest -m 'cluster or slurm or ray' --capture=sys --durations=10 $(ON_CLUSTERS) $(ARGS)
 
 # A cluster has more time and more agents than the desk for which the experiment was written.
 ON_CLUSTER := session_config.stop.seconds=3600 session_config.resources.agent.cpu=0.5

@@ -116,8 +116,8 @@ def check_whole(name: str, stored: StoredFile, blocks: Iterable[bytes]) -> Itera
 
     Args:
         name: name of the file, for the error.
-        stored: its checksums.
-        blocks: its blocks, in order.
+        stored: size and checksum of the whole.
+        blocks: content of the file, in order.
 
     Raises:
         CheckpointError: the file has another size or checksum.

@@ -47,6 +47,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,14 @@ GROUPS = {
     "cluster": Group(
         find_cluster,
         "no control plane of Kubernetes: run make cluster-test once, which builds it",
+    ),
+    "slurm": Group(
+        lambda: all(map(find_program, ("slurmctld", "slurmd", "sbatch", "nsenter", "ip"))),
+        "no Slurm: install Debian's packages slurm-wlm and iproute2",
+    ),
+    "ray": Group(
+        lambda: find_spec("ray") is not None,
+        'no Ray: .venv/bin/python -m pip install -c constraints.txt -e ".[ray]"',
     ),
     "chromium": Group(
         lambda: find_program("chromium", "chromium-browser", "google-chrome"),

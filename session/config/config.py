@@ -34,6 +34,8 @@ from session.config.placeholder import (
 )
 from session.errors import ConfigError
 
+_UNNAMED = "the config"
+
 
 class Config(dict[str, Any]):
     """Settings: `config.key` is `config["key"]`, and a mapping inside is a Config too.
@@ -43,16 +45,18 @@ class Config(dict[str, Any]):
     except in sections whose keys are names of arguments or observations (`env_args`, `obs_spec`,
     ...); there it is read as `config["key"]`. A Key becomes its default; what else it says is kept
     beside the value, also in copies. Every error is a ConfigError that names the full path of the
-    key.
+    key, and of one that was read from a file its name.
     """
 
-    __slots__ = ("_keys", "_path")
+    __slots__ = ("_keys", "_path", "_source")
     _path: str
+    _source: str
     _keys: dict[str, Key]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         object.__setattr__(self, "_path", "")
         object.__setattr__(self, "_keys", {})
+        object.__setattr__(self, "_source", _UNNAMED)
         super().__init__()
         self.update(*args, **kwargs)
 
@@ -61,9 +65,11 @@ class Config(dict[str, Any]):
         """Reads a .yaml, .yml or .json file. Raises ConfigError that names file and line."""
         data = read_file(path)
         try:
-            return cls(data)
+            config = cls(data)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
+        _set_source(config, str(path))
+        return config
 
     def dump_file(self, path: str | Path) -> None:
         """Writes a .yaml, .yml or .json file that `load_file` reads back to an equal Config."""
@@ -120,7 +126,8 @@ class Config(dict[str, Any]):
 
     def __missing__(self, key: str) -> Any:
         path = join(self._path, key)
-        raise ConfigError(f"the config has no key {path}{nearest(path, paths(self, self._path))}")
+        near = nearest(path, paths(self, self._path))
+        raise ConfigError(f"{self._source} has no key {path}{near}")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -165,7 +172,10 @@ class Config(dict[str, Any]):
 
     def copy(self) -> Config:
         """Returns a deep copy."""
-        return _config_at(self._path, self)
+        copied = _config_at(self._path, self)
+        if self._source != _UNNAMED:
+            _set_source(copied, self._source)
+        return copied
 
     def __or__(self, other: Mapping[str, Any]) -> Config:  # type: ignore[override]
         merged = self.copy()
@@ -304,6 +314,15 @@ def _config_at(path: str, entries: Mapping[str, Any]) -> Config:
     object.__setattr__(config, "_path", path)
     config.update(entries)
     return config
+
+
+def _set_source(value: Any, source: str) -> None:
+    """Names the file from which a config was read, in place, and in all configs inside."""
+    if isinstance(value, Config):
+        object.__setattr__(value, "_source", source)
+    inner = value.values() if isinstance(value, Config) else value
+    for each in inner if isinstance(value, Config | list) else ():
+        _set_source(each, source)
 
 
 def _admit(value: Any, path: str) -> Any:

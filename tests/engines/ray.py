@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -26,11 +25,6 @@ ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_raylet_start_wait_time_s": "120",
 }
-
-
-def missing() -> str:
-    """Returns the reason to skip, empty where Ray is installed."""
-    return "" if importlib.util.find_spec("ray") else 'pip install -c constraints.txt -e ".[ray]"'
 
 
 @dataclass

@@ -6,14 +6,16 @@ of the input ends the cluster.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 import socket
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from ray._private import services
 from ray.cluster_utils import Cluster
 
@@ -25,6 +27,8 @@ _PORTS = (
     *("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port"),
     "runtime_env_agent_port",
 )
+# PR_SET_CHILD_SUBREAPER of prctl(2).
+_SUBREAPER = 36
 _START = services.start_ray_process
 # A killed node is noticed within two seconds; no process is started before it is used.
 _QUICK = {
@@ -62,6 +66,8 @@ def report(line: str) -> None:
 
 def main(folder: Path, jobs: bool) -> None:
     """Runs the cluster until the end of the input; its address is the first line of the output."""
+    # What loses its parent becomes a child of this process, whose end waits for all of them.
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1)
     services.start_ray_process = start_with_ports
     place: dict[str, Any] = {"temp_dir": str(folder)}
     head = {**_NODE, **place, **ports(), "num_cpus": _HEAD_CPUS * jobs, "include_dashboard": jobs}
@@ -83,4 +89,9 @@ def main(folder: Path, jobs: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), "--jobs" in sys.argv)
+    try:
+        main(Path(sys.argv[1]), "--jobs" in sys.argv)
+    finally:
+        for each in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()

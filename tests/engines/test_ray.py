@@ -15,20 +15,18 @@ import pytest
 
 from session.folder import RunFolder
 from tests.add_ons import needs
-from tests.engines.ray import ENVIRONMENT, RayCluster, missing, ray_cluster
+from tests.engines.ray import ENVIRONMENT, RayCluster, ray_cluster
 from tests.leftovers import ROOT
 from tests.polling import until
 from tests.runs.command import balanced
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), needs("join")]
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(400), needs("join")]
 EXPERIMENT = "configs/cartpole_dqn.yaml"
 
 
 @pytest.fixture(scope="module")
 def rig() -> Iterator[RayCluster]:
     """A cluster for all tests of this file."""
-    if reason := missing():
-        pytest.skip(reason)
     with ray_cluster(jobs=True) as found:
         yield found
 
@@ -114,8 +112,6 @@ def test_a_core_that_no_node_can_hold_waits_and_is_cancelled(
 
 
 def test_without_a_cluster_nothing_is_left_behind(tmp_path: Path) -> None:
-    if reason := missing():
-        pytest.skip(reason)
     path = tmp_path / "run"
     done = command("http://127.0.0.1:9", "launch", EXPERIMENT, "--on", "ray", "--folder", str(path))
     assert done.returncode == 2

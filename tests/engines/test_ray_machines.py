@@ -12,11 +12,11 @@ import pytest
 from session.errors import UsageError
 from session.launchers.engines.machines import Machines, Order, make_machines
 from tests.contracts.machines import MachinesContract
-from tests.engines.ray import ENVIRONMENT, RayCluster, missing, ray_cluster
+from tests.engines.ray import ENVIRONMENT, RayCluster, ray_cluster
 from tests.polling import until
 
 pytestmark = [
-    pytest.mark.slow,
+    *(pytest.mark.slow, pytest.mark.ray),
     pytest.mark.timeout(300),
     # Ray's own, at the end of a driver.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -26,8 +26,6 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
     """A cluster for all tests of this file."""
-    if reason := missing():
-        pytest.skip(reason)
     with ray_cluster() as found, pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
@@ -90,8 +88,6 @@ def test_a_command_that_fails_says_why(cluster: RayCluster, tmp_path: Path) -> N
     ],
 )
 def test_a_wrong_address_is_refused(tmp_path: Path, address: str, message: str) -> None:
-    if reason := missing():
-        pytest.skip(reason)
     with pytest.raises(UsageError, match=message):
         make_machines("ray", order_of(tmp_path / "machines", address, "true"))
     assert not (tmp_path / "machines").exists()

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ import pytest
 
 from session.folder import RunFolder
 from tests.add_ons import needs
-from tests.engines.slurm import Slurm, missing, slurm
+from tests.engines.slurm import Slurm, slurm
 from tests.polling import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.root, needs("join")]
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.slurm, needs("join")]
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENT = "configs/cartpole_dqn.yaml"
 
@@ -26,8 +27,6 @@ EXPERIMENT = "configs/cartpole_dqn.yaml"
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """A cluster for all tests of this file."""
-    if reason := missing():
-        pytest.skip(reason)
     with slurm(tmp_path_factory.mktemp("slurm")) as started:
         yield started
 
@@ -151,7 +150,8 @@ def test_a_notice_to_every_process_of_the_core_saves_too(rig: Slurm, tmp_path: P
     )
     assert shell is not None
     for each in (*shell.children(recursive=True), shell):
-        each.terminate()
+        with suppress(psutil.NoSuchProcess):
+            each.terminate()
     until(lambda: states(rig, number(folder, "core")) == ["PENDING"], what=rig.jobs)
     assert states(rig, number(folder, "agents")) == ["RUNNING", "RUNNING"]
     saved = max(int(path.name) for path in (folder.checkpoints / "learner").glob("[0-9]*"))

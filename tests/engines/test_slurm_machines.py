@@ -12,10 +12,10 @@ import pytest
 from session.errors import UsageError
 from session.launchers.engines.machines import Machines, Order, make_machines
 from tests.contracts.machines import MachinesContract
-from tests.engines.slurm import Slurm, missing, slurm
+from tests.engines.slurm import Slurm, slurm
 from tests.polling import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.root]
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.slurm]
 # No process has this number.
 GONE = 1 << 30
 
@@ -23,8 +23,6 @@ GONE = 1 << 30
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """A cluster for all tests of this file."""
-    if reason := missing():
-        pytest.skip(reason)
     with slurm(tmp_path_factory.mktemp("slurm")) as found:
         yield found
 

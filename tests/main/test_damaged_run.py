@@ -179,6 +179,18 @@ def test_what_looks_at_a_run_survives_damage(
     assert steps or path.name == "progress.jsonl"
 
 
+def test_a_config_without_its_settings_is_named(command: Command, run: Path) -> None:
+    path = run / "config.yaml"
+    before, begin, _ = path.read_text().partition("session_config:\n")
+    path.write_text(f"{before}{begin}  sockets: {{}}\n")
+    for argv, healthy in COMMANDS.items():
+        said = command(*argv)
+        assert said.code == healthy or (said.code == 2 and is_one_line(said.err, path)), said.err
+    assert command("probe", "run", "learner").err.startswith(
+        "surreal-like: error: runs/run/config.yaml has no key session_config.heartbeat; keys here:"
+    )
+
+
 def resume(run: Path) -> Run | str:
     """Go on with the run for more steps; return the error of one that is refused."""
     longer = {"session_config.stop.env_steps": 1500}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -126,13 +127,22 @@ def test_a_missing_attribute_names_the_nearest_key() -> None:
     for kind in (ConfigError, AttributeError, KeyError):
         with pytest.raises(kind, match=r"no key algo\.gama; did you mean algo\.gamma\?"):
             _ = config.algo.gama
-    with pytest.raises(ConfigError, match=r"no key x; keys here: algo"):
+    with pytest.raises(ConfigError, match=r"^the config has no key x; keys here: algo"):
         _ = config["x"]
     with pytest.raises(ConfigError, match="no key x"):
         del config.x
     assert not hasattr(config, "x")
     assert getattr(config, "x", 5) == 5
     assert config.get("x", 6) == 6
+
+
+def test_a_missing_key_of_a_file_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("algo: {gamma: 0.9}\nparts: [{a: 1}]\n")
+    config = Config.load_file(path)
+    for each in (config.algo, config.copy().algo, config.copy()["parts"][0]):
+        with pytest.raises(ConfigError, match=f"^{re.escape(str(path))} has no key "):
+            _ = each.x
 
 
 def test_copies_and_pickles_share_nothing() -> None:
