@@ -47,7 +47,8 @@ class ControlSockets:
             raise
         has_learner = "learner.control" in addresses
         self._learner = self._wire.dealer("learner.control", ANSWERS) if has_learner else None
-        has_log = "loggerplex.records" in addresses
+        # On a machine that has joined, keys are for agents only; there is no learner.
+        has_log = has_learner and "loggerplex.records" in addresses
         push = self._wire.push("loggerplex.records", high_water_mark=100) if has_log else None
         self._channel = Channel(push, "loggerplex")
         self._log = make_log(NAME, self._channel, level=session.loggerplex.level, clock=clock)

@@ -38,6 +38,7 @@ _LAST_WORD_SECONDS = 0.5
 SUPERVISOR_CONTROL = "supervisor.control"
 _INTERRUPTED = "interrupted before the learner could end the run"
 _LOG_SUFFIXES = (".log", ".err")
+_LEFT = "its components have left a run of another machine"
 _NO_RESULT = "the run ended without a result of the learner"
 
 
@@ -242,6 +243,8 @@ def finish_result(
     if failure is not None:
         result["status"] = "failed"
         result["reason"] = f"{failure.component}: {failure.error}"
+    elif components and "learner" not in components:
+        result["status"], result["reason"] = "stopped", _LEFT
     elif result.get("status", "running") == "running":
         result["status"] = "interrupted" if interrupted else "failed"
         result["reason"] = _INTERRUPTED if interrupted else _NO_RESULT

@@ -345,7 +345,7 @@ ODDITIES = (
         "rows lost with a process",
         1.0,
         "rows were lost with a process",
-        "session_config.replay.keep=auto; docs/resume_and_recovery.md",
+        "docs/resume_and_recovery.md; session_config.replay.keep=auto against lost ones",
         _see_lost,
     ),
     Rule(

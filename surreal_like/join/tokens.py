@@ -201,7 +201,8 @@ class Places:
         if self.uses == 1:
             raise NotAdmittedError(f"this token has been used by another machine; {AGAIN}")
         raise NotAdmittedError(
-            f"this token is used up: {self.uses} machines have joined with it; {AGAIN}",
+            f"this token is used up: {self.uses} machines have joined with it; a place is free ten "
+            f"minutes after the last word of its machine; {AGAIN}",
             for_now=True,
         )
 

@@ -256,6 +256,7 @@ def test_a_machine_that_leaves_loses_nothing_and_can_come_back(
             assert join.wait() == 130, join.words
             assert join.words.splitlines()[-1] == "left the run"
             until(lambda: run.status()["agent-1000"]["state"] == "gone")
+            assert (RunFolder(folder).read_result() or {})["status"] == "stopped"
             run.goes_on()
         other = run.join(token=run.further_token(), agents=1)
         until(lambda: run.running("agent-1002"))
@@ -265,6 +266,7 @@ def test_a_machine_that_leaves_loses_nothing_and_can_come_back(
         run.end()
     assert clean(result)
     assert result["experience"]["pushed"] > 0
+    assert "refused" not in {each["event"] for each in read_lines(run.folder.events)}
 
 
 def test_a_run_that_has_become_silent_is_left(machines: TwoMachines, run_folder: Path) -> None:

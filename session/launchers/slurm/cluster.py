@@ -14,8 +14,9 @@ from session.process.component import resources_of
 
 _ADDRESS = r"""node=$(scontrol show node "$SLURMD_NODENAME")
 host=$(sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p' <<<"$node")"""
-# 75: it is saved, to be started again; 130: its learner had no time; 143: it had not begun.
-_CORE_END = """if [ -n "$notice" ] && [ "$code" -ge 75 ] && [ ! -e "$jobs/cancelled" ]; then
+_CORE_END = """# After a notice it is begun again. 75: it is saved; 130: its learner had no time
+# for that; 143: it had not begun. After any other end no agent stays.
+if [ -n "$notice" ] && [ "$code" -ge 75 ] && [ ! -e "$jobs/cancelled" ]; then
   if goes_on; then scontrol requeue "$job"; fi
   exit "$code"
 fi

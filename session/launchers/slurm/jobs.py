@@ -14,13 +14,13 @@ from session.launchers.program import call_program
 from session.process.component import TOKEN, Resources
 
 _MIB = 1 << 20
-# The shell of a job gets the notice of its end, and passes it on. A job that is cancelled, or
-# requeued by others, is no longer RUNNING then.
 _BODY = """
 jobs={folder}
 job=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}
 job=${{job:-$SLURM_JOB_ID}}
+# A job that was cancelled, or is requeued by others, does not run any more.
 goes_on() {{ [ "$(squeue --noheader --jobs="$job" --format=%T)" = RUNNING ]; }}
+# This shell gets the notice of the end, and passes the first one on to its command.
 notice=
 # shellcheck disable=SC2317  # the trap calls it
 pass_on() {{
@@ -35,6 +35,7 @@ echo "job $job, start $((${{SLURM_RESTART_COUNT:-0}} + 1)), on $SLURMD_NODENAME"
 run=$!
 wait "$run"
 code=$?
+# A signal interrupts wait; the command goes on until it has saved.
 while kill -0 "$run" 2>/dev/null; do
   wait "$run"
   code=$?
