@@ -198,6 +198,8 @@ def refuse_over(run: RunHandle) -> None:
     Raises:
         UsageError: it is over, was cut off, or was never started.
     """
+    from session.show.run_view import is_alive
+
     if run.running:
         return
     folder = run.folder
@@ -205,6 +207,11 @@ def refuse_over(run: RunHandle) -> None:
     if folder.over:
         reason = (folder.read_result() or {}).get("reason")
         raise UsageError(f"run {folder} is over ({reason}); to go on with it: {resume}")
+    if is_alive(folder):
+        raise UsageError(
+            f"run {folder} has no supervisor, so its components take no commands: end and start "
+            "each by its own line, as surreal-like plan --format shell prints it"
+        )
     if os.path.exists(folder.progress):
         raise UsageError(f"run {folder} does not run: it was cut off; to go on with it: {resume}")
     raise UsageError(f"run {folder} does not run: it has no supervisor; to begin: {resume}")

@@ -38,7 +38,7 @@ def state_of(folder: RunFolder, launcher: str | None = None) -> str:
     """
     result = folder.read_result() or {}
     running = result.get("status", "running") == "running"
-    if folder.in_use or (running and _is_alive(folder)):
+    if folder.in_use or (running and is_alive(folder)):
         return "running"
     if running and launcher_of(launcher or "").remote:
         # Its files are on the cluster and are not read here.
@@ -73,7 +73,7 @@ def _without_result(folder: RunFolder) -> str:
     return "ended" if all(beat.state == State.done for beat in beats) else CUT_OFF
 
 
-def _is_alive(folder: RunFolder) -> bool:
+def is_alive(folder: RunFolder) -> bool:
     """Returns True if a component is alive; a user may have started components by hand."""
     beats = read_beats(folder.alive).values()
     return any(b.state in ALIVE and not b.late(_SILENT_SECONDS) for b in beats)

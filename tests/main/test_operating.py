@@ -101,6 +101,18 @@ def test_a_run_that_was_cut_off_cannot_be_steered(
     assert "surreal-like train --resume --folder" in said
 
 
+@pytest.mark.parametrize("words", STEERING, ids=lambda words: words[0])
+def test_a_run_whose_components_were_started_by_hand_takes_no_commands(
+    command: Command, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder = make_run(tmp_path / "r")
+    folder.progress.touch()
+    write_beat(folder.alive, Beat("agent-0", 1, State.running, 1, time.time()))
+    said = refused(command, words[0], "r", *words[1:])
+    assert "r has no supervisor, so its components take no commands" in said
+    assert "plan --format shell" in said
+
+
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 def test_two_runs_of_one_name_are_refused(
     command: Command, words: tuple[str, ...], tmp_path: Path
