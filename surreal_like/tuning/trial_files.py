@@ -160,6 +160,9 @@ class TrialFiles:
         """
         if block not in self._wanted or len(data) > BLOCK_BYTES or checksum(data) != block:
             raise WireError(f"block {block} is damaged, or was not asked for")
+        self._keep(block, data)
+
+    def _keep(self, block: str, data: bytes) -> None:
         self._incoming.mkdir(parents=True, exist_ok=True)
         write_atomically(self._incoming / block, data)
 
@@ -171,9 +174,17 @@ class TrialFiles:
                 config is refused; the files before it are written.
         """
         there = self.find(moves)
-        for name, stored in files.items():
-            if moves(name) and there.get(name) != stored:
-                self._write(name, stored)
+        new = {
+            name: each for name, each in files.items() if moves(name) and there.get(name) != each
+        }
+        for name, stored in new.items():
+            own = there[name].blocks if name in there else ()
+            for block in set(stored.blocks).difference(own):
+                if not (self._incoming / block).is_file():
+                    # It is part of another file here, which may be replaced first.
+                    self._keep(block, self._find(block, name))
+        for name, stored in new.items():
+            self._write(name, stored)
         for name in there.keys() - files.keys():
             (self._run.path / name).unlink(missing_ok=True)
             with suppress(OSError):

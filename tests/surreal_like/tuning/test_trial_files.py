@@ -113,6 +113,18 @@ def test_only_the_last_block_of_a_file_that_has_grown_moves(machines: Machines) 
     assert machines.ours.events.read_bytes() == machines.theirs.events.read_bytes()
 
 
+def test_files_may_exchange_their_contents(machines: Machines) -> None:
+    progress, events = machines.theirs.progress, machines.theirs.events
+    events.write_text("event\n")
+    machines.move()
+    one, two = progress.read_bytes(), events.read_bytes()
+    progress.write_bytes(two)
+    events.write_bytes(one)
+    assert machines.move() == 0
+    assert machines.ours.progress.read_bytes() == two
+    assert machines.ours.events.read_bytes() == one
+
+
 def test_a_checkpoint_that_was_replaced_is_removed(machines: Machines) -> None:
     machines.move()
     save(machines.theirs, 4, b"new")
