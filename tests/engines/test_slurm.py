@@ -124,8 +124,9 @@ def test_a_run_goes_on_after_a_notice_and_solves_its_task_in_two_lives(
     until(lambda: states(rig, core) == ["PENDING"], what=rig.jobs)
     saved = folder.last_progress()["env_steps"]
     assert states(rig, number(folder, "agents")) == ["RUNNING", "RUNNING"]
-    said = command(rig, "status", str(folder), tmp=tmp).stdout
-    assert re.search(rf"core +waiting .* job {core} is PENDING: BeginTime", said), said
+    # Slurm gives the reason a moment after the state.
+    waits = rf"core +waiting .* job {core} is PENDING: BeginTime"
+    until(lambda: re.search(waits, command(rig, "status", str(folder), tmp=tmp).stdout))
     begin_again(rig, folder)
     until(lambda: not rig.jobs(), seconds=300, what=rig.jobs)
     result = folder.read_result() or {}
