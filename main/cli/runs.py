@@ -196,7 +196,7 @@ def refuse_over(run: RunHandle) -> None:
     """Refuses a run that does not take commands any more.
 
     Raises:
-        UsageError: it is over, was cut off, or was never started.
+        UsageError: it is over, was cut off, was never started, or has no supervisor.
     """
     from session.show.run_view import is_alive
 

@@ -45,7 +45,7 @@ class Config(dict[str, Any]):
     except in sections whose keys are names of arguments or observations (`env_args`, `obs_spec`,
     ...); there it is read as `config["key"]`. A Key becomes its default; what else it says is kept
     beside the value, also in copies. Every error is a ConfigError that names the full path of the
-    key, and of one that was read from a file its name.
+    key. The error for a missing key names the file, too, if the config was read from one.
     """
 
     __slots__ = ("_keys", "_path", "_source")

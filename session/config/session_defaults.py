@@ -311,8 +311,8 @@ _KEYS = {
             ),
             "preamble_cmd": Key(
                 "",
-                "Shell command run before each component in tmux and plan, and at the begin of "
-                "jobs of Slurm: source venv/bin/activate.",
+                "Shell command run before each component in tmux and plan, and once in each "
+                "Slurm job: source venv/bin/activate.",
             ),
             "host": Key(
                 None,

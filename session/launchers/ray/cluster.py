@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
+from session.launchers.engine_program import call_program
 from session.launchers.engines.machines import COMMAND
-from session.launchers.program import call_program
 from session.launchers.ray.run import RayRun
 from session.launchers.submitted import SubmittedCluster
 from session.process.component import Resources, resources_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from session.errors import ConfigError, UsageError
-from session.launchers.program import call_program
+from session.launchers.engine_program import call_program
 from session.process.component import TOKEN, Resources
 
 _MIB = 1 << 20
