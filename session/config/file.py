@@ -12,9 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
 
 from session.atomic_file import write_atomically
 from session.errors import ConfigError
+
+try:
+    from yaml import CSafeLoader as _SafeLoader
+except ImportError:
+    # PyYAML was built without libyaml: the same, six times slower.
+    from yaml import SafeLoader as _SafeLoader  # type: ignore[assignment]
 
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
 _INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+")
@@ -25,8 +32,16 @@ _NULL = re.compile(r"~|null|Null|NULL|")
 _TAG = "tag:yaml.org,2002:"
 
 
-class _Loader(yaml.SafeLoader):
-    """The safe loader with the plain values of YAML 1.2; duplicate keys are errors."""
+class _Loader(Composer, _SafeLoader):
+    """The safe loader with the plain values of YAML 1.2; duplicate keys are errors.
+
+    libyaml parses, and Python composes: a file that nests too deeply is a RecursionError, where
+    libyaml would overflow the stack.
+    """
+
+    def __init__(self, text: str) -> None:
+        _SafeLoader.__init__(self, text)
+        Composer.__init__(self)
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
         if kind is yaml.ScalarNode and implicit[0]:
@@ -142,9 +157,15 @@ def parse_yaml(text: str, source: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 it is a SafeLoader
     except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{source}{line}: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # libyaml sees the end of a text on a line of its own.
+        place, last = error.problem_mark, len(text.splitlines())
+        line = min(place.line + 1, last) if place else last
+        begin = error.context_mark.line + 1 if error.context_mark else line
+        within = f", {error.context} from line {begin}" if begin < line else ""
+        raise ConfigError(f"{source}:{line}: {error.problem}{within}") from None
+    except RecursionError:
+        raise ConfigError(f"{source}: nests too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{source}: {' '.join(str(error).split())}") from None
 
 

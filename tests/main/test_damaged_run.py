@@ -80,14 +80,11 @@ FILES = (
     "checkpoints/learner/record.json",
     "checkpoints/learner/newest/state.json",
 )
-# The parser of YAML takes half a minute for these.
-_TOO_SLOW = (("config.yaml", "nested"), ("tune.yaml", "nested"))
 # Each file of a run folder with each damage.
 PLACES = [
     (file, name)
     for file in FILES
     for name in ({**EVERY, **LINES} if file.endswith(".jsonl") else EVERY)
-    if (file, name) not in _TOO_SLOW
 ]
 _QUICK = ("emptied", "cut", "high bit", "other JSON", "a folder", "line {}")
 
@@ -105,7 +102,6 @@ TUNINGS = some(
         (file, name)
         for file in ("tuning.json", "tune.yaml", "pbt.jsonl", "events.jsonl")
         for name in {**EVERY, **LINES}
-        if (file, name) not in _TOO_SLOW
     ]
 )
 

@@ -268,7 +268,7 @@ def test_override_of_an_unknown_path_is_refused_by_the_strict_extend() -> None:
         ("algo", "override 'algo': write it as section.key=value"),
         ("algo..lr=1", "override 'algo..lr=1': write it as section.key=value"),
         ("n.lr=1", "override 'n.lr=1': n is 5, no mapping"),
-        ("a=[1", "override 'a=[1':1: expected ',' or ']'"),
+        ("a=[1", "override 'a=[1':1: did not find expected ',' or ']'"),
         ("a={b: 1, b: 2}", "override 'a={b: 1, b: 2}':1: key 'b' stands twice"),
     ],
 )

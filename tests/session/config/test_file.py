@@ -86,7 +86,13 @@ def test_numbers_and_texts_are_those_of_yaml_1_2(tmp_path: Path, text: str, valu
     [
         ("c.yaml", "a: 1\nb:\n  c: 1\n  c: 2\n", ":4: key 'c' stands twice"),
         ("c.json", '{"a": {"b": 1, "b": 2}}', ": key 'b' stands twice"),
-        ("c.yaml", "a: 1\nb: [1,\nc: 2", ":3: expected ',' or ']'"),
+        (
+            "c.yaml",
+            "a: 1\nb: [1,\nc: 2",
+            ":3: did not find expected ',' or ']', while parsing a flow sequence from line 2",
+        ),
+        ("c.yaml", "[" * 100_000, ": nests too deeply"),
+        ("c.yaml", "- " * 100_000, ": nests too deeply"),
         ("c.json", '{"a": 1,\nb}', ":2: "),
         ("c.yaml", "- a", ": holds list, expected a mapping"),
         ("c.yaml", "a: !!python/name:os.system 1", ":1: could not determine a constructor"),
