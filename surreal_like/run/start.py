@@ -21,7 +21,7 @@ from surreal_like.experiment.resolve import (
     Resolved,
     only_one,
     read_answer,
-    resolve_elsewhere,
+    try_all,
     write_request,
 )
 from surreal_like.experiment.topology import PRELOAD
@@ -155,8 +155,8 @@ class SerialStarter:
         return 0.0
 
     def resolve(self, user: Config) -> Config:
-        """Resolves in a separate process: the environment's constructor runs arbitrary code."""
-        return resolve_elsewhere(user)
+        """Resolves the experiment here, where its environments and torch are needed anyway."""
+        return only_one(try_all([user]))
 
     def launch(self, config: Config, topology: Topology, folder: RunFolder) -> SerialLauncher:
         """Starts every component as a service that is ticked in turn.

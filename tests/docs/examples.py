@@ -196,7 +196,7 @@ def call(words: Sequence[str], folder: Path) -> Ended:
         patch.setattr(sys, "path", list(sys.path))
         # Where "." was when it was looked into last.
         sys.path_importer_cache.pop(".", None)
-        for module in ("run.start", "run.request", "run.train"):
+        for module in ("run.request", "run.train"):
             patch.setattr(f"surreal_like.{module}.resolve_elsewhere", resolve)
         with redirect_stdout(out), redirect_stderr(err):
             code = main(words[1:])

@@ -65,7 +65,7 @@ def command(
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Resolve experiments in this process, where torch is imported only once."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for module in ("run.start", "run.request", "run.train"):
+    for module in ("run.request", "run.train"):
         monkeypatch.setattr(f"surreal_like.{module}.resolve_elsewhere", resolve)
     monkeypatch.setattr(
         "surreal_like.run.start.resolve_forked", lambda servers, user: resolve(user)

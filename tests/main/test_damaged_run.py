@@ -19,7 +19,6 @@ import surreal_like
 from session.errors import SurrealError
 from session.folder import RunFolder
 from session.wire.client_tokens import write_token
-from surreal_like.experiment.resolve import resolve
 from surreal_like.run.train import Run
 from tests.main.conftest import CONFIG, Command
 from tests.session.damage import DAMAGES, Damage
@@ -112,7 +111,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("saved")
     (top / "small.yaml").write_text(CONFIG)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
         patch.setattr(sys, "path", list(sys.path))
         ended = surreal_like.train(top / "small.yaml", launcher="serial", folder=top / "run")
     assert ended.ok

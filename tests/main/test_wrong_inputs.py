@@ -16,7 +16,6 @@ from main.cli import main
 from main.cli.commands import all_commands
 from session.config import Config
 from session.folder import RunFolder
-from surreal_like.experiment.resolve import resolve
 from tests.add_ons import needs
 from tests.main.conftest import CONFIG, Command, Said
 from tests.main.test_bad_input import content, write
@@ -359,7 +358,7 @@ WORDS = (
         files(b_yaml="- a"),
     ),
     Wrong(
-        "a tab in the file", ("train", "b.yaml"), "b.yaml:2", "'\\t'", files(b_yaml="a: 1\n\tb: 2")
+        "a tab in the file", ("train", "b.yaml"), "b.yaml:2", "a tab", files(b_yaml="a: 1\n\tb: 2")
     ),
     Wrong("no text", ("train", "b.yaml"), "b.yaml", "UTF-8", files(b_yaml=b"\xff\xfe\x00bad")),
     Wrong("half a JSON", ("train", "b.json"), "b.json:1", "Expecting", files(b_json='{"a": ')),
@@ -881,7 +880,6 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "small.yaml").write_text(CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
         assert main([*SERIAL, "--folder", "runs/ended", "--quiet"]) == 0
         yield folder
 

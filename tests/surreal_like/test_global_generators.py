@@ -15,7 +15,6 @@ from surreal_like import load_policy, make_vector_env, train
 from surreal_like.analysis import play as playing
 from surreal_like.analysis.evaluate import evaluate
 from surreal_like.env.check import tried_specs
-from surreal_like.experiment.resolve import resolve
 from surreal_like.policy import make_policy
 from surreal_like.policy.worker_set import RolloutWorker
 from tests.drawing import draw
@@ -41,19 +40,17 @@ def kept() -> Iterator[None]:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Return the folders of three small runs; the first two have one seed."""
     folders = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
-        for number, seed in enumerate((5, 5, 6)):
-            # As two commands, which begin with other numbers.
-            seed_globals(100 + number)
-            folders.append(tmp_path_factory.mktemp("drawing") / "run")
-            train(
-                algorithm="dqn",
-                env=NAME,
-                overrides=SMALL | {"session_config.seed": seed},
-                launcher="serial",
-                folder=folders[-1],
-            )
+    for number, seed in enumerate((5, 5, 6)):
+        # As two commands, which begin with other numbers.
+        seed_globals(100 + number)
+        folders.append(tmp_path_factory.mktemp("drawing") / "run")
+        train(
+            algorithm="dqn",
+            env=NAME,
+            overrides=SMALL | {"session_config.seed": seed},
+            launcher="serial",
+            folder=folders[-1],
+        )
     return folders
 
 

@@ -14,7 +14,6 @@ from session.folder import RunFolder
 from surreal_like import load_policy, train
 from surreal_like.analysis.evaluate import evaluate
 from surreal_like.experiment.code import own_modules
-from surreal_like.experiment.resolve import resolve
 
 SMALL = {
     "learner_config.replay": {"min_size": 64, "batch_size": 16, "capacity": 2000},
@@ -50,8 +49,6 @@ def forget() -> None:
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a run that has been moved; where it was made nothing is left, and nobody stands."""
-    # In this process, where torch is imported only once.
-    monkeypatch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
     monkeypatch.setattr(sys, "path", list(sys.path))
     there, here = tmp_path / "there", tmp_path / "here"
     for name, text in FILES.items():

@@ -238,10 +238,7 @@ def small(*, place: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["own_code", "own_code.py"])
-def test_a_run_keeps_the_code_and_goes_on_without_it(
-    place: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
+def test_a_run_keeps_the_code_and_goes_on_without_it(place: str, folder: Path) -> None:
     (folder / "own_code.py").write_text(OWN)
     settings = small(place=place) | {"session_config.stop": {"env_steps": 300, "eval_episodes": 2}}
     run = train(

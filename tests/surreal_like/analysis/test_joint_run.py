@@ -21,7 +21,6 @@ from surreal_like import (
 from surreal_like.analysis.evaluate import evaluate
 from surreal_like.analysis.play import play
 from surreal_like.env.registry import SeveralAgents
-from surreal_like.experiment.resolve import resolve
 from tests.surreal_like.reading_video import read_video
 
 SMALL: dict[str, Any] = {
@@ -35,10 +34,8 @@ SMALL: dict[str, Any] = {
 
 def trained(folder: Path, env: str = "toy:multi_cartpole", **settings: Any) -> Path:
     """Return the folder of a small run that has ended."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
-        overrides = SMALL | {key.replace("__", "."): value for key, value in settings.items()}
-        run = train(algorithm="ppo", env=env, overrides=overrides, launcher="serial", folder=folder)
+    overrides = SMALL | {key.replace("__", "."): value for key, value in settings.items()}
+    run = train(algorithm="ppo", env=env, overrides=overrides, launcher="serial", folder=folder)
     assert run.ok, run.details
     return folder
 

@@ -13,7 +13,6 @@ from session.program import install_line
 from surreal_like import train
 from surreal_like.analysis.play import play
 from surreal_like.errors import DataError
-from surreal_like.experiment.resolve import resolve
 from tests.surreal_like.reading_video import read_video
 
 OVERRIDES: dict[str, Any] = {
@@ -27,12 +26,8 @@ OVERRIDES: dict[str, Any] = {
 
 def trained(folder: Path, env: str, algorithm: str = "dqn", **settings: Any) -> Path:
     """Return the folder of a small run that has ended."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
-        overrides = OVERRIDES | {key.replace("__", "."): value for key, value in settings.items()}
-        run = train(
-            algorithm=algorithm, env=env, overrides=overrides, launcher="serial", folder=folder
-        )
+    overrides = OVERRIDES | {key.replace("__", "."): value for key, value in settings.items()}
+    run = train(algorithm=algorithm, env=env, overrides=overrides, launcher="serial", folder=folder)
     assert run.ok, run.details
     return folder
 

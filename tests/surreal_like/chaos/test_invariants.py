@@ -14,7 +14,6 @@ import surreal_like
 from session.folder import RunFolder
 from surreal_like.chaos.faults import DISK, KILL, Fault, Plan
 from surreal_like.chaos.invariants import AT_THE_END, INVARIANTS, RunFiles, check
-from surreal_like.experiment.resolve import resolve
 
 KILLS = Plan(KILL, "agent", 10.0)
 
@@ -27,11 +26,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "learner_config.replay={min_size: 64, capacity: 2000, samples_per_insert: 1.0}",
         "session_config.stop={env_steps: 400, eval_episodes: 4}",
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
-        ended = surreal_like.train(
-            algorithm="dqn", env="toy:chain", folder=folder, launcher="serial", overrides=words
-        )
+    ended = surreal_like.train(
+        algorithm="dqn", env="toy:chain", folder=folder, launcher="serial", overrides=words
+    )
     assert ended.ok
     return folder
 

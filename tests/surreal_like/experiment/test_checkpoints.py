@@ -23,7 +23,6 @@ from surreal_like.experiment.checkpoints import (
     start_with,
     whole_checkpoint,
 )
-from surreal_like.experiment.resolve import resolve
 from surreal_like.learner.saver import Saver
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
@@ -200,9 +199,7 @@ def test_what_cannot_be_is_refused(run: RunFolder, options: dict[str, Any], said
 
 
 @pytest.mark.slow
-def test_runs_from_other_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
-
+def test_runs_from_other_runs(tmp_path: Path) -> None:
     def serial(name: str, iterations: int, **options: Any) -> RunFolder:
         overrides = {
             **OVERRIDES,

@@ -17,7 +17,6 @@ from session.folder import RunFolder
 from surreal_like import load_policy, train
 from surreal_like.experiment.checkpoints import checkpoint_of
 from surreal_like.experiment.code import keep_code, keep_file
-from surreal_like.experiment.resolve import resolve
 from surreal_like.join.agents import _experiment as joined_experiment
 from surreal_like.join.client import _write as write_admission
 from surreal_like.join.server import JoinServer
@@ -58,7 +57,6 @@ def test_a_place_is_split_at_the_colon_behind_the_file(place: str, file: str, na
 @pytest.fixture
 def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with colons in its name, which has an algorithm and a plan."""
-    monkeypatch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
     monkeypatch.setattr(sys, "path", list(sys.path))
     odd = tmp_path / "12:30, a=b" / "at 1:2"
     odd.mkdir(parents=True)

@@ -16,7 +16,6 @@ from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from surreal_like import load_policy, train
 from surreal_like.experiment.checkpoints import checkpoints_named
-from surreal_like.experiment.resolve import resolve
 from surreal_like.gateway.serving import Server
 from tests.clock import HandClock
 from tests.polling import until
@@ -49,15 +48,13 @@ RUNS: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 def play(folder: Path, algorithm: str, env: str, overrides: dict[str, Any]) -> Path:
     """Runs a small experiment to its end; returns its folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
-        train(
-            algorithm=algorithm,
-            env=env,
-            overrides=SMALL | overrides,
-            launcher="serial",
-            folder=folder,
-        )
+    train(
+        algorithm=algorithm,
+        env=env,
+        overrides=SMALL | overrides,
+        launcher="serial",
+        folder=folder,
+    )
     return folder
 
 

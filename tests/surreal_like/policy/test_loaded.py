@@ -14,7 +14,6 @@ from surreal_like import load_policy, make_policy, train
 from surreal_like.analysis.evaluate import evaluate
 from surreal_like.errors import DataError
 from surreal_like.experiment.checkpoints import whole_checkpoint
-from surreal_like.experiment.resolve import resolve
 from surreal_like.policy.worker_set import RolloutWorker
 
 OVERRIDES = {
@@ -31,15 +30,13 @@ OVERRIDES = {
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a small run that has ended."""
     folder = tmp_path_factory.mktemp("policy") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
-        train(
-            algorithm="dqn",
-            env="toy:chain",
-            overrides=OVERRIDES,
-            launcher="serial",
-            folder=folder,
-        )
+    train(
+        algorithm="dqn",
+        env="toy:chain",
+        overrides=OVERRIDES,
+        launcher="serial",
+        folder=folder,
+    )
     return folder
 
 

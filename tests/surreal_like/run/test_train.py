@@ -64,8 +64,7 @@ class Mine(DQN):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Resolve in this process, where torch is imported only once; work in an empty folder."""
-    monkeypatch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
+    """Work in an empty folder."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
 

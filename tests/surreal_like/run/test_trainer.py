@@ -13,7 +13,6 @@ from session.errors import ConfigError, RunError
 from session.folder import RunFolder
 from surreal_like import train
 from surreal_like.experiment.checkpoints import whole_checkpoint
-from surreal_like.experiment.resolve import resolve
 from surreal_like.run.trainer import Trainer
 from tests.runs.command import clean, without_real_times
 
@@ -30,11 +29,6 @@ def trainer(folder: Path, iterations: int, **given: Any) -> Trainer:
     stop = {"session_config.stop": {"iterations": iterations, "eval_episodes": 4}}
     given = {"algorithm": "dqn", "env": "toy:chain", "launcher": "serial"} | given
     return Trainer(overrides=OVERRIDES | stop, folder=folder, **given)
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surreal_like.run.start.resolve_elsewhere", resolve)
 
 
 def digest(folder: Path) -> str:
