@@ -41,6 +41,7 @@ class SlowLearner(ImpalaLearner):
 class Slow(Impala):
     learner = SlowLearner
 """
+FEW = ("session_config.agent.num=1", "session_config.evaluator.num=0")
 ENDLESS = "session_config.stop={env_steps: 100000000, eval_episodes: 10}"
 
 
@@ -100,7 +101,7 @@ def test_one_name_twice(run_folder: Path, name: str, sleeps: bool) -> None:
 
     One that sleeps meanwhile wakes when it has been replaced.
     """
-    with ByHand(run_folder, ENDLESS) as run:
+    with ByHand(run_folder, ENDLESS, *FEW) as run:
         run.start()
         run.steps(1000)
         older = run.processes[name]
@@ -173,7 +174,7 @@ def test_a_learner_of_5_s_per_update_holds_the_agents_back(
     own.write_text(SLOW)
     sizes = f"learner_config.replay={{capacity: {CAPACITY}, batch_size: {BATCH}}}"
     sender = f"session_config.sender={{flush_iteration: {UNROLL}, max_unacked_chunks: 1}}"
-    words = (sizes, sender, "session_config.stop={eval_return: 501, seconds: 40}")
+    words = (sizes, sender, "session_config.stop={eval_return: 501, seconds: 28}")
     with Train(run_folder, IMPALA, "--algorithm", f"{own}:Slow", *words) as train:
         assert train.wait(120) == 3, train.words
     result = train.result

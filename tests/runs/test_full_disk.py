@@ -26,7 +26,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.root
 @pytest.mark.timeout(300)
 def test_a_full_disk_is_survived(disk: Path) -> None:
-    stop = "session_config.stop={seconds: 40, eval_episodes: 20}"
+    stop = "session_config.stop={seconds: 30, eval_episodes: 20}"
     short = ("session_config.checkpoint.period=100", "session_config.heartbeat.timeout=6")
     with Train(disk / "run", CARTPOLE, stop, *short) as train:
         train.steps(3000)

@@ -48,14 +48,14 @@ def exploits(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(250)
-def test_exploits_are_the_same_with_one_two_and_four_slots(file: Path, tmp_path: Path) -> None:
+def test_exploits_are_the_same_with_one_and_four_slots(file: Path, tmp_path: Path) -> None:
     found = []
-    for slots in (1, 2, 4):
+    for slots in (1, 4):
         folder = tmp_path / f"slots-{slots}"
         ended(start(folder, str(file), f"tune.slots={slots}"), 0)
         found.append((exploits(folder), weights(folder)))
         assert {each["failures"] for each in trials(folder).values()} == {0}
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
     assert found[0][0]
     loads = [
         (each["recipient"], each["recipient_time"], each["donor"], each["donor_time"])

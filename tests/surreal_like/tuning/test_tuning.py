@@ -573,4 +573,4 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=examples(40), stateful_step_count=30)
+TestAnyOrder.settings = settings(max_examples=examples(20), stateful_step_count=30)
