@@ -247,6 +247,19 @@ def run_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resolve experiments in this process, where torch is imported only once."""
+    from surreal_like.experiment.resolve import resolve, try_all
+
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for module in ("surreal_like.experiment.resolve", "main.cli.tune"):
+        monkeypatch.setattr(f"{module}.try_elsewhere", try_all)
+    monkeypatch.setattr(
+        "surreal_like.run.start.resolve_forked", lambda servers, user: resolve(user)
+    )
+
+
+@pytest.fixture
 def without_box2d(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes Box2D a package that is not installed, also where a test has used it before."""
     for name in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:

@@ -30,7 +30,7 @@ import yaml
 from main.cli import main
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
-from surreal_like.experiment.resolve import defaults, resolve
+from surreal_like.experiment.resolve import defaults, try_all
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 100
@@ -196,8 +196,7 @@ def call(words: Sequence[str], folder: Path) -> Ended:
         patch.setattr(sys, "path", list(sys.path))
         # Where "." was when it was looked into last.
         sys.path_importer_cache.pop(".", None)
-        for module in ("run.request", "run.train"):
-            patch.setattr(f"surreal_like.{module}.resolve_elsewhere", resolve)
+        patch.setattr("surreal_like.experiment.resolve.try_elsewhere", try_all)
         with redirect_stdout(out), redirect_stderr(err):
             code = main(words[1:])
     return Ended(code, out.getvalue(), err.getvalue())

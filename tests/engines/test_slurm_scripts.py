@@ -23,6 +23,7 @@ from surreal_like.experiment.topology import make_topology
 from surreal_like.run.request import RunRequest
 from tests.add_ons import needs
 
+pytestmark = pytest.mark.usefixtures("quick")
 FILES = ("agents.sbatch", "cancel.sh", "core.sbatch", "submit.sh")
 GPU = "session_config.resources={learner: {gpu: 1}}"
 

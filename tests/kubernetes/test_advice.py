@@ -9,6 +9,7 @@ from session.config import Config
 from session.launchers.kubernetes.settings import idle_note, launch_advice, warnings
 from tests.kubernetes.conftest import setting_of
 
+pytestmark = pytest.mark.usefixtures("quick")
 PUSHED = "session_config.kubernetes.image=registry.example.org/me/surreal-like:1"
 LONG = "session_config.stop.seconds=3600"
 NAMES = ["learner", "replay-0", "ps", "agent-0", "agent-1", "eval-0", "tensorplex", "loggerplex"]

@@ -15,6 +15,7 @@ from session.wire.security import KEY_FILES
 from tests.kubernetes.conftest import K8S, ROOT, commands
 from tests.kubernetes.schemas import validate
 
+pytestmark = pytest.mark.usefixtures("quick")
 OVERLAYS = ("cartpole", "cartpole-64")
 _REMEDY = "k8s/ is not what would be rendered now: run `make manifests`"
 

@@ -38,6 +38,7 @@ from surreal_like.run.request import RunRequest
 from tests.kubernetes.conftest import experiment, setting_of
 from tests.kubernetes.schemas import InvalidError, validate
 
+pytestmark = pytest.mark.usefixtures("quick")
 OLDEST, NEWEST = "1.28", "1.37"
 # One with every branch: shards, spot nodes, a graphics processor, a namespace, no default class.
 FULL = (

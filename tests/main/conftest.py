@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from main.cli import main
-from surreal_like.experiment.resolve import resolve
 from tests.add_ons import skip_lacking
 
 CONFIG = """\
@@ -59,14 +58,3 @@ def command(
         return Said(code, said.out, said.err)
 
     return run
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Resolve experiments in this process, where torch is imported only once."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    for module in ("run.request", "run.train"):
-        monkeypatch.setattr(f"surreal_like.{module}.resolve_elsewhere", resolve)
-    monkeypatch.setattr(
-        "surreal_like.run.start.resolve_forked", lambda servers, user: resolve(user)
-    )

@@ -186,9 +186,8 @@ def test_wrong_tune_files(wrong: Wrong, command: Command, no_servers: None) -> N
 
 @pytest.mark.parametrize("word", ["tune", "plan"])
 def test_trials_that_cannot_run_are_refused_before_the_start(
-    command: Command, no_servers: None, monkeypatch: pytest.MonkeyPatch, word: str
+    command: Command, no_servers: None, quick: None, word: str
 ) -> None:
-    monkeypatch.setattr("surreal_like.experiment.resolve.try_elsewhere", try_all)
     given = {
         "algorithm": "impala",
         "learner_config": {"replay": {"batch_size": 12}},

@@ -69,6 +69,7 @@ def test_a_shipped_experiment_has_a_goal_and_a_budget(
 
 
 @pytest.mark.parametrize("path", TUNINGS, ids=lambda path: path.stem)
+@pytest.mark.usefixtures("quick")
 def test_a_shipped_tuning_fits_its_experiment(path: Path) -> None:
     file = read_tune_file(path)
     check_experiment(file, new_request(file, file.settings()[0], 0).resolve().config)
