@@ -4,7 +4,7 @@ DQN, IMPALA and PPO with the Nature CNN on bytes of 4 x 84 x 84, each learning f
 batch again: with the batch on the device already, with the batch coming from arrays each time, and
 as a bare loop of torch. Then frames per second of a whole run of Pong with 12 agents, unless
 --small is given or the extra atari is missing. Prints JSON, and writes benchmarks/results/gpu.json.
-At most eight minutes; --small takes two on a CPU.
+At most eight minutes; --small takes half a minute on a CPU.
 
     python benchmarks/gpu.py
     python benchmarks/gpu.py --small --device cpu --out /tmp/gpu.json
@@ -186,7 +186,7 @@ def main() -> None:
         "machine": machine(),
         "device": torch.cuda.get_device_name(device) if cuda else "cpu",
         "updates": [
-            updates(algorithm, rows, device, 1.0 if given.small else 8.0)
+            updates(algorithm, rows, device, 0.3 if given.small else 8.0)
             for algorithm in ("dqn", "impala", "ppo")
             for rows in (SMALL_ROWS if given.small else ROWS)
         ],
