@@ -1,9 +1,10 @@
 """Bytes on the wire and processor time of 1 to 256 agents on another machine that send and poll.
 
-Two network namespaces are the machines, with CURVE keys and a cable of 1 Gbit/s (`tc`). Agents only
-send experience and fetch parameters, at the rates of CartPole behind a simulator of 20 ms a step;
-the learner only publishes: a small network, or one of 6.7 MB, whole or as float16
-(`parameter_publish.encoding: half`). Needs root. Writes benchmarks/results/fleet.json.
+Two network namespaces are the machines, with CURVE keys and a cable of 1 Gbit/s (cable.py). Agents
+only send experience and fetch parameters, at the rates of CartPole behind a simulator of 20 ms a
+step; the learner only publishes: a small network, or one of 6.7 MB, whole or as float16
+(`parameter_publish.encoding: half`). The small one again over a cable whose round trip takes 20 ms.
+Needs root. Writes benchmarks/results/fleet.json.
 
     python benchmarks/fleet.py [--agents 1 16 64 256] [--seconds 30] [--name small]
 """
@@ -11,17 +12,19 @@ the learner only publishes: a small network, or one of 6.7 MB, whole or as float
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
-import subprocess
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import psutil
+from cable import HOST, Machines, round_trip, sent_bytes, two_machines
 from machine import machine, write_result
 from tables import OF_RATES, grid, load_before, provenance
 from worker import Worker
@@ -34,8 +37,9 @@ from services import Services  # noqa: E402
 
 AGENTS = (1, 16, 64, 256)
 NETWORKS = ("small", "large", "half")
-HOST, GUEST, RATE = "10.78.0.1", "10.78.0.2", "1gbit"
-LINK_BYTES = 125e6
+RATE, LINK_BYTES = "1gbit", 125e6
+# Round trip in seconds -> networks: what delays packets cannot fill the cable with many flows.
+CABLES = {0.0: NETWORKS, 0.02: ("small",)}
 # An agent of one environment whose simulator takes 20 ms: 50 rows/s.
 ROWS, CHUNK_SECONDS = 20, 0.4
 POLL_SECONDS, PUBLICATIONS_PER_SECOND = 1.0, 10.0
@@ -44,41 +48,8 @@ HALF = ", as float16"
 ON_PAPER = (10, 100, 500)
 
 
-@contextmanager
-def two_machines() -> Iterator[dict[str, tuple[str, ...]]]:
-    """Yields name -> words that run a command there."""
-    mark = f"slb{os.getpid()}"
-    spaces = {"host": f"{mark}h", "guest": f"{mark}g"}
-    addresses = {"host": HOST, "guest": GUEST}
-    try:
-        for space in spaces.values():
-            _ip("netns", "add", space)
-        peer = ("type", "veth", "peer", "name", "cable", "netns", spaces["guest"])
-        _ip("-n", spaces["host"], "link", "add", "cable", *peer)
-        for name, space in spaces.items():
-            _ip("-n", space, "addr", "add", f"{addresses[name]}/24", "dev", "cable")
-            for link in ("lo", "cable"):
-                _ip("-n", space, "link", "set", link, "up")
-            shape = ("tbf", "rate", RATE, "burst", "256kb", "latency", "50ms")
-            _ip("netns", "exec", space, "tc", "qdisc", "add", "dev", "cable", "root", *shape)
-        yield {name: ("ip", "netns", "exec", space) for name, space in spaces.items()}
-    finally:
-        for space in spaces.values():
-            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, timeout=20)
-
-
-def sent_bytes(machine_words: tuple[str, ...]) -> int:
-    """Returns the bytes that a machine has sent over the cable, all headers included."""
-    path = "/sys/class/net/cable/statistics/tx_bytes"
-    return int(subprocess.check_output([*machine_words, "cat", path]))
-
-
 def measure(
-    machines: dict[str, tuple[str, ...]], folder: Path, agents: int, network: str, seconds: float
+    machines: Machines, folder: Path, agents: int, network: str, seconds: float
 ) -> dict[str, Any]:
     """Measures one number of agents with one network."""
     settings = {
@@ -129,8 +100,18 @@ def measure(
 
 def fleet_document(found: Mapping[str, Any]) -> str:
     """Formats the table, for docs/sizes.md."""
+    where = f"{provenance(found['machine'], OF_RATES)} {load_before(found)}"
+    plain = [row for row in found["fleet"] if not row["delay_ms"]]
+    late = [row for row in found["fleet"] if row["delay_ms"]]
+    taken = statistics.median(row["round_trip_ms"] for row in late)
+    delayed = f"The same over a cable with a delay, whose round trip takes {taken:.0f} ms:"
+    parts = [_table(plain), where, delayed, _table(late), EXTRAPOLATED, extrapolate(plain)]
+    return "\n\n".join(parts)
+
+
+def _table(found: Iterable[Mapping[str, Any]]) -> str:
     rows = []
-    for row in found["fleet"]:
+    for row in found:
         sent, agents, cpu = row["bytes_per_second"], row["agents"], row["cpu_share"]
         rows.append(
             [
@@ -156,8 +137,7 @@ def fleet_document(found: Mapping[str, Any]) -> str:
         "replay: processor time per agent and second, descriptors",
         "parameter server",
     ]
-    where = f"{provenance(found['machine'], OF_RATES)} {load_before(found)}"
-    return "\n\n".join([grid(head, rows), where, EXTRAPOLATED, extrapolate(found["fleet"])])
+    return grid(head, rows)
 
 
 EXTRAPOLATED = (
@@ -226,12 +206,16 @@ def main() -> None:
         "link": RATE,
         "fleet": [],
     }
-    with two_machines() as machines, tempfile.TemporaryDirectory(prefix="sl-fleet-") as folder:
-        for network in NETWORKS:
-            for agents in given.agents:
+    for delay, networks in CABLES.items():
+        with (
+            two_machines(RATE, delay) as machines,
+            tempfile.TemporaryDirectory(prefix="sl-fleet-") as folder,
+        ):
+            passed = {"delay_ms": 1e3 * delay, "round_trip_ms": 1e3 * round_trip(machines)}
+            for network, agents in itertools.product(networks, given.agents):
                 place = Path(folder) / f"{network}-{agents}"
                 row = measure(machines, place, agents, network, given.seconds)
-                found["fleet"].append(row)
+                found["fleet"].append(passed | row)
                 print(row, file=sys.stderr, flush=True)
                 write_result(given.name, found)
     print(fleet_document(found))

@@ -225,7 +225,7 @@ def test_a_damaged_run_goes_on_or_is_refused(run: Path, file: str, name: str) ->
 
 # Each file with some of the damages, each damage with some of the files: they share readers.
 @pytest.mark.slow
-@pytest.mark.parametrize(("file", "name"), PLACES[::5])
+@pytest.mark.parametrize(("file", "name"), PLACES[::8])
 def test_a_run_with_any_damage_goes_on_or_is_refused(run: Path, file: str, name: str) -> None:
     check_resumed(run, file, name)
 

@@ -23,7 +23,7 @@ CASES = {
     # One environment makes noisier gradients than the eight of the experiment.
     "a3c": (
         "cartpole_a3c",
-        60.0,
+        45.0,
         ["env_config.num_envs=1", "learner_config.algo.learning_rate.start=1e-3"],
     ),
 }

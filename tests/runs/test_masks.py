@@ -117,7 +117,7 @@ def test_several_agents_take_legal_actions_only(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dqn", "ppo several", "r2d2"])
+@pytest.mark.parametrize("name", ["ppo several", "r2d2"])
 def test_an_exported_policy_never_chooses_a_masked_action(name: str, tmp_path: Path) -> None:
     run = trained(name, tmp_path / "run")
     found = export(run.folder, tmp_path / "policy.pt2", format="pt2", checkpoint="latest")

@@ -27,10 +27,10 @@ def test_the_three_forms_are_equal(tmp_path: Path) -> None:
     runs = []
     for form in FORMS:
         words = ("--algorithm", f"{FILE}:{form}", "--env", "gym:CartPole-v1", "--seed", "3")
-        stop = "session_config.stop={iterations: 50, eval_episodes: 5}"
+        stop = "session_config.stop={iterations: 25, eval_episodes: 5}"
         with Train(tmp_path / form, *words, "--on", "serial", "--quiet", stop) as train:
             assert train.wait(100) == 0, train.words
-        assert train.result["iterations"] == 50
+        assert train.result["iterations"] == 25
         assert clean(train.result)
         runs.append(train)
     first, *others = runs

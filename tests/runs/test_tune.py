@@ -30,6 +30,7 @@ tune:
   asha: {{grace_period: 1000}}
 """
 pytestmark = pytest.mark.slow
+SHORT = ("tune.stop.env_steps=3000", "tune.report_every=1000")
 
 
 @pytest.fixture
@@ -82,14 +83,14 @@ def test_a_tuning_is_the_same_with_one_and_two_slots(file: Path, tmp_path: Path)
     learned = []
     for slots in (1, 2):
         folder = tmp_path / f"slots-{slots}"
-        words = (str(file), f"tune.slots={slots}", "tune.scheduler=fifo", "tune.report_every=2000")
+        words = (str(file), f"tune.slots={slots}", "tune.scheduler=fifo", *SHORT)
         ended(start(folder, *words), 0)
         result = read(folder / "result.json")
         assert result["status"] == "stopped"
         assert result["best"]["trial"] in trials(folder)
         for name, trial in trials(folder).items():
             assert (trial["state"], trial["failures"]) == ("terminated", 0)
-            assert read(folder / name / "result.json")["env_steps"] >= 6000
+            assert read(folder / name / "result.json")["env_steps"] >= 3000
             assert reports(folder / name)
         learned.append(weights(folder))
     assert learned[0] == learned[1]

@@ -45,7 +45,8 @@ def test_killed_and_not_restarted(run_folder: Path) -> None:
 @pytest.mark.timeout(300)
 def test_stopped_for_good(run_folder: Path) -> None:
     """Their sockets stay open, and nobody reads what comes."""
-    with Train(run_folder, CARTPOLE, MANY_RECORDS, NEVER_RESTART) as train:
+    goal = "session_config.stop.eval_return=195"
+    with Train(run_folder, CARTPOLE, MANY_RECORDS, NEVER_RESTART, goal) as train:
         for name in TELEMETRY:
             os.kill(train.running_beat(name).pid, signal.SIGSTOP)
         assert train.wait(240) == 0, train.words
