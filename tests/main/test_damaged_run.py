@@ -85,7 +85,7 @@ PLACES = [
     for file in FILES
     for name in ({**EVERY, **LINES} if file.endswith(".jsonl") else EVERY)
 ]
-_QUICK = ("emptied", "cut", "high bit", "other JSON", "a folder", "line {}")
+_QUICK = ("cut", "other JSON", "a folder", "line {}")
 
 
 def some(places: Sequence[tuple[str, str]]) -> list[Any]:

@@ -30,6 +30,7 @@ def tasks(events: list[dict[str, Any]]) -> list[tuple[int, Any]]:
     return [(event["number"], event["task"]["length"]) for event in found]
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_goes_on_with_its_task(tmp_path: Path) -> None:
     def kill_in_stage_2(run: SerialRun) -> Any:
         record = run.running("learner").coordinator.record
@@ -79,6 +80,7 @@ def crash(run: SerialRun) -> None:
     """Does nothing: the environment crashes by itself."""
 
 
+@pytest.mark.slow
 def test_an_environment_that_crashes_is_made_anew_and_no_row_is_lost(tmp_path: Path) -> None:
     shaky = {
         "env_config.env_name": f"{MODULE}:Shaky",

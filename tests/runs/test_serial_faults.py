@@ -52,7 +52,7 @@ def windows(run: SerialRun) -> list[Any]:
     return [run.service(name)._sending.window for name in ("agent-0", "agent-1")]
 
 
-@pytest.mark.parametrize("keep", ["none", "process"])
+@pytest.mark.parametrize("keep", ["none", pytest.param("process", marks=pytest.mark.slow)])
 def test_replay_dies_before_its_acks_arrive(tmp_path: Path, keep: str) -> None:
     """Rows that were acked are lost or kept; the others are sent again, and stored once."""
 
@@ -122,6 +122,7 @@ def test_the_learner_dies_between_a_publication_and_its_checkpoint(tmp_path: Pat
     assert ended.restarts == {"learner": 1}
 
 
+@pytest.mark.slow
 def test_the_learner_that_is_restarted_repeats_nothing(tmp_path: Path) -> None:
     def fault(run: SerialRun) -> None:
         before = run.running("learner")
@@ -277,7 +278,14 @@ def test_what_dies_before_its_first_turn_leaves_no_trace(
     assert ended.parameters == undisturbed.parameters
 
 
-@pytest.mark.parametrize("name", ["replay-0", "agent-0", "ps"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("replay-0", marks=pytest.mark.slow),
+        "agent-0",
+        pytest.param("ps", marks=pytest.mark.slow),
+    ],
+)
 def test_the_end_of_a_run_survives_a_death(tmp_path: Path, name: str) -> None:
     def fault(run: SerialRun) -> None:
         coordinator = run.running("learner").coordinator
@@ -312,6 +320,7 @@ def test_too_many_deaths_end_the_run_with_the_first_one(tmp_path: Path) -> None:
     assert balanced(result)
 
 
+@pytest.mark.slow
 def test_agents_come_and_go(tmp_path: Path) -> None:
     """Each that goes sends its last rows, and has an account of all."""
 
@@ -376,7 +385,9 @@ def test_no_curve_goes_back_when_parts_are_killed_and_the_run_is_resumed(tmp_pat
     }
 
 
-@pytest.mark.parametrize("part", ["learner", "agent-0", "launcher"])
+@pytest.mark.parametrize(
+    "part", ["learner", pytest.param("agent-0", marks=pytest.mark.slow), "launcher"]
+)
 def test_a_run_that_an_error_ends_says_how_far_it_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:

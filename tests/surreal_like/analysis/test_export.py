@@ -100,12 +100,9 @@ HEADS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 # Head -> observation space: each kind of either once, for the quick test.
 FEW = {
-    "rainbow": "nest",
     "dqn dueling quantile": "multi_discrete_grid",
-    "r2d2 gru dueling": "discrete",
     "ppo beta": "grid",
     "ppo lstm with action and reward": "discrete",
-    "impala gru with action and reward": "grid",
     "impala lstm": "multi_binary_grid",
     "td3": "image_frames",
 }

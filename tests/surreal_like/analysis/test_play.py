@@ -109,9 +109,19 @@ def test_the_algorithm_comes_out_of_the_run_folder(tmp_path: Path) -> None:
     ("env", "kind", "words"),
     [
         ("toy:chain", UsageError, "toy:chain has no pictures to show; .*surreal-like evaluate"),
-        ("tests.surreal_like.drawn:Blind", UsageError, "Blind has no pictures to show"),
+        pytest.param(
+            "tests.surreal_like.drawn:Blind",
+            UsageError,
+            "Blind has no pictures to show",
+            marks=pytest.mark.slow,
+        ),
         ("tests.surreal_like.drawn:Broken", UsageError, "could not draw itself: .*graphics card"),
-        ("tests.surreal_like.drawn:Float", DataError, r"render\(\) gave float32 \[16, 16, 3\]"),
+        pytest.param(
+            "tests.surreal_like.drawn:Float",
+            DataError,
+            r"render\(\) gave float32 \[16, 16, 3\]",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_cannot_be_seen_is_one_clear_line(

@@ -10,6 +10,7 @@ import torch
 
 from session.config.sections import sections_of
 from surreal_like.algorithm.dqn import DQNAgent
+from surreal_like.experiment.resolve import resolve
 from surreal_like.network.q_network import DISTRIBUTION_CONFIG, Q_NETWORK_CONFIG, QNetwork
 from surreal_like.run.request import RunRequest
 
@@ -72,7 +73,7 @@ def test_distributions_are_left_to_torch(kind: str) -> None:
 
 
 def agent(kind: type[DQNAgent] = DQNAgent, *words: str) -> DQNAgent:
-    config = RunRequest(algorithm="dqn", env="gym:CartPole-v1", overrides=words).resolve().config
+    config = resolve(RunRequest(algorithm="dqn", env="gym:CartPole-v1", overrides=words).read())
     torch.manual_seed(0)
     return kind(**sections_of(config), agent_id=0, agent_mode="training")
 

@@ -50,7 +50,9 @@ def kill(cluster: Cluster, incarnation: int) -> None:
     cluster.start(0, incarnation=incarnation)
 
 
-@pytest.mark.parametrize("kind", ["UniformReplay", "PrioritizedReplay"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("UniformReplay", marks=pytest.mark.slow), "PrioritizedReplay"]
+)
 def test_a_killed_shard_goes_on(make: Make, events: list[str], kind: str) -> None:
     cluster = make(type=kind)
     cluster.send(0, 7)

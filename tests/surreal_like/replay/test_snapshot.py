@@ -54,7 +54,9 @@ def counts(cluster: Cluster, key: str) -> Any:
     return cluster.client.counts()[key]
 
 
-@pytest.mark.parametrize("kind", ["UniformReplay", PRIORITIZED])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("UniformReplay", marks=pytest.mark.slow), PRIORITIZED]
+)
 def test_rows_and_accounts_outlive_the_process(make: Make, kind: str) -> None:
     cluster = make(type=kind)
     cluster.send(0, 7)

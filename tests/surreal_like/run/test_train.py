@@ -276,7 +276,12 @@ class Impatient(Recorder):
 
 
 @pytest.mark.parametrize(
-    ("number", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGINT, 2)]
+    ("number", "times"),
+    [
+        (signal.SIGINT, 1),
+        pytest.param(signal.SIGTERM, 1, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_an_interrupted_run_ends_with_130_and_goes_on(number: signal.Signals, times: int) -> None:
     budget = {"session_config.stop": {"env_steps": 10**9}}
