@@ -138,7 +138,10 @@ def test_quickstart(tmp_path: Path) -> None:
     assert outside is not None
     assert (outside["status"], outside["goal_met"]) == ("stopped", True)
     assert outside["gateway"]["sessions"] == 1
-    assert f"{outside['episodes']} episodes played from outside" in texts(notebook)
+    played_there = re.search(r"(\d+) episodes played from outside", texts(notebook))
+    assert played_there is not None
+    # The run may be over before it has heard of the end of the last one.
+    assert int(played_there[1]) - outside["episodes"] in (0, 1)
 
 
 @pytest.mark.parametrize("launcher", [pytest.param("tmux", marks=pytest.mark.tmux), "local"])

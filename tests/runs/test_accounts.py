@@ -39,7 +39,7 @@ def test_two_shards_and_three_agents(run_folder: Path, words: tuple[str, ...]) -
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", ["cut", "hold"])
 def test_a_connection_that_is_lost_and_healed_leaves_no_hole(run_folder: Path, fault: str) -> None:
-    stop = "session_config.stop={env_steps: 20000, eval_episodes: 10}"
+    stop = "session_config.stop={env_steps: 40000, eval_episodes: 10}"
     with ByHand(run_folder, stop, TCP, OFTEN, FEW, "learner_config.replay.capacity=100000") as run:
         book = run.addresses()
         endpoints = ("replay-0.experience", "replay-0.acks")
