@@ -1,6 +1,6 @@
 """Two machines, which are network namespaces, and the cable between them: its rate and its delay.
 
-A TUN device is each end of the cable. A process carries packets from one to the other and keeps
+Each end of the cable is a TUN device. A process carries packets from one to the other and keeps
 each on its way for the delay, because many kernels have no `netem`; the rate is that of `tbf`. A
 packet may be as large as TCP makes it here, before it would be cut to the size of a frame.
 """

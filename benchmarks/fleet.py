@@ -38,7 +38,7 @@ from services import Services  # noqa: E402
 AGENTS = (1, 16, 64, 256)
 NETWORKS = ("small", "large", "half")
 RATE, LINK_BYTES = "1gbit", 125e6
-# Round trip in seconds -> networks: what delays packets cannot fill the cable with many flows.
+# Round trip in seconds -> networks. Python is too slow to fill a delayed cable with many flows.
 CABLES = {0.0: NETWORKS, 0.02: ("small",)}
 # An agent of one environment whose simulator takes 20 ms: 50 rows/s.
 ROWS, CHUNK_SECONDS = 20, 0.4

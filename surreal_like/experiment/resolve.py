@@ -321,7 +321,8 @@ def _specs(config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any
         return tried_specs(env_config, partial(check_batched, config))
     except SeveralAgents:
         return None
-    except Exception as error:
+    # Also one that ends its process: in a serial run that is the user's own.
+    except (Exception, SystemExit) as error:
         missing = isinstance(error, MissingExtra) or isinstance(error.__cause__, ImportError)
         given = env_config.obs_spec, env_config.action_spec
         if missing and not must_be_installed and all(given):
@@ -417,7 +418,7 @@ def try_all(
             known = known or config
         except SurrealError as error:
             found.append(error)
-        except Exception as error:  # noqa: BLE001 - code of the user may raise any error
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise any
             text = f"the experiment could not be resolved: {describe(error)}"
             found.append(SurrealError(text))
     return found

@@ -168,13 +168,20 @@ def test_specs_stand_in_for_an_environment_that_is_not_installed(
     assert config.env_config.action_spec.dim == [4]
 
 
+@pytest.mark.parametrize(
+    ("name", "body", "said"),
+    [
+        ("broken_env", "raise OSError('no screen')", "OSError: no screen"),
+        ("ending_env", "raise SystemExit('no display')", "SystemExit: no display"),
+    ],
+)
 def test_an_environment_whose_constructor_raises_is_named(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, body: str, said: str
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "broken_env.py").write_text("def build():\n    raise OSError('no screen')\n")
-    words = ["env_config.env_name=broken_env:build", f"session_config.import_path=[{tmp_path}]"]
-    with pytest.raises(ConfigError, match=r"broken_env:build cannot be built: OSError: no screen"):
+    (tmp_path / f"{name}.py").write_text(f"def build():\n    {body}\n")
+    words = [f"env_config.env_name={name}:build", f"session_config.import_path=[{tmp_path}]"]
+    with pytest.raises(ConfigError, match=f"{name}:build cannot be built: {said}"):
         resolve(read_experiment(file, words))
 
 
