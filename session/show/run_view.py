@@ -188,11 +188,13 @@ class RunView:
                 # The run folder is on another machine, which sends only the newest line.
                 self.progress.add(run.progress())
         self.beats = read_beats(self.folder.alive)
+        # A component without a supervisor may be started much later, by hand or by a cluster.
+        unseen = State.waiting if components is None else State.starting
         for name in dict.fromkeys([*self._names(), *(components or {}), *self.beats]):
             if name not in statuses:
                 beat = self.beats.get(name)
                 restarts = (components or {}).get(name, {}).get("restarts", 0)
-                state, pid = (beat.state, beat.pid) if beat else (State.starting, 0)
+                state, pid = (beat.state, beat.pid) if beat else (unseen, 0)
                 statuses[name] = status_row(name, beat, state=state, pid=pid, restarts=restarts)
         reported: Mapping[str, Mapping[str, Any]] = {}
         if telemetry and self.running:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from session.errors import SurrealError
 from session.folder import EVENT
-from session.process.heartbeat import ALIVE
+from session.process.heartbeat import ALIVE, State
 from session.show.run_view import RunView
 from session.tail import Tail
 
@@ -21,6 +21,7 @@ _COMPARED_SECONDS = 3.0
 # V-trace corrects for a lag; no algorithm on queues of unrolls was tried with a larger one.
 _BORNE_VERSIONS = 20
 _DISK_EVENTS = ("not_written", "checkpoint_failed")
+_MISSING = (State.dead, State.failed, State.silent)
 
 
 class Facts:
@@ -191,6 +192,17 @@ class Facts:
         found = {name: row.restarts for name, row in self._view.components.items()}
         found |= {name: end.get("restarts") or 0 for name, end in ends.items()}
         return {name: times for name, times in found.items() if times}
+
+    @cached_property
+    def agents(self) -> int:
+        """Number of agents that are known, alive or not."""
+        return sum(name.startswith("agent-") for name in self._view.components)
+
+    @cached_property
+    def missing(self) -> Sequence[str]:
+        """Components of a running run that are dead, have failed, or have no new heartbeat."""
+        rows = self._view.components.items() if self._view.state == "running" else ()
+        return [name for name, row in rows if row.state in _MISSING]
 
     @cached_property
     def disk_errors(self) -> Sequence[str]:

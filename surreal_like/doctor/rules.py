@@ -64,6 +64,11 @@ class Rule:
         return Finding(self.name, self.meaning, numbers, self.setting) if numbers else None
 
 
+def _see_no_agent(facts: Facts, limit: float) -> str:
+    found = [name for name in facts.missing if name.startswith("agent-")]
+    return f"missing: {', '.join(found)}" if found and facts.agents - len(found) < limit else ""
+
+
 def _see_first_rows(facts: Facts, limit: float) -> str:
     share = facts.filling_share
     if share < limit:
@@ -147,6 +152,14 @@ def _see_machine(facts: Facts, limit: float) -> str:
 
 # The first one that applies is the bottleneck.
 BOTTLENECKS = (
+    Rule(
+        "no agent",
+        "number of agents that live, below this",
+        1.0,
+        "no agent makes rows",
+        "surreal-like logs RUN --component agent-N has the reason; start it again",
+        _see_no_agent,
+    ),
     Rule(
         "first rows",
         "share of the time since the first step in which there was no update",
@@ -282,6 +295,10 @@ def _see_restarts(facts: Facts, limit: float) -> str:
     return ", ".join(f"{name} {n}x" for name, n in facts.restarts.items() if n >= limit)
 
 
+def _see_missing(facts: Facts, limit: float) -> str:
+    return ", ".join(facts.missing) if len(facts.missing) >= limit else ""
+
+
 def _see_clock(facts: Facts, limit: float) -> str:
     off = {name: by for name, by in facts.clocks.items() if abs(by) >= limit}
     return ", ".join(f"{name} by {by:+.1f} s" for name, by in off.items())
@@ -355,6 +372,14 @@ ODDITIES = (
         "components have died",
         "surreal-like logs RUN --level error, logs/COMPONENT.err",
         _see_restarts,
+    ),
+    Rule(
+        "missing components",
+        "components that are dead or silent while the run goes on",
+        1.0,
+        "a part of the run is missing",
+        "surreal-like logs RUN --component NAME has the reason; start it again",
+        _see_missing,
     ),
     Rule(
         "clock",

@@ -150,3 +150,8 @@ def test_plan_writes_a_folder_to_submit_later(
     assert json.loads(folder.topology.read_text())["components"]
     assert surreal_like(words) == 2
     assert "is not empty" in capsys.readouterr().err
+    assert surreal_like(["status", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert re.findall(r"(?m)^(learner|ps) +waiting", shown) == ["ps", "learner"]
+    assert surreal_like(["stop", str(path)]) == 2
+    assert f"to begin: bash {path}/slurm/submit.sh" in capsys.readouterr().err

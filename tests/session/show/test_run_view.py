@@ -69,7 +69,9 @@ def test_states_of_components(made: Made) -> None:
     assert rows["agent-0"].state == "silent"
     assert not rows["agent-1"].momentary
     assert rows["ps"].state == "done"
-    assert rows["agent-7"].state == rows["replay-0"].state == "starting"
+    assert (rows["agent-7"].state, rows["replay-0"].state) == ("starting", "waiting")
+    made.view.refresh(components={"replay-0": {"restarts": 0}})
+    assert made.view.components["replay-0"].state == "starting"
     assert list(rows) == ["ps", "replay-0", "learner", "agent-0", "agent-1", "agent-7", "eval-0"]
 
 
@@ -85,7 +87,7 @@ def test_a_control_knows_more_than_the_files(made: Made) -> None:
     assert made.view.line == run.line
     assert made.view.components["learner"].state == "failed"
     assert made.view.components["ps"].last_death == "last death: its window closed 3.0 s ago"
-    assert made.view.components["replay-0"].state == "starting"
+    assert made.view.components["replay-0"].state == "waiting"
     run.line = made_line(800)
     made.view.refresh(run)
     assert made.view.line == run.line
@@ -192,7 +194,7 @@ def test_the_overview_has_numbers_conditions_and_components(made: Made) -> None:
         "budget  ━━━━━━━━━━──────────────  4,000 of 10,000 env steps, 01:00 left",
         "budget  ━━━━━━━━━━──────────────  00:40 of 01:40",
     ]
-    assert components.splitlines()[1].split() == ["ps", "starting", "0"]
+    assert components.splitlines()[1].split() == ["ps", "waiting", "0"]
 
 
 def of_policy(number: int, greedy: float) -> dict[str, Any]:

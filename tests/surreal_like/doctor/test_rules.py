@@ -41,6 +41,7 @@ def look(
     ahead: float = 0.0,
     launcher: str = "local",
     transport: str = "ipc",
+    failed: tuple[str, ...] = (),
     **settings: Any,
 ) -> RunView:
     """The view of a run of 20 s that is well, but for these."""
@@ -55,7 +56,8 @@ def look(
     for name, status in {"replay-0": {**SHARD, **(replay or {})}, **(beats or {})}.items():
         born = int(1000 * (time.time() - LIFE_SECONDS))
         now = time.time() + ahead
-        beat = Beat(name, born, State.running, 1, now, status=dict(status))
+        state = State.failed if name in failed else State.running
+        beat = Beat(name, born, state, 1, now, status=dict(status))
         write_beat(folder.alive, beat)
     folder.addresses.write_text(json.dumps({"replay-0.batches": {"connect": f"{transport}://a"}}))
     view = RunView(folder, curves=CURVES)
@@ -63,7 +65,10 @@ def look(
     return view
 
 
+SHARE = {"env_steps": 1000.0}
+DEAD = {"beats": {"agent-0": SHARE, "agent-1": SHARE}, "failed": ("agent-1",)}
 LIMITED: dict[str, dict[str, Any]] = {
+    "no agent": {**DEAD, "failed": ("agent-0", "agent-1"), "line": {"waiting_share": 0.8}},
     "first rows": {"learns_from": 1500},
     "learner": {},
     "replay": {"line": WAITS, "replay": {"idle_seconds": 1.0, "waiting_sample_seconds": 18.0}},
@@ -94,6 +99,7 @@ ODD: dict[str, dict[str, Any]] = {
     "lost rows": {
         "line": {"experience": {"pushed": 100, "inserted": 90, "dropped": 0, "holes": 10}}
     },
+    "missing components": DEAD,
     "clock": {"ahead": 7.0},
 }
 
@@ -130,6 +136,10 @@ def test_of_a_good_run_the_learner_sets_the_pace_and_nothing_is_odd(tmp_path: Pa
     assert applied(BOTTLENECKS, view) == ["learner"]
     assert applied(ODDITIES, view) == []
     assert in_one_line(view).endswith("agents wait 10 %); odd: nothing")
+
+
+def test_one_agent_that_lives_is_enough(tmp_path: Path) -> None:
+    assert applied(BOTTLENECKS, look(tmp_path, **DEAD)) == ["learner"]
 
 
 def test_restarts_are_those_of_the_result(tmp_path: Path) -> None:
