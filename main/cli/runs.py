@@ -215,5 +215,5 @@ def refuse_over(run: RunHandle) -> None:
     if os.path.exists(folder.progress):
         raise UsageError(f"run {folder} does not run: it was cut off; to go on with it: {resume}")
     submit = folder.path / folder.launcher / "submit.sh"
-    begin = f"bash {submit}" if submit.is_file() else resume
+    begin = f"bash {submit}" if os.path.isfile(submit) else resume
     raise UsageError(f"run {folder} does not run: it has no supervisor; to begin: {begin}")

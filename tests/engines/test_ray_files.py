@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -13,6 +12,7 @@ from session.folder import RunFolder
 from session.launchers.ray.cluster import RayCluster
 from surreal_like.run.request import RunRequest
 from tests.add_ons import needs
+from tests.kubernetes.schemas import validate
 
 pytestmark = [pytest.mark.slow, needs("kubernetes")]
 VERSION = "1.30"
@@ -42,4 +42,4 @@ def test_pods_of_a_ray_job_are_pods(tmp_path: Path) -> None:
     assert (agents["minReplicas"], agents["maxReplicas"]) == (0, 4)
     for group in (cluster["headGroupSpec"], core, agents):
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, **group["template"]}
-        kubernetes_validate.validate(pod, VERSION, strict=True)
+        validate(pod, VERSION)

@@ -80,7 +80,8 @@ def test_a_constructor_that_raises_is_shown_first(run_folder: Path) -> None:
     [("nan", "NaN"), ("dtype", "complex64"), ("shape", "[7]"), ("raise", "the simulator gave up")],
 )
 def test_what_an_environment_must_not_give(run_folder: Path, what: str, said: str) -> None:
-    with faulty(run_folder, "Wrong", f"env_config.env_args.what={what}") as train:
+    once = "session_config.launcher.max_restarts=1"
+    with faulty(run_folder, "Wrong", f"env_config.env_args.what={what}", once) as train:
         assert train.wait() == 1, train.words
     (line,) = errors(train)
     assert said in line

@@ -20,17 +20,6 @@ def newest(name: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_acrobot_is_learned(run_folder: Path) -> None:
-    stop = "session_config.stop={eval_return: -100, env_steps: 300000}"
-    with Train(run_folder, CARTPOLE, "env_config.env_name=gym:Acrobot-v1", stop) as train:
-        assert train.wait(840) == 0, train.words
-    assert train.result["goal_met"] is True
-    assert min(train.result["eval"]["confirmed"]) >= -100
-    assert clean(train.result)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("name", ["Taxi", "Blackjack"])
 def test_discrete_and_tuple_observations(run_folder: Path, name: str) -> None:

@@ -122,7 +122,8 @@ def test_a_run_is_resumed_by_all_policies(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_each_part_is_killed_once_and_the_goal_is_reached(run_folder: Path) -> None:
-    with Train(run_folder, CARTS) as train:
+    goal = "session_config.stop.eval_returns={left: 150, right: 150}"
+    with Train(run_folder, CARTS, goal) as train:
         train.until(lambda: train.line.get("iterations"))
         for name in PARTS:
             train.kill(name)

@@ -118,8 +118,8 @@ def test_a_killed_tuning_goes_on(file: Path, folder: Path) -> None:
 def test_an_interrupted_tuning_goes_on_where_it_is_moved(
     file: Path, folder: Path, launcher: str
 ) -> None:
-    words = ("tune.slots=1", "tune.stop.env_steps=60_000", f"tune.launcher={launcher}")
-    process = start(folder, str(file), *words)
+    words = ("tune.trials=2", "tune.slots=1", "tune.stop.env_steps=60_000")
+    process = start(folder, str(file), *words, f"tune.launcher={launcher}")
     until(lambda: (folder / "trial-000" / "progress.jsonl").is_file())
     if launcher == "serial":
         os.kill(process.pid, signal.SIGINT)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
@@ -59,11 +59,10 @@ class S3Server:
 
     def _make_bucket(self) -> bool:
         with suppress(OSError):
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-            connection.request("PUT", f"/{BUCKET}")
-            status = connection.getresponse().status
-            connection.close()
-            return status == 200
+            address = ("127.0.0.1", self.port)
+            with closing(http.client.HTTPConnection(*address, timeout=5)) as connection:
+                connection.request("PUT", f"/{BUCKET}")
+                return connection.getresponse().status == 200
         return False
 
     def __enter__(self) -> Self:

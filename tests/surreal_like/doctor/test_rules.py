@@ -66,7 +66,7 @@ def look(
 
 
 SHARE = {"env_steps": 1000.0}
-DEAD = {"beats": {"agent-0": SHARE, "agent-1": SHARE}, "failed": ("agent-1",)}
+DEAD: dict[str, Any] = {"beats": {"agent-0": SHARE, "agent-1": SHARE}, "failed": ("agent-1",)}
 LIMITED: dict[str, dict[str, Any]] = {
     "no agent": {**DEAD, "failed": ("agent-0", "agent-1"), "line": {"waiting_share": 0.8}},
     "first rows": {"learns_from": 1500},
