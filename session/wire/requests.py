@@ -392,14 +392,14 @@ class DealerSocket(Socket):
         *,
         timeout_seconds: float = 10.0,
     ) -> Message:
-        """Sends a request and waits for its reply.
+        """Sends a request, once more if its connection is lost, and waits for its reply.
 
         Raises:
             DeadlineError: no reply in time, or this component is stopping.
             RefusedError: the peer refuses the request; the message is its reason.
             AdmissionError: the peer refuses this component permanently.
         """
-        call = Call(lambda: Message(kind, dict(fields or {})))
+        call = Call(lambda: Message(kind, dict(fields or {})), forget=True)
         # Real time even in the serial launcher: its counted clock measures rounds, not waiting.
         deadline, sent = time.monotonic() + timeout_seconds, False
         while (now := time.monotonic()) < deadline and not self._wire.stopping():

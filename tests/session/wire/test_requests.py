@@ -3,12 +3,13 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
-from session.errors import DeadlineError, RefusedError
+from session.errors import DeadlineError, RefusedError, UsageError
 from session.wire import AddressBook, Message
 from session.wire.requests import Call, Request, RouterSocket
 from session.wire.schema import Count, Schema
@@ -51,6 +52,33 @@ def test_a_blocking_request_gets_its_own_answer_and_no_older_one(
     until(lambda: dealer.send("fetch"))
     answer = dealer.request("info", timeout_seconds=DEADLINE_SECONDS)
     assert answer.fields == {"was": "info", "id": 2}
+
+
+def test_a_request_that_was_lost_with_its_server_is_sent_to_the_next(
+    book: AddressBook, wires: Wires
+) -> None:
+    first = wires.make(book, "ps")
+    routers = [first.router("ps.requests")]
+
+    def bind_again() -> RouterSocket | None:
+        with suppress(UsageError):
+            return wires.make(book, "ps").router("ps.requests")
+        return None
+
+    def pause(sockets: Sequence[Socket], seconds: float) -> None:
+        request = routers[-1].receive()
+        if request is not None and len(routers) == 2:
+            routers[-1].reply(request, "info")
+        elif request is not None:
+            first.close(0)
+            routers.append(until(bind_again))
+            if book["ps.requests"].connect.startswith("inproc"):
+                asker.reconnect({"ps.requests"})
+        poll(sockets, 0.001)
+
+    asker = wires.make(book, pause=pause)
+    dealer = asker.dealer("ps.requests")
+    assert dealer.request("fetch", timeout_seconds=DEADLINE_SECONDS).kind == "info"
 
 
 def test_a_refusal_raises_its_reason(book: AddressBook, wires: Wires) -> None:
