@@ -233,11 +233,12 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def heeds_sigterm() -> Iterator[None]:
-    """Undo what a part that ignores SIGTERM has set here: the next test's children inherit it."""
+def signal_handlers() -> Iterator[None]:
+    """Undo what a part or a script has set here: children of the next test inherit what is ignored."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -392,7 +392,7 @@ class DealerSocket(Socket):
         *,
         timeout_seconds: float = 10.0,
     ) -> Message:
-        """Sends a request, once more if its connection is lost, and waits for its reply.
+        """Sends a request, again if its connection is lost, and waits for its reply.
 
         Raises:
             DeadlineError: no reply in time, or this component is stopping.

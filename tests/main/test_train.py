@@ -243,7 +243,7 @@ def test_a_table_is_drawn_before_the_first_heartbeat(command: Command, quick: No
     view = RunView(RunFolder("r"))
     view.refresh()
     Console(file=stream, width=80).print(render(view, 1.0))
-    assert stream.getvalue().count("starting") == 8
+    assert stream.getvalue().count("waiting") == 8
     assert "env steps" not in stream.getvalue()
 
 

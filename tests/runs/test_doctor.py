@@ -113,7 +113,7 @@ def test_a_slow_network_is_named(run_folder: Path) -> None:
             (
                 *("--algorithm", f"{PARTS}:SlowEvaluator", *CART, FEW_FIRST),
                 "session_config.evaluator.interval_seconds=0",
-                "session_config.stop={seconds: 16}",
+                "session_config.stop={seconds: 20}",
             ),
             id="evaluator starved",
         ),
