@@ -234,7 +234,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True)
 def signal_handlers() -> Iterator[None]:
-    """Undo what a part or a script has set here: children of the next test inherit what is ignored."""
+    """Undo what a part or a script has set here: the next test would inherit it."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
