@@ -94,9 +94,7 @@ def test_what_an_environment_must_not_give(run_folder: Path, what: str, said: st
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("name", "sleeps"), [("agent-0", False), ("agent-0", True), ("learner", False)]
-)
+@pytest.mark.parametrize(("name", "sleeps"), [("agent-0", True), ("learner", False)])
 def test_one_name_twice(run_folder: Path, name: str, sleeps: bool) -> None:
     """The older process of a name ends itself, and the run goes on with the younger one.
 
