@@ -12,7 +12,7 @@ from tests.runs.command import CARTPOLE, ROOT, Process, Train, balanced, wait_fo
 from tests.runs.test_gateway import gateway
 
 STORM = str(ROOT / "tests" / "runs" / "storm.py")
-CLIENTS, SECONDS = 64, 24
+CLIENTS, SECONDS = 64, 18
 # A policy that has learned nothing has about 20.
 LEARNED = 60.0
 

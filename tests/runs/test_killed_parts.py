@@ -58,7 +58,7 @@ def check(train: Train) -> dict[str, Any]:
 @pytest.mark.timeout(300)
 def test_each_part_is_killed_once(run_folder: Path, record_property: Record) -> None:
     saved_often = "session_config.checkpoint.period=200"
-    with Train(run_folder, CARTPOLE, saved_often, "session_config.stop={seconds: 55}") as train:
+    with Train(run_folder, CARTPOLE, saved_often, "session_config.stop={seconds: 48}") as train:
         record_property("recovery_seconds", kill_each(train, every_seconds=4.0))
         assert train.wait(120) == 0, train.words
     result = check(train)
