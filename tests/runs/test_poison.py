@@ -44,7 +44,7 @@ class Broken(Env):
         return obs.astype(np.float32), float(reward), *rest
 """
 BOUNDS = "env_config.reward_range=[-3.2e38, 3.2e38]"
-LIMITS = "session_config.stop={eval_return: 195, seconds: 300}"
+LIMITS = "session_config.stop={eval_return: 475, seconds: 300}"
 
 
 def write_env(folder: Path) -> list[str]:
