@@ -166,7 +166,12 @@ def test_pods_of_an_overlay_wait_for_the_secrets_and_go_with_it(
         wanted = {missing.format(each) for each in SECRETS if each != "keys-gateway"}
         cluster.until(lambda: waiting(cluster) == wanted, "they wait")
     cluster.kubectl("apply", "-f", str(secrets))
-    cluster.until(lambda: len(cluster.ready("agent")) == 2, "two agents")
+
+    def they_work() -> bool:
+        # A quick learner has reached its goal before both agents are ready, and they idle.
+        return len(cluster.ready("agent")) == 2 or cluster.is_complete("cartpole-learner")
+
+    cluster.until(they_work, "they work")
     cluster.kubectl("delete", "-k", str(overlay))
     cluster.until(lambda: not kept(cluster, f"{_OBJECTS},pvc"), "all is removed")
 
