@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -89,9 +90,14 @@ def test_commands_from_a_machine_that_only_shares_the_folder(
     rig: RayCluster, tmp_path: Path
 ) -> None:
     folder = launch(rig, tmp_path / "run", "--agents", "1", "session_config.stop={seconds: 600}")
+
+    def rows() -> dict[str, Any]:
+        shown = command(rig.url, "status", str(folder), "--json").stdout
+        return dict(json.loads(shown)["components"])
+
     until_steps(folder, 100)
-    rows = json.loads(command(rig.url, "status", str(folder), "--json").stdout)["components"]
-    assert {"learner", "replay-0", "agent-1000"} <= rows.keys()
+    # An agent of a machine has a row from its first report to Tensorplex on.
+    until(lambda: {"learner", "replay-0", "agent-1000"} <= rows().keys())
     again = command(rig.url, "launch", "--resume", "--on", "ray", "--folder", str(folder))
     assert again.returncode == 2
     assert "surreal-like stop" in again.stderr

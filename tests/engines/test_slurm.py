@@ -171,9 +171,14 @@ def test_commands_from_a_machine_that_only_shares_the_folder(rig: Slurm, tmp_pat
     tmp.mkdir()
     folder = launch(rig, tmp_path / "a run", "--agents", "1", "session_config.stop={seconds: 600}")
     until_steps(rig, folder, 200)
-    rows = json.loads(command(rig, "status", str(folder), "--json", tmp=tmp).stdout)["components"]
-    assert {"learner", "replay-0", "agent-1000"} <= rows.keys()
-    assert {rows[name]["state"] for name in ("learner", "replay-0")} == {"running"}
+
+    def rows() -> dict[str, Any]:
+        shown = command(rig, "status", str(folder), "--json", tmp=tmp).stdout
+        return dict(json.loads(shown)["components"])
+
+    # An agent of a machine has a row from its first report to Tensorplex on.
+    until(lambda: {"learner", "replay-0", "agent-1000"} <= rows().keys())
+    assert {rows()[name]["state"] for name in ("learner", "replay-0")} == {"running"}
     again = command(rig, "launch", "--resume", "--on", "slurm", "--folder", str(folder), tmp=tmp)
     assert again.returncode == 2
     assert re.search(r"is in use by another launcher|is this run already", again.stderr)
