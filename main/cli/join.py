@@ -145,7 +145,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--valid",
         metavar="24h",
-        help="with --print: time in which it admits further ones, such as 30m, 24h or 7d",
+        help="with --print: time in which it admits further ones, such as 30m, 24h or 7d; "
+        "default: no limit",
     )
     parser.add_argument(
         "--keep-trying",

@@ -27,7 +27,7 @@ from session.launchers.supervised_components import (
     SupervisedComponent,
     SupervisedComponents,
 )
-from session.process.component import Topology
+from session.process.component import FIRST_JOINED, Topology
 from session.process.heartbeat import Beat, State
 from session.process.service import START_AGAIN
 
@@ -220,6 +220,11 @@ class Supervision:
         self._refuse_unless_running()
         child = self.children.get(name)
         if child is None or not child.wanted:
+            number = name.removeprefix("agent-")
+            if number.isdecimal() and int(number) >= FIRST_JOINED:
+                raise UsageError(
+                    f"{name} is not on this machine: restart it on the one that joined"
+                )
             raise UsageError(f"no component '{name}'; there are {', '.join(self.children)}")
         # It has ended, or waits for the end of its back-off, which a user need not wait for.
         if not child.alive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,7 +19,8 @@ from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.launchers.handle import check_launcher
 from session.launchers.slurm.cluster import SlurmCluster
-from session.process.component import Topology
+from session.launchers.slurm.jobs import batch_script
+from session.process.component import Resources, Topology
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.request import RunRequest
 from tests.add_ons import needs
@@ -66,6 +68,25 @@ def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
             command, input=text, capture_output=True, text=True, timeout=60, check=False
         )
         assert not done.stdout, f"{file}: {done.stdout}"
+
+
+def test_a_notice_before_the_command_ends_it_at_once(tmp_path: Path) -> None:
+    script = tmp_path / "job.sbatch"
+    report = 'echo "notice $notice, code $code"'
+    early = "kill -TERM $$"
+    text = batch_script(str(tmp_path), {}, Resources(), "sleep 20", before=early, after=report)
+    script.write_text(text)
+    variables = {**os.environ, "SLURM_JOB_ID": "1", "SLURMD_NODENAME": "node"}
+    done = subprocess.run(
+        ["bash", str(script)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (143, "")
+    assert done.stdout.endswith("notice 1, code 143\n")
 
 
 def test_core_asks_for_all_but_its_agents(tmp_path: Path) -> None:

@@ -25,14 +25,17 @@ notice=
 # shellcheck disable=SC2317  # the trap calls it
 pass_on() {{
   notice=1
-  trap '' TERM
-  kill -TERM "${{run:-}}"
+  # A command that begins now would inherit that a signal is ignored, but not a trap.
+  trap : TERM
+  if [ -n "${{run:-}}" ]; then kill -TERM "$run" 2>/dev/null; fi
 }}
 trap pass_on TERM
 echo "job $job, start $((${{SLURM_RESTART_COUNT:-0}} + 1)), on $SLURMD_NODENAME"
 {before}
 {command} &
 run=$!
+# The notice came before the command.
+if [ -n "$notice" ]; then kill -TERM "$run"; fi
 wait "$run"
 code=$?
 # A signal interrupts wait; the command goes on until it has saved.

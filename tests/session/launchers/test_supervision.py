@@ -529,6 +529,8 @@ def test_one_that_has_ended_can_be_started_again(run: Run) -> None:
 def test_restarting_what_is_not_there_names_what_is(run: Run) -> None:
     with pytest.raises(UsageError, match=r"no component 'agent-9'; there are loggerplex, .*eval-0"):
         run.supervision.restart("agent-9", run.now)
+    with pytest.raises(UsageError, match="agent-1000 is not on this machine"):
+        run.supervision.restart("agent-1000", run.now)
 
 
 def test_a_run_that_ends_cannot_be_changed(run: Run) -> None:
