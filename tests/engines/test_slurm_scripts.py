@@ -74,7 +74,7 @@ def test_a_notice_before_the_command_ends_it_at_once(tmp_path: Path) -> None:
     script = tmp_path / "job.sbatch"
     report = 'echo "notice $notice, code $code"'
     early = "kill -TERM $$"
-    text = batch_script(str(tmp_path), {}, Resources(), "sleep 20", before=early, after=report)
+    text = batch_script(str(tmp_path), {}, Resources(), "sleep 300", before=early, after=report)
     script.write_text(text)
     variables = {**os.environ, "SLURM_JOB_ID": "1", "SLURMD_NODENAME": "node"}
     done = subprocess.run(
@@ -82,7 +82,7 @@ def test_a_notice_before_the_command_ends_it_at_once(tmp_path: Path) -> None:
         env=variables,
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=60,
         check=False,
     )
     assert (done.returncode, done.stderr) == (143, "")

@@ -25,7 +25,7 @@ notice=
 # shellcheck disable=SC2317  # the trap calls it
 pass_on() {{
   notice=1
-  # A command that begins now would inherit that a signal is ignored, but not a trap.
+  # Not '': a command that begins after this would ignore SIGTERM, too. It has no traps.
   trap : TERM
   if [ -n "${{run:-}}" ]; then kill -TERM "$run" 2>/dev/null; fi
 }}
