@@ -238,14 +238,14 @@ class Tensorplex(Collector):
 
     def on_dropped(self, sender: Identity, count: int, message: Message) -> None:
         """Adds a curve of a component's dropped records, at its last reported step."""
-        records = message.fields["records"]
         record = {
             "kind": "scalar",
             "id": "session/dropped_records",
             "tag": sender.name,
             "value": count,
             "step": self._steps.get(sender.name, 0),
-            "time": records[-1]["time"],
+            # Not that of a record: there may be none, or none that fits.
+            "time": self._context.clock.time(),
         }
         self.store(sender, record, {})
 

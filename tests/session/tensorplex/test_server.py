@@ -178,6 +178,21 @@ def test_what_clients_dropped_becomes_a_curve(make_rig: MakeRig) -> None:
     assert (step, value) == (549, 50)
 
 
+@pytest.mark.parametrize("records", [[], [{}], [SCALAR | {"time": None}]])
+def test_what_a_client_dropped_needs_no_good_record(
+    make_rig: MakeRig, records: list[dict[str, Any]]
+) -> None:
+    rig = make_rig()
+    server = Tensorplex(rig.context("tensorplex"))
+    push = rig.context("agent-0").wire.push("tensorplex.records")
+    wrong = Message("tensorplex", {"records": records, "dropped": 3})
+    rig.pump(server, lambda: push.send(wrong))
+    rig.pump(server, lambda: received(server) >= len(records) and bool(server._dropped))
+    server.close()
+    [(_, _, value)] = scalars(rig.folder.tensorboard, "dropped_records/agent-0")
+    assert value == 3
+
+
 def test_newest_values_are_served_where_a_port_is_set(make_rig: MakeRig) -> None:
     port = free_port()
     rig = make_rig(tensorplex={"prometheus_port": port})
