@@ -37,6 +37,24 @@ PASSED, FAILED, HANGS = 0, 1, -1000
 # ">" the tests that must fail with each of the faults that follow. A fault is its name; "-" one or
 # two neighbouring lines of source, or parts of them, without indentation; "+" their replacement.
 FAULTS = r"""
+> tests/surreal_like/env/test_joint_vector.py
+several agents: rewards in turns are not those of last()
+- rewards[agent] = total - begun
++ pass
+several agents: an infinite reward of an agent passes
+- if not abs(reward) <= MOST:
++ if reward is None:
+> tests/surreal_like/env/test_exact_values.py
+environments: a text is taken as a reward
+- if not isinstance(plain, str | bytes):
++ if True:
+> tests/surreal_like/env/test_registry.py
+environments: a constructor changes the arguments of the next copy
+- return deepcopy({**(env_config.get("env_args") or {}), **overrides})
++ return {**(env_config.get("env_args") or {}), **overrides}
+environments: a wrapper changes the arguments of the next one
+- entries.append((str(mapping["wrapper"]), deepcopy(mapping.get("args") or {})))
++ entries.append((str(mapping["wrapper"]), mapping.get("args") or {}))
 > tests/surreal_like/join/test_fleet.py
 machines: their number leaves its bounds
 - number = min(self._bounds.most, max(self._bounds.least, number))

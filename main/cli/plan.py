@@ -51,8 +51,6 @@ _WIDTH = 120
 # Agents of a policy whose names are shown.
 _FEW = 6
 _LEAST_WIDTH = 20
-# Source of the rows that the policies of a run share out, in the dataflow.
-_EXPERIENCE = "experience of all agents"
 
 # All components connect to these: one separate box, as its arrows would hide the others.
 _TELEMETRY = ("tensorplex", "loggerplex")
@@ -90,28 +88,23 @@ def mermaid(topology: Topology) -> str:
 
 
 def dataflow(flows: Mapping[str, Flow]) -> Iterator[str]:
-    """Yields the lines of a box with one node per operator of a learner's plans.
+    """Yields the lines of a box for each of a learner's plans, with one node per operator.
 
     Args:
-        flows: policy -> its plan; above several stand the rows of all agents, which are divided.
+        flows: policy -> its plan, whose source is the replay of this policy.
     """
-    parts = [part for flow in flows.values() for part in flow.parts()]
-    numbers = {id(part): number for number, part in enumerate(parts, 1)}
-    yield '    subgraph dataflow["dataflow of the learner"]'
-    for part in parts:
-        name = part.name.replace('"', "'")
-        yield f'        operator{numbers[id(part)]}["{name}"]'
-    for part in parts:
-        for source in part.inputs:
-            yield f"        operator{numbers[id(source)]} --> operator{numbers[id(part)]}"
-    if len(flows) > 1:
-        yield f'        experience["{_EXPERIENCE}"] --> duplicate["duplicate({len(flows)})"]'
-        for policy, flow in flows.items():
-            yield f'        duplicate --> select_{policy}["select({policy})"]'
-            for part in flow.parts():
-                if not part.inputs:
-                    yield f"        select_{policy} --> operator{numbers[id(part)]}"
-    yield "    end"
+    numbers: dict[int, int] = {}
+    for policy, flow in flows.items():
+        owner = f"policy {policy}" if len(flows) > 1 else "the learner"
+        yield f'    subgraph dataflow_{policy}["dataflow of {owner}"]'
+        for part in flow.parts():
+            numbers[id(part)] = len(numbers) + 1
+            name = part.name.replace('"', "'")
+            yield f'        operator{numbers[id(part)]}["{name}"]'
+        for part in flow.parts():
+            for source in part.inputs:
+                yield f"        operator{numbers[id(source)]} --> operator{numbers[id(part)]}"
+        yield "    end"
 
 
 def _names(group: Sequence[Component]) -> str:
@@ -310,10 +303,10 @@ def outline(flows: Mapping[str, Flow]) -> Iterator[str]:
     """Yields the operators of a learner's plans, one a line; arguments as of :func:`dataflow`."""
     if len(flows) == 1:
         yield from next(iter(flows.values())).outline()
-    elif flows:
-        yield from (_EXPERIENCE, f"duplicate({len(flows)})")
-        for policy, flow in flows.items():
-            yield from (f"select({policy})", *(f"  {line}" for line in flow.outline()))
+        return
+    for policy, flow in flows.items():
+        yield f"policy {policy}, with the rows of its own replay"
+        yield from (f"  {line}" for line in flow.outline())
 
 
 def _flows(config: Config) -> dict[str, Flow]:

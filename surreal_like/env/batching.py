@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,9 @@ from surreal_like.errors import DataError
 _log = logging.getLogger(__name__)
 
 _REWARD = ArraySpec("float32", ())
-_MOST = float(np.finfo(np.float32).max)
+MOST = float(np.finfo(np.float32).max)
+# Letters of a value in an error.
+_SHOWN = 80
 
 
 class ObservationBatch:
@@ -114,13 +117,14 @@ class InfoBatch:
             return {}
         info: Info = {key: self._column(key, infos) for key in self._keys}
         if any("raw_reward" in one for one in infos):
-            raw = [one.get("raw_reward", rewards[i]) for i, one in enumerate(infos)]
-            info["raw_reward"] = cast("info['raw_reward']", raw, np.float32)
+            name = "info['raw_reward']"
+            raw = [number(name, one.get("raw_reward", rewards[i])) for i, one in enumerate(infos)]
+            info["raw_reward"] = cast(name, raw, np.float32)
         if any("metrics" in one for one in infos):
             info["metrics"] = [one.get("metrics") for one in infos]
         if any("life_lost" in one for one in infos):
-            lost = [one.get("life_lost", False) for one in infos]
-            info["life_lost"] = cast("info['life_lost']", lost, np.bool_)
+            lost = [flag("info['life_lost']", one.get("life_lost", False)) for one in infos]
+            info["life_lost"] = np.array(lost)
         return info
 
     def _column(self, key: str, infos: Sequence[Info]) -> npt.NDArray[Any]:
@@ -160,11 +164,37 @@ def step_values(result: Any) -> tuple[Any, float, bool, bool, Info]:
             "expected (observation, reward, terminated, truncated, info)"
         )
     obs, reward, terminated, truncated, info = result
+    paid = number("reward", reward)
+    return obs, paid, flag("terminated", terminated), flag("truncated", truncated), info
+
+
+def number(name: str, value: Any) -> float:
+    """Returns a number of `step`, such as a reward, as a float.
+
+    Numbers of numpy, whole numbers, bools, and arrays and tensors of one element are numbers, too.
+    Raises DataError for anything else, a text included.
+    """
+    if type(value) is float:
+        return value
+    item = getattr(value, "item", None)
     try:
-        number = float(reward)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"reward: {reward!r} given, expected a number") from error
-    return obs, number, flag("terminated", terminated), flag("truncated", truncated), info
+        plain = value if item is None else item()
+        if not isinstance(plain, str | bytes):
+            return float(plain)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        pass
+    shown = textwrap.shorten(repr(value), _SHOWN, placeholder=" ...")
+    raise DataError(f"{name}: {shown} given, expected a number")
+
+
+def rewards_by_agent(rewards: Any) -> dict[str, float]:
+    """Returns the reward of each agent as a float; an error names the agent.
+
+    Raises DataError for another kind than a mapping, and for what is no number.
+    """
+    if not isinstance(rewards, Mapping):
+        raise DataError(f"rewards: {kinds(rewards)} given, expected a mapping of agents to numbers")
+    return {agent: number(f"reward of agent {agent}", each) for agent, each in rewards.items()}
 
 
 def flag(name: str, value: Any) -> bool:
@@ -185,7 +215,7 @@ def step_rewards(
     ignored: [N], streams whose reward is none; it becomes 0.
     Raises DataError for a NaN, an infinity, or a number too large for float32.
     """
-    if type(rewards) is tuple and len(rewards) == 1 and abs(rewards[0]) <= _MOST:
+    if type(rewards) is tuple and len(rewards) == 1 and abs(rewards[0]) <= MOST:
         # Of a single environment, without the cost of the general case.
         return np.array(rewards, np.float32)
     checked = cast("reward", rewards, np.float32, copy=True)

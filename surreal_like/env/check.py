@@ -26,7 +26,7 @@ from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.batched import FirstStream
 from surreal_like.env.batched_check import check_masked_reset, play_copies
 from surreal_like.env.batched_names import add_arguments
-from surreal_like.env.batching import kinds
+from surreal_like.env.batching import kinds, number
 from surreal_like.env.curriculum import first_feed
 from surreal_like.env.feed import RunFeed
 from surreal_like.env.findings import (
@@ -293,7 +293,7 @@ class _Check:
                 action = random_action(self.action_spec, rng, obs)
                 single = action if action.ndim else action.item()
                 obs, reward, terminated, truncated, _ = env.step(single)
-                seen.append((_copy(obs), float(reward)))
+                seen.append((_copy(obs), number("reward", reward)))
                 if terminated or truncated:
                     obs = env.reset()[0]
                 if other is not None:

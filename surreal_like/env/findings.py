@@ -16,6 +16,7 @@ from session.errors import SurrealError, describe
 from surreal_like.data.casts import cast
 from surreal_like.data.spec import ArraySpec, is_bounded, parse_action_spec, parse_obs_spec
 from surreal_like.env.batching import flag as as_flag
+from surreal_like.env.batching import number
 from surreal_like.env.registry import SeveralAgents
 from surreal_like.errors import DataError
 
@@ -128,15 +129,11 @@ class ValueChecks:
     def reward(self, reward: Any) -> None:
         """Checks a reward."""
         try:
-            number = float(reward)
-        except (TypeError, ValueError):
-            self._add("error", "reward", f"is {reward!r}, expected a number")
-            return
-        if not np.isfinite(number):
-            self._add("error", "reward", f"is {number}, expected a finite number")
-            return
-        try:
-            cast("reward", number, np.float32)
+            paid = number("reward", reward)
+            if not np.isfinite(paid):
+                self._add("error", "reward", f"is {paid}, expected a finite number")
+                return
+            cast("reward", paid, np.float32)
         except DataError as error:
             self._add("error", "reward", str(error).removeprefix("reward: "))
 

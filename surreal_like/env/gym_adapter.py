@@ -9,6 +9,7 @@ import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import compare
 from surreal_like.env.actions import ActionValidator, Outside
 from surreal_like.env.base import Env, Info, Step
-from surreal_like.env.batching import kinds
+from surreal_like.env.batching import kinds, number
 from surreal_like.env.spaces import (
     action_bounds,
     action_writer,
@@ -62,7 +63,8 @@ class GymAdapter(Env):
         env_config: Mapping[str, Any] | None = None,
     ) -> None:
         config = env_config or {}
-        self.gym_env = make_gym(env, config.get("env_args")) if isinstance(env, str) else env
+        given = deepcopy(config.get("env_args"))
+        self.gym_env = make_gym(env, given) if isinstance(env, str) else env
         space, actions = self.gym_env.observation_space, self.gym_env.action_space
         space = choose_parts(space, config.get("obs_keys") or ())
         self.obs_spec, self.action_spec = specs_from_spaces(space, actions)
@@ -100,7 +102,7 @@ class GymAdapter(Env):
             wanted = "(observation, reward, terminated, truncated, info)"
             raise DataError(f"step() gave {kinds(result)}, expected {wanted}")
         obs, reward, terminated, truncated, info = result
-        return self._read(obs), float(reward), terminated, truncated, info
+        return self._read(obs), number("reward", reward), terminated, truncated, info
 
     def seed(self, seed: int) -> None:
         super().seed(seed)

@@ -7,6 +7,7 @@ and attributes of one of the interfaces will do.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -22,11 +23,19 @@ from surreal_like.data.masks import MASK, has_mask, mask_spec
 from surreal_like.data.spec import is_leaf
 from surreal_like.data.task import NO_TASK, Task
 from surreal_like.env.base import Info
-from surreal_like.env.batching import flag, kinds
+from surreal_like.env.batching import flag, kinds, rewards_by_agent
 from surreal_like.env.spaces import observation_reader, specs_from_spaces
 from surreal_like.errors import DataError, SpecError
 
+_log = logging.getLogger(__name__)
+
 INTERFACES = ("auto", "parallel", "aec")
+# Share of a sum of rewards that rounding may change.
+_ROUNDED = 1e-5
+_DIFFERS = (
+    "agent {agent}: what last() gives as its reward is not the sum of `rewards`; last() counts: "
+    "write each reward into `rewards` and call _accumulate_rewards() at the end of step()"
+)
 # Added part -> the setting that adds it.
 _SETTINGS = {STATE: "observe_state"}
 
@@ -71,8 +80,9 @@ class JointEnv(ABC):
 
     Attributes:
         env: the same.
-        rewards: reward of each agent in the newest step.
+        rewards: reward of each agent in the newest step, or until its first turn.
         over: True once no agent of the episode is left.
+        differs: says that `rewards` and what `last()` gives differ; empty where they do not.
         task: the task of a curriculum, which is the `options` of the next reset.
         metadata: as of an Env.
     """
@@ -80,8 +90,9 @@ class JointEnv(ABC):
     def __init__(self, env: Any, observe_state: bool = False) -> None:
         self.env = env
         self._observe_state = observe_state
-        self.rewards: Mapping[str, float] = {}
+        self.rewards: dict[str, float] = {}
         self.over = True
+        self.differs = ""
         self.task: Task = NO_TASK
         self.metadata: Mapping[str, Any] = getattr(env, "metadata", {})
 
@@ -294,7 +305,7 @@ class ParallelJointEnv(JointEnv):
             wanted = "(observations, rewards, terminations, truncations, infos)"
             raise DataError(f"step() gave {kinds(result)}, expected {wanted}")
         observations, rewards, terminations, truncations, infos = result
-        self.rewards, self._state = rewards, self._observe()
+        self.rewards, self._state = rewards_by_agent(rewards), self._observe()
         turns, living = [], []
         for agent in self._acting:
             if agent not in terminations or agent not in truncations:
@@ -358,11 +369,14 @@ class AecJointEnv(JointEnv):
     def __init__(self, env: Any, observe_state: bool = False) -> None:
         super().__init__(env, observe_state)
         self._living: list[str] = []
+        # Of each agent: its rewards since its last action.
+        self._sums: dict[str, float] = {}
 
     def reset(self, seed: int | None = None) -> list[Turn]:
         """See the base class."""
         self._reset_env(seed)
-        self.rewards, self.over = {}, False
+        self.rewards, self._sums, self.over = {}, {}, False
+        self._add_rewards({})
         self._living = list(self.env.agents)
         if not self._living:
             raise DataError("reset() left no agent in `agents`: an episode needs one")
@@ -370,10 +384,34 @@ class AecJointEnv(JointEnv):
 
     def step(self, actions: Mapping[str, Any]) -> list[Turn]:
         """See the base class."""
-        env = self.env
-        env.step(actions[env.agent_selection])
-        self.rewards = dict(env.rewards)
+        env, actor = self.env, self.env.agent_selection
+        env.step(actions[actor])
+        self.rewards = {}
+        self._add_rewards(rewards_by_agent(env.rewards), actor)
         return self._turns()
+
+    def _add_rewards(self, rewards: dict[str, float], actor: str | None = None) -> None:
+        """Adds rewards of the newest step, as they stand in the sums that `last()` gives.
+
+        Args:
+            rewards: the environment's `rewards`, which count where it has no such sums.
+            actor: the agent that has acted, whose sum began anew with its step.
+        """
+        sums = rewards_by_agent(getattr(self.env, "_cumulative_rewards", None) or {})
+        for agent, total in sums.items():
+            begun = 0.0 if agent == actor else self._sums.get(agent, 0.0)
+            reward = rewards.get(agent, 0.0)
+            missing = total - (begun + reward)
+            # Only then: a difference of sums is rounded, and `rewards` is not.
+            if missing:
+                rewards[agent] = total - begun
+            if abs(missing) > _ROUNDED * max(1.0, abs(total), abs(begun)) and not self.differs:
+                self.differs = _DIFFERS.format(agent=agent)
+                if reward:
+                    _log.warning(self.differs)
+        for agent, reward in rewards.items():
+            self.rewards[agent] = self.rewards.get(agent, 0.0) + reward
+        self._sums = sums
 
     def cut(self) -> list[Turn]:
         """See the base class."""
@@ -400,6 +438,7 @@ class AecJointEnv(JointEnv):
                 return turns
             # An agent that has ended takes its leave with a step of no action.
             env.step(None)
+            self._add_rewards({})
         self._check(turns)
         self.over = True
         return turns

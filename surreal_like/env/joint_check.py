@@ -79,6 +79,8 @@ class _CheckedEnv(JointEnv):
         began = time.monotonic()
         turns = self._inner.step(actions)
         self.seconds.append(time.monotonic() - began)
+        if self._inner.differs:
+            self._report.add("advice", "rewards", self._inner.differs)
         for agent, reward in self._inner.rewards.items():
             if agent in self._values:
                 self._values[agent].reward(reward)
@@ -148,7 +150,7 @@ class JointCheck:
             return
         self.until = max(self.until, time.monotonic() + 1.0)
         compare_copies(self.report, self._trace, "the seed that reset() gets")
-        run_tests(self.report, lambda: self.build().env)
+        run_tests(self.report, self.build)
 
     def _build(self, stack: contextlib.ExitStack) -> JointEnv:
         with self.report.guard("constructor"):

@@ -21,7 +21,7 @@ from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.data.task import TASK
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Pulse, no_pulse
-from surreal_like.env.batching import ObservationBatch, step_rewards
+from surreal_like.env.batching import MOST, ObservationBatch, step_rewards
 from surreal_like.env.feed import RunFeed
 from surreal_like.env.joint import JointEnv, Specs, Turn
 from surreal_like.env.masks import make_guard
@@ -324,7 +324,8 @@ class JointVector:
             except Exception as error:  # noqa: BLE001 - the author's code
                 self._renew(number, copy, error)
         copy.seed, copy.mapping = None, self._deal()
-        copy.seats, copy.actions, copy.early, copy.length = {}, {}, {}, 0
+        copy.seats, copy.actions, copy.length = {}, {}, 0
+        copy.early = dict(copy.env.rewards)
         copy.cut_short = False
         for turn in turns:
             self._put(number, copy, turn, 0)
@@ -343,6 +344,10 @@ class JointVector:
         copy.uncounted += 1
         team = self._share(copy)
         for agent, reward in copy.env.rewards.items():
+            if not abs(reward) <= MOST:
+                raise DataError(
+                    f"reward of agent {agent}: {reward} given, expected a finite float32"
+                )
             seat = copy.seats.get(agent)
             if seat is None:
                 copy.early[agent] = copy.early.get(agent, 0.0) + reward

@@ -14,6 +14,7 @@ from typing import Any
 from session.errors import describe
 from session.program import install_line
 from surreal_like.env.findings import Report
+from surreal_like.env.joint import JointEnv
 from surreal_like.env.pettingzoo_names import is_installed
 
 _CYCLES = 100
@@ -21,7 +22,7 @@ _MOST_WARNINGS = 3
 _COLOURS = re.compile(r"\x1b\[\d+m")
 
 
-def run_tests(report: Report, build: Callable[[], Any]) -> None:
+def run_tests(report: Report, build: Callable[[], JointEnv]) -> None:
     """Runs PettingZoo's tests if it is installed and the environment is one of its classes.
 
     Args:
@@ -31,7 +32,8 @@ def run_tests(report: Report, build: Callable[[], Any]) -> None:
     if not is_installed("pettingzoo"):
         return
     zoo: Any = importlib.import_module("pettingzoo")
-    with contextlib.closing(build()) as env:
+    with contextlib.closing(build()) as joint:
+        env = joint.env
         is_aec, is_parallel = isinstance(env, zoo.AECEnv), isinstance(env, zoo.ParallelEnv)
         if not (is_aec or is_parallel):
             return
@@ -43,7 +45,7 @@ def run_tests(report: Report, build: Callable[[], Any]) -> None:
         else:
             _run(report, "parallel_api_test", lambda: tests.parallel_api_test(env, _CYCLES))
     seed_test = tests.seed_test if is_aec else tests.parallel_seed_test
-    _run(report, "seed_test", lambda: seed_test(build, _CYCLES))
+    _run(report, "seed_test", lambda: seed_test(lambda: build().env, _CYCLES))
 
 
 def _import_tests(report: Report) -> Any:

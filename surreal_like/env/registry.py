@@ -28,6 +28,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from session.config.named_code import load_callable
@@ -157,13 +158,19 @@ def _kind(value: object) -> str:
 
 
 def env_args(env_config: Config, evaluation: bool = False) -> dict[str, Any]:
-    """Returns the constructor arguments of the environment, in training or in evaluation."""
+    """Returns the constructor arguments of the environment, in training or in evaluation.
+
+    They are a deep copy: a constructor may change its arguments, and the next copy needs them.
+    """
     overrides = (env_config.get("eval_mode") or {}) if evaluation else {}
-    return {**(env_config.get("env_args") or {}), **overrides}
+    return deepcopy({**(env_config.get("env_args") or {}), **overrides})
 
 
 def wrapper_entries(env_config: Config, evaluation: bool = False) -> list[tuple[str, Config]]:
-    """Returns the wrappers of a config, as (dotted path, arguments), the innermost first."""
+    """Returns the wrappers of a config, as (dotted path, arguments), the innermost first.
+
+    The arguments are a deep copy, as of `env_args`.
+    """
     entries: list[tuple[str, Config]] = []
     for entry in env_config.get("wrappers") or ():
         mapping: Any = {"wrapper": entry} if isinstance(entry, str) else entry
@@ -174,7 +181,7 @@ def wrapper_entries(env_config: Config, evaluation: bool = False) -> list[tuple[
                 "{wrapper: ..., args: {...}, training_only: true}"
             )
         if not (evaluation and mapping.get("training_only", False)):
-            entries.append((str(mapping["wrapper"]), mapping.get("args") or {}))
+            entries.append((str(mapping["wrapper"]), deepcopy(mapping.get("args") or {})))
     return entries
 
 

@@ -15,6 +15,7 @@ from surreal_like.data.casts import cast
 from surreal_like.data.spec import is_leaf, keep_parts
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, ObservationWrapper, Step, Wrapper
+from surreal_like.env.batching import number
 from surreal_like.errors import DataError
 
 
@@ -68,8 +69,8 @@ class ActionRepeat(Wrapper):
         total = raw_total = 0.0
         for _ in range(self._repeat):
             obs, reward, terminated, truncated, info = self.env.step(action)
-            total += reward
-            raw_total += info.get("raw_reward", reward)
+            total += number("reward", reward)
+            raw_total += number("info['raw_reward']", info.get("raw_reward", reward))
             if terminated or truncated:
                 break
         if "raw_reward" in info:

@@ -187,7 +187,8 @@ def make_torso(
     where = f"learner_config.model.torso '{path}'"
     torso = load_callable(path, "learner_config.model.torso")
     try:
-        made = torso(feature_spec(obs_spec), **model["torso_args"])
+        # A copy: the constructor may change its arguments, and the next network needs them.
+        made = torso(feature_spec(obs_spec), **deepcopy(model["torso_args"]))
     except (AttributeError, TypeError) as error:
         raise ConfigError(
             f"{where} cannot be built with torso_args: {error}; its first argument is the "

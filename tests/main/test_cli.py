@@ -317,10 +317,12 @@ def test_plan_shows_every_policy(command: Command) -> None:
     assert shown["stop"].startswith("eval_returns left 150, right 150, ")
     [learner] = [line for line in components.splitlines() if line.startswith("learner ")]
     assert "  learner-left.parameters, learner-right.parameters, control  " in learner
-    assert [line[2:] for line in dataflow.splitlines()[1:5]] == [
-        *("experience of all agents", "duplicate(2)", "select(left)", "  rollouts"),
-    ]
-    assert dataflow.splitlines()[-6:-4] == ["  select(right)", "    replay"]
+    lines = dataflow.splitlines()
+    left, right = (
+        f"  policy {name}, with the rows of its own replay" for name in ("left", "right")
+    )
+    assert lines[1:3] == [left, "    rollouts"]
+    assert lines[lines.index(right) + 1] == "    replay"
 
 
 @pytest.mark.slow

@@ -156,3 +156,43 @@ class InTurns:
 
     def close(self) -> None:
         self.agents = []
+
+
+class BookedInTurns(InTurns):
+    """The same with the sums of rewards that `last()` gives, in one of several ways.
+
+    Args:
+        way: `both` books in `rewards` and in the sums, `sums` in the sums only, `rewards` in
+            `rewards` only, `kept` never begins a sum anew, `early` pays at the reset and when an
+            agent leaves, too.
+    """
+
+    def __init__(self, way: str = "sums") -> None:
+        self.way = way
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        super().reset(seed, options)
+        paid = 7.0 if self.way == "early" else 0.0
+        self._cumulative_rewards = dict.fromkeys(self.agents, paid)
+
+    def last(self) -> float:
+        """Returns the reward of the agent whose turn it is, as `last()` of PettingZoo does."""
+        return self._cumulative_rewards[self.agent_selection]
+
+    def step(self, action: Any) -> None:
+        agent = self.agent_selection
+        if self.terminations[agent]:
+            del self._cumulative_rewards[agent]
+            super().step(action)
+            if self.way == "early":
+                self._cumulative_rewards = {k: v + 0.5 for k, v in self._cumulative_rewards.items()}
+            return
+        if self.way != "kept":
+            self._cumulative_rewards[agent] = 0.0
+        super().step(action)
+        if self.way == "rewards":
+            return
+        for each, reward in self.rewards.items():
+            self._cumulative_rewards[each] += reward
+        if self.way != "both":
+            self.rewards = dict.fromkeys(self.rewards, 0.0)

@@ -60,7 +60,7 @@ WRONG = [
     ("info", "reset()", "gave a dict, expected (observation, info)"),
     ("four", "step()", "gave 4 values"),
     ("raise", "step()", "KeyError('valve'), in Spoiled.step"),
-    ("reward", "reward", "is 'much'"),
+    ("reward", "reward", "'much' given"),
     ("nan reward", "reward", "is nan"),
     ("nan", "obs/temps", "NaN at [1] of [3]"),
     ("bounds", "obs/temps", "7.0 at [1]"),
@@ -144,7 +144,7 @@ def test_an_object_is_checked_and_stays_open(
 
 
 def test_mistakes_of_an_object_are_found() -> None:
-    assert "is 'much'" in kinds(check_env(Spoiled("reward")), "error")["reward"]
+    assert "'much' given" in kinds(check_env(Spoiled("reward")), "error")["reward"]
 
 
 @pytest.mark.parametrize("given", [Chain, Chain()])

@@ -22,7 +22,7 @@ from surreal_like.env.batched import BatchedVector
 from surreal_like.env.check import tried_specs
 from surreal_like.env.spaces import observation_reader
 from surreal_like.env.vector import SyncVector, as_vector
-from surreal_like.env.wrappers import FloatObservation
+from surreal_like.env.wrappers import ActionRepeat, FloatObservation
 from surreal_like.errors import DataError
 from surreal_like.experience.writer import unpack
 from surreal_like.gateway.driving import _play
@@ -288,3 +288,62 @@ def test_numbers_of_an_authors_replay_and_goals_are_exact() -> None:
 def test_an_action_too_large_for_its_type_is_refused() -> None:
     with pytest.raises(DataError, match=r"^action: 1e\+39"):
         unpack(np.array([1e39]), np.dtype(np.float32))
+
+
+class _Paid(Env):
+    """Gives one reward, and flags of the same form."""
+
+    obs_spec = {"type": "float32", "dim": [1]}  # noqa: RUF012
+    action_spec = {"type": "discrete", "dim": [2]}  # noqa: RUF012
+
+    def __init__(self, reward: Any, over: Any = False) -> None:
+        self.reward, self.over = reward, over
+
+    def reset(self) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Step:
+        return np.zeros(1, np.float32), self.reward, self.over, self.over, {"raw_reward": 2.0}
+
+
+class _PaidGym(gymnasium.Env[Any, Any]):
+    observation_space = spaces.Box(0, 9, (1,), np.float32)
+    action_space: Any = spaces.Discrete(2)
+
+    def __init__(self, reward: Any) -> None:
+        self.reward = reward
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), self.reward, False, False, {}
+
+
+@pytest.mark.parametrize(
+    "build",
+    [_Paid, lambda given: GymAdapter(_PaidGym(given)), lambda given: ActionRepeat(_Paid(given), 1)],
+)
+def test_rewards_are_numbers_of_any_kind_or_refused(build: Callable[[Any], Any]) -> None:
+    for given in (1, True, np.int64(1), np.array(1.0), np.array([1.0]), np.array([[True]])):
+        vector = as_vector(build(given))
+        vector.reset()
+        assert vector.step(np.array([0]))[1].tolist() == [1.0]
+    for wrong in (None, "1", b"1", [1.0], np.array([1, 2]), 1j, np.array("1"), 10**400):
+        vector = as_vector(build(wrong))
+        vector.reset()
+        with pytest.raises(DataError, match=r"^reward: .* given, expected a number$") as caught:
+            vector.step(np.array([0]))
+        assert len(str(caught.value)) < 120
+
+
+def test_flags_may_be_arrays_of_one_element() -> None:
+    for given in (1, np.bool_(True), np.array([True]), np.array([[1.0]])):
+        vector = as_vector(_Paid(0.0, given))
+        vector.reset()
+        assert [each.tolist() for each in vector.step(np.array([0]))[2:4]] == [[True], [True]]
+    for wrong in (None, "yes", np.array([True, False])):
+        vector = as_vector(_Paid(0.0, wrong))
+        vector.reset()
+        with pytest.raises(DataError, match=r"^terminated: "):
+            vector.step(np.array([0]))

@@ -14,7 +14,7 @@ from surreal_like.env.joint_vector import JointStep, JointVector, Part
 from surreal_like.env.registry import SeveralAgents, make_env, make_joint_env
 from surreal_like.env.toy import MultiCartPole
 from surreal_like.errors import DataError
-from tests.surreal_like.env.joint_samples import InTurns, Script
+from tests.surreal_like.env.joint_samples import BookedInTurns, InTurns, Script
 
 Lives = dict[str, tuple[int, int]]
 
@@ -329,6 +329,90 @@ def test_an_environment_in_turns_needs_no_base_class_and_no_close() -> None:
     env = as_joint(own(), "aec")
     assert [turn.agent for turn in env.reset()] == ["a"]
     env.close()
+
+
+@pytest.mark.parametrize("way", ["both", "sums", "rewards", "kept", "early"])
+def test_rewards_in_turns_are_those_of_last(way: str) -> None:
+    env, by_last = BookedInTurns(way), {"a": 0.0, "b": 0.0}
+    env.reset()
+    while env.agents:
+        agent = env.agent_selection
+        by_last[agent] += env.last()
+        env.step(None if env.terminations[agent] else 0)
+    vector = vector_of(BookedInTurns(way), BookedInTurns(way))
+    step = vector.reset()
+    for _ in range(2):
+        step = vector.step(act(step))
+        while not step.episodes:
+            step = vector.step(act(step))
+        for _, summary in step.episodes:
+            metrics = summary["metrics"]
+            assert {agent: metrics[f"return/{agent}"] for agent in by_last} == by_last
+
+
+def test_a_horizon_and_a_team_have_the_rewards_of_last() -> None:
+    vector = vector_of(BookedInTurns(), horizon=3, team_reward="sum")
+    seen = play(vector, 3)
+    assert [row[2] for rows in seen for row in rows] == [0, 0, 10, 5, 10]
+    assert [row[3] for row in seen[-1]] == ["LAST", "LAST"]
+
+
+def test_rewards_that_last_does_not_give_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    both, lost, sums = (as_joint(BookedInTurns(way)) for way in ("both", "rewards", "sums"))
+    for env in (both, lost, sums):
+        env.reset()
+        env.step({"a": 0})
+        env.step({"b": 0})
+    assert (both.rewards, both.differs) == ({"a": 1.0, "b": 4.0}, "")
+    assert (lost.rewards, sums.rewards) == ({"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 4.0})
+    assert lost.differs.startswith("agent a: what last() gives")
+    assert (sums.differs, caplog.messages) == (lost.differs, [lost.differs])
+
+
+@pytest.mark.parametrize("interface", ["parallel", "aec"])
+@pytest.mark.parametrize(
+    ("reward", "wanted"),
+    [
+        *((each, 1.0) for each in (1, True, np.int64(1), np.float32(1), np.array(1.0))),
+        *((each, 1.0) for each in (np.array([1.0]), np.array([[True]]), np.bool_(True))),
+        *((each, None) for each in ("1.0", np.array([1.0, 2.0]), [1.0], 1j, 10**400, np.inf)),
+        (np.nan, None),
+        (1e39, None),
+        (None, None),
+    ],
+)
+def test_rewards_are_numbers_or_the_agent_is_named(
+    interface: str, reward: Any, wanted: float | None
+) -> None:
+    env: Any = InTurns() if interface == "aec" else Script({"a": (0, 4), "b": (0, 4)})
+    inner = env.step
+
+    def step(actions: Any) -> Any:
+        result = inner(actions)
+        rewards = result[1] if result else env.rewards
+        rewards["b"] = reward
+        return result
+
+    env.step = step
+    vector = vector_of(env)
+    if wanted is None:
+        with pytest.raises(DataError, match=r"^reward of agent b: .*expected a") as caught:
+            play(vector, 4)
+        assert "\n" not in str(caught.value)
+        return
+    result = vector.reset()
+    while not result.episodes:
+        result = vector.step(act(result))
+    returned = result.episodes[0][1]["metrics"]["return/b"]
+    assert (returned, type(returned)) == (4.0, float)
+
+
+def test_rewards_of_several_agents_are_a_mapping() -> None:
+    env = Script({"a": (0, 4)})
+    inner = env.step
+    env.step = lambda actions: (inner(actions)[0], [1.0], {}, {}, {})  # type: ignore[method-assign]
+    with pytest.raises(DataError, match="rewards: a list given, expected a mapping of agents"):
+        play(vector_of(env), 1)
 
 
 @pytest.mark.parametrize(("name", "has"), [("main", True), ("default", False)])

@@ -1,5 +1,6 @@
 import re
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
+from session.config import Config
 from session.errors import ConfigError, MissingExtra
 from session.program import install_line
 from surreal_like.env.gym_adapter import GymAdapter
@@ -299,3 +301,92 @@ def test_a_missing_package_of_pettingzoo_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     with pytest.raises(MissingExtra, match=re.escape(install_line("multi"))):
         make_joint_env({"env_name": "pettingzoo:classic/rps-v2"})
+
+
+TAKERS = f"""
+from {GYM_SAMPLES} import NativeCounter, Rich
+from {SAMPLES} import Counter, Scaled
+from tests.surreal_like.env.joint_samples import TwoLives
+import gymnasium
+
+
+def take(robot, goals):
+    robot["arm"]["mass"] *= 2
+    return robot["arm"].pop("size"), goals.pop()
+
+
+class Own(Counter):
+    def __init__(self, robot, goals):
+        super().__init__(*take(robot, goals)[1:])
+
+
+class Gym(Rich):
+    def __init__(self, robot, goals):
+        super().__init__()
+        take(robot, goals)
+
+
+class Several(TwoLives):
+    def __init__(self, robot, goals):
+        super().__init__()
+        take(robot, goals)
+
+
+class Many(NativeCounter):
+    def __init__(self, num_envs, robot, goals):
+        super().__init__(num_envs)
+        take(robot, goals)
+
+
+class Around(Scaled):
+    def __init__(self, env, robot, goals):
+        super().__init__(env)
+        take(robot, goals)
+
+
+class GymAround(gymnasium.Wrapper):
+    def __init__(self, env, robot, goals):
+        super().__init__(env)
+        take(robot, goals)
+
+
+def around_several(env, robot, goals):
+    take(robot, goals)
+    return env
+"""
+NESTED = {"robot": {"arm": {"mass": 2, "size": 3}}, "goals": [[4]]}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrapper"),
+    [
+        *(("Own", ""), ("Gym", ""), ("Several", ""), ("Many", "")),
+        *(("Own", "Around"), ("Gym", "GymAround"), ("Several", "around_several")),
+    ],
+)
+@pytest.mark.parametrize("section", [Config, dict])
+def test_each_copy_gets_arguments_of_its_own(
+    tmp_path: Path, name: str, wrapper: str, section: type
+) -> None:
+    (tmp_path / "takers.py").write_text(TAKERS)
+    at = f"{tmp_path}/takers.py"
+    given: dict[str, Any] = {"env_name": f"{at}:{name}", "env_args": NESTED}
+    given["eval_mode"] = {"robot": NESTED["robot"]}
+    if wrapper:
+        given["wrappers"] = [{"wrapper": f"{at}:{wrapper}", "args": NESTED}]
+    env_config, before = section(deepcopy(given)), deepcopy(given)
+    make: Any = make_joint_env if name == "Several" else make_env
+    for evaluation in (False, True, False, True):
+        make(env_config, evaluation).close()
+    assert env_config == before
+
+
+def test_an_adapter_leaves_the_arguments_of_its_config() -> None:
+    given: dict[str, Any] = {"env_args": {"desc": ["FF", "SG"]}}
+    gymnasium.register("Taking-v0", lambda desc: gymnasium.make("FrozenLake-v1", desc=[desc.pop()]))
+    try:
+        for _ in range(2):
+            GymAdapter("Taking-v0", given).close()
+    finally:
+        del gymnasium.registry["Taking-v0"]
+    assert given == {"env_args": {"desc": ["FF", "SG"]}}

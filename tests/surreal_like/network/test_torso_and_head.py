@@ -200,6 +200,20 @@ def test_a_user_brings_a_torso() -> None:
     assert make_torso(VECTOR, model)(torch.randn(2, 3)).shape == (2, 9)
 
 
+class Taking(Own):
+    """A torso that takes its widths out of its argument."""
+
+    def __init__(self, obs_spec: Any, widths: list[int]) -> None:
+        super().__init__(obs_spec, width=widths.pop())
+
+
+def test_each_torso_gets_arguments_of_its_own() -> None:
+    arguments = {"widths": [9]}
+    model = {**TORSO_CONFIG, "torso": f"{__name__}:Taking", "torso_args": arguments}
+    assert [make_torso(VECTOR, model).out_features for _ in range(2)] == [9, 9]
+    assert arguments == {"widths": [9]}
+
+
 @pytest.mark.parametrize(
     ("torso", "arguments", "words"),
     [
