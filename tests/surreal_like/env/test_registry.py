@@ -2,7 +2,7 @@ import re
 import sys
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import pytest
@@ -383,7 +383,11 @@ def test_each_copy_gets_arguments_of_its_own(
 
 def test_an_adapter_leaves_the_arguments_of_its_config() -> None:
     given: dict[str, Any] = {"env_args": {"desc": ["FF", "SG"]}}
-    gymnasium.register("Taking-v0", lambda desc: gymnasium.make("FrozenLake-v1", desc=[desc.pop()]))
+
+    def take(desc: list[str]) -> Any:
+        return gymnasium.make("FrozenLake-v1", desc=[desc.pop()])
+
+    gymnasium.register("Taking-v0", cast(Any, take))
     try:
         for _ in range(2):
             GymAdapter("Taking-v0", given).close()
