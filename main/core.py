@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from setproctitle import setproctitle
 
-from session.errors import SurrealError
+from session.errors import START_AGAIN, SurrealError
 from session.folder import RunFolder
-from session.process.service import START_AGAIN
 from surreal_like.run.core import run_core
 
 

@@ -33,6 +33,8 @@ _INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib",
 
 # Exit code of a process whose first work failed with a permanent error: a restart is useless.
 HOPELESS = 70
+# Exit code of a process that a signal has ended while the run goes on: it must be started again.
+START_AGAIN = 75
 # Reason of a run that its machine or an engine asked to end: it goes on later.
 NOTICE = "got SIGTERM"
 

@@ -431,8 +431,28 @@ a token admits a second machine
 + if sum(each.named == named for each in self.machines) <= self.uses:
 > tests/session/launchers/test_supervision.py
 a component may die once more than allowed
-- if hopeless or not allowed or len(recent) >= limits.max_restarts:
-+ if hopeless or not allowed or len(recent) > limits.max_restarts:
+- if not loss.asked and (refused or len(deaths_of(recent)) >= limits.max_restarts):
++ if not loss.asked and (refused or len(deaths_of(recent)) > limits.max_restarts):
+a component that a signal ends counts as one that has ended
+- asked, child.comes_back = child.comes_back, False
++ asked, child.comes_back, exit_code = child.comes_back, False, exit_code * (exit_code != 75)
+a component is started again while its launcher ends
+- return loss.time + deadlines.pause_seconds(len(child.losses) + signalled)
++ return loss.time + deadlines.pause_seconds(len(child.losses))
+a component that was scaled away has not left well
+- return 0 if self.terminating and self.exit_code == START_AGAIN else self.exit_code
++ return self.exit_code
+> tests/session/process/test_service.py
+what a signal ends while the run goes on does not ask for a new start
+- return code or (START_AGAIN if leaves else 0)
++ return code
+SIGINT to an agent ends the run
+- self.ends_run |= number == signal.SIGINT and self.component.kind == "learner"
++ self.ends_run |= number == signal.SIGINT
+> tests/surreal_like/tuning/test_tuning.py
+a trial that signals end is started again for ever
+- if not (talk.asked or self.ending):
++ if False:
 a component that hangs is not killed
 - if silent and not child.cause:
 + if silent < 0 and not child.cause:

@@ -262,7 +262,7 @@ SCENARIOS = (
     Scenario(
         21,
         "SIGTERM to every process",
-        "saved, accounts complete; components end by themselves (0, the learner 75)",
+        "saved, accounts complete; components end by themselves (0 or 75)",
         (
             _INTERRUPTED + "test_sigterm_to_every_process",
             "session/launchers/test_detached.py::test_the_first_signal_ends_the_run_cleanly",

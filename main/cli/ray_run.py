@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from main.cli.arguments import Parser
-from session.errors import UsageError
+from session.errors import START_AGAIN, UsageError
 from session.folder import RunFolder
 from session.launchers.engines.machines import COMMAND
 from session.launchers.engines.processes import Child
 from session.launchers.engines.ray import connect
 from session.process.component import resources_of
-from session.process.service import START_AGAIN
 from surreal_like.run.core import run_core
 
 _EXAMPLES = """The job that RUN/ray/submit.sh or RUN/ray/rayjob.yaml submits.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from session.errors import START_AGAIN
 from session.folder import RunFolder
 from session.launchers.instruction import exit_error
 from session.launchers.memory import OutOfMemory
@@ -120,6 +121,8 @@ class StderrTail:
         if exit_code < 0:
             words = _last_words(details) if -exit_code in _CRASHES else ""
             return f"{exit_error(exit_code)}: {words}" if words else exit_error(exit_code)
+        if exit_code == START_AGAIN:
+            return exit_error(exit_code)
         # The heartbeat has the error in one line; the last line of a traceback is often less clear.
         beat = read_beat(self._alive, self._name)
         if beat is not None and beat.pid == pid and beat.state == State.failed and beat.doing:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
+from session.errors import START_AGAIN
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -73,6 +75,8 @@ class Failure:
 
 def exit_error(exit_code: int) -> str:
     """Describes the end of a process that left no error message."""
+    if exit_code == START_AGAIN:
+        return "got SIGTERM or SIGINT while the run goes on"
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     try:

@@ -223,8 +223,7 @@ class Frames:
             if number == signal.SIGKILL:
                 # It waits for a reply, further down in this stack: ends the wait.
                 self._doomed.append(frame)
-            frame.context.ends_run |= number == signal.SIGINT
-            frame.context.stopping = True
+            frame.context.on_signal(number)
 
     def wait_on(self) -> list[int]:
         """Returns nothing: a round never waits."""

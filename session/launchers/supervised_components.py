@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from session.errors import HOPELESS, UsageError
+from session.errors import HOPELESS, START_AGAIN, UsageError
 from session.launchers.instruction import Event, Instruction, Signal, Start
 from session.process.component import Component, Topology
 from session.process.heartbeat import ALIVE, Beat, State, starting_seconds
@@ -64,7 +64,8 @@ def restart_time(
     """Records a death; returns the time of the next start, None if there must be none.
 
     A component is given up after `max_restarts` deaths within the window of its restart rule, and
-    at once if a new start cannot help: its command or config is wrong, or it said so itself.
+    at once if a new start cannot help: its command or config is wrong, or it said so itself. A
+    restart that a user has asked for is never refused, and counts for the pause only.
 
     Args:
         child: the component.
@@ -77,24 +78,34 @@ def restart_time(
     child.losses = [*recent, loss]
     wrong = child.exit_code == UsageError.exit_code and not child.ran
     hopeless = wrong or child.exit_code == HOPELESS
-    if hopeless or not allowed or len(recent) >= limits.max_restarts:
+    signalled = child.exit_code == START_AGAIN and not loss.asked
+    refused = hopeless or not (allowed or signalled)
+    if not loss.asked and (refused or len(deaths_of(recent)) >= limits.max_restarts):
         return None
-    return loss.time + deadlines.pause_seconds(len(child.losses))
+    # The same signal may be meant for the launcher, too, which notices it a moment later.
+    return loss.time + deadlines.pause_seconds(len(child.losses) + signalled)
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One unexpected end of a process.
+    """One end of a process after which it is started again.
 
     Args:
         time: time on the clock of the supervision [s].
         error: the cause, in one line.
         details: output of the process on its standard error.
+        asked: a user has asked for the restart; else it is an unexpected end.
     """
 
     time: float
     error: str
     details: str
+    asked: bool = False
+
+
+def deaths_of(losses: Iterable[Loss]) -> list[Loss]:
+    """Returns the unexpected ends."""
+    return [each for each in losses if not each.asked]
 
 
 @dataclass(slots=True)
@@ -114,7 +125,7 @@ class SupervisedComponent:
         kill_at: time of SIGKILL if it still lives.
         cause: reason for which the supervisor kills it.
         exit_code: exit code of the latest process; below 0 a signal, None while it lives.
-        losses: deaths within the window of its restart rule.
+        losses: ends within the window of its restart rule, after which it was started again.
     """
 
     component: Component
@@ -145,6 +156,11 @@ class SupervisedComponent:
     def alive(self) -> bool:
         """True while it has a process."""
         return self.state in ALIVE
+
+    @property
+    def shown_exit_code(self) -> int | None:
+        """Exit code of its latest process; 0 of one that left because the launcher asked."""
+        return 0 if self.terminating and self.exit_code == START_AGAIN else self.exit_code
 
     def start(self, now: float) -> None:
         """Records that a process is started now."""
@@ -186,7 +202,7 @@ class SupervisedComponent:
     def last_loss(self, now: float) -> tuple[str, float] | None:
         """Returns error and age in seconds of its latest death; None without one in the window."""
         # Only while it counts for the restart rule: older deaths do not explain the present state.
-        last = self.losses[-1] if self.losses else None
+        last = next(reversed(deaths_of(self.losses)), None)
         if last is None or now - last.time > self.component.restart.window_seconds:
             return None
         return last.error, now - last.time
@@ -263,10 +279,13 @@ class SupervisedComponents:
 
     def start_due(self, now: float) -> list[Instruction]:
         """Restarts the components whose back-off has passed."""
-        due = [c for c in self.children.values() if c.state == State.waiting and now >= c.due]
-        return [
-            each for child in due for each in (Event(child.name, "restart"), self.start(child, now))
-        ]
+        instructions: list[Instruction] = []
+        for child in self.children.values():
+            if child.state == State.waiting and now >= child.due:
+                asked = child.losses[-1].asked
+                event = Event(child.name, "restart", "as asked" if asked else "")
+                instructions += [event, self.start(child, now)]
+        return instructions
 
     def cancel_starts(self) -> None:
         """Cancels all pending starts."""
@@ -276,7 +295,8 @@ class SupervisedComponents:
     def terminate(self, child: SupervisedComponent, *, returns: bool = False) -> Signal:
         """Asks a component to end; a learner that does not return ends the run."""
         child.terminating = True
-        # SIGINT makes the learner end the run, SIGTERM save and leave, to be started again.
+        # SIGINT makes the learner end the run. A component that SIGTERM ends while the run goes on
+        # asks to be started again; the supervisor knows that it has asked for its end.
         ends_run = child is self.learner and not returns
         return Signal(child.name, signal.SIGINT if ends_run else signal.SIGTERM)
 
@@ -348,7 +368,7 @@ class SupervisedComponents:
         return {
             name: {
                 "restarts": max(0, child.starts - 1),
-                "exit_code": child.exit_code,
+                "exit_code": child.shown_exit_code,
                 "alive_seconds": round(child.alive_seconds(now), 3),
             }
             for name, child in self.children.items()

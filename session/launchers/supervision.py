@@ -26,10 +26,10 @@ from session.launchers.supervised_components import (
     Loss,
     SupervisedComponent,
     SupervisedComponents,
+    deaths_of,
 )
 from session.process.component import FIRST_JOINED, Topology
 from session.process.heartbeat import Beat, State
-from session.process.service import START_AGAIN
 
 SCALABLE = ("agent", "gateway", "evaluator")
 _SCALE_LIMIT = 1000
@@ -125,23 +125,21 @@ class Supervision:
         # Once the run ends, no death is a loss any more: its work is done or given up.
         if self.phase is not Phase.running:
             return self._advance(now)
-        # It was asked to leave, by a command or a SIGTERM, so this does not use up its restarts.
-        if child.comes_back or (child.wanted and exit_code == START_AGAIN):
-            child.comes_back = False
-            return [Event(name, "restart", "as asked"), self._processes.start(child, now)]
-        if exit_code == 0 or not child.wanted:
+        asked, child.comes_back = child.comes_back, False
+        if not child.wanted or (exit_code == 0 and not asked):
             return [Event(name, "ended"), *self._advance(now)]
-        return self._on_death(child, Loss(now, child.cause or error, details))
+        return self._on_death(child, Loss(now, child.cause or error, details, asked))
 
     def _on_death(self, child: SupervisedComponent, loss: Loss) -> list[Instruction]:
         lost = Event(child.name, "lost", loss.error)
         if self._processes.record_death(child, loss):
-            return [lost, *self._processes.start_due(loss.time)]
+            return [*(() if loss.asked else (lost,)), *self._processes.start_due(loss.time)]
         if child.component.kind in telemetry_kinds():
             # A run goes on without metrics and logs.
             return [lost]
         # The later deaths often only follow from the first one.
-        first, times = child.losses[0], len(child.losses)
+        losses = deaths_of(child.losses)
+        first, times = losses[0], len(losses)
         error = f"{first.error} (the first of {times} deaths)" if times > 1 else first.error
         return [lost, *self.fail(Failure(child.name, error, first.details), loss.time)]
 

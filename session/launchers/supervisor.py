@@ -323,7 +323,7 @@ class Supervisor(ABC):
                 state=child.state,
                 pid=resources.backend.pid(name) if resources is not None else 0,
                 restarts=max(0, child.starts - 1),
-                exit_code=child.exit_code,
+                exit_code=child.shown_exit_code,
                 loss=child.last_loss(now),
             )
             for name, child in self._supervision.children.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -112,7 +113,7 @@ class Context:
         seed: derived from the experiment's seed, the name and the number of starts.
         welcome: answer of the parameter server: starts of this name, newest parameters.
         stopping: True once the component must end.
-        ends_run: the end of this component is that of the run; else it may be started again.
+        ends_run: the end of this component is that of the run; else it is started again.
         orphaned: True once its launcher has died; the component must end fast.
         status: numbers reported in each heartbeat.
     """
@@ -198,6 +199,11 @@ class Context:
     def leaves(self) -> bool:
         """True once this process must end although the run goes on."""
         return self.stopping and not self.ends_run
+
+    def on_signal(self, number: int) -> None:
+        """Asks this process to end; SIGINT to the learner ends the run."""
+        self.ends_run |= number == signal.SIGINT and self.component.kind == "learner"
+        self.stopping = True
 
     @property
     def run_over(self) -> bool:

@@ -173,8 +173,7 @@ def _run(frame: Frame) -> int:
 def _handle_signals(context: Context) -> None:
     def stop(number: int, stack: object) -> None:
         # Only flags: a handler may run between any two instructions, in the middle of a send, too.
-        context.ends_run |= number == signal.SIGINT
-        context.stopping = True
+        context.on_signal(number)
 
     for number in _SIGNALS:
         signal.signal(number, stop)

@@ -10,6 +10,7 @@ import zmq
 
 from session.errors import (
     HOPELESS,
+    START_AGAIN,
     ConfigError,
     DeadlineError,
     SurrealError,
@@ -28,8 +29,6 @@ from session.wire.shared import Pollable, poll
 _CHORES_SECONDS = 0.5
 IDLE_SECONDS = 0.02
 _ORPHAN_GRACE_SECONDS = 2.0
-# Exit code of a process that was stopped before its work was done and must be restarted.
-START_AGAIN = 75
 
 _DRAINED_SECONDS = 0.3
 _SILENT_SECONDS = 2.0
@@ -219,11 +218,9 @@ class Frame:
     @property
     def exit_code(self) -> int:
         """Exit code of the process once it is finished."""
-        if self._service is not None:
-            return self._service.exit_code
-        # Without a learner a run does not go on; all others are started again as needed.
-        is_learner = self.context.component.kind == "learner"
-        return START_AGAIN if is_learner and self.context.leaves else 0
+        code = self._service.exit_code if self._service is not None else 0
+        leaves = self.context.leaves and not self.context.run_over
+        return code or (START_AGAIN if leaves else 0)
 
     def step(self) -> bool:
         """Does one step without blocking; True if more may be ready at once."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from session.errors import RunError
 from session.folder import RunFolder
 from session.process.context import Context
-from session.process.service import START_AGAIN, Service
+from session.process.service import Service
 from session.wire.sockets import Socket
 from surreal_like.coordinator.coordinator import RunCoordinator
 from surreal_like.coordinator.learners import Learners
@@ -103,11 +103,6 @@ class LearnerService(Service):
     def done(self) -> bool:
         """True once the result is written, or the process leaves without one."""
         return self.coordinator.done or self._left
-
-    @property
-    def exit_code(self) -> int:
-        """0, unless another process has to continue the run."""
-        return START_AGAIN if self._context.leaves and not self.coordinator.done else 0
 
     def wait_on(self) -> list[Socket]:
         """Returns the sockets of batches, control and parameter server."""

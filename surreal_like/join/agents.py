@@ -17,7 +17,7 @@ from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves
 from session.config.named_code import in_snapshot
 from session.config.sections import SECTIONS
-from session.errors import RunError, UsageError
+from session.errors import START_AGAIN, RunError, UsageError
 from session.folder import RunFolder
 from session.process.component import Topology
 from session.process.entry import Lifeline
@@ -310,7 +310,9 @@ class _Stay:
             for line in self._watch.tick():
                 self._report(line)
             self._leave_if_stopped()
-        failed = [name for name, end in launched.components().items() if end["exit_code"] != 0]
+        ends = {name: end["exit_code"] for name, end in launched.components().items()}
+        # A cluster may send the notice to the agents, too.
+        failed = [name for name, code in ends.items() if code not in (0, START_AGAIN)]
         if self._handled:
             self._report(
                 "left the run" if not failed else f"left; ended at once: {', '.join(failed)}"

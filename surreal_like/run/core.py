@@ -6,12 +6,11 @@ import sys
 import time
 
 from session.config import Config
-from session.errors import NOTICE
+from session.errors import NOTICE, START_AGAIN
 from session.folder import RunFolder
 from session.launchers.instruction import Event
 from session.launchers.local import LocalLauncher
 from session.process.component import Topology
-from session.process.service import START_AGAIN
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest
 from surreal_like.run.start import LocalStarter

@@ -13,13 +13,19 @@ from typing import Any
 from session.config import Config
 from session.config.config import override
 from session.config.sections import SECTIONS
-from session.errors import HOPELESS, CheckpointError, ConfigError, SurrealError, UsageError
+from session.errors import (
+    HOPELESS,
+    START_AGAIN,
+    CheckpointError,
+    ConfigError,
+    SurrealError,
+    UsageError,
+)
 from session.folder import RunFolder
 from session.json_file import COUNT, NUMBER, OBJECT, TEXT, VALUE, Leaf, Maybe, Nullable, read_object
 from session.launchers.registry import launcher_of
 from session.process.entry import Lifeline
 from session.process.heartbeat import State
-from session.process.service import START_AGAIN
 from surreal_like.coordinator.stop_rule import LEFT
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.folder import TUNING
@@ -196,7 +202,8 @@ def run_trial(tuning: RunFolder, name: str) -> int:
     reason = str(ended.result.get("reason", ""))
     if ended.exit_code == 1:
         sys.stderr.write(f"{ended.details}\n{reason}\n")
-    return START_AGAIN if reason == LEFT else ended.exit_code
+    left = reason == LEFT or ended.result.get("status") == "interrupted"
+    return START_AGAIN if left else ended.exit_code
 
 
 def read_tuning(tuning: Path) -> dict[str, Any]:

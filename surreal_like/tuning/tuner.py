@@ -16,7 +16,7 @@ from session.client import Client
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves
-from session.errors import ConfigError, SurrealError, UsageError
+from session.errors import START_AGAIN, ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.launchers.fork_client import ForkServers
@@ -27,7 +27,6 @@ from session.loggerplex.append_file import AppendFile
 from session.process.entry import remove_socket_folders
 from session.process.heartbeat import read_beat
 from session.process.periodic import Every
-from session.process.service import START_AGAIN
 from session.show.text import decimal
 from session.wire import AddressBook
 from session.wire.security import Security
@@ -176,6 +175,10 @@ class Tuner:
             if self._workers is not None:
                 self._obey(self._workers.tick(time.monotonic()))
             self._wait()
+            # First: its trials may have got the same signal.
+            if interrupts.count > seen:
+                seen = interrupts.count
+                self._interrupt(seen)
             self._read_reports()
             for end in self._processes.poll():
                 self._obey(self._on_exit(end))
@@ -186,10 +189,7 @@ class Tuner:
             self._check_budget()
             if self._control.stops and not tuning.ending:
                 self._interrupt(1)
-            if interrupts.count > seen:
-                seen = interrupts.count
-                self._interrupt(seen)
-            elif tuning.ending:
+            if tuning.ending:
                 self._obey(tuning.end(tuning.ending))
             if self._look_due():
                 self._show_trials()
@@ -268,7 +268,7 @@ class Tuner:
             if self._file.tune.stop_at_goal and result.get("goal_met") is True:
                 out += tuning.end(f"{end.name} has met its goal", planned=True)
             return out
-        if end.exit_code in (START_AGAIN, 130):
+        if end.exit_code == START_AGAIN:
             if tuning.ending:
                 # One that reports never, or seldom, has gone on since.
                 self._note_last(number, run)

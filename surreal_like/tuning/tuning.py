@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from session.launchers.instruction import Signal
+from session.errors import START_AGAIN
+from session.launchers.instruction import Signal, exit_error
 from session.launchers.supervised_components import (
     Deadlines,
     Loss,
@@ -18,7 +19,6 @@ from session.launchers.supervised_components import (
 )
 from session.process.component import Component, Restart, Topology
 from session.process.heartbeat import Beat
-from session.process.service import START_AGAIN
 from surreal_like.tuning.scheduler import CONTINUE, PAUSE, STOP, Decision, Scheduler, valid_score
 from surreal_like.tuning.state import (
     NEXT,
@@ -435,8 +435,10 @@ class Tuning:
         return self._bury(number, TrialState.terminated, reason)
 
     def on_left(self, number: int, now: float) -> list[Instruction]:
-        """Records that the process of a trial has ended because it was asked to save and end."""
+        """Records that the process of a trial has saved and ended; unasked, that is a death."""
         talk, trial = self._dialogues[number], self.trials[number]
+        if not (talk.asked or self.ending):
+            return self.on_death(number, exit_error(START_AGAIN), now, exit_code=START_AGAIN)
         self.children[number].end(START_AGAIN, now)
         if trial.state is TrialState.paused and talk.asked and not self.ending:
             # It made room for another one, and waits without processes.

@@ -23,7 +23,7 @@ from session.atomic_file import write_atomically
 from session.client import Client
 from session.config import Config
 from session.config.named_code import in_snapshot
-from session.errors import RunError, SurrealError, WireError
+from session.errors import START_AGAIN, RunError, SurrealError, WireError
 from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.launchers.fork_client import ForkServers
@@ -31,7 +31,6 @@ from session.launchers.processes import Processes
 from session.process.component import Component
 from session.process.entry import Lifeline, remove_socket_folders
 from session.process.heartbeat import read_beat
-from session.process.service import START_AGAIN
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.security import Security

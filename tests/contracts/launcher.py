@@ -68,8 +68,8 @@ def _nothing() -> None:
     """A detached run goes on by itself."""
 
 
-def _kill_process(row: ComponentStatus) -> None:
-    os.kill(row.pid, signal.SIGKILL)
+def _signal_process(row: ComponentStatus, number: int) -> None:
+    os.kill(row.pid, number)
 
 
 def lives(pid: int) -> bool:
@@ -92,7 +92,7 @@ class Launched:
         run: commands it.
         folder: the run folder.
         poll: gives it the time that it needs to go on.
-        kill: kills the process of a component at once.
+        signal: sends a signal to the process of a component.
         lives: whether the process of a component is there.
         command_line: words of the process of a component, None where nobody can look.
         dry_run: the text that said what would be started, before it was; a launcher that has none
@@ -103,7 +103,7 @@ class Launched:
     folder: RunFolder
     dry_run: str
     poll: Callable[[], object] = _nothing
-    kill: Callable[[ComponentStatus], None] = _kill_process
+    signal: Callable[[ComponentStatus, int], None] = _signal_process
     lives: Callable[[ComponentStatus], bool] = _process_lives
     command_line: Callable[[ComponentStatus], str] | None = field(
         default=lambda row: " ".join(psutil.Process(row.pid).cmdline())
@@ -231,13 +231,17 @@ class LauncherContract(ABC):
             assert after["replay-0"] != before["replay-0"]
             assert after["replay-0"].pid == before["replay-0"].pid
 
-    def test_one_that_is_killed_is_seen_dead_and_comes_back(self, run_folder: Path) -> None:
+    def test_what_a_signal_ends_is_seen_dead_and_comes_back(self, run_folder: Path) -> None:
         with self.launched(run_folder) as launched:
             before = launched.running(*self.names)
-            for name in ("agent-0", "replay-0"):
-                launched.kill(before[name])
-                seen = launched.until(lambda n=name: _death(launched.row(n)), seconds=5.0)  # type: ignore[misc]
-                assert "SIGKILL" in seen or "-9" in seen or "137" in seen
+            for name, number, seen_as in (
+                ("agent-0", signal.SIGKILL, ("SIGKILL", "-9", "137")),
+                ("replay-0", signal.SIGTERM, ("SIGTERM", "75")),
+                ("learner", signal.SIGTERM, ("SIGTERM", "75")),
+            ):
+                launched.signal(before[name], number)
+                seen = launched.until(lambda n=name: _death(launched.row(n)), seconds=15.0)  # type: ignore[misc]
+                assert any(words in seen for words in seen_as)
                 after = launched.running(*self.names)
                 assert not self.processes or after[name].pid != before[name].pid
                 assert after[name].restarts == 1

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from main.cli import main as surreal_like
+from session.errors import START_AGAIN
 from session.process.heartbeat import read_beats
-from session.process.service import START_AGAIN
 from tests.runs.by_hand import ByHand
 
 

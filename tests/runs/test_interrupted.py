@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from session.config import Config
+from session.errors import START_AGAIN
 from session.folder import RunFolder
 from session.process.context import run_part
-from session.process.service import START_AGAIN
 from tests.leftovers import names_folder
 from tests.runs.command import CARTPOLE, Record, Train, balanced, clean, gone, wait_for
 from tests.session.tensorplex.reading import scalars
@@ -208,8 +208,7 @@ def test_sigterm_to_every_process(run_folder: Path, record_property: Record) -> 
             process.send_signal(signal.SIGTERM)
         end_all(family, train)
     codes = {name: part["exit_code"] for name, part in train.result["components"].items()}
-    assert codes.pop("learner") in (0, START_AGAIN)
-    assert set(codes.values()) == {0}
+    assert set(codes.values()) <= {0, START_AGAIN}
     assert int(checkpoint(train.folder).name) == train.result["iteration"] > 0
     assert balanced(train.result)
     rows = train.result["experience"]

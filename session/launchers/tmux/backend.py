@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from session.errors import RunError
+from session.errors import START_AGAIN, RunError
 from session.folder import RunFolder
 from session.launchers.backend import Exit, StderrTail
 from session.launchers.fork_client import ONE_THREAD
@@ -296,7 +296,10 @@ class TmuxBackend:
     def _code_by_beat(self, window: _Window) -> int:
         """Derives the exit code from the last heartbeat: tmux reports none outside the window."""
         beats = read_beats(self._folder.alive).values()
-        return 0 if any(b.pid == window.pid and b.state == State.done for b in beats) else 1
+        if not any(b.pid == window.pid and b.state == State.done for b in beats):
+            return 1
+        # It was not ended by itself while the run goes on.
+        return 0 if self._folder.over else START_AGAIN
 
     def remove(self, name: str) -> None:
         """Closes the window of a component that has ended."""

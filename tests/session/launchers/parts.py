@@ -18,13 +18,13 @@ from pathlib import Path
 from session.atomic_file import write_atomically
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
-from session.errors import ConfigError
+from session.errors import START_AGAIN, ConfigError
 from session.folder import RunFolder
 from session.loggerplex.server import Loggerplex
 from session.process.component import Component, Restart, Topology
 from session.process.context import Context
 from session.process.entry import run_service
-from session.process.service import START_AGAIN, Service
+from session.process.service import Service
 from tests.drawing import draw
 
 MODULE = "tests.session.launchers.parts"

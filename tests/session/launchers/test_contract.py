@@ -1,7 +1,6 @@
 """The contract of launchers, for those of this machine; components are small ones."""
 
 import shlex
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,7 +73,7 @@ class TestSerial(OfThisMachine):
                 launcher,
                 folder,
                 poll=lambda: launcher.poll(0.01),
-                kill=lambda row: launcher.frames.signal(row.name, signal.SIGKILL),
+                signal=lambda row, number: launcher.frames.signal(row.name, number),
                 command_line=None,
                 dry_run=lines_of(topology, folder),
             )

@@ -253,6 +253,24 @@ def test_a_component_that_is_killed_while_it_waits_is_started_again(run_folder: 
     assert launcher.wait().status == "stopped"
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_a_signal_ends_is_started_again(run_folder: Path, restarts: bool) -> None:
+    launcher = make(run_folder, {**ACTS, "learner": "learn"}, restarts=restarts)
+    launcher.launch()
+    for name in launcher.components():
+        for number in (signal.SIGTERM,) if name == "learner" else (signal.SIGTERM, signal.SIGINT):
+            for _ in range(10):
+                launcher.poll()
+            before = launcher.components()[name]["restarts"]
+            launcher.frames.signal(name, number)
+            while launcher.components()[name]["restarts"] == before:
+                launcher.poll()
+                assert launcher.running
+    launcher.stop()
+    assert launcher.wait().status == "stopped"
+    assert {each["exit_code"] for each in launcher.components().values()} == {0}
+
+
 def test_killing_is_at_once(run_folder: Path) -> None:
     launcher = make(run_folder, {**ACTS, "learner": "learn"})
     launcher.launch()

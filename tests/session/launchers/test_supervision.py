@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from session.errors import HOPELESS, ConfigError, UsageError
+from session.errors import HOPELESS, START_AGAIN, ConfigError, UsageError
 from session.launchers.instruction import (
     Event,
     Failure,
@@ -22,7 +22,6 @@ from session.launchers.supervised_components import Deadlines
 from session.launchers.supervision import Phase, Supervision
 from session.process.component import Component, Restart, Topology
 from session.process.heartbeat import Beat, State
-from session.process.service import START_AGAIN
 from tests.add_ons import needs
 from tests.examples import examples
 
@@ -479,12 +478,16 @@ def test_restarting_is_no_death(run: Run) -> None:
     for _ in range(5):
         run.did = run.supervision.restart("replay-0", run.now)
         assert run.terminated == {"replay-0"}
-        run.exits("replay-0", 0)
-        assert run.events == [("replay-0", "restart")]
-        assert run.started == ["replay-0"]
+        did = run.exits("replay-0", START_AGAIN) + run.after(5)
+        assert did == [Event("replay-0", "restart", "as asked"), Start("replay-0")]
         run.beat("replay-0")
     assert run.supervision.report(run.now)["replay-0"]["restarts"] == 5
     assert run.phase == Phase.running
+    # Only the pause before the next start counts them.
+    run.exits("replay-0", -9)
+    assert run.started == []
+    assert run.after(5)[-1] == Start("replay-0")
+    assert run.supervision.children["replay-0"].last_loss(run.now) == ("boom", 5.0)
 
 
 def test_a_component_that_does_not_end_for_its_restart_is_killed(run: Run) -> None:
@@ -505,13 +508,48 @@ def test_a_learner_saves_itself_before_its_restart(run: Run) -> None:
     assert run.events == [("learner", "restart")]
 
 
-def test_a_component_that_leaves_to_be_started_again_is_no_loss(run: Run) -> None:
-    for _ in range(10):
-        run.exits("learner", START_AGAIN)
-        assert run.did == [Event("learner", "restart", "as asked"), Start("learner")]
-    run.scale("agent", 0)
-    run.exits("agent-0", START_AGAIN)
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_signal_ends_while_the_run_goes_on_is_started_again(run: Run, name: str) -> None:
+    for _ in range(3):
+        # Not at once: the launcher may have got the same signal.
+        assert run.exits(name, START_AGAIN) == [Event(name, "lost", "boom")]
+        assert run.after(5) == [Event(name, "restart"), Start(name)]
+        run.beat(name)
+    run.exits(name, START_AGAIN)
+    run.after(5)
     assert run.started == []
+    # A run goes on without metrics and logs.
+    assert (run.phase == Phase.running) == (name in TELEMETRY)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_signal_ends_as_the_launcher_ends_is_not_started_again(run: Run, name: str) -> None:
+    run.exits(name, START_AGAIN)
+    run.stop()
+    run.after(5)
+    assert run.started == []
+
+
+def test_what_was_scaled_away_is_not_started_again_and_has_left_well(run: Run) -> None:
+    run.scale("agent", 0)
+    assert run.exits("agent-0", START_AGAIN) == [Event("agent-0", "ended")]
+    run.after(5)
+    assert run.started == []
+    assert run.supervision.report(run.now)["agent-0"]["exit_code"] == 0
+
+
+def test_restarts_that_a_user_asks_for_are_not_refused() -> None:
+    run = Run(["learner", "agent-0"], Restart(0, 60.0))
+    run.supervision.restart("agent-0", run.now)
+    assert run.exits("agent-0", UsageError.exit_code)[-1] == Start("agent-0")
+
+
+def test_a_signal_is_no_error_where_the_first_error_ends_the_run() -> None:
+    supervision = Supervision(make_topology(), DEADLINES, restarts=False)
+    supervision.launch(0.0)
+    supervision.on_exit("agent-0", START_AGAIN, "boom", 1.0)
+    assert Start("agent-0") in supervision.tick(2.0)
+    assert supervision.phase == Phase.running
 
 
 def test_a_learner_that_does_not_save_itself_is_restarted_all_the_same(run: Run) -> None:

@@ -15,12 +15,11 @@ import pytest
 import zmq
 
 from session.atomic_file import write_atomically
-from session.errors import HOPELESS
+from session.errors import HOPELESS, START_AGAIN
 from session.folder import RunFolder
 from session.launchers.launcher import make_addresses, write_run_files
 from session.process.component import LIFELINE
 from session.process.heartbeat import read_beat
-from session.process.service import START_AGAIN
 from tests.polling import until
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
 
@@ -160,7 +159,7 @@ def test_a_process_where_no_folder_is_shared(folder: RunFolder, tmp_path: Path) 
     assert process.stderr is not None
     assert select.select([process.stderr], [], [], 0)[0] == []
     process.terminate()
-    assert finish(process) == (0, "")
+    assert finish(process) == (START_AGAIN, "")
     assert list(folder.alive.iterdir()) == []
 
 

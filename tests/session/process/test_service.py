@@ -1,20 +1,21 @@
 """The frame around every component: start, turns, beats, drain, end, failure."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import zmq
 
-from session.errors import ConfigError, DeadlineError, SurrealError
+from session.errors import START_AGAIN, ConfigError, DeadlineError, SurrealError
 from session.folder import RunFolder
 from session.process.clock import CountedClock
 from session.process.component import Component, Topology
 from session.process.context import Context, Launch
 from session.process.handshake import Accepted
 from session.process.heartbeat import Beat, read_beat
-from session.process.service import START_AGAIN, Frame, Service
+from session.process.service import Frame, Service
 from session.wire import AddressBook, Identity, Wire
 from tests.session.launchers.parts import MODULE, make_config, make_run
 
@@ -325,16 +326,28 @@ def test_the_exit_code_is_the_service_s(desk: Desk) -> None:
     assert desk.frame.exit_code == 7
 
 
+@pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize(
-    ("kind", "ends_run", "code"),
-    [("agent", False, 0), ("learner", False, START_AGAIN), ("learner", True, 0)],
+    ("kind", "number", "over", "code"),
+    [
+        ("agent", signal.SIGTERM, False, START_AGAIN),
+        ("agent", signal.SIGINT, False, START_AGAIN),
+        ("agent", signal.SIGTERM, True, 0),
+        ("learner", signal.SIGTERM, False, START_AGAIN),
+        ("learner", signal.SIGINT, False, 0),
+        ("learner", signal.SIGTERM, True, 0),
+    ],
 )
-def test_a_learner_that_leaves_before_its_start_is_started_again(
-    run_folder: Path, kind: str, ends_run: bool, code: int
+def test_what_a_signal_ends_while_the_run_goes_on_asks_for_a_new_start(
+    run_folder: Path, kind: str, number: int, over: bool, code: int, begun: bool
 ) -> None:
-    desk = Desk(make_run(run_folder, make_config({})), kind=kind)
-    desk.frame.context.ends_run = ends_run
-    desk.frame.context.stopping = True
+    desk = Desk(folder := make_run(run_folder, make_config({})), kind=kind)
+    if begun:
+        desk.step()
+        desk.service.finished = True
+    desk.frame.context.on_signal(number)
+    if over:
+        folder.result.write_text('{"status": "stopped", "reason": "goal", "goal_met": true}')
     desk.step()
     assert desk.frame.finished
     assert desk.frame.exit_code == code

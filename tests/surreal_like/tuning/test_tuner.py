@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from session.config import Config
+from session.errors import START_AGAIN
 from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.process.component import Component
@@ -257,7 +258,7 @@ def test_a_trial_that_ends_with_its_tuning_keeps_its_last_score(made: Callable[.
     run.path.mkdir()
     line = made_line(80, training=7.0) | {"episodes": 30, "time": {"env_steps": 80.0}}
     run.progress.write_text(json.dumps(line) + "\n")
-    rig.tuner._obey(rig.tuner._on_exit(Exit("trial-001", 130, "")))
+    rig.tuner._obey(rig.tuner._on_exit(Exit("trial-001", START_AGAIN, "")))
     assert rig.tuning.over
     assert [str(each.state) for each in rig.tuning.trials] == ["terminated", "paused"]
     assert [(each.score, each.time) for each in rig.tuning.trials] == [(4.0, 60.0), (7.0, 80.0)]

@@ -107,6 +107,22 @@ def test_a_report_of_a_dead_trial_is_ignored() -> None:
     assert tuning.trials[0].score is None
 
 
+def test_a_trial_that_a_signal_ends_has_died_unless_the_tuning_asked() -> None:
+    tuning = make(1)
+    for failures in (1, 2, 3):
+        assert without_changes(tuning.choose(100.0 * failures)) == [start(0)]
+        tuning.on_left(0, 100.0 * failures)
+        assert tuning.choose(100.0 * failures) == []
+        assert tuning.trials[0].failures == failures
+    assert states(tuning) == ["error"]
+    assert tuning.trials[0].reason == "got SIGTERM or SIGINT while the run goes on"
+    tuning = make(1)
+    tuning.choose(0.0)
+    assert tuning.end("interrupted") == [interrupt(0)]
+    tuning.on_left(0, 0.0)
+    assert (states(tuning), tuning.trials[0].failures) == (["paused"], 0)
+
+
 MEMORY = {"trial-000": 2.0, "trial-001": 5.0, "trial-002": 3.0}
 CAUSE = "memory: 97 % of 23.4 GB used"
 
