@@ -12,6 +12,7 @@ from dataclasses import dataclass
 RUN = "run"
 AGENT = "agent"
 GUEST = "guest"
+WATCHER = "watcher"
 EVALUATOR = "evaluator"
 GATEWAY = "gateway"
 
@@ -44,6 +45,8 @@ _WORKER: Rights = {
 _RIGHTS: Mapping[str, Rights] = {
     AGENT: _AGENT,
     GUEST: {**_AGENT, **_WORKER},
+    # A machine without names: it only checks whether the run or tuning goes on.
+    WATCHER: {"ps.requests": ("info",), "tune.workers": ("info",)},
     EVALUATOR: {**_EVERY_ROLE, **_SCORE},
     # Its clients may evaluate.
     GATEWAY: {**_AGENT, **_SCORE},
@@ -65,7 +68,7 @@ class Grant:
     @property
     def guest(self) -> bool:
         """True for a joined machine; its reported numbers are compared with those of replay."""
-        return self.role == GUEST
+        return self.role in (GUEST, WATCHER)
 
     @property
     def rate(self) -> float:

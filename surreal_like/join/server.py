@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from session.config import Config
@@ -15,7 +16,7 @@ from session.process.clock import Clock
 from session.process.component import is_client
 from session.wire import Wire
 from session.wire.requests import Request
-from session.wire.roles import GUEST, Grant
+from session.wire.roles import GUEST, WATCHER, Grant
 from session.wire.schema import (
     LARGE_HEADER_BYTES,
     Bytes,
@@ -83,8 +84,12 @@ ANSWERS: Kinds = {
     )
 }
 _REQUESTS_PER_TICK = 4
-# A machine that joins gets only the addresses of endpoints that admit guests.
-_AS_GUEST = Grant(GUEST)
+
+
+def _grant_of(*records: JoinedMachine) -> Grant:
+    """Returns the rights of a machine; without agents and scripts it may only watch."""
+    names = [name for each in records for name in (*each.names, *each.clients)]
+    return Grant(GUEST if names else WATCHER, tuple(dict.fromkeys(names)))
 
 
 class Host(Protocol):
@@ -167,46 +172,85 @@ class JoinServer(Door):
         self._requests.refuse(request, reason, stranger=stranger)
 
     def _admit(self, request: Request) -> dict[str, Any]:
-        machine = self._redeem(request.key, request.message.fields)
-        joined = ", ".join((*machine.names, *machine.clients)) or "no agent"
+        fields = request.message.fields
+        # Of a tuning a machine is one worker, with any number of slots.
+        agents = min(fields.get("agents", 0), 1) if self._tuning else fields.get("agents", 0)
+        machine = self._redeem(request.key, fields, agents)
+        names = machine.names[:agents]
+        joined = ", ".join((*names, *machine.clients)) or "no agent"
         more = self._lines.admit(machine.key)
         if more is not None:
             self._context.event("joined", f"a machine with {joined}{more}", key=machine.key)
-        book = self._context.wire.addresses
+        # A machine gets only the addresses of endpoints that admit it.
+        book, grant = self._context.wire.addresses, _grant_of(machine)
         return {
-            "names": list(machine.names),
+            "names": list(names),
             "config": self._context.config.to_dict(),
             "addresses": {
-                name: address.connect for name, address in book.items() if _AS_GUEST.enters(name)
+                name: address.connect for name, address in book.items() if grant.enters(name)
             },
             "wants": "slots" if self._tuning else "agents",
         }
 
-    def _redeem(self, key: str, fields: Mapping[str, Any]) -> JoinedMachine:
-        """Exchanges a token for names; a machine that joins again gets its earlier names."""
-        # Of a tuning a machine is one worker, with any number of slots.
-        agents = min(fields.get("agents", 0), 1) if self._tuning else fields.get("agents", 0)
+    def _redeem(self, key: str, fields: Mapping[str, Any], agents: int) -> JoinedMachine:
+        """Exchanges a token for names; a machine that joins again has its earlier names."""
+        clients = fields.get("clients", ())
         token = self._tokens.find(fields["secret"])
         if token is None:
             raise NotAdmittedError(f"wrong token: this run has given no such token; {AGAIN}")
         if not key:
             raise NotAdmittedError("a machine without a key cannot join")
         places = Places.load(token)
-        machine = places.machine(key)
-        if machine is None:
-            named = bool(agents or fields.get("clients"))
-            machine, places = self._give_place(key, places, named=named)
-        elif self._context.wire.security.grant(key.encode()) is None:
+        known, elsewhere = places.machine(key), self._tokens.records(key, token)
+        if (known or elsewhere) and self._context.wire.security.grant(key.encode()) is None:
             raise NotAdmittedError("the key of this machine has been taken away from the run")
         self._refuse_over()
         if agents:
             self._check_algorithm(fields.get("algorithm_sha256"))
-        machine = self._tokens.name(machine, agents, WORKER if self._tuning else AGENT)
-        machine = self._add_clients(machine, fields.get("clients", ()))
-        allow(self._keys, key, Grant(GUEST, (*machine.names, *machine.clients)))
-        self._tokens.write(token, places.with_machine(machine))
+        machine = known or JoinedMachine(key)
+        if known is None or known.lacks(agents, clients):
+            machine = self._give_more(token, places, machine, agents, clients)
         self.on_request(key)
-        return replace(machine, names=machine.names[:agents])
+        return machine
+
+    def _give_more(
+        self,
+        token: Path,
+        places: Places,
+        machine: JoinedMachine,
+        agents: int,
+        clients: Sequence[str],
+    ) -> JoinedMachine:
+        """Gives a machine what it lacks; nothing is written before all checks have passed."""
+        time, named = self._context.clock.time(), machine.named or bool(agents or clients)
+        gone = places.make_room(machine, time, self._is_silent, named=named)
+        if gone is not None:
+            machine, places = replace(machine, names=gone.names), places.without(gone.key)
+        machine = self._tokens.name(machine, agents, WORKER if self._tuning else AGENT)
+        machine = self._add_clients(machine, clients, gone)
+        if gone is not None:
+            self._grant(gone.key, self._tokens.records(gone.key, token))
+        self._grant(machine.key, [*self._tokens.records(machine.key, token), machine])
+        self._tokens.write(token, places.with_machine(machine))
+        self._forget_silent()
+        return machine
+
+    def _grant(self, key: str, records: Sequence[JoinedMachine]) -> None:
+        """Writes the rights of a key: all that it has by one token or several, or none."""
+        if records:
+            allow(self._keys, key, _grant_of(*records))
+        else:
+            disallow(self._keys, key)
+
+    def _is_silent(self, key: str) -> bool:
+        requested_at = self._requested_at.get(key, self._began)
+        return self._context.clock.now() - requested_at > SILENT_SECONDS
+
+    def _forget_silent(self) -> None:
+        """Removes the times of silent machines; without one a machine is as silent as the run."""
+        silent = [key for key in self._requested_at if self._is_silent(key)]
+        for key in silent:
+            del self._requested_at[key]
 
     def _refuse_over(self) -> None:
         """Refuses a machine once the run has ended; one that goes on later has a place then."""
@@ -216,23 +260,12 @@ class JoinServer(Door):
         end = Verdict(str(result.get("status")), None, str(result.get("reason")))
         raise NotAdmittedError("the run is over", for_now=end.resumable)
 
-    def _give_place(self, key: str, places: Places, *, named: bool) -> tuple[JoinedMachine, Places]:
-        """Returns a machine that is new, and the places without the one whose names it takes over.
-
-        That is one which has been silent for ten minutes. A token for one machine never
-        admits another.
-        """
-        for other in places.machines if places.uses > 1 else ():
-            silent = self._context.clock.now() - self._requested_at.get(other.key, self._began)
-            if other.named == named and silent > SILENT_SECONDS:
-                disallow(self._keys, other.key)
-                return JoinedMachine(key, other.names), places.without(other.key)
-        places.check_room(self._context.clock.time(), named=named)
-        return JoinedMachine(key, ()), places
-
-    def _add_clients(self, machine: JoinedMachine, wanted: Sequence[str]) -> JoinedMachine:
+    def _add_clients(
+        self, machine: JoinedMachine, wanted: Sequence[str], gone: JoinedMachine | None
+    ) -> JoinedMachine:
         """Returns the machine with additional names for its scripts."""
-        taken = self._tokens.name_in_use(wanted, machine.key)
+        keys = {machine.key} if gone is None else {machine.key, gone.key}
+        taken = self._tokens.name_in_use(wanted, keys)
         if taken is not None:
             raise NotAdmittedError(f"another machine reports as '{taken}': choose another name")
         clients = tuple(dict.fromkeys((*machine.clients, *wanted)))

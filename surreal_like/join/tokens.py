@@ -13,7 +13,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -90,9 +90,10 @@ class Token:
                 )
         content, check = content[:-_CHECK_BYTES], content[-_CHECK_BYTES:]
         if len(content) != _KEY_BYTES + _SECRET_BYTES or check != _check(content):
+            # Without the word: all but some letters of it may be the secret.
             raise UsageError(
-                f"'{text[:80]}' is no token: copy the whole line that launch has printed, or get "
-                "another with: surreal-like join --print RUN"
+                f"what was given as the token ({len(text)} characters) is no token: copy the whole "
+                f"line that launch has printed, or {AGAIN}"
             )
         return cls(z85.encode(content[:_KEY_BYTES]), content[_KEY_BYTES:])
 
@@ -137,22 +138,30 @@ class JoinedMachine:
     """
 
     key: str
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
 
     @property
     def named(self) -> bool:
-        """True if it has agents or scripts."""
+        """True if it has agents or scripts; False if it only asks whether the run goes on."""
         return bool(self.names or self.clients)
+
+    def lacks(self, agents: int, clients: Iterable[str]) -> bool:
+        """Returns True if it has fewer agents than these, or not all of these names of scripts."""
+        return agents > len(self.names) or not set(clients) <= set(self.clients)
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
     """Number and time of the machines that a token admits, and those that have used it.
 
+    A place is that of a machine with agents or scripts. Machines that only ask whether the run
+    goes on take none of them: there are as many of these, at most.
+
     Args:
         uses: number of machines that it admits.
-        until: end of the time in which it admits further ones, seconds since 1970; None: no limit.
+        until: end of the time in which it admits anything further, seconds since 1970; None: no
+            limit.
         machines: the machines, in the order in which they came.
     """
 
@@ -182,22 +191,36 @@ class Places:
         """Returns the machine with a key; None if it has not used the token."""
         return next((each for each in self.machines if each.key == key), None)
 
-    def check_room(self, now: float, *, named: bool) -> None:
-        """Checks that the token admits a further machine.
+    def make_room(
+        self, machine: JoinedMachine, now: float, silent: Callable[[str], bool], *, named: bool
+    ) -> JoinedMachine | None:
+        """Admits a machine that is new, or that wants more than it has; the only such check.
+
+        Returns the machine that gives its place to this one, with its names; None: there is room.
+        That is one that has been silent for ten minutes. At a token for one machine it is never
+        one that has agents or scripts.
 
         Args:
+            machine: the machine, with what it has.
             now: seconds since 1970.
-            named: True for a machine with agents or scripts. One without, which only asks whether
-                the run goes on, takes the place of none that has.
+            silent: True for the key of a machine that has been silent for ten minutes.
+            named: True if the machine is to have agents or scripts.
 
         Raises:
-            NotAdmittedError: its time is over, or all places are taken.
+            NotAdmittedError: the token's time is over, or all places are taken.
         """
         if self.until is not None and now > self.until:
             ago = duration(now - self.until)
             raise NotAdmittedError(f"this token has expired {ago} ago; {AGAIN}")
-        if sum(each.named == named for each in self.machines) < self.uses:
-            return
+        if machine.named:
+            return None
+        others = [each for each in self.machines if each.named == named]
+        if self.uses > 1 or not named:
+            for other in others:
+                if silent(other.key):
+                    return other
+        if len(others) < self.uses:
+            return None
         if self.uses == 1:
             raise NotAdmittedError(f"this token has been used by another machine; {AGAIN}")
         raise NotAdmittedError(
@@ -231,6 +254,11 @@ class TokenFolder:
         there = [path for path in self._files() if hmac.compare_digest(path.name, name)]
         return there[0] if there else None
 
+    def records(self, key: str, but: Path) -> list[JoinedMachine]:
+        """Returns what a machine has by other tokens than this one."""
+        others = (Places.load(path) for path in self._files() if path != but)
+        return [found for each in others if (found := each.machine(key)) is not None]
+
     def name(self, machine: JoinedMachine, agents: int, kind: str = AGENT) -> JoinedMachine:
         """Returns the machine with names for its agents that no other machine has.
 
@@ -244,9 +272,10 @@ class TokenFolder:
         more = (f"{kind}-{first + index}" for index in range(agents - len(machine.names)))
         return replace(machine, names=(*machine.names, *more))
 
-    def name_in_use(self, clients: Iterable[str], key: str) -> str | None:
+    def name_in_use(self, clients: Iterable[str], keys: Collection[str]) -> str | None:
         """Returns the first of these names of scripts that a machine with another key has."""
-        others = {name for each in self._machines() if each.key != key for name in each.clients}
+        machines = (each for each in self._machines() if each.key not in keys)
+        others = {name for each in machines for name in each.clients}
         return next((name for name in clients if name in others), None)
 
     def write(self, token: Path, places: Places) -> None:
@@ -256,7 +285,7 @@ class TokenFolder:
             token: token from :meth:`find`.
             places: the machines, to be recorded.
         """
-        write_atomically(token, places.dump())
+        write_atomically(token, places.dump(), private=True)
 
     def _machines(self) -> Iterator[JoinedMachine]:
         """Yields the machines that have used a token."""

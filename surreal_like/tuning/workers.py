@@ -74,6 +74,8 @@ _SILENT_SECONDS = 10.0
 _HELD_SECONDS = 1.0
 _LAST_WORD_SECONDS, _LEFT_SECONDS = 2.0, 0.5
 _SLOTS_LIMIT, _TRIALS_LIMIT = 1000, 10_000
+# The end waits for no more connections than these.
+_WATCHES_LIMIT = 1000
 
 _STARTED = {"trial": Name(), "start": Count()}
 _BEAT = Fields(
@@ -300,6 +302,7 @@ class Workers:
         """Answers the requests of the workers; returns the next report, None if there is none."""
         while (request := self.socket.receive()) is not None:
             kind, sender = request.message.kind, request.message.sender
+            self._door.on_request(request.key)
             try:
                 if kind == "info":
                     self._on_info(request)
@@ -344,7 +347,10 @@ class Workers:
             self.socket.reply(request, "noted")
 
     def _on_info(self, request: Request) -> None:
-        (self._watches.discard if self._over else self._watches.add)(request.peer)
+        if self._over:
+            self._watches.discard(request.peer)
+        elif len(self._watches) < _WATCHES_LIMIT:
+            self._watches.add(request.peer)
         counts = dict.fromkeys(("iteration", "env_steps"), 0)
         resumable = self._over and bool(self._tuning.ending) and not self._tuning.planned
         info = {"time": time.time(), "message": "", "hash": "", "final": self._over, **counts}

@@ -97,30 +97,70 @@ def test_names_are_given_once(keys: Path) -> None:
     assert Places.load(one).machines == (grown,)
 
 
+def room(
+    token: Path, now: float = 0.0, silent: str = "", *, named: bool = True, key: str = "new"
+) -> JoinedMachine | None:
+    places = Places.load(token)
+    machine = places.machine(key) or JoinedMachine(key)
+    return places.make_room(machine, now, lambda other: other == silent, named=named)
+
+
 def test_a_token_has_as_many_places_as_it_says(keys: Path) -> None:
     token = find(keys, make_token(keys, uses=3))
     for number in range(3):
-        Places.load(token).check_room(0.0, named=True)
+        assert room(token) is None
         give(keys, token, f"machine {number}", 2)
     with pytest.raises(NotAdmittedError, match=r"is used up: 3 machines have joined .* --print RU"):
-        Places.load(token).check_room(0.0, named=True)
+        room(token)
+    # One that has a place may have more, and the place of a silent one goes to the next.
+    assert room(token, key="machine 1") is None
+    gone = room(token, silent="machine 1")
+    assert gone is not None
+    assert gone.names == ("agent-1002", "agent-1003")
     # One that only watches takes the place of no agent, and there is a limit to such, too.
     for number in range(3):
-        Places.load(token).check_room(0.0, named=False)
+        assert room(token, named=False) is None
         give(keys, token, f"watch {number}", 0)
     with pytest.raises(NotAdmittedError, match="is used up"):
-        Places.load(token).check_room(0.0, named=False)
+        room(token, named=False)
+    # It has no place for agents, and gives none to them.
+    with pytest.raises(NotAdmittedError, match="is used up"):
+        room(token, key="watch 1", silent="watch 2")
+    assert room(token, silent="watch 2", named=False) == JoinedMachine("watch 2")
 
 
 def test_a_token_admits_until_its_time_is_over(keys: Path) -> None:
-    places = Places.load(find(keys, make_token(keys, valid_seconds=3600.0)))
-    now = time.time()
-    places.check_room(now + 3500.0, named=True)
-    with pytest.raises(
-        NotAdmittedError, match=r"this token has expired 1:40:0\d ago; get"
-    ) as caught:
-        places.check_room(now + 9600.0, named=True)
-    assert not caught.value.for_now
+    token, now = find(keys, make_token(keys, uses=2, valid_seconds=3600.0)), time.time()
+    assert room(token, now + 3500.0) is None
+    give(keys, token, "machine", 1)
+    give(keys, token, "watch", 0)
+    for key, silent, named in (
+        ("new", "", True),
+        ("new", "", False),
+        ("new", "machine", True),
+        ("machine", "", True),
+        ("watch", "", True),
+    ):
+        with pytest.raises(NotAdmittedError, match=r"this token has expired 1:40:0\d ago") as caught:
+            room(token, now + 9600.0, silent, named=named, key=key)
+        assert not caught.value.for_now
+
+
+def test_a_token_for_one_machine_gives_its_place_to_no_other(keys: Path) -> None:
+    token = find(keys, make_token(keys))
+    give(keys, token, "machine", 1)
+    give(keys, token, "watch", 0)
+    with pytest.raises(NotAdmittedError, match="used by another machine"):
+        room(token, silent="machine")
+    with pytest.raises(NotAdmittedError, match="used by another machine"):
+        room(token, named=False)
+    assert room(token, silent="watch", named=False) is not None
+
+
+def test_a_token_that_was_used_is_private_as_before(keys: Path) -> None:
+    token = find(keys, make_token(keys))
+    give(keys, token, "machine", 1)
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("uses", [0, -1, 10_001])
