@@ -66,6 +66,20 @@ machines: names of one that is there go to another
 machines: a silent one keeps its key
 - self._grant(gone.key, self._tokens.records(gone.key, token))
 + pass
+> tests/main/test_join.py
+tokens: an error shows one that was mistyped
+- line = _TOKEN.sub(r"\1...", " ".join(str(error).split()))
++ line = " ".join(str(error).split())
+tokens: an unknown word is shown whole
+- return word if len(word) <= _SHOWN_LETTERS else f"{word[:12]}..."
++ return word
+> tests/surreal_like/join/test_fleet.py
+machines: a run that is over leaves their keys
+- for machine in (folder, *(folder / MACHINES).glob("*/")):
++ for machine in (folder,):
+machines: one that was asked to leave loses its key
+- if not watch.over or watch.resumable:
++ if watch.resumable:
 > tests/surreal_like/join/test_admissions.py
 machines: one that only looks gets agents by a token that was used
 - if machine.named:

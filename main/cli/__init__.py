@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -53,9 +54,14 @@ def _end(words: list[str]) -> int:
         return int(end.code or 0)
 
 
+# A token of a run or a client that was given in the place of another word.
+_TOKEN = re.compile(r"\b(s[lg]1-)[\w=-]+")
+
+
 def show_error(error: object) -> None:
-    """Writes an error as one line."""
-    sys.stderr.write(f"surreal-like: error: {' '.join(str(error).split())}\n")
+    """Writes an error as one line, without the secrets of tokens."""
+    line = _TOKEN.sub(r"\1...", " ".join(str(error).split()))
+    sys.stderr.write(f"surreal-like: error: {line}\n")
 
 
 def _run(words: list[str]) -> int:

@@ -18,6 +18,9 @@ from surreal_like.run.request import RunRequest
 # Variable of the environment that has a token.
 
 
+_SHOWN_LETTERS = 40
+
+
 class Parser(argparse.ArgumentParser):
     """The options of one command.
 
@@ -44,12 +47,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises UsageError, with the option that was probably meant in place of an unknown one."""
-        unknown = message.removeprefix("unrecognized arguments: ").split()
-        options = [each for action in self._actions for each in action.option_strings]
-        hint = ""
-        if len(unknown) < len(message.split()) and unknown[0].startswith("--"):
+        lead, begin, rest = message.partition("unrecognized arguments: ")
+        hint, unknown = "", rest.split()
+        if unknown and unknown[0].startswith("--"):
+            options = [each for action in self._actions for each in action.option_strings]
             hint = did_you_mean(unknown[0].partition("=")[0], options, lead="; ")
-        raise UsageError(f"{message}{hint}; see {self.prog} --help")
+        shown = lead + begin + " ".join(map(_shorten, unknown))
+        raise UsageError(f"{shown}{hint}; see {self.prog} --help")
+
+
+def _shorten(word: str) -> str:
+    """Returns a word, of a long one its begin only: it may be a token."""
+    return word if len(word) <= _SHOWN_LETTERS else f"{word[:12]}..."
 
 
 _OTHERS = stat.S_IRGRP | stat.S_IROTH

@@ -13,7 +13,7 @@ from session.errors import UsageError
 from session.launchers.engines.machines import COMMAND, ENGINES, Order, make_machines
 from surreal_like.join.agents import further_line, join
 from surreal_like.join.client import Invitation, default_folder, is_folder
-from surreal_like.join.fleet import Bounds, keep_joined
+from surreal_like.join.fleet import MACHINES, Bounds, keep_joined
 
 _EXAMPLES = """examples:
   surreal-like launch configs/cartpole_dqn.yaml --on local --host 192.0.2.7   prints the line
@@ -74,7 +74,7 @@ def _keep_joined(
     bounds = _bounds(given.machines)
     options = dict(_setting(word) for word in given.option)
     order = Order(
-        tuple(command), invitation.token, folder / "machines", given.cpu, given.gpu, options
+        tuple(command), invitation.token, folder / MACHINES, given.cpu, given.gpu, options
     )
     machines = make_machines(given.on, order)
     if shared and not machines.share_files:

@@ -32,6 +32,7 @@ from surreal_like.join.client import (
     Invitation,
     NotNowError,
     join_endpoint,
+    remove_key,
     request_admission,
 )
 from surreal_like.join.tokens import make_token
@@ -149,7 +150,8 @@ def _join_once(
             raise UsageError(f"{invitation.address} is a tuning, whose add-on is not here")
         with RunWatch(admission) as watch:
             code: int | None = work(admission, slots, report, interrupts, watch)
-        return _tidy(invitation, admission, code)
+        _tidy(invitation, admission, watch)
+        return code
     if slots:
         raise UsageError(f"{invitation.address} is a run: give --agents N in place of --slots")
     with ExitStack() as stack:
@@ -166,14 +168,20 @@ def _join_once(
         code = _Stay(launched, watch, interrupts, report).until_the_end()
     if code == 0 and watch.resumable and not interrupts.count:
         return None
-    return _tidy(invitation, admission, code)
-
-
-def _tidy(invitation: Invitation, admission: Admission, code: int | None) -> int | None:
-    """Removes the temporary folder of this machine where it is needed no more; returns the code."""
-    if code == 0 and invitation.folder is None:
-        shutil.rmtree(admission.folder.path, ignore_errors=True)
+    _tidy(invitation, admission, watch)
     return code
+
+
+def _tidy(invitation: Invitation, admission: Admission, watch: RunWatch) -> None:
+    """Removes the secret key of this machine, and its temporary folder, once the run is over.
+
+    Until then it needs the key, to come back under its names.
+    """
+    if not watch.over or watch.resumable:
+        return
+    remove_key(admission.folder.path)
+    if invitation.folder is None:
+        shutil.rmtree(admission.folder.path, ignore_errors=True)
 
 
 def _experiment(config: Config, folder: RunFolder) -> Config:

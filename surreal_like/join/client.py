@@ -146,6 +146,11 @@ def default_folder(token: str) -> Path:
     return Path(tempfile.gettempdir()) / f"surreal-like-join-{digest}"
 
 
+def remove_key(folder: Path) -> None:
+    """Removes the secret key of a machine from its folder: the run, or tuning, is over."""
+    (RunFolder(folder).keys / "client.key").unlink(missing_ok=True)
+
+
 def _make_folder(invitation: Invitation, token: Token) -> RunFolder:
     """Creates the folder, with the key of this machine in it."""
     path = invitation.folder or default_folder(invitation.token)

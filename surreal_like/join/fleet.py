@@ -12,9 +12,11 @@ from math import ceil
 from session.launchers.engines.machines import Machines
 from session.show.advice import SENDERS_SECONDS, Advice, Load, want_agents
 from surreal_like.join.agents import INTERRUPTED, RunWatch, try_again
-from surreal_like.join.client import Invitation, default_folder, request_admission
+from surreal_like.join.client import Invitation, default_folder, remove_key, request_admission
 from surreal_like.run.observer import Interrupts
 
+# Files of the machines, below the folder of the process that keeps them joined.
+MACHINES = "machines"
 _POLL_SECONDS = 0.1
 _KEPT_SECONDS = 2 * SENDERS_SECONDS
 
@@ -51,12 +53,9 @@ def keep_joined(
     look = replace(invitation, agents=0)
     target = Target(bounds, slots)
     try:
-        code = try_again(partial(_keep, look, machines, target, report), report, keep_trying=True)
+        return try_again(partial(_keep, look, machines, target, report), report, keep_trying=True)
     finally:
         machines.close()
-    if code == 0 and invitation.folder is None:
-        shutil.rmtree(default_folder(invitation.token), ignore_errors=True)
-    return code
 
 
 def _keep(
@@ -81,8 +80,19 @@ def _keep(
         return 0 if interrupts.terminated else INTERRUPTED
     if watch.resumable:
         return None
+    machines.close()
     report("the run is over; its machines have left")
+    _tidy(look)
     return 0
+
+
+def _tidy(invitation: Invitation) -> None:
+    """Removes the secret keys of all machines, and the temporary folder, of a run that is over."""
+    folder = invitation.folder or default_folder(invitation.token)
+    for machine in (folder, *(folder / MACHINES).glob("*/")):
+        remove_key(machine)
+    if invitation.folder is None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Target:

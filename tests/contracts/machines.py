@@ -130,6 +130,18 @@ class MachinesContract(ABC):
             *("machine-0", "machine-1")
         }
 
+    def test_at_the_end_no_file_has_the_token(self, tmp_path: Path) -> None:
+        with self.machines(tmp_path, 1) as machines:
+            for path in self._with_token(tmp_path):
+                assert path.stat().st_mode & 0o077 == 0, path
+        assert not self._with_token(tmp_path)
+        machines.close()
+
+    def _with_token(self, folder: Path) -> list[Path]:
+        """Files of the engine that have the token; those of the script prove that it came."""
+        files = [path for path in folder.rglob("*") if path.is_file() and path.name != "pid"]
+        return [path for path in files if _TOKEN.encode() in path.read_bytes()]
+
     def test_no_list_of_processes_shows_the_token(self, tmp_path: Path) -> None:
         with self.machines(tmp_path, 1):
             folder = tmp_path / "machines" / machine_name(0)

@@ -68,9 +68,9 @@ def test_the_token_is_for_its_owner_only_and_settings_reach_slurm(
         machines.poll()
         said = rig.run("squeue", "--noheader", "--array", "--format=%P %l %k").stdout
         assert said.splitlines() == ["spot 5:00 mine"] * 2
+        assert (tmp_path / "machines" / "token").stat().st_mode & 0o777 == 0o600
     finally:
         machines.close()
-    assert (tmp_path / "machines" / "token").stat().st_mode & 0o777 == 0o600
     assert "secret" not in (tmp_path / "machines" / "array.sbatch").read_text()
 
 

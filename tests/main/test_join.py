@@ -1,7 +1,8 @@
-"""Machines of an engine get the run's address in a form that they can use."""
+"""Machines of an engine get the run's address in a form of use to them; no error shows a token."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,3 +50,36 @@ def test_machines_that_do_not_have_the_folder_are_refused(
     assert "give the HOST:PORT that launch --host has printed" in said.err
     assert not commands
     assert command("join", "192.0.2.7:4000", *WORDS).code == 0
+
+
+SECRET = base64.urlsafe_b64encode(bytes(range(100, 151))).decode()
+MISTYPED = {
+    "an option": ("join", "127.0.0.1:1", "--token", "sl1-{}"),
+    "an option, without its begin": ("join", "127.0.0.1:1", "--token", "{}"),
+    "a file": ("join", "127.0.0.1:1", "--token-file", "token.txt"),
+    "a variable": ("join", "127.0.0.1:1"),
+    "an option with a typo": ("join", "127.0.0.1:1", "--tokn", "sl1-{}"),
+    "an option with a typo in one word": ("join", "127.0.0.1:1", "--tokn={}"),
+    "a further word": ("join", "127.0.0.1:1", "sl1-{}"),
+    "the address": ("join", "sl1-{}", "--token", "sl1-x"),
+    "a command": ("sl1-{}",),
+    "an engine": ("join", "127.0.0.1:1", "--token", "sl1-{}", "--on", "processes"),
+    "a client": ("client", "tcp://127.0.0.1:1", "--env", "gym:CartPole-v1", "sg1-{}"),
+}
+
+
+@pytest.mark.parametrize("words", MISTYPED.values(), ids=list(MISTYPED))
+def test_a_mistyped_token_is_never_shown(
+    command: Callable[..., Said],
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "token.txt").touch(mode=0o600)
+    (tmp_path / "token.txt").write_text(f"sl1-{SECRET}\n")
+    if words == MISTYPED["a variable"]:
+        monkeypatch.setenv("SURREAL_LIKE_TOKEN", f"sl1-{SECRET}")
+    said = command(*(word.format(SECRET) for word in words))
+    assert said.code == 2
+    assert said.err.startswith("surreal-like: error: ")
+    assert SECRET[12:24] not in said.out + said.err

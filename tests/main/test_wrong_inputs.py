@@ -300,7 +300,7 @@ WORDS = (
     Wrong(
         "join with a wrong token",
         ("join", "127.0.0.1:1", "--token", "sl1-abc"),
-        "'sl1-abc' is no token",
+        "the token (7 characters) is no token",
         "join --print RUN",
     ),
     Wrong(

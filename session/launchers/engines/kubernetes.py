@@ -117,6 +117,7 @@ class KubernetesMachines(Machines):
         except UsageError as error:
             name = self._setting.name
             raise UsageError(f"machines '{name}' are left: {error}; {self._removal}") from None
+        self._applied = None
 
 
 def _compare(

@@ -98,7 +98,7 @@ class Machines(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends all machines, and waits until nothing of them is left."""
+        """Ends all machines, and waits until nothing of them is left; may be called again."""
 
 
 def make_machines(engine: str, order: Order) -> Machines:

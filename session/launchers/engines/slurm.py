@@ -35,7 +35,7 @@ class SlurmMachines(Machines):
 
     def __init__(self, order: Order) -> None:
         super().__init__(order)
-        self._script = order.folder / "array.sbatch"
+        self._script, self._token = order.folder / "array.sbatch", order.folder / "token"
         self._wanted = 0
         self._numbers: list[str] = []
         self._states: dict[int, str] = {}
@@ -93,7 +93,7 @@ class SlurmMachines(Machines):
     def _submit(self, tasks: Iterable[int], now: float) -> None:
         array, order = ",".join(map(str, tasks)), self._order
         order.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(order.folder / "token", f"{order.token}\n", private=True)
+        write_atomically(self._token, f"{order.token}\n", private=True)
         write_atomically(self._script, self._text)
         said = call("sbatch", "--parsable", f"--array={array}", str(self._script))
         self._numbers.append(said.strip().partition(";")[0])
@@ -107,6 +107,7 @@ class SlurmMachines(Machines):
 
     def close(self) -> None:
         self._wanted = 0
+        self._token.unlink(missing_ok=True)
         deadline = time.monotonic() + _END_SECONDS
         while self._numbers and time.monotonic() < deadline:
             with suppress(UsageError):

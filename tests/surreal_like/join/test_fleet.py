@@ -1,10 +1,24 @@
-"""The number of machines follows the run's numbers within its bounds."""
+"""The number of machines follows the run's numbers within its bounds; no key outlives the run."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
+from typing import cast
 
+import pytest
+
+from session.config import Config
+from session.folder import RunFolder
+from session.launchers.engines.machines import Machines, Order
+from session.launchers.instruction import Event
+from session.wire import AddressBook
+from surreal_like.join import fleet
+from surreal_like.join.agents import RunWatch, _tidy
+from surreal_like.join.client import Admission, Invitation
 from surreal_like.join.fleet import Bounds, Target
 
 
@@ -74,3 +88,82 @@ def test_a_tuning_gets_machines_for_the_slots_that_it_wants() -> None:
     assert target.follow({}, 9) == ""
     assert target.follow({}, 400) == "5 machines from now on: 400 slots wanted"
     assert target.follow({}, 0) == "1 machine from now on: 0 slots wanted"
+
+
+# -- the end --------------------------------------------------------------------------------------
+
+
+class Watch:
+    """A run that is over at once, or goes on.
+
+    Args:
+        over: True: the run is over.
+        resumable: True: it goes on later.
+    """
+
+    def __init__(self, over: bool, resumable: bool) -> None:
+        self.over, self.resumable = over, resumable
+        self.lost, self.load, self.wanted_slots = False, {}, None  # type: ignore[var-annotated]
+
+    def tick(self) -> list[str]:
+        return []
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class NoMachines(Machines):
+    """Machines of which one poll sends SIGTERM to this process."""
+
+    num = 0
+    closed = False
+
+    def want(self, number: int) -> None:
+        pass
+
+    def poll(self) -> list[Event]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return []
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_keys_of_machines_are_removed_once_the_run_is_over(
+    over: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [
+        folder / "keys" / "client.key"
+        for folder in (tmp_path, *(tmp_path / "machines" / f"machine-{n}" for n in range(2)))
+    ]
+    for path in keys:
+        path.parent.mkdir(parents=True)
+        path.touch()
+    monkeypatch.setattr(fleet, "request_admission", lambda look: look)
+    monkeypatch.setattr(fleet, "RunWatch", lambda admission: Watch(over, False))
+    invitation = Invitation("192.0.2.7:4000", "a token", folder=tmp_path)
+    machines = NoMachines(Order(("true",), "a token", tmp_path / "machines"))
+    assert fleet.keep_joined(invitation, machines, Bounds(1, 1)) == 0
+    assert machines.closed
+    # One that was asked to end may be started again: its machines come back under their names.
+    assert [path.exists() for path in keys] == [not over] * 3
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+@pytest.mark.parametrize("over", [True, False])
+@pytest.mark.parametrize("given", [True, False])
+def test_a_machine_that_may_come_back_keeps_its_key(
+    over: bool, resumable: bool, given: bool, tmp_path: Path
+) -> None:
+    key = tmp_path / "keys" / "client.key"
+    key.parent.mkdir()
+    key.touch()
+    invitation = Invitation("192.0.2.7:4000", "a token", folder=tmp_path if given else None)
+    admission = Admission(Config({}), (), AddressBook({}), RunFolder(tmp_path))
+    _tidy(invitation, admission, cast(RunWatch, Watch(over, resumable)))
+    ended = over and not resumable
+    assert (key.exists(), tmp_path.exists()) == (not ended, given or not ended)

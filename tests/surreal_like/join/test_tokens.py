@@ -141,7 +141,9 @@ def test_a_token_admits_until_its_time_is_over(keys: Path) -> None:
         ("machine", "", True),
         ("watch", "", True),
     ):
-        with pytest.raises(NotAdmittedError, match=r"this token has expired 1:40:0\d ago") as caught:
+        with pytest.raises(
+            NotAdmittedError, match=r"this token has expired 1:40:0\d ago"
+        ) as caught:
             room(token, now + 9600.0, silent, named=named, key=key)
         assert not caught.value.for_now
 
