@@ -28,7 +28,7 @@ from session.launchers.supervised_components import (
     SupervisedComponents,
     deaths_of,
 )
-from session.process.component import FIRST_JOINED, Topology
+from session.process.component import Topology, has_joined
 from session.process.heartbeat import Beat, State
 
 SCALABLE = ("agent", "gateway", "evaluator")
@@ -218,8 +218,7 @@ class Supervision:
         self._refuse_unless_running()
         child = self.children.get(name)
         if child is None or not child.wanted:
-            number = name.removeprefix("agent-")
-            if number.isdecimal() and int(number) >= FIRST_JOINED:
+            if has_joined(name):
                 raise UsageError(
                     f"{name} is not on this machine: restart it on the one that joined"
                 )

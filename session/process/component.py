@@ -28,7 +28,8 @@ FIRST_JOINED = 1000
 CLIENT = "client"
 
 _SEVERAL = ("agent", "gateway", "eval")
-_INDEX_DIGITS = 5
+# Numbers in names are below this one.
+_NUMBERS = 100_000
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SHAPE = {
     "components": [
@@ -165,6 +166,24 @@ class Component:
 SESSION_KINDS = ("ps", "tensorplex", "loggerplex", "tensorboard")
 
 
+def split_name(name: str) -> tuple[str, int | None]:
+    """Returns stem and number of a component's name: ``replay-left`` and 0 of ``replay-left-0``.
+
+    The number is None, and the stem the whole name, if the name ends with none.
+    """
+    stem, hyphen, number = name.rpartition("-")
+    # `isdecimal` alone accepts digits of other scripts; the name may come from the network.
+    if hyphen and number.isascii() and number.isdecimal() and str(int(number)) == number:
+        return stem, int(number)
+    return name, None
+
+
+def has_joined(name: str) -> bool:
+    """Returns True for the name of an agent of a machine that joins a run."""
+    stem, number = split_name(name)
+    return stem == "agent" and number is not None and number >= FIRST_JOINED
+
+
 def is_client(name: str) -> bool:
     """True for the name of a script that is no component, such as ``client-simulator-0``."""
     return name.startswith(f"{CLIENT}-") and _NAME.fullmatch(name) is not None
@@ -228,28 +247,26 @@ class Topology:
         Raises:
             ConfigError: no component of this run has this name.
         """
-        stem, _, number = name.rpartition("-")
+        stem, number = split_name(name)
         first = self._by_name.get(f"{stem}-0")
         # One that binds is not copied: each endpoint has one address in the address book.
-        if name in self or first is None or not number.isdigit() or first.binds:
+        if name in self or first is None or number is None or first.binds:
             return self[name]
-        return replace(first, name=name, index=int(number))
+        return replace(first, name=name, index=number)
 
     def knows(self, name: str) -> bool:
         """True if messages of this run may have this sender name.
 
         Valid are the names of its components, of additional agents and evaluators, and of COMMANDS.
         """
-        stem, _, number = name.rpartition("-")
         if name in self or name in COMMANDS:
             return True
-        # `isdecimal` alone accepts digits of other scripts; the name comes from the network.
-        if not (number.isascii() and number.isdecimal() and len(number) <= _INDEX_DIGITS):
+        stem, number = split_name(name)
+        if number is None or number >= _NUMBERS:
             return False
         first = self._by_name.get(f"{stem}-0")
         # If all agents join from other machines, the topology itself has none.
-        several = stem in _SEVERAL if first is None else not first.binds
-        return several and str(int(number)) == number
+        return stem in _SEVERAL if first is None else not first.binds
 
     def of_kind(self, kind: str) -> list[Component]:
         """Returns the components of one kind, in start order."""

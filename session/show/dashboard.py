@@ -20,6 +20,7 @@ from session.errors import DeadlineError, MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.handle import RunHandle, open_run
 from session.launchers.registry import DETACHED, LOCAL, launcher_of
+from session.process.component import has_joined, split_name
 from session.process.heartbeat import KEPT
 from session.show.charts import COLOURS, CURVES, FAINT, INK, png, run_figure
 from session.show.components import STYLES, ComponentRow, component_cells
@@ -34,8 +35,6 @@ _PICTURE_SECONDS = 2.0
 _LOG_LINES = 60
 _CLOSE_SECONDS = 5.0
 
-# Agents with this index or above have joined from other machines and leave by themselves.
-_JOINED = 1000
 _TROUBLE = (" WARNING ", " ERROR ", " CRITICAL ")
 _LEVELS = (" DEBUG ", " INFO ", *_TROUBLE)
 
@@ -220,8 +219,8 @@ class Dashboard:
     def _number(self, kind: str) -> int:
         """Number of components of a kind that the run itself keeps alive."""
         names = [row.name for row in self._run.status() if row.state in KEPT]
-        numbers = [name.removeprefix(f"{kind}-") for name in names if name.startswith(f"{kind}-")]
-        return sum(number.isdecimal() and int(number) < _JOINED for number in numbers)
+        # Those of other machines leave by themselves.
+        return sum(split_name(name)[0] == kind != name and not has_joined(name) for name in names)
 
 
 def _has_level(line: str) -> bool:

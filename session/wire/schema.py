@@ -35,12 +35,12 @@ LARGE_HEADER_BYTES = 8 << 20
 _TEXT_LIMIT = 4096
 _HEADER_BYTES = 1 << 16
 _SHOWN_CHARACTERS = 60
-_INCARNATION_DIGITS = 16
-_SENDER_LIMIT = NAME_LIMIT + 1 + _INCARNATION_DIGITS
+_SENDER_LIMIT = NAME_LIMIT + 1 + 16
 _PLAIN_DEPTH = 8
 _PLAIN_LIMIT = 1 << 16
 _PLAIN_WHOLE = 1 << 63
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_SENDER = re.compile(rf"{_NAME.pattern}(:{_NAME.pattern})?/(?P<incarnation>[0-9]{{1,16}})")
 _MISSING: Any = object()
 # Field with the number of a request; optional here, required by sockets for requests.
 _ID = "id"
@@ -169,11 +169,8 @@ def Name() -> Type:
 
 @lru_cache(maxsize=1024)
 def _is_sender(text: str) -> bool:
-    account, _, number = text.rpartition("/")
-    plain = number.isascii() and number.isdecimal() and len(number) <= _INCARNATION_DIGITS
-    name, colon, policy = account.partition(":")
-    named = _is_name(name) and (_is_name(policy) if colon else True)
-    return plain and int(number) < INCARNATION_LIMIT and named
+    found = _SENDER.fullmatch(text)
+    return found is not None and int(found["incarnation"]) < INCARNATION_LIMIT
 
 
 def SenderKey() -> Type:

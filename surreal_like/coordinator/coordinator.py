@@ -32,6 +32,7 @@ from surreal_like.coordinator.standstill import (
     Standstill,
     Status,
     explain,
+    newest_statuses,
     reported,
     shortest,
     waits_for,
@@ -531,8 +532,8 @@ class RunCoordinator:
         """Returns the number of agents; None while it does not limit how fast the run learns."""
         if not (self.learns and self.record.iterations) or self._runs_alone:
             return None
-        senders = {name.partition(":")[0] for name in reported(self._sender_accounts, {})}
-        return sum(name.startswith("agent-") for name in senders)
+        names = {sender.name for sender in newest_statuses(self._sender_accounts)}
+        return sum(name.startswith("agent-") for name in names)
 
     def status(self) -> dict[str, float]:
         """Returns the numbers of the run for the heartbeat, by the newest line of progress."""

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from session.config import Config
 from session.wire.sockets import Socket
-from surreal_like.data.policy_names import DEFAULT_POLICY, account_name
+from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.sender import Sender
 from surreal_like.learner.base import Learner
 from surreal_like.learner.worker import Learned, LearnerWorker, Update
 
@@ -202,7 +203,8 @@ class Learners:
         """Returns the counts of a shard by accounts; makes them only of counts that are new."""
         before, named = self._named.get(shard, (None, counts))
         if before is not counts:
-            senders = {_account_key(key, policy): rows for key, rows in counts["senders"].items()}
+            every = counts["senders"].items()
+            senders = {Sender.parse(key)._replace(policy=policy).key: rows for key, rows in every}
             named = {**counts, "senders": senders}
             self._named[shard] = (counts, named)
         return named
@@ -251,8 +253,3 @@ def _label(update: Update) -> Update:
     """Names the metrics of an update by its policy."""
     metrics = {f"{update.policy}/{name}": value for name, value in update.metrics.items()}
     return replace(update, metrics=metrics)
-
-
-def _account_key(sender: str, policy: str) -> str:
-    name, _, incarnation = sender.rpartition("/")
-    return f"{account_name(name, policy)}/{incarnation}"

@@ -23,6 +23,7 @@ from surreal_like.coordinator.learners import add_numbers
 from surreal_like.coordinator.policy_stats import PolicyStats
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
 from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.sender import Sender
 from surreal_like.data.task import TASK
 from surreal_like.experience.row_accounts import RowAccounts, RowFates
 from surreal_like.experience.sender import MAX_UNACKED_BYTES
@@ -152,7 +153,7 @@ class RunStats:
         """Adds the newest counts of every shard."""
         for key, shard in sorted(counts.items()):
             if lost := self.accounts.add_shard(key, shard):
-                self.losses.append(f"{key.partition('/')[0]} ended, and with it {lost:,} rows")
+                self.losses.append(f"{Sender.parse(key).name} ended, and with it {lost:,} rows")
             if shard["size"]:
                 self._row_bytes = shard["bytes"] / shard["size"]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from surreal_like.data.sender import Sender
+
 SECONDS = 30.0
 
 # Status that a component reports in its heartbeat.
@@ -67,13 +69,24 @@ def reported(
             server; agents that have left are skipped.
         counts: shard with incarnation -> its newest counts.
     """
-    newest: dict[str, tuple[int, Status]] = {}
-    for key, source in [*accounts.items(), *counts.items()]:
-        name, _, incarnation = key.rpartition("/")
+    statuses = newest_statuses({**accounts, **counts})
+    return {sender.account: status for sender, status in statuses.items()}
+
+
+def newest_statuses(sources: Mapping[str, Mapping[str, Any]]) -> dict[Sender, Status]:
+    """Returns the status of the newest incarnation of each sender that has not left.
+
+    Args:
+        sources: sender with incarnation -> its account, or its counts if it is a shard.
+    """
+    newest: dict[str, tuple[Sender, Status]] = {}
+    for key, source in sources.items():
+        sender = Sender.parse(key)
         status = None if source.get("final") else source.get("status")
-        if name not in newest or int(incarnation) >= newest[name][0]:
-            newest[name] = (int(incarnation), status or {})
-    return {name: status for name, (_, status) in newest.items() if status}
+        known = newest.get(sender.account)
+        if known is None or sender.incarnation >= known[0].incarnation:
+            newest[sender.account] = sender, status or {}
+    return {sender: status for sender, status in newest.values() if status}
 
 
 def explain(stood: Mapping[str, float], statuses: Mapping[str, Status]) -> str | None:

@@ -12,6 +12,7 @@ from session.config import Config
 from session.config.session_defaults import BUDGETS
 from session.errors import NOTICE
 from session.process.context import run_part
+from surreal_like.data.sender import Sender
 
 Evaluation = Mapping[str, Any]
 
@@ -303,21 +304,20 @@ def still_here(counts: Mapping[str, Mapping[str, Any]]) -> set[str]:
         counts: shard -> its newest counts.
     """
     newest: dict[str, int] = {}
-    waiting: dict[str, int] = {}
+    waiting: dict[str, Sender] = {}
     gone = set()
     for shard in counts.values():
-        for key, sender in shard["senders"].items():
-            name, _, number = key.rpartition("/")
-            incarnation = int(number)
-            newest[name] = max(newest.get(name, 0), incarnation)
-            if sender["goodbye"]:
+        for key, rows in shard["senders"].items():
+            sender = Sender.parse(key)
+            newest[sender.account] = max(newest.get(sender.account, 0), sender.incarnation)
+            if rows["goodbye"]:
                 gone.add(key)
             else:
-                waiting[key] = incarnation
+                waiting[key] = sender
     return {
         key
-        for key, number in waiting.items()
-        if key not in gone and number == newest[key.rpartition("/")[0]]
+        for key, sender in waiting.items()
+        if key not in gone and sender.incarnation == newest[sender.account]
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from session.process.component import split_name
+
 # The policy of a run that names none.
 DEFAULT_POLICY = "default"
 
@@ -12,6 +14,11 @@ DEFAULT_POLICY = "default"
 def shard_name(policy: str, shard: int) -> str:
     """Returns the component name of a replay shard: ``replay-0``, or ``replay-left-0``."""
     return f"replay-{shard}" if policy == DEFAULT_POLICY else f"replay-{policy}-{shard}"
+
+
+def shard_policy(shard: str) -> str:
+    """Returns the policy whose rows a replay shard of this component name keeps."""
+    return split_name(shard)[0].partition("-")[2] or DEFAULT_POLICY
 
 
 def account_name(sender: str, policy: str) -> str:
@@ -43,15 +50,9 @@ def learning_policies(policies: Mapping[str, Mapping[str, Any]] | None) -> list[
     return [name for name, each in (policies or {}).items() if learns(each)] or [DEFAULT_POLICY]
 
 
-def snapshot_name(policy: str, iteration: int) -> str:
+def snapshot_name(policy: str, iteration: int | str) -> str:
     """Returns the name under which a snapshot of a policy is published: ``main-200``."""
     return f"{policy}-{iteration}"
-
-
-def policy_of_snapshot(name: str) -> str:
-    """Returns the policy of a snapshot's name; the name itself, if it is that of a policy."""
-    policy, hyphen, number = name.partition("-")
-    return policy if hyphen and number.isdecimal() else name
 
 
 def snapshot_settings(

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from surreal_like.data.sender import Sender
+
 # In the place of senders whose accounts were lost with a damaged record.
 _UNKNOWN = "unknown/0"
 
@@ -149,7 +151,7 @@ class RowAccounts:
         Until a sender leaves, its steps are counted from its chunks, as replay has seen them: the
         unsent steps of a killed sender are in no known row.
         """
-        sender = self._sender(key)
+        sender = self._sender(key, joined=account.get("guest", False))
         if sender.final:
             return
         names = ["pushed", "inserted", "dropped"]
@@ -175,7 +177,7 @@ class RowAccounts:
         rows = ShardRows(restored, added, size, bool(counts.get("goes_on")), back)
         self._shards[key] = rows
         for name, seen in counts["senders"].items():
-            sender = self._sender(name)
+            sender = self._sender(name, joined=seen.get("guest", False))
             if sender.joined:
                 if rows.goes_on:
                     # They are in the accounts of this one, too.
@@ -195,21 +197,25 @@ class RowAccounts:
 
     def _key_before(self, key: str) -> str:
         """Returns the key of the incarnation of a shard before this one; empty: there is none."""
-        name, incarnation = _split(key)
-        earlier = [each for each in map(_split, self._shards) if each < (name, incarnation)]
-        newest = max((each for each in earlier if each[0] == name), default=None)
-        return f"{newest[0]}/{newest[1]}" if newest else ""
+        shard = Sender.parse(key)
+        earlier = [each for each in map(Sender.parse, self._shards) if each < shard]
+        newest = max((each for each in earlier if each.name == shard.name), default=None)
+        return newest.key if newest else ""
 
-    def _sender(self, key: str) -> SenderRows:
+    def _sender(self, key: str, *, joined: bool = False) -> SenderRows:
+        """Returns the counts of a sender; makes them if there are none.
+
+        Args:
+            key: name of the account with the incarnation.
+            joined: True if its key is that of a joined machine.
+        """
         if key not in self.senders:
-            joined = self._has_joined(_split(key)[0])
-            self.senders[key] = SenderRows(joined=joined, steps_per_row=self._steps_per_row)
-        return self.senders[key]
-
-    def _has_joined(self, name: str) -> bool:
-        number = name.rpartition("-")[2]
-        first = self._first_joined_agent
-        return first is not None and number.isdecimal() and int(number) >= first
+            first, number = self._first_joined_agent, Sender.parse(key).number
+            joined |= first is not None and number is not None and number >= first
+            self.senders[key] = SenderRows(steps_per_row=self._steps_per_row)
+        sender = self.senders[key]
+        sender.joined |= joined
+        return sender
 
     @property
     def env_steps(self) -> int:
@@ -241,9 +247,10 @@ class RowAccounts:
         """
         newest: dict[str, ShardRows] = {}
         lost = reported = ended = 0
-        for key, rows in sorted(self._shards.items(), key=lambda item: _split(item[0])):
-            before = newest.get(_split(key)[0])
-            newest[_split(key)[0]] = rows
+        for key in sorted(self._shards, key=Sender.parse):
+            rows, name = self._shards[key], Sender.parse(key).name
+            before = newest.get(name)
+            newest[name] = rows
             reported += rows.inserted
             if before is not None and rows.goes_on:
                 reported -= before.inserted
@@ -269,12 +276,12 @@ class RowAccounts:
     def killed(self) -> int:
         """Number of senders that a later incarnation replaced without a leave message."""
         newest: dict[str, int] = {}
-        for key in self.senders:
-            name, incarnation = _split(key)
-            newest[name] = max(newest.get(name, 0), incarnation)
+        senders = {Sender.parse(key): rows for key, rows in self.senders.items()}
+        for each in senders:
+            newest[each.account] = max(newest.get(each.account, 0), each.incarnation)
         return sum(
-            not sender.final and _split(key)[1] < newest[_split(key)[0]]
-            for key, sender in self.senders.items()
+            not rows.final and sender.incarnation < newest[sender.account]
+            for sender, rows in senders.items()
         )
 
     def rows(self, policy: str = "") -> RowFates:
@@ -284,14 +291,13 @@ class RowAccounts:
             policy: only those of this policy; empty: of all.
         """
         every = self.senders.items()
-        own = f":{policy}"
-        return _sum(each for key, each in every if not policy or _split(key)[0].endswith(own))
+        return _sum(rows for key, rows in every if policy in ("", Sender.parse(key).policy))
 
     def by_name(self) -> dict[str, dict[str, int]]:
         """Returns row counts and environment steps by sender name, over all incarnations."""
         found: dict[str, list[SenderRows]] = {}
         for key, sender in self.senders.items():
-            found.setdefault(_split(key)[0], []).append(sender)
+            found.setdefault(Sender.parse(key).account, []).append(sender)
         return {
             name: {
                 **_sum(senders)._asdict(),
@@ -331,8 +337,3 @@ class RowAccounts:
 def _sum(senders: Iterable[SenderRows]) -> RowFates:
     every = [sender.rows() for sender in senders]
     return RowFates(*map(sum, zip(*every, strict=True))) if every else RowFates()
-
-
-def _split(key: str) -> tuple[str, int]:
-    name, _, incarnation = key.rpartition("/")
-    return name, int(incarnation)

@@ -17,6 +17,7 @@ from session.atomic_file import write_atomically
 from session.errors import RunError, describe
 from surreal_like.data.bounds import UNUSUAL
 from surreal_like.data.policy_names import DEFAULT_POLICY, shard_name
+from surreal_like.data.sender import Sender
 from surreal_like.replay.client import Sampled
 from surreal_like.replay.storage import SENDER
 
@@ -134,7 +135,7 @@ class Quarantine:
 
     def _count_senders(self, sampled: Sampled, counts: ShardCounts) -> dict[str, int]:
         accounts = counts.get(self._shard(sampled), {}).get("senders", {})
-        return count_senders(sampled.columns, [key.rpartition("/")[0] for key in accounts])
+        return count_senders(sampled.columns, [Sender.parse(key).name for key in accounts])
 
     def _keep(
         self, sampled: Sampled, error: Exception, iteration: int, counts: ShardCounts

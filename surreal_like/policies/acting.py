@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from session.checkpoint import Checkpoints
 from session.config import Config
+from session.errors import RefusedError
 from session.process.context import Context
 from session.wire.sockets import Socket
 from surreal_like.agent.acting import Acting
@@ -177,7 +178,7 @@ class PublishedSnapshots:
         """See :class:`Snapshots`."""
         client = self._chosen or self._known
         if client.waiting:
-            parameters = client.receive()
+            parameters = self._receive(client)
             if parameters is not None:
                 self._chosen = None
                 return self._name, lambda agent: agent.load(parameters)
@@ -193,6 +194,15 @@ class PublishedSnapshots:
         if now >= self._asks_at and self._known.ask_info():
             self._asks_at = now + _POLL_SECONDS
         return None
+
+    def _receive(self, client: ParameterClient) -> Parameters | None:
+        """Returns parameters that have arrived; None, too, if the snapshot has been dropped."""
+        try:
+            return client.receive()
+        except RefusedError:
+            if client is self._known:
+                raise
+            return None
 
     def _fetch(self, iteration: int | None) -> None:
         policy = self._policy

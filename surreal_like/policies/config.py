@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from session.config import Config
 from surreal_like.data import policy_names
-from surreal_like.data.policy_names import shard_name
 
 
 def policies_of(config: Config) -> dict[str, Config]:
@@ -21,17 +20,6 @@ def learning_policies(config: Config) -> list[str]:
 def opponents_of(config: Config) -> list[str]:
     """Returns the names of the policies that do not learn: fixed ones, and snapshots of others."""
     return [name for name, each in policies_of(config).items() if not policy_names.learns(each)]
-
-
-def policy_of(config: Config, shard: str) -> str:
-    """Returns the policy whose rows a replay shard keeps.
-
-    Args:
-        config: the resolved experiment.
-        shard: component name of the shard.
-    """
-    names = learning_policies(config)
-    return next(name for name in names if shard.startswith(shard_name(name, 0)[:-1]))
 
 
 def policy_configs(config: Config) -> dict[str, Config]:

@@ -83,17 +83,16 @@ _STATUS = Fields(
 # Totals of a gateway, since its start.
 CLIENT_TOTALS = ("sessions", "resumed", "refused", "episodes_cut", "unrecorded")
 # Row counts that a sender of experience reports.
-ACCOUNT = Fields(
-    {
-        **dict.fromkeys(("pushed", "inserted", "dropped", "unacked"), Count()),
-        **dict.fromkeys(("env_steps", "episodes"), Count(most=STEPS_LIMIT)),
-        "final": Flag(),
-        # For the learner, which may share no folder with the sender and so sees no heartbeat of it.
-        "status": Optional(_STATUS),
-        "env_restarts": Optional(Count()),
-        "clients": Optional(Fields(dict.fromkeys(CLIENT_TOTALS, Count(most=STEPS_LIMIT)))),
-    }
-)
+_ACCOUNT = {
+    **dict.fromkeys(("pushed", "inserted", "dropped", "unacked"), Count()),
+    **dict.fromkeys(("env_steps", "episodes"), Count(most=STEPS_LIMIT)),
+    "final": Flag(),
+    # For the learner, which may share no folder with the sender and so sees no heartbeat of it.
+    "status": Optional(_STATUS),
+    "env_restarts": Optional(Count()),
+    "clients": Optional(Fields(dict.fromkeys(CLIENT_TOTALS, Count(most=STEPS_LIMIT)))),
+}
+ACCOUNT = Fields(_ACCOUNT)
 # Newest numbers of the run for advice on agents: the time of their line of progress, and the shares
 # of it in which the learner had no batch and replay took no rows.
 LOAD = Fields(dict.fromkeys(("wall_seconds", "learner_waits", "senders_wait"), Number()))
@@ -120,7 +119,12 @@ ANSWERS: Kinds = {
     "empty": Schema(),
     "noted": Schema(),
     "accounts": Schema(
-        {"accounts": MapOf(SenderKey(), ACCOUNT, SENDERS_LIMIT)},
+        # The parameter server adds which senders have joined.
+        {
+            "accounts": MapOf(
+                SenderKey(), Fields({**_ACCOUNT, "guest": Optional(Flag())}), SENDERS_LIMIT
+            )
+        },
         header_bytes=LARGE_HEADER_BYTES,
     ),
 }

@@ -18,13 +18,8 @@ from session.wire.schema import SENDERS_LIMIT
 from session.wire.shared import Pollable
 from session.wire.sockets import SubscriberSocket
 from surreal_like.data.parameters import Parameters
-from surreal_like.data.policy_names import (
-    account_name,
-    learning_policies,
-    parameters_end,
-    policy_of_snapshot,
-    snapshot_name,
-)
+from surreal_like.data.policy_names import learning_policies, parameters_end, snapshot_name
+from surreal_like.data.sender import Sender
 from surreal_like.ps.schemas import PUBLICATIONS, REQUESTS
 
 _REQUESTS_PER_TICK = 64
@@ -55,10 +50,12 @@ class Refused:
         reason: reason in one line, with the values of both sides.
         stranger: True if a later hello would be refused, too: it belongs to another run or
             protocol.
+        expected: True for what happens in a run without a fault: it is not logged.
     """
 
     reason: str
     stranger: bool = False
+    expected: bool = False
 
 
 @dataclass(slots=True)
@@ -170,8 +167,8 @@ class ParameterStore:
     def _drop_snapshots(self, parameters: Parameters) -> None:
         policy = parameters.policy
         living = {snapshot_name(policy, each) for each in parameters.info.get("snapshots", ())}
-        for name in [each for each in self._newest if policy_of_snapshot(each) == policy]:
-            if name != policy and name not in living:
+        for name in [each for each in self._newest if each.startswith(snapshot_name(policy, ""))]:
+            if name not in living:
                 del self._newest[name]
 
     def newest(self, policy: str = "default") -> Parameters | None:
@@ -257,7 +254,7 @@ class ParameterServer(Service):
 
     def _read(self, message: Message) -> Parameters:
         parameters = Parameters.from_message(message)
-        if policy_of_snapshot(parameters.policy) not in self._policies:
+        if Sender.of(message).policy not in self._policies:
             known = ", ".join(self._policies)
             raise DecodeError(f"parameters of policy {parameters.policy}, expected {known}")
         return parameters
@@ -265,7 +262,7 @@ class ParameterServer(Service):
     def _answer_patient(self) -> None:
         waiting, self._patient = self._patient, {}
         for request in waiting.values():
-            self._fetch(request)
+            self._fetch(request, Sender.of(request.message))
 
     def _answer_requests(self) -> int:
         for answered in range(_REQUESTS_PER_TICK):
@@ -282,34 +279,40 @@ class ParameterServer(Service):
         if kind == "hello":
             self._welcome(request)
             return
-        unwanted = self._why_unwanted(request)
+        sender = Sender.of(request.message, self._policies[0])
+        unwanted = self._why_unwanted(sender, fields)
         if unwanted is not None:
             self._refuse(request, unwanted)
-        elif kind == "fetch":
-            self._store_account(request, fields.get("account"))
-            self._fetch(request)
+            return
+        self._store_account(sender, fields.get("account"))
+        if kind == "fetch":
+            self._fetch(request, sender)
         elif kind == "info":
-            self._store_account(request, fields.get("account"))
-            newest = self._store.newest(fields["policy"])
+            newest = self._store.newest(sender.published)
             self._reply_info(request, "info", newest, {"load": self._load} if self._load else {})
         elif kind == "leave":
-            self._store_account(request, fields["account"])
             self._requests.reply(request, "noted")
         else:
             self._load = fields.get("load", self._load)
             self._requests.reply(request, "accounts", {"accounts": self._accounts})
 
-    def _why_unwanted(self, request: Request) -> Refused | None:
+    def _why_unwanted(self, sender: Sender, fields: Mapping[str, Any]) -> Refused | None:
         """Returns a refusal for an outdated incarnation or an unknown policy, else None."""
-        sender = request.message.sender
         superseded = self._membership.superseded(sender.name, sender.incarnation)
         if superseded is not None:
             return Refused(superseded)
-        policy = request.message.fields.get("policy", self._policies[0])
-        if policy_of_snapshot(policy) in self._policies:
+        asks = f"'{sender.name}' asks for"
+        if sender.policy not in self._policies:
+            known = ", ".join(self._policies)
+            return Refused(f"{asks} policy {sender.policy}, but this run has {known}")
+        if sender.snapshot is None:
             return None
-        known = ", ".join(self._policies)
-        return Refused(f"'{sender.name}' asks for policy {policy}, but this run has {known}")
+        if "account" in fields:
+            return Refused(f"{asks} {sender.published} with an account: snapshots have none")
+        if self._store.newest(sender.published) is None:
+            # It may have been dropped since the agent has read of it.
+            return Refused(f"{asks} {sender.published}: there is no such snapshot", expected=True)
+        return None
 
     def _welcome(self, request: Request) -> None:
         message = request.message
@@ -337,9 +340,9 @@ class ParameterServer(Service):
         }
         self._requests.reply(request, "welcome", fields)
 
-    def _fetch(self, request: Request) -> None:
+    def _fetch(self, request: Request, sender: Sender) -> None:
         fields = request.message.fields
-        newest = self._store.newest(fields["policy"])
+        newest = self._store.newest(sender.published)
         incarnation, version = fields["have"]
         if newest is None or newest.order <= (incarnation, version):
             if fields.get("patient", False):
@@ -370,24 +373,23 @@ class ParameterServer(Service):
             return
         self._requests.reply(request, kind, {**newest.about(), **more})
 
-    def _store_account(self, request: Request, account: Mapping[str, Any] | None) -> None:
+    def _store_account(self, sender: Sender, account: Mapping[str, Any] | None) -> None:
         """Stores the account that a sender reports; ignores accounts after the final one."""
         if account is None:
             return
-        sender, policy = request.message.sender, request.message.fields["policy"]
-        key = f"{account_name(sender.name, policy)}/{sender.incarnation}"
+        key = sender.key
         known = self._accounts.get(key)
         # Limited, because the accounts of all senders must fit into one header.
         room = known is not None or len(self._accounts) < SENDERS_LIMIT
         if room and not (known or {}).get("final", False):
-            self._accounts[key] = account
+            self._accounts[key] = {**account, "guest": True} if sender.joined else account
 
     def _refuse(self, request: Request, refused: Refused) -> None:
         """Sends a refusal to the peer, and logs a line in a minute for each component and kind."""
         reason, sender = refused.reason, request.message.sender.name
         known = sender if self._context.wire.knows(sender) else ""
         more = self._refusals.admit(known, "stranger" if refused.stranger else "")
-        if more is not None:
+        if more is not None and not refused.expected:
             self._context.event("refused", f"ps.requests: {reason}{more}")
         self._requests.refuse(request, reason, stranger=refused.stranger)
 

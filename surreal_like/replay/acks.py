@@ -256,13 +256,15 @@ class AckTracker:
         *,
         acked: int = 0,
         acked_rows: int = 0,
+        guest: bool = False,
     ) -> None:
         """Records that a sender ended after cutting ``rows`` rows; those not received are missing.
 
         The goodbye has the next chunk number and is acked like a chunk. ``acked`` and
-        ``acked_rows`` are as in :meth:`admit`.
+        ``acked_rows`` are as in :meth:`admit`; ``guest`` is that of the account.
         """
         account = self._open((sender, incarnation))
+        account.guest = guest
         account.skip(acked, acked_rows)
         account.end(rows, sequence)
         self._note((sender, incarnation))

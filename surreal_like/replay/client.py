@@ -18,6 +18,7 @@ from session.wire import Message, Wire
 from session.wire.endpoint import IPC
 from session.wire.sockets import Socket
 from surreal_like.data.batch import Collate, Columns, split
+from surreal_like.data.sender import Sender
 from surreal_like.experience.schemas import ANSWERS
 from surreal_like.replay.shard import REFUSED_SECONDS, Asked, Shard
 from surreal_like.replay.shared_memory import HERE, large_bytes
@@ -312,7 +313,7 @@ class ReplayClient:
             self._finished.extend(counts["finished"])
             del self._finished[:-_KEEP_FINISHED]
             shard.counts = counts
-            shard.key = f"{shard.name}/{reply.sender.incarnation}"
+            shard.key = Sender.of(reply).key
             self._send_news(shard, counts, fields["id"])
         # A refusal ends a request as a batch does.
         asked = shard.asked.pop(fields["id"], None) or Asked(self._clock.now())
@@ -402,7 +403,7 @@ class ReplayClient:
         """Returns the names of all senders of machines that have joined."""
         counts = self.counts().values()
         every = (sender for each in counts for sender in each["senders"].items())
-        return {key.rpartition("/")[0] for key, rows in every if rows["guest"]}
+        return {Sender.parse(key).name for key, rows in every if rows["guest"]}
 
     def fence(self, names: Collection[str]) -> None:
         """Makes every shard drop the chunks of these guests, and draw their rows no more."""

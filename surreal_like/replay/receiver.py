@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from session.errors import DecodeError, describe
@@ -12,6 +12,8 @@ from session.process.context import Context
 from session.process.periodic import Every, Rate, Stopwatch
 from session.wire import Message
 from session.wire.sockets import Socket
+from surreal_like.data.policy_names import shard_policy
+from surreal_like.data.sender import Sender
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.schemas import EXPERIENCE
@@ -60,7 +62,7 @@ class WakeupCoalescer:
         self._at, self._until = now, now + (seconds if seconds >= _LEAST_SECONDS else 0.0)
 
 
-FENCED = "fenced"
+FENCED, WRONG_POLICY = "fenced", "wrong policy"
 _FENCED_DETAIL = "its rows were in updates that were not finite"
 _ALIVE_SECONDS = 0.5
 _NEWS_SECONDS = 0.01
@@ -101,6 +103,7 @@ class ExperienceReceiver:
         self._rest = WakeupCoalescer(clock.now)
         self.draining = False
         self._context = context
+        self._policy = shard_policy(name)
         self._replay = replay
         self.returns = make_return_counter(replay.learner_config.algo)
         # A gradient has no columns of the environment; its replay checks what it has.
@@ -145,46 +148,51 @@ class ExperienceReceiver:
         return allowed
 
     def _take(self, message: Message) -> None:
+        sender = Sender.of(message, self._policy)
         try:
             self.ledger.check(message.sender, message.fields["seq"])
             if message.kind == "goodbye":
-                self._on_goodbye(message)
+                self._on_goodbye(sender, message.fields)
             else:
-                self._take_chunk(message)
+                self._take_chunk(sender, message)
         except DecodeError as error:
             # Not acked: no account can be kept of it, or only once earlier chunks were received.
             self._experience.reject(message, str(error))
 
-    def _take_chunk(self, message: Message) -> None:
+    def _take_chunk(self, sender: Sender, message: Message) -> None:
         try:
             chunk, readable = Chunk.from_message(message), True
         except DecodeError as error:
             chunk, readable = Chunk.unreadable(message), False
             self._experience.reject(message, str(error))
-        if message.grant.guest:
-            self._validator.distrust(chunk.sender)
+        if sender.joined:
+            self._validator.distrust(sender.name)
             # A metric may be the goal of the run; those of joined agents must not count towards it.
             chunk.finished = [{**each, "metrics": {}} for each in chunk.finished]
-        self._insert(chunk, readable=readable, guest=message.grant.guest)
+        self._insert(chunk, sender, readable=readable)
 
-    def _insert(self, chunk: Chunk, *, readable: bool, guest: bool) -> None:
+    def _insert(self, chunk: Chunk, sender: Sender, *, readable: bool) -> None:
         """Inserts a chunk; every chunk that is counted here is acked, inserted or not.
 
         Args:
             chunk: a chunk as it was received.
+            sender: the sender of the chunk.
             readable: False if only its row count could be read.
-            guest: True if its sender is on a machine that has joined.
         """
         if not self.ledger.admit(chunk, acked=chunk.acked, acked_rows=chunk.acked_rows):
             return
         account = self.ledger.account(chunk.sender, chunk.incarnation)
-        account.guest, chunk.account = guest, account.place
+        account.guest, chunk.account = sender.joined, account.place
         self._news = True
         self._pressing |= chunk.filled >= _FILLED
         if not readable:
             self.ledger.count_dropped(chunk, WRONG_COLUMNS)
             return
-        if guest and chunk.sender in self.ledger.fenced:
+        if sender.published != self._policy:
+            detail = f"rows of policy {sender.published}, expected {self._policy}"
+            self._drop(chunk, WRONG_POLICY, detail)
+            return
+        if sender.joined and chunk.sender in self.ledger.fenced:
             # Steps that nothing is learned from must not use up the budget of the run.
             chunk.env_steps, chunk.episodes = account.env_steps, account.episodes
             self._drop(chunk, FENCED, _FENCED_DETAIL)
@@ -219,8 +227,7 @@ class ExperienceReceiver:
         endpoint = self._experience.endpoint
         self._context.wire.reject(endpoint, chunk.sender, detail, kind=reason)
 
-    def _on_goodbye(self, message: Message) -> None:
-        sender, fields = message.sender, message.fields
+    def _on_goodbye(self, sender: Sender, fields: Mapping[str, Any]) -> None:
         self.ledger.goodbye(
             sender.name,
             sender.incarnation,
@@ -228,6 +235,7 @@ class ExperienceReceiver:
             fields["seq"],
             acked=fields.get("acked", 0),
             acked_rows=fields.get("acked_rows", 0),
+            guest=sender.joined,
         )
         self.send_acks()
 

@@ -11,6 +11,7 @@ from typing import Any
 from session.wire import Message
 from session.wire.requests import DealerSocket
 from session.wire.sockets import PushSocket
+from surreal_like.data.sender import Sender
 from surreal_like.replay.shared_memory import ANSWER_BYTES, Slab
 
 # A shard that reads no priorities sends no batches either, so there are never many.
@@ -103,13 +104,13 @@ class Shard:
     @property
     def incarnation(self) -> int:
         """Incarnation of which the counts are."""
-        return int(self.key.rpartition("/")[2])
+        return Sender.parse(self.key).incarnation
 
     def note_fenced(self, names: Collection[str]) -> None:
         """Finds the places of these senders in its ledger."""
         if names and self.counts is not None:
             keys = enumerate(self.counts["senders"])
-            self.fenced = [place for place, key in keys if key.rpartition("/")[0] in names]
+            self.fenced = [place for place, key in keys if Sender.parse(key).name in names]
 
     def end_of(self, earlier: Sequence[int]) -> int:
         """Returns the number at which its rows ended at an earlier time.

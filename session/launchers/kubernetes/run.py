@@ -21,6 +21,7 @@ from session.launchers.kubernetes.settings import INSTANCE, RUN_PATH, added_meta
 from session.launchers.kubernetes.table import Container, containers_of, row_of
 from session.launchers.launcher import Outcome
 from session.launchers.status import ComponentStatus, rows_of_files
+from session.process.component import split_name
 
 # All objects of a run except its volumes.
 KINDS = (
@@ -335,5 +336,5 @@ def _log(name: str) -> str:
 
 def _place(name: str) -> tuple[str, int]:
     """Sort key: groups components by kind, in the order of their numbers."""
-    stem, _, number = name.rpartition("-")
-    return (stem, int(number)) if number.isdigit() else (name, 0)
+    stem, number = split_name(name)
+    return stem, number or 0

@@ -14,7 +14,7 @@ from session.config import Config
 from session.config.file import dump_yaml
 from session.errors import ConfigError, UsageError
 from session.launchers.kubernetes.pod_fields import check_metadata, check_pods, texts
-from session.process.component import RESOURCES, Component, Topology, resources_of
+from session.process.component import RESOURCES, Component, Topology, resources_of, split_name
 from session.version import VERSION
 from session.wire import AddressBook
 from session.wire.endpoint import Address
@@ -111,9 +111,9 @@ def _cores(config: Config, components: Iterable[str]) -> str:
 
 def _kind(component: str) -> str:
     """Returns the kind of a component's name."""
-    stem, _, number = component.rpartition("-")
+    stem, number = split_name(component)
     # A shard of a policy has its name, too.
-    kind = stem.partition("-")[0] if number.isdigit() else component
+    kind = stem if number is None else stem.partition("-")[0]
     return "evaluator" if kind == "eval" else kind
 
 

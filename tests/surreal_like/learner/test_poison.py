@@ -153,8 +153,8 @@ def test_a_guest_is_fenced_by_its_third_bad_batch(
 ) -> None:
     insert = ExperienceReceiver._insert
 
-    def insert_as_guest(self: Any, chunk: Any, *, readable: bool, guest: bool) -> None:
-        insert(self, chunk, readable=readable, guest=True)
+    def insert_as_guest(self: Any, chunk: Any, sender: Any, *, readable: bool) -> None:
+        insert(self, chunk, sender._replace(joined=True), readable=readable)
 
     monkeypatch.setattr(ExperienceReceiver, "_insert", insert_as_guest)
     worker = start(stage)._learners.owner

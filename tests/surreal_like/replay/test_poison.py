@@ -271,8 +271,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
     """Two shards; the second agent is a guest."""
     insert = ExperienceReceiver._insert
 
-    def insert_as_guest(self: Any, chunk: Chunk, *, readable: bool, guest: bool) -> None:
-        insert(self, chunk, readable=readable, guest=chunk.sender == "agent-1")
+    def insert_as_guest(self: Any, chunk: Chunk, sender: Any, *, readable: bool) -> None:
+        joined = sender.name == "agent-1"
+        insert(self, chunk, sender._replace(joined=joined), readable=readable)
 
     monkeypatch.setattr(ExperienceReceiver, "_insert", insert_as_guest)
     whole = config(2)

@@ -1,0 +1,180 @@
+"""What a joined machine says of itself counts no further than the rows that replay has taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+import main.ps
+from session.wire import Identity, Message
+from session.wire.requests import Request
+from session.wire.roles import GUEST, Grant
+from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.sender import Sender
+from surreal_like.experience.row_accounts import RowAccounts
+from surreal_like.replay.acks import AckTracker
+from tests.surreal_like.agent.rig import make_rig
+from tests.surreal_like.replay.chunks import chunk_of
+from tests.surreal_like.replay.test_server import Bench, config
+
+CLAIM = 10**9
+SENDER = Identity("agent-1000", 5, bytes(8))
+GRANT = Grant(GUEST, ("agent-1000",))
+ACCOUNT = {
+    **dict.fromkeys(("pushed", "inserted", "env_steps", "episodes"), CLAIM),
+    **dict.fromkeys(("dropped", "unacked"), 0),
+}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "fetch": {"have": [0, 0], "account": {**ACCOUNT, "final": True}},
+    "info": {"account": {**ACCOUNT, "final": False}},
+    "leave": {"account": {**ACCOUNT, "final": True}},
+}
+# Rows of chunks are as many as replay gets; their numbers are claims.
+CHUNK = {"seq": 2, "acked": 1, "acked_rows": CLAIM - 1, "rows": CLAIM, "env_steps": CLAIM}
+EXPERIENCE: dict[str, tuple[str, dict[str, Any], int]] = {
+    "chunk": ("FM", CHUNK, 2),
+    "chunk without columns": ("", CHUNK, 0),
+    "chunk of another policy": ("FM", {**CHUNK, "policy": "other"}, 2),
+    "chunk of a snapshot": ("FM", {**CHUNK, "policy": "default-5"}, 2),
+    "goodbye": ("", {"seq": 1, "rows": CLAIM, "env_steps": CLAIM, "episodes": CLAIM}, 0),
+}
+POLICIES = {"one policy": [DEFAULT_POLICY], "two policies": ["left", "right"]}
+
+
+class Door:
+    """A parameter server and a shard, to which a joined machine sends what it likes."""
+
+    def __init__(self, stack: ExitStack, folder: Path, policies: list[str]) -> None:
+        context: zmq.Context[Any] = zmq.Context()
+        stack.callback(context.destroy, 0)
+        self._bench = stack.enter_context(closing(Bench(context, folder, config())))
+        self._bench.until(lambda: self._bench.service)
+        rig = stack.enter_context(make_rig())
+        frame = rig.start("ps", main.ps.build)
+        rig.until(lambda: frame._service)
+        self.policies, self.refused = policies, list[str]()
+        service: Any = frame._service
+        self.ps: Any = service
+        service._policies = policies
+        service._requests.refuse = lambda request, reason, **more: self.refused.append(reason)
+
+    @property
+    def ledger(self) -> AckTracker:
+        """The accounts of the shard."""
+        ledger: AckTracker = self._bench.service._intake.ledger
+        return ledger
+
+    def ask(self, kind: str, policy: str, sender: Identity = SENDER) -> None:
+        fields = {"id": 1, "policy": policy, **REQUESTS[kind]}
+        self.ps._answer(Request(b"x", Message(kind, fields, sender=sender, grant=GRANT)))
+
+    def push(self, what: str) -> None:
+        rows, fields, _ = EXPERIENCE[what]
+        kind = what.partition(" ")[0]
+        message = chunk_of(rows or "F").to_message() if kind == "chunk" else Message(kind)
+        arrays = message.arrays if rows else {}
+        given = Message(kind, {**message.fields, **fields}, arrays, SENDER, GRANT)
+        self._bench.service._intake._take(given)
+
+    def accounts(self) -> RowAccounts:
+        """The accounts of the run, from all that the two report."""
+        accounts = RowAccounts(steps_per_row=1)
+        for key, account in self.ps._accounts.items():
+            accounts.add_sender(key, account)
+        senders = {
+            Sender.parse(key)._replace(policy=policy).key: rows
+            for policy in self.policies
+            for key, rows in self.ledger.senders().items()
+        }
+        accounts.add_shard("replay-0/7", {"sampled": 0, "senders": senders})
+        return accounts
+
+
+@pytest.fixture(params=POLICIES)
+def door(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Door]:
+    with ExitStack() as stack:
+        yield Door(stack, tmp_path, POLICIES[request.param])
+
+
+@pytest.mark.parametrize("what", [*REQUESTS, *EXPERIENCE])
+def test_claims_of_a_guest_count_no_further_than_its_rows(door: Door, what: str) -> None:
+    taken = 0
+    if what in REQUESTS:
+        for policy in (
+            *door.policies,
+            *(f"{each}-{n}" for each in door.policies for n in (5, 2000)),
+        ):
+            door.ask(what, policy)
+        assert set(door.ps._accounts) <= {f"{SENDER.name}/5", f"{SENDER.name}:left/5",
+                                          f"{SENDER.name}:right/5"}  # fmt: skip
+    else:
+        door.push(what)
+        taken = EXPERIENCE[what][2] * len(door.policies)
+    accounts = door.accounts()
+    assert accounts.senders
+    rows = accounts.rows()
+    assert max(accounts.env_steps, accounts.episodes, rows.pushed) <= taken
+    assert rows.pushed == rows.inserted + rows.dropped + rows.holes + rows.unacked
+
+
+def test_no_guest_makes_accounts_of_policies_that_do_not_exist(door: Door) -> None:
+    for kind in REQUESTS:
+        for number in range(100):
+            door.ask(kind, f"{door.policies[0]}-{number}")
+            door.ask(kind, f"other{number}")
+    assert not door.ps._accounts
+    assert sum("with an account: snapshots have none" in each for each in door.refused) == 300
+    assert sum("but this run has" in each for each in door.refused) == 300
+
+
+def test_a_snapshot_that_does_not_exist_is_refused_without_an_event(door: Door) -> None:
+    name = f"{door.policies[0]}-7"
+    for kind, fields in (("fetch", {"have": [0, 0], "patient": True}), ("info", {})):
+        message = Message(kind, {"id": 1, "policy": name, **fields}, sender=SENDER, grant=GRANT)
+        door.ps._answer(Request(b"x", message))
+    assert door.refused == [f"'agent-1000' asks for {name}: there is no such snapshot"] * 2
+    assert not door.ps._patient
+
+
+@pytest.mark.parametrize("what", ["chunk of another policy", "chunk of a snapshot"])
+def test_rows_of_another_policy_are_dropped(door: Door, what: str) -> None:
+    door.push(what)
+    assert door.ledger.drops == {"wrong policy": 2}
+
+
+@pytest.mark.parametrize(
+    ("key", "sender", "number"),
+    [
+        ("agent-0/17", Sender("agent-0", 17), 0),
+        ("agent-1000:left/17", Sender("agent-1000", 17, "left"), 1000),
+        ("agent/1", Sender("agent", 1), None),
+        ("agent-01/1", Sender("agent-01", 1), None),
+    ],
+)
+def test_a_sender_is_read_from_its_key(key: str, sender: Sender, number: int | None) -> None:
+    assert Sender.parse(key) == sender
+    assert (sender.key, sender.number) == (key, number)
+
+
+@pytest.mark.parametrize(
+    ("given", "policy", "snapshot"),
+    [
+        ("left", "left", None),
+        ("left-5", "left", 5),
+        ("left-05", "left", 5),
+        ("left-x", "left-x", None),
+        ("left-5-6", "left-5-6", None),
+        ("5", "5", None),
+    ],
+)
+def test_a_sender_is_read_from_its_message(given: str, policy: str, snapshot: int | None) -> None:
+    for grant in (GRANT, Grant()):
+        sender = Sender.of(Message("fetch", {"policy": given}, sender=SENDER, grant=grant))
+        assert sender == Sender("agent-1000", 5, policy, snapshot, grant.guest)
+        assert sender.account == f"agent-1000:{policy}"
+    assert Sender.of(Message("accounts", sender=SENDER), "first").policy == "first"
