@@ -118,7 +118,7 @@ _CONFIG = {
         {
             **dict.fromkeys(("started", "first_started", "seconds_before"), Maybe(NUMBER)),
             **dict.fromkeys(("part", "generation"), Maybe(COUNT)),
-            **dict.fromkeys(("launcher", "load_from", "trial", "launched_as"), Maybe(TEXT)),
+            **dict.fromkeys(("id", "launcher", "load_from", "trial", "launched_as"), Maybe(TEXT)),
             "settings": Maybe(OBJECT),
         }
     ),

@@ -55,7 +55,7 @@ def summary(ended: Run, width: int = 0) -> list[str]:
         # Shares of counted seconds are not those of real seconds.
         ["where the time went", "" if counted else _way(result)],
         ["restarts", _restarts(result)],
-        ["doctor", _findings(ended)],
+        *_findings(ended),
         ["run folder", str(ended.folder)],
     ]
     indent, lines = lay_out([row for row in rows if row[1]], width)
@@ -176,14 +176,15 @@ def _way(result: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {short_time(way[key])}" for key, name in _WAY.items() if key in way)
 
 
-def _findings(ended: Run) -> str:
-    """Returns what add-ons find in the run, in one line."""
+def _findings(ended: Run) -> list[list[str]]:
+    """Returns what was not written, and what add-ons find in the run, as a row each."""
     try:
         view = RunView(RunFolder(ended.folder), curves=("waiting_share", "experience.dropped"))
         view.refresh()
-        return "; ".join(filter(None, (find(view) for find in hooks("findings"))))
+        found = "; ".join(filter(None, (find(view) for find in hooks("findings"))))
+        return [["not written", "; ".join(view.lasting())], ["doctor", found]]
     except SurrealError:
-        return ""
+        return []
 
 
 def _restarts(result: Mapping[str, Any]) -> str:

@@ -42,6 +42,11 @@ class AppendFile:
         self._blocks: deque[bytes] = deque()
         self._complete_line = lines
 
+    @property
+    def waiting(self) -> int:
+        """Number of blocks that are not yet written."""
+        return len(self._blocks)
+
     def add(self, block: bytes) -> None:
         """Buffers one block; the next flush writes it."""
         full = bool(self._blocks) and self.held_bytes + len(block) > self._limit_bytes

@@ -16,6 +16,7 @@ from session.loggerplex.collector import Bound, Collector
 from session.nest import Array
 from session.process.component import is_client
 from session.process.context import Context
+from session.process.heartbeat import ALIVE, read_beat
 from session.wire import Identity, Message
 from session.wire.schema import MapOf, Name, Optional, Plain, Schema, Text, Time
 
@@ -57,13 +58,25 @@ class Loggerplex(Collector):
         super().__init__(context, "loggerplex", _RECORDS)
         if context.folder is None:
             raise UsageError("loggerplex writes into the run folder: start it with --folder")
-        self._folder = context.folder.logs
+        self._folder, self._alive = context.folder.logs, context.folder.alive
         self._files: dict[str, AppendFile] = {}
         self._logs: Counter[bool] = Counter()
         self._events = AppendFile(context.folder.events, lines=True)
         self._merge = Reorder(_REORDER_SECONDS)
         # Opened first, so that the limit of log files never excludes it.
         self._file("all")
+
+    def tick(self) -> bool:
+        """Stores records; it ends after Tensorplex, which reports at its end what it has lost."""
+        busy = super().tick()
+        if self.done and self._tensorplex_lives():
+            self._ending.on_message()
+        return busy
+
+    def _tensorplex_lives(self) -> bool:
+        beat = read_beat(self._alive, "tensorplex")
+        timeout: float = self._context.config.session_config.heartbeat.timeout
+        return beat is not None and beat.state in ALIVE and not beat.late(timeout)
 
     def store(
         self, sender: Identity, record: Mapping[str, Any], arrays: Mapping[str, Array]

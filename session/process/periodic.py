@@ -1,4 +1,4 @@
-"""Periodic triggers, rates of events and stopwatches, with a clock that is passed in."""
+"""Periodic triggers, pauses, rates of events and stopwatches, with a clock that is passed in."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from collections.abc import Callable
 # Time resolution of a rate: marks per window; and the minimum number of marks kept at any age.
 _MARKS = 20
 _FEWEST = 4
+
+
+def doubled(first_seconds: float, failures: int, limit_seconds: float) -> float:
+    """Returns the pause after so many earlier failures: it doubles with each, up to a limit."""
+    # A float cannot hold every power of 2.
+    return min(limit_seconds, first_seconds * 2.0 ** min(failures, 64))
 
 
 class Every:

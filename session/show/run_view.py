@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from session.addons import telemetry_kinds
 from session.config import Config
 from session.config.session_defaults import BUDGETS
 from session.errors import ConfigError
@@ -98,6 +99,7 @@ SHOWN_EVENTS = (
     "checkpoint_bad",
     "checkpoint_failed",
     "not_written",
+    "renamed",
     "ending",
     *PAGES,
 )
@@ -351,14 +353,27 @@ class RunView:
     def lasting(self) -> list[str]:
         """Returns warnings of this part of the run that hold on, with the causes.
 
-        They are of what could not be written, such as a sink, and of guests that were fenced.
+        They are of what could not be written, such as a sink, of metrics, logs and copies whose
+        process was killed before it had written the last ones, and of guests that were fenced.
         """
         began = (self.config.get("run") or {}).get("started", 0.0)
         for event in self._warnings.objects():
             if event["event"] in _LASTING and (event.get("time") or 0.0) >= began:
                 detail = " ".join(str(event.get("detail")).split())
                 self._failed.append(f"{event.get('component')}: {event['event']}: {detail}")
-        return list(dict.fromkeys(self._failed))
+        return [*dict.fromkeys(self._failed), *self._killed()]
+
+    def _killed(self) -> list[str]:
+        """Names the processes that failed at their last writes, once the run is over."""
+        ends = (self.folder.read_result() or {}).get("components") or {}
+        codes = {name: (ends.get(name) or {}).get("exit_code") for name in telemetry_kinds()}
+        writes = {"tensorplex": f" to {', '.join(self.config.session_config.tensorplex.sinks)}"}
+        return [
+            f"{name}: ended with exit code {code}: what it had not written by then"
+            f"{writes.get(name, '')} is lost"
+            for name, code in codes.items()
+            if code
+        ]
 
     def missing_metric(self) -> str:
         """Warns if no episode has reported the metric of the goal, once enough have ended."""

@@ -18,6 +18,9 @@ _ID_LIMIT = 200
 _TAG_LIMIT = 300
 # Between tag and component in a title; no tag contains it.
 _COLON = ":"
+# MLflow takes no other characters and at most 250 of them, of which a component has up to 63.
+_UNUSUAL = re.compile(r"[^\w. -]")
+_NAME_LIMIT = 186
 NORMAL_GROUPS = ("learner", "session")
 INDEXED_GROUPS = ("agent", "gateway", "eval", "replay")
 _OF_ROWS = "replay"
@@ -81,6 +84,16 @@ def check_tag(tag: Any) -> str:
     return tag
 
 
+def curve_name(name: str) -> str:
+    """Returns a name that every sink takes: unusual characters become ``_``, a long name is cut.
+
+    Letters of any language, digits, spaces, ``_``, ``-``, ``.`` and ``/`` stay as they are.
+    """
+    parts = [_UNUSUAL.sub("_", part) for part in name.split("/") if part]
+    whole = "/".join("_" if part in (".", "..") else part for part in parts)
+    return whole[:_NAME_LIMIT].rstrip("/.") or "_"
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Place of one curve.
@@ -102,6 +115,11 @@ class Place:
         """
         alone = self.component in NORMAL_GROUPS
         return self.tag if alone else f"{self.tag}{_COLON}{self.component}"
+
+
+def is_renamed(tag: str, place: Place) -> bool:
+    """Returns True if :func:`curve_name` has changed the tag of a client in its place."""
+    return not place.tag.endswith(_without_marks(tag))
 
 
 def place_of_title(title: str) -> Place:
@@ -150,4 +168,8 @@ def _place_of_script(own_name: str, tag: str) -> Place:
 
 def _join(section: str, tag: str) -> str:
     own_section = tag.startswith((".", ":"))
-    return section + ("" if own_section else "/") + tag.replace(_COLON, ".").replace("#", ".")
+    return curve_name(_without_marks(section + ("" if own_section else "/") + tag))
+
+
+def _without_marks(tag: str) -> str:
+    return tag.replace(_COLON, ".").replace("#", ".")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 from session.errors import UsageError
@@ -20,7 +21,14 @@ from session.process.component import is_client
 from session.process.context import Context
 from session.process.heartbeat import REPORTED, State, starting_seconds
 from session.show.advice import Advice, want_gateways
-from session.tensorplex.groups import check_client_id, check_tag, name_of, place
+from session.tensorplex.groups import (
+    Place,
+    check_client_id,
+    check_tag,
+    is_renamed,
+    name_of,
+    place,
+)
 from session.tensorplex.prometheus import Page, Samples, exposition, metrics_host
 from session.tensorplex.sinks.sink import ShownRun, end_sinks, make_sinks
 from session.wire import Identity, Message
@@ -49,6 +57,8 @@ _CLIENTS = 1000
 _TAGS = 2000
 # Maximum scripts; separate, so that scripts do not use up the places of agents.
 _SCRIPTS = 200
+# Maximum events about metrics whose curves have another name.
+_RENAMED = 10
 
 _ENDED = (State.done, State.failed)
 
@@ -183,6 +193,14 @@ RECORDS: Kinds = {
 REQUESTS: Kinds = {"status": Schema()}
 
 
+@dataclass(slots=True)
+class _Curves:
+    """Curves of one client: tag -> place, and all places, of which none belongs to two tags."""
+
+    places: dict[str, Place] = field(default_factory=dict)
+    taken: set[Place] = field(default_factory=set)
+
+
 class Tensorplex(Collector):
     """Gives metrics to the sinks of a run and answers ``status`` requests.
 
@@ -202,8 +220,10 @@ class Tensorplex(Collector):
         self._requests = context.wire.router("tensorplex.requests", REQUESTS)
         self._newest: dict[tuple[str, str], float] = {}
         self._steps: dict[str, int] = {}
-        self._tags: dict[str, set[str]] = {}
+        self._curves: dict[str, _Curves] = {}
         self._clients: Counter[bool] = Counter()
+        self._renamed = 0
+        self._drained_at = math.inf
         port: int = session.tensorplex.prometheus_port
         self._gateways: Advice | None = None
         self._page = Page(port, metrics_host(context.config)) if port else None
@@ -222,15 +242,17 @@ class Tensorplex(Collector):
             self._table.beat(sender, record, self._context.clock.now())
             return
         client_id, step = record["id"], record["step"]
-        place(client_id, "any")
-        record, left_out = self._within_bounds(client_id, record)
+        curves = self._curves_of(client_id)
+        record, left_out = self._within_bounds(client_id, curves, record)
+        if self._run.seconds_before:
+            record = {**record, "time": record["time"] + self._run.seconds_before}
         for sink in self._sinks.values():
-            sink.store(record, arrays, partial(place, client_id))
+            sink.store(record, arrays, curves.places.__getitem__)
         self._steps[sender.name] = step
         if self._page is not None:
             self._remember(client_id, record)
         if left_out:
-            raise Bound(f"'{client_id}' reports more than {_TAGS} different metrics")
+            raise Bound(left_out)
 
     def component_of(self, record: Mapping[str, Any]) -> str:
         """Name of the component in a metric: ``agent-3`` for the id ``agent/3``."""
@@ -248,6 +270,12 @@ class Tensorplex(Collector):
             "time": self._context.clock.time(),
         }
         self.store(sender, record, {})
+
+    def drain(self) -> None:
+        """Receives the messages still in the sockets, then is done."""
+        super().drain()
+        # Real time: the counted clock of a serial run does not wait for a thread.
+        self._drained_at = min(self._drained_at, time.monotonic())
 
     def write(self) -> None:
         """Writes the files of the sinks, updates the Prometheus text, reports failing sinks."""
@@ -269,9 +297,14 @@ class Tensorplex(Collector):
         }
 
     def close(self) -> None:
-        """Ends the sinks, writes everything and releases the port."""
-        end_sinks(self._run, self._sinks.values())
+        """Ends the sinks, writes everything, reports what is lost and releases the port."""
+        grace: float = self._context.config.session_config.launcher.grace_seconds
+        drained_seconds = max(0.0, time.monotonic() - self._drained_at)
+        end_sinks(self._run, self._sinks.values(), grace - drained_seconds)
         super().close()
+        for name, sink in self._sinks.items():
+            if sink.losses:
+                self._context.event("not_written", f"sink {name}: {sink.losses}", sink=name)
         if self._page is not None:
             self._page.close()
 
@@ -284,7 +317,7 @@ class Tensorplex(Collector):
         for name, sink in self._sinks.items():
             if sink.problem and name not in self._reported:
                 self._reported.add(name)
-                self._context.event("not_written", f"sink {name}: {sink.problem}")
+                self._context.event("not_written", f"sink {name}: {sink.problem}", sink=name)
 
     def _exposition(self) -> str:
         rows, context = self._rows(), self._context
@@ -317,31 +350,55 @@ class Tensorplex(Collector):
     def _rows(self) -> list[dict[str, Any]]:
         return self._table.rows(self._context.clock.now())
 
-    def _within_bounds(
-        self, client_id: str, record: Mapping[str, Any]
-    ) -> tuple[Mapping[str, Any], bool]:
-        """Returns a record without the metrics that are too many, and True if there are such.
+    def _curves_of(self, client_id: str) -> _Curves:
+        """Returns the curves of a client.
 
         Raises:
-            Bound: nothing of it is left, or there are too many clients.
+            Bound: there are too many clients.
+            UsageError: the id belongs to no group.
         """
-        if client_id not in self._tags:
+        if client_id not in self._curves:
+            place(client_id, "any")
             script = is_client(name_of(client_id))
             most = _SCRIPTS if script else _CLIENTS + len(self._context.topology.components)
             if self._clients[script] >= most:
                 raise Bound(f"{most} clients have reported metrics already")
             self._clients[script] += 1
-            self._tags[client_id] = set()
-        tags = self._tags[client_id]
-        given = record["values"] if record["kind"] == "scalars" else (record["tag"],)
-        new = [tag for tag in given if tag not in tags]
-        room = _TAGS - len(tags)
-        tags.update(new[:room])
-        if len(new) <= room:
-            return record, False
-        if record["kind"] != "scalars":
-            raise Bound(f"'{client_id}' reports more than {_TAGS} different metrics")
-        return {**record, "values": {tag: given[tag] for tag in given if tag in tags}}, True
+            self._curves[client_id] = _Curves()
+        return self._curves[client_id]
+
+    def _within_bounds(
+        self, client_id: str, curves: _Curves, record: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], str]:
+        """Returns a record without the metrics that get no curve, and the reason for these.
+
+        Raises:
+            Bound: nothing of it is left.
+        """
+        several = record["kind"] == "scalars"
+        given = record["values"] if several else (record["tag"],)
+        new = (tag for tag in given if tag not in curves.places)
+        reasons = [reason for tag in new if (reason := self._refuse(client_id, curves, tag))]
+        if not reasons:
+            return record, ""
+        if not several:
+            raise Bound(reasons[0])
+        kept = {tag: value for tag, value in record["values"].items() if tag in curves.places}
+        return {**record, "values": kept}, reasons[0]
+
+    def _refuse(self, client_id: str, curves: _Curves, tag: str) -> str:
+        """Makes the curve of a new metric, or returns the reason why it gets none."""
+        if len(curves.places) >= _TAGS:
+            return f"'{client_id}' reports more than {_TAGS} different metrics"
+        found = place(client_id, tag)
+        if found in curves.taken:
+            return f"metric {tag!r} of '{client_id}': another one has its curve '{found.tag}'"
+        curves.places[tag] = found
+        curves.taken.add(found)
+        if is_renamed(tag, found) and self._renamed < _RENAMED:
+            self._renamed += 1
+            self._context.event("renamed", f"metric {tag!r} has the curve '{found.title}'")
+        return ""
 
     def _remember(self, client_id: str, record: Mapping[str, Any]) -> None:
         if record["kind"] == "scalar":

@@ -212,7 +212,10 @@ class Facts:
         return [
             f"{each.get('component')}: {' '.join(str(each.get('detail')).split())}"
             for each in events
-            if each["event"] in _DISK_EVENTS and (each.get("time") or 0.0) >= began
+            if each["event"] in _DISK_EVENTS
+            and (each.get("time") or 0.0) >= began
+            # A tracker that is away is no full disk.
+            and "sink" not in each
         ]
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -360,7 +361,9 @@ class RunRequest:
         with self._naming_source():
             config = resolve(_with_code(user, folder) if before is not None else user)
         config.session_config.import_path = list(user.session_config.get("import_path", []))
-        run = {"started": clock, "first_started": clock, "seconds_before": 0.0}
+        run: dict[str, Any] = {"started": clock, "first_started": clock, "seconds_before": 0.0}
+        # Trackers know the run by it, wherever its folder is.
+        run["id"] = secrets.token_hex(6)
         if before is not None:
             _name_as_before(config, before, folder)
             self._check_resumed(before, config, folder, watch)
@@ -369,6 +372,7 @@ class RunRequest:
             earlier = before.get("run") or run
             run["first_started"] = earlier.get("first_started") or clock
             run["part"] = run_part(before) + 1
+            run["id"] = earlier.get("id")
             run["seconds_before"] = reached(folder, "wall_seconds")
             run |= {name: earlier[name] for name in _EXPLOITED if name in earlier}
         config.session_config.folder = str(folder.path)

@@ -16,7 +16,7 @@ from session.folder import RunFolder
 from session.program import path_from_here
 from surreal_like.experiment.resolve import defaults
 from surreal_like.run.train import Run
-from tests.session.made_run import made_config, made_line, made_run
+from tests.session.made_run import STARTED, made_config, made_line, made_run
 
 SOLVED: dict[str, Any] = {
     "status": "stopped",
@@ -95,6 +95,13 @@ def test_the_summary_shows_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "progress.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     (tmp_path / "result.json").write_text(json.dumps(SOLVED))
     made_config().dump_file(tmp_path / "config.yaml")
+    lost = {
+        "event": "not_written",
+        "sink": "wandb",
+        "component": "tensorplex",
+        "detail": "sink wandb: points lost: 9",
+    }
+    (tmp_path / "events.jsonl").write_text(f"{json.dumps({**lost, 'time': STARTED})}\n")
     shown = "\n".join(summary(Run(tmp_path, SOLVED))).splitlines()
     rows = dict(
         zip(
@@ -117,6 +124,7 @@ def test_the_summary_shows_what_there_is(tmp_path: Path) -> None:
         "odd: dropped rows (1 of 10 rows), lost rows (rows: 5 lost, 2 holes), "
         "restarts (agent-0 1x)"
     )
+    assert rows["not written"] == "tensorplex: not_written: sink wandb: points lost: 9"
     assert rows["restarts"] == "agent-0 1x"
     assert rows["next"] == f"surreal-like evaluate {tmp_path}"
 

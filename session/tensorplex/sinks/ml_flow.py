@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
+from session.tensorplex.groups import curve_name
 from session.tensorplex.sinks.sink import Point, ShownRun, Sink
 
 _EXPERIMENT = "surreal_like"
@@ -43,7 +44,7 @@ class MlFlow(Sink):
         self._id = self._run_of(run, artifacts)
         self._client.update_run(self._id, "RUNNING")
         known = self._client.get_run(self._id).data.params
-        texts = [(key, str(value)[:_LETTERS]) for key, value in run.parameters.items()]
+        texts = [(curve_name(key), str(value)[:_LETTERS]) for key, value in run.parameters.items()]
         for some in _parts([text for text in texts if text[0] not in known], _PARAMETERS):
             self._client.log_batch(self._id, params=[Param(*text) for text in some])
         changed = [text for text in texts if known.get(text[0], text[1]) != text[1]]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,17 +19,22 @@ from session.config import Config
 from session.config.merge import leaves
 from session.errors import MissingExtra, describe
 from session.folder import RunFolder
+from session.launchers.registry import launcher_of
 from session.loggerplex.append_file import AppendFile
 from session.nest import Array
-from session.tensorplex.groups import Place
+from session.process.periodic import doubled
+from session.tensorplex.groups import Place, counts_rows
 
 Record = Mapping[str, Any]
 Arrays = Mapping[str, Array]
 # Maximum points that wait for a slow sink; maximum of one call of its `add`.
 _WAITING = 10_000
 _AT_ONCE = 500
-# Share of the grace period for the rest of the points and the result.
+# Share of what is left of the grace period, for the rest of the points and the result.
 _END_SHARE = 0.8
+# Calls of a sink with the same points, of which each fails.
+_TRIES = 4
+_LONGEST_PAUSE_SECONDS = 60.0
 
 
 class Point(NamedTuple):
@@ -46,7 +53,7 @@ class Point(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ShownRun:
     """The run whose metrics a sink shows.
 
@@ -68,9 +75,19 @@ class ShownRun:
     @property
     def identity(self) -> str:
         """Text of 12 letters and digits that a resumed run shares with its earlier parts."""
-        first = (self.config.get("run") or {}).get("first_started", 0.0)
-        whole = f"{self.folder.path.absolute()}/{first}"
+        run = self.config.get("run") or {}
+        if own := run.get("id"):
+            return str(own)
+        # A run that began before ids were kept.
+        whole = f"{self.folder.path.absolute()}/{run.get('first_started', 0.0)}"
         return hashlib.sha256(whole.encode()).hexdigest()[:12]
+
+    @cached_property
+    def seconds_before(self) -> float:
+        """Counted seconds of the earlier parts of a serial run, whose clock begins anew; else 0."""
+        run = self.config.get("run") or {}
+        counted = launcher_of(run.get("launcher", "")).one_thread
+        return float(run.get("seconds_before", 0.0)) if counted else 0.0
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -96,12 +113,32 @@ class Sink:
     Attributes:
         files: files that the server flushes.
         dropped: number of points that were dropped.
-        problem: cause of the first ones; empty without any.
+        problem: first cause for which it was called again or dropped points; empty without any.
     """
 
     files: Sequence[AppendFile] = ()
     dropped = 0
     problem = ""
+    _dropped_steps: tuple[int, int] | None = None
+
+    @property
+    def losses(self) -> str:
+        """What it has not stored so far, in words; empty if it has stored everything."""
+        records = sum(file.lost + file.waiting for file in self.files)
+        if records:
+            return f"records lost: {records:,}"
+        steps = self._dropped_steps
+        span = f", of steps {steps[0]:,} to {steps[1]:,}" if steps else ""
+        return f"points lost: {self.dropped:,}{span}" if self.dropped else ""
+
+    def _drop(self, points: Sequence[Point], problem: str) -> None:
+        """Counts points that are dropped, and keeps the first problem."""
+        self.dropped += len(points)
+        self.problem = self.problem or problem
+        steps = [point.step for point in points if not counts_rows(point.place.component)]
+        if steps:
+            first, last = self._dropped_steps or (steps[0], steps[0])
+            self._dropped_steps = min(first, *steps), max(last, *steps)
 
     def store(self, record: Record, arrays: Arrays, place: Callable[[str], Place]) -> None:
         """Stores one metric; by default its scalars, of which most kinds have none.
@@ -174,14 +211,13 @@ def make_sinks(run: ShownRun) -> dict[str, Sink]:
     return sinks
 
 
-def end_sinks(run: ShownRun, sinks: Iterable[Sink]) -> None:
-    """Gives the outcome to all sinks, and waits for them for a share of the grace period."""
+def end_sinks(run: ShownRun, sinks: Iterable[Sink], seconds: float) -> None:
+    """Gives the outcome to all sinks, and waits for them for a share of the time that is left."""
     result = (run.folder.read_result() or {}) if run.folder.over else {}
     sinks = list(sinks)
     for sink in sinks:
         sink.end(result, sorted(run.folder.path.glob("*.png")))
-    grace: float = run.config.session_config.launcher.grace_seconds
-    deadline = time.monotonic() + _END_SHARE * grace
+    deadline = time.monotonic() + _END_SHARE * seconds
     for sink in sinks:
         sink.wait(deadline - time.monotonic())
 
@@ -189,15 +225,23 @@ def end_sinks(run: ShownRun, sinks: Iterable[Sink]) -> None:
 class QueuedSink(Sink):
     """A sink in a thread of its own, behind a bounded queue: it delays and harms nothing else.
 
-    The oldest points are dropped while it is slow, and those that it refuses by an error.
+    What fails is tried again after pauses that double; the end of the run shortens a pause to one
+    last try. The oldest points are dropped while the sink is slow or away, and those that it has
+    refused several times.
 
     Args:
         make: makes the sink; called in the thread, because packages may be slow to import.
         run: argument of ``make``.
+        pause_seconds: first pause after an error [s].
     """
 
-    def __init__(self, make: Callable[[ShownRun], Sink], run: ShownRun) -> None:
+    def __init__(
+        self, make: Callable[[ShownRun], Sink], run: ShownRun, *, pause_seconds: float = 0.5
+    ) -> None:
+        self._pause_seconds = pause_seconds
         self._points: deque[Point] = deque()
+        # Taken from the queue by the thread, and not yet stored.
+        self._held: Sequence[Point] = ()
         self._outcome: tuple[Mapping[str, Any], Sequence[Path]] | None = None
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, args=(make, run), daemon=True)
@@ -208,11 +252,10 @@ class QueuedSink(Sink):
         with self._changed:
             self._points.extend(points)
             full = len(self._points) - _WAITING
-            for _ in range(full):
-                self._points.popleft()
+            oldest = [self._points.popleft() for _ in range(full)]
             self._changed.notify()
-        if full > 0:
-            self._drop(full, f"it takes too long, so that more than {_WAITING:,} points wait")
+        if oldest:
+            self._drop(oldest, f"it takes too long, so that more than {_WAITING:,} points wait")
 
     def end(self, result: Mapping[str, Any], pictures: Sequence[Path]) -> None:
         """Ends the thread once it has taken all points."""
@@ -221,38 +264,51 @@ class QueuedSink(Sink):
             self._changed.notify()
 
     def wait(self, seconds: float) -> None:
-        """Waits for the end of the thread."""
+        """Waits for the end of the thread; points that are still queued then are dropped."""
         self._thread.join(max(0.0, seconds))
         if self._thread.is_alive():
-            self._drop(len(self._points), "it did not take the last points in time")
+            with self._changed:
+                left = [*self._held, *self._points]
+                self._points.clear()
+            self._drop(left, "it did not take the last points and the result in time")
 
     def _work(self, make: Callable[[ShownRun], Sink], run: ShownRun) -> None:
-        sink: Sink | None = None
-        try:
-            sink = make(run)
-        except Exception as error:  # noqa: BLE001 - another package, or the network behind it
-            self._drop(0, describe(error))
+        made: list[Sink] = []
+        self._try(lambda: made.append(make(run)), math.inf)
         while points := self._take():
-            try:
-                if sink is None:
-                    self._drop(len(points), self.problem)
-                else:
-                    sink.add(points)
-            except Exception as error:  # noqa: BLE001 - as above
-                self._drop(len(points), describe(error))
-        try:
-            if sink is not None and self._outcome is not None:
-                sink.end(*self._outcome)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._drop(0, describe(error))
+            if not (made and self._try(partial(made[0].add, points), _TRIES)):
+                with self._changed:
+                    self._held = ()
+                    self._drop(points, self.problem)
+        if made and self._outcome is not None:
+            self._try(partial(made[0].end, *self._outcome), _TRIES)
 
-    def _take(self) -> list[Point]:
+    def _drop(self, points: Sequence[Point], problem: str) -> None:
+        with self._changed:
+            super()._drop(points, problem)
+
+    def _try(self, call: Callable[[], object], tries: float) -> bool:
+        """Calls until there is no error; False if that was given up."""
+        failures = 0
+        while True:
+            last = self._outcome is not None
+            try:
+                call()
+                return True
+            except Exception as error:  # noqa: BLE001 - another package, or the network behind it
+                self._drop((), describe(error))
+            failures += 1
+            if last or failures >= tries:
+                return False
+            pause = doubled(self._pause_seconds, failures - 1, _LONGEST_PAUSE_SECONDS)
+            with self._changed:
+                self._changed.wait_for(lambda: self._outcome is not None, pause)
+
+    def _take(self) -> Sequence[Point]:
         """Waits for points and returns them; none at the end."""
         with self._changed:
+            self._held = ()
             self._changed.wait_for(lambda: self._points or self._outcome is not None)
-            return [self._points.popleft() for _ in range(min(_AT_ONCE, len(self._points)))]
-
-    def _drop(self, count: int, problem: str) -> None:
-        with self._changed:
-            self.dropped += count
-            self.problem = self.problem or problem
+            count = min(_AT_ONCE, len(self._points))
+            self._held = [self._points.popleft() for _ in range(count)]
+            return self._held

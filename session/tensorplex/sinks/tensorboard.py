@@ -39,6 +39,10 @@ LAYOUT: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
 }
 
+# Curve -> a second name that stands before all others where TensorBoard sorts names: under Time
+# Series and in the columns of HParams. Capital letters come before small ones.
+FIRST: Mapping[str, str] = {"return/greedy": "Overview/return_greedy"}
+
 
 class TensorBoard(Sink):
     """Writes metrics of every kind into ``tensorboard/`` of the run folder."""
@@ -61,6 +65,8 @@ class TensorBoard(Sink):
             LookupError, TypeError, ValueError: the record is malformed.
         """
         values = summary_values(record, arrays, lambda tag: place(tag).title)
+        for value in [each for each in values if each.tag in FIRST]:
+            values.append(Summary.Value(tag=FIRST[value.tag], simple_value=value.simple_value))
         self._file.add_values(record["time"], record["step"], values)
 
     def end(self, result: Mapping[str, Any], pictures: Sequence[Path]) -> None:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from session.errors import UsageError
 from session.loggerplex.server import Loggerplex, Reorder
+from session.process.clock import WallClock
+from session.process.heartbeat import Beat, State, write_beat
 from session.wire import Identity, Message
 from session.wire.roles import Grant
 from session.wire.shared import poll
@@ -324,6 +326,37 @@ def test_drain_takes_what_is_still_under_way(make_rig: MakeRig) -> None:
     rig.pump(server, lambda: server.done)
     server.close()
     assert texts(rig.folder.logs / "all.log") == [f"line {number}" for number in range(2000)]
+
+
+@pytest.mark.parametrize(
+    ("state", "age_seconds", "ends"),
+    [
+        ("running", 0.0, False),
+        ("draining", 0.0, False),
+        ("done", 0.0, True),
+        ("running", 1e6, True),
+    ],
+)
+def test_it_ends_after_tensorplex_which_reports_losses_at_its_end(
+    make_rig: MakeRig, state: str, age_seconds: float, ends: bool
+) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    beat = Beat("tensorplex", 1, State(state), 1, WallClock().time() - age_seconds)
+    write_beat(rig.folder.alive, beat)
+    server.drain()
+    server.tick()
+    for _ in range(5):
+        rig.clock.seconds += 0.3
+        server.tick()
+        assert server.done == ends
+    beat.state = State.done
+    write_beat(rig.folder.alive, beat)
+    # A loss that is reported with the last heartbeat still has time to arrive.
+    assert server.done == ends
+    rig.clock.seconds += 0.3
+    assert server.done
+    server.close()
 
 
 def test_drain_stores_its_own_last_records(make_rig: MakeRig) -> None:

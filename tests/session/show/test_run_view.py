@@ -165,6 +165,19 @@ def test_a_sink_that_fails_in_this_part_of_the_run_is_shown(made: Made) -> None:
     ]
 
 
+def test_telemetry_that_was_killed_at_the_end_is_shown(made: Made) -> None:
+    codes = {"tensorplex": -9, "loggerplex": 0, "agent-0": -9}
+    ends = {name: {"restarts": 0, "exit_code": code} for name, code in codes.items()}
+    result = {"status": "stopped", "components": ends}
+    made.folder.result.write_text(json.dumps(result))
+    [said] = made.view.lasting()
+    assert said == (
+        "tensorplex: ended with exit code -9: what it had not written by then to tensorboard is "
+        "lost"
+    )
+    assert said in overview(made.view)
+
+
 def test_the_newest_task_of_a_curriculum_is_shown(made: Made) -> None:
     made.line(100, task={"number": 0, "settings": {}})
     assert "\ntask" not in overview(made.view)

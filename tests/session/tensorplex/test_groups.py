@@ -1,5 +1,6 @@
 """Client ids and tags become places of curves; a golden table, and ids that must not pass."""
 
+import posixpath
 import re
 
 import pytest
@@ -26,6 +27,11 @@ GOLDEN = [
     ("agent/9", ":reward", "agent-9", "agent.reward", "agent.reward:agent-9"),
     ("agent/9", ".core/lag_s", "agent-9", "agent.core/lag_s", "agent.core/lag_s:agent-9"),
     ("agent/7", "a:b#c", "agent-7", "agent/a.b.c", "agent/a.b.c:agent-7"),
+    ("agent/0", "hits@1", "agent-0", "agent/hits_1", None),
+    ("agent/0", "speed (m/s)", "agent-0", "agent/speed _m/s_", None),
+    ("learner/metrics", "share %/mean", "learner", "metrics/share _/mean", "metrics/share _/mean"),
+    ("learner/metrics", "größe 2.0", "learner", "metrics/größe 2.0", "metrics/größe 2.0"),
+    ("learner/metrics", "a//../b/", "learner", "metrics/a/_/b", "metrics/a/_/b"),
     ("agent/007", "x", "agent-7", "agent/x", "agent/x:agent-7"),
     ("eval/3", "return", "eval-3", "eval/return", "eval/return:eval-3"),
     ("learner/return", "train", "learner", "return/train", "return/train"),
@@ -43,6 +49,24 @@ def test_golden_places(
     assert found.title == (title or f"{key}:{component}")
     if component != "session":
         assert place_of_title(found.title) == found
+
+
+@given(
+    st.sampled_from(("agent/0", "learner/x", "client/a/b", "agent-left/0", "session/" + "p" * 190)),
+    st.text(max_size=300),
+)
+@example("learner/x", "//")
+@example("learner/x", "a" * 178 + "/..")
+def test_every_name_of_a_curve_is_one_that_mlflow_takes(client_id: str, tag: str) -> None:
+    try:
+        found = place(client_id, tag)
+    except UsageError:
+        return
+    # Rules of mlflow/utils/validation.py.
+    assert re.fullmatch(r"[/\w.\- :]+", found.title)
+    assert posixpath.normpath(found.title) == found.title
+    assert not found.title.startswith(("/", ".."))
+    assert len(found.title) <= 250
 
 
 def test_only_curves_of_shards_count_rows() -> None:

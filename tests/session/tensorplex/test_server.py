@@ -57,6 +57,7 @@ def test_golden_places_on_disk(make_rig: MakeRig) -> None:
     assert curves(rig.folder.tensorboard) == {
         "agent-9": ["agent.core/lag_s", "agent.reward", "agent/reward"],
         "learner": [
+            "Overview/return_greedy",  # the copy that TensorBoard shows first
             "ps/fetches",  # of the group session, whose tags stand alone, too
             "return/best",
             "return/greedy",
@@ -380,6 +381,43 @@ def test_a_metric_that_is_too_many_takes_no_other_with_it(
     titles = [f"{tag}:gateway-0" for tag in own]
     assert [scalars(rig.folder.tensorboard, title)[-1][1] for title in titles] == [49, 49]
     assert server.rejected == 31
+
+
+def test_odd_names_are_changed_for_all_sinks_and_said_a_few_times(make_rig: MakeRig) -> None:
+    rig = make_rig(tensorplex={"sinks": ["csv", "tensorboard"]})
+    context = rig.context("tensorplex")
+    server = Tensorplex(context)
+    odd = [scalar_of("agent/0", f"hits@{number}") for number in range(100)]
+    for records in ([*odd, scalar_of("agent/0", "hits%1"), scalar_of("agent/0", "plain")], odd):
+        sender = Identity("agent-0")
+        server._store_message(
+            Message("tensorplex", {"records": records, "dropped": 0}, sender=sender)
+        )
+    server.close()
+    found = curves(rig.folder.tensorboard)["agent-0"]
+    assert sorted(found) == sorted(["agent/plain", *(f"agent/hits_{n}" for n in range(100))])
+    lines = rig.folder.metrics.read_text().splitlines()[1:]
+    assert {line.split(",")[3] for line in lines} == set(found)
+    # No curve mixes two metrics: the second of a name is refused, once, with both names.
+    assert server.rejected == 1
+    records = [record for record, _ in context._channels["loggerplex"]._records]
+    details = [each["detail"] for each in records if each.get("event") == "renamed"]
+    assert details[0] == "metric 'hits@0' has the curve 'agent/hits_0:agent-0'"
+    assert len(details) == 10
+    [refused] = [each["detail"] for each in records if each.get("event") == "refused"]
+    assert "'hits%1' of 'agent/0': another one has its curve 'agent/hits_1'" in refused
+
+
+def test_times_of_a_resumed_run_with_a_counted_clock_go_on(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    rig.config["run"] = {"launcher": "serial", "seconds_before": 5.5}
+    server = Tensorplex(rig.context("tensorplex"))
+    record = scalar_of("agent/0", "a")  # at second 1 of this part
+    server._store_message(
+        Message("tensorplex", {"records": [record], "dropped": 0}, sender=Identity("agent-0"))
+    )
+    server.close()
+    assert scalars(rig.folder.tensorboard, "agent/a:agent-0") == [(6.5, 1, 1.0)]
 
 
 def scalar_of(client_id: str, tag: str) -> dict[str, Any]:

@@ -27,10 +27,10 @@ from session.tensorplex.server import Tensorplex
 from session.tensorplex.sinks import sink as sinks
 from session.tensorplex.sinks.csv_file import CsvFile
 from session.tensorplex.sinks.sink import Point, QueuedSink, ShownRun, Sink, check_installed
-from session.tensorplex.sinks.tensorboard import TensorBoard
+from session.tensorplex.sinks.tensorboard import FIRST, TensorBoard
 from tests.polling import until
 from tests.session.made_run import STARTED, made_config, made_run
-from tests.session.tensorplex.reading import read
+from tests.session.tensorplex.reading import read, scalars
 from tests.session.tensorplex.rig import MakeRig
 from tests.session.tensorplex.rig import make_rig as make_rig
 
@@ -81,6 +81,32 @@ def test_tensorboard_shows_the_greedy_return_first_then_config_and_settings(
     assert start.hparams["algo.gamma"].number_value == 0.9
     end = plugin(shown, metadata.SESSION_END_INFO_TAG).session_end_info
     assert end.status == 2  # a failure
+
+
+def test_the_greedy_return_comes_first_by_name_and_in_the_columns_of_hparams(
+    shown: ShownRun,
+) -> None:
+    sink = TensorBoard(shown)
+    for tag in ("agent.core/resent_chunks", "agent/episode_length", "return/greedy", "metrics/A"):
+        record = {"kind": "scalar", "tag": tag, "value": 2.0, "step": 1, "time": STARTED}
+        sink.store(record, {}, lambda tag: Place("learner", tag))
+    assert sink.files[0].flush()
+    tags = read(shown.folder.tensorboard).Tags()["scalars"]
+    # The page Time Series, and HParams of one run, sort them so.
+    assert min(tags) == FIRST["return/greedy"]
+    [point] = scalars(shown.folder.tensorboard, FIRST["return/greedy"])
+    assert point == (STARTED, 1, 2.0)
+
+
+def test_a_run_is_the_same_for_a_tracker_after_its_folder_was_moved(
+    shown: ShownRun, tmp_path: Path
+) -> None:
+    shown.config["run"]["id"] = "0123456789ab"
+    moved = ShownRun(RunFolder(tmp_path / "other"), shown.config, STARTED)
+    assert shown.identity == moved.identity == "0123456789ab"
+    del shown.config["run"]["id"]  # a run that began before ids were kept
+    assert shown.identity != "0123456789ab"
+    assert shown.identity != moved.identity
 
 
 def test_a_trial_leaves_its_row_to_its_tuning(shown: ShownRun) -> None:
@@ -160,42 +186,89 @@ def test_a_sink_that_blocks_costs_its_oldest_points_and_no_time(
     assert queued.problem == "it takes too long, so that more than 10,000 points wait"
     queued.end({}, [])
     queued.wait(0.01)
-    assert queued.dropped == 10_010
+    # Those that the thread had taken, too.
+    assert queued.losses == "points lost: 10,020, of steps 0 to 9"
     kept.free.set()
     until(lambda: not queued._thread.is_alive())
 
 
-def test_a_sink_that_fails_once_goes_on(kept: Kept, shown: ShownRun) -> None:
-    kept.fails = 1
-    queued = QueuedSink(lambda run: kept, shown)
+@pytest.mark.parametrize("fails", [1, 3])
+def test_a_sink_that_is_away_for_a_while_gets_all_points(
+    kept: Kept, shown: ShownRun, fails: int
+) -> None:
+    starts = iter(range(3))
+
+    def make(run: ShownRun) -> Kept:
+        if next(starts) < 2:
+            raise OSError("503")
+        return kept
+
+    kept.fails = fails
+    queued = QueuedSink(make, shown, pause_seconds=1e-6)
     queued.add(POINTS)
-    until(lambda: queued.dropped == 10)
+    until(lambda: kept.points)
+    queued.end({"status": "stopped"}, [])
+    queued.wait(60.0)
+    assert (kept.points, kept.outcome) == (POINTS, [{"status": "stopped"}])
+    assert (queued.losses, queued.dropped) == ("", 0)
+    assert queued.problem.startswith("OSError('503')")
+
+
+def test_points_that_a_sink_refuses_again_and_again_are_dropped_and_counted(
+    kept: Kept, shown: ShownRun
+) -> None:
+    kept.fails = 4
+    queued = QueuedSink(lambda run: kept, shown, pause_seconds=1e-6)
+    queued.add(POINTS[2:5])
+    queued.add([Point(1.0, 99, Place("replay-0", "size"), 1.0)])  # counts rows, not steps
+    until(lambda: queued.dropped)
     queued.add(POINTS[:3])
     queued.end({}, [])
     queued.wait(60.0)
-    assert kept.points == POINTS[:3]
-    assert queued.problem.startswith("OSError('no such server')")
+    assert kept.points[-3:] == POINTS[:3]
+    assert queued.losses.endswith(", of steps 2 to 4")
 
 
-def test_a_sink_that_cannot_start_is_one_event_and_the_others_go_on(
+def test_a_sink_that_stays_away_is_asked_once_more_at_the_end(shown: ShownRun) -> None:
+    asked = threading.Semaphore(0)
+
+    def make(run: ShownRun) -> Sink:
+        asked.release()
+        raise OSError("503")
+
+    queued = QueuedSink(make, shown, pause_seconds=1e6)
+    queued.add(POINTS)
+    assert asked.acquire(timeout=60.0)
+    queued.end({}, [])
+    queued.wait(60.0)
+    assert not queued._thread.is_alive()
+    assert asked.acquire(blocking=False)
+    assert queued.losses == "points lost: 10, of steps 0 to 9"
+
+
+def test_the_end_says_what_every_sink_has_lost(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = f"{__name__}:Broken"
+    load = sinks.load
     monkeypatch.setitem(sinks._KINDS, "wandb", sinks.Kind(place, ("threading",)))
-    monkeypatch.setattr(sinks, "load", lambda home: Broken if home == place else CsvFile)
-    rig = make_rig(tensorplex={"sinks": ["wandb", "csv"]})
+    monkeypatch.setattr(sinks, "load", lambda home: Broken if home == place else load(home))
+    rig = make_rig(tensorplex={"sinks": ["wandb", "csv", "tensorboard"]})
+    rig.folder.metrics.mkdir()  # so that nothing can be appended to it
     context = rig.context("tensorplex")
     server = Tensorplex(context)
     agent = rig.context("agent-0")
-    for _ in range(2):
-        agent.tensorplex.add_scalar("a", 1)
-        rig.pump(server, lambda: server.status()["dropped_points"] > 0)
-        server.write()
+    agent.tensorplex.add_scalar("a", 1, 5)
+    rig.pump(server, lambda: server._rate.total > 0)
+    server.write()
     server.close()
     records = [record for record, _ in context._channels["loggerplex"]._records]
-    [event] = [each for each in records if each.get("event") == "not_written"]
-    assert event["detail"].startswith("sink wandb: ValueError('no key')")
-    assert len(rig.folder.metrics.read_text().splitlines()) >= 2
+    said = [each["detail"] for each in records if each.get("event") == "not_written"]
+    assert any(detail.startswith("sink wandb: ValueError('no key')") for detail in said)
+    assert "sink wandb: points lost: 1, of steps 5 to 5" in said
+    assert "sink csv: records lost: 1" in said
+    assert len(said) == 4  # the file that cannot be written, too
+    assert server.status()["dropped_points"] == 1
 
 
 class Broken(Sink):

@@ -503,15 +503,18 @@ def test_a_resumed_run_keeps_its_identity_and_its_clock() -> None:
             assert not folder.over
 
     first = small()
+    identity = Config.load_file("r/config.yaml").run.id
+    Path("r").rename("moved")
     again = train(
-        folder="r",
+        folder="moved",
         resume=True,
         launcher="serial",
         overrides={"session_config.stop.env_steps": 2000},
         watch=Beginning(),
     )
     assert again.result["run_id"] == first.result["run_id"]
-    run = Config.load_file("r/config.yaml").run
+    run = Config.load_file("moved/config.yaml").run
+    assert run.id == identity != ""
     assert run.seconds_before == pytest.approx(first.result["wall_seconds"], abs=0.1)
     assert again.result["wall_seconds"] > first.result["wall_seconds"]
 
