@@ -17,6 +17,7 @@ from PIL import Image
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
+from session.addons import load
 from session.config.config import apply_overrides, keys_of
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
@@ -250,7 +251,6 @@ def test_the_end_says_what_every_sink_has_lost(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = f"{__name__}:Broken"
-    load = sinks.load
     monkeypatch.setitem(sinks._KINDS, "wandb", sinks.Kind(place, ("threading",)))
     monkeypatch.setattr(sinks, "load", lambda home: Broken if home == place else load(home))
     rig = make_rig(tensorplex={"sinks": ["wandb", "csv", "tensorboard"]})
