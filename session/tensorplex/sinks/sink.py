@@ -123,7 +123,7 @@ class Sink:
 
     @property
     def losses(self) -> str:
-        """What it has not stored so far, in words; empty if it has stored everything."""
+        """Number of points or records that are not stored so far, in words; empty if all are."""
         records = sum(file.lost + file.waiting for file in self.files)
         if records:
             return f"records lost: {records:,}"
