@@ -12,7 +12,7 @@ from session.errors import HOPELESS, START_AGAIN, UsageError
 from session.launchers.instruction import Event, Instruction, Signal, Start
 from session.process.component import Component, Topology
 from session.process.heartbeat import ALIVE, Beat, State, starting_seconds
-from session.process.periodic import doubled
+from session.process.periodic import double_pause
 
 # Components enforce their own deadlines; the supervisor waits a little longer.
 _MARGIN_SECONDS = 2.0
@@ -46,7 +46,7 @@ class Deadlines:
         # The first restart is immediate: most deaths are single ones, and agents wait meanwhile.
         if losses <= 1:
             return 0.0
-        return doubled(self.back_off_seconds, losses - 2, self.back_off_limit_seconds)
+        return double_pause(self.back_off_seconds, losses - 2, self.back_off_limit_seconds)
 
     def of(self, state: State) -> float:
         """Returns the longest time in a state of a living process, in seconds.

@@ -13,7 +13,7 @@ from session.mirror.copier import Copier, Owner
 from session.mirror.storage import Storage
 from session.process.context import Context, run_fingerprint, run_part
 from session.process.heartbeat import ENDED, read_beats
-from session.process.periodic import doubled
+from session.process.periodic import double_pause
 from session.process.service import Service
 from session.run_files import BLOCK_BYTES
 from session.wire.connection_limits import Bucket
@@ -223,7 +223,7 @@ class MirrorService(Service):
     def _pause_seconds(self) -> float:
         """Returns the time to the next try: doubled with each failure, half of it at random."""
         limit = _LAST_PAUSE_SECONDS if self._drained_at is not None else _LONGEST_PAUSE_SECONDS
-        longest = doubled(_FIRST_PAUSE_SECONDS, self._failures, limit)
+        longest = double_pause(_FIRST_PAUSE_SECONDS, self._failures, limit)
         return longest * self._random.uniform(0.5, 1.0)
 
     def _pace(self, size_bytes: int) -> None:

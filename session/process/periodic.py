@@ -11,7 +11,7 @@ _MARKS = 20
 _FEWEST = 4
 
 
-def doubled(first_seconds: float, failures: int, limit_seconds: float) -> float:
+def double_pause(first_seconds: float, failures: int, limit_seconds: float) -> float:
     """Returns the pause after so many earlier failures: it doubles with each, up to a limit."""
     # A float cannot hold every power of 2.
     return min(limit_seconds, first_seconds * 2.0 ** min(failures, 64))

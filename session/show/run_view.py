@@ -361,9 +361,9 @@ class RunView:
             if event["event"] in _LASTING and (event.get("time") or 0.0) >= began:
                 detail = " ".join(str(event.get("detail")).split())
                 self._failed.append(f"{event.get('component')}: {event['event']}: {detail}")
-        return [*dict.fromkeys(self._failed), *self._killed()]
+        return [*dict.fromkeys(self._failed), *self._list_killed()]
 
-    def _killed(self) -> list[str]:
+    def _list_killed(self) -> list[str]:
         """Names the processes that failed at their last writes, once the run is over."""
         ends = (self.folder.read_result() or {}).get("components") or {}
         codes = {name: (ends.get(name) or {}).get("exit_code") for name in telemetry_kinds()}

@@ -22,7 +22,7 @@ from session.folder import RunFolder
 from session.launchers.registry import launcher_of
 from session.loggerplex.append_file import AppendFile
 from session.nest import Array
-from session.process.periodic import doubled
+from session.process.periodic import double_pause
 from session.tensorplex.groups import Place, counts_rows
 
 Record = Mapping[str, Any]
@@ -300,7 +300,7 @@ class QueuedSink(Sink):
             failures += 1
             if last or failures >= tries:
                 return False
-            pause = doubled(self._pause_seconds, failures - 1, _LONGEST_PAUSE_SECONDS)
+            pause = double_pause(self._pause_seconds, failures - 1, _LONGEST_PAUSE_SECONDS)
             with self._changed:
                 self._changed.wait_for(lambda: self._outcome is not None, pause)
 
