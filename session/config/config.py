@@ -105,12 +105,14 @@ class Config(dict[str, Any]):
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all settings that affect learning.
 
-        Covers algorithm, policies, learner_config and env_config, without specs,
-        ``gradient_columns``, ``workers``, and defaults of keys that came later: experiments keep
-        the fingerprint that they had before. The order of keys does not matter.
+        Covers algorithm, policies, learner_config and env_config, without specs, recorded columns,
+        ``workers``, and defaults of keys that came later: experiments keep the fingerprint that
+        they had before. The order of keys does not matter.
         """
         _refuse_objects(self)
         plain = self.to_dict()
+        for each in (plain, *(plain.get("policies") or {}).values()):
+            ((each.get("learner_config") or {}).get("replay") or {}).pop("columns", None)
         covered = {"algorithm": plain.get("algorithm")}
         for name in ("learner_config", "env_config"):
             section = plain.get(name, {})

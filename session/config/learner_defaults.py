@@ -198,6 +198,10 @@ _KEYS = {
                 "Number of replay processes; agents are distributed over them.",
                 within=FROM_1,
             ),
+            "columns": Key(
+                {},
+                "Type and shape of the columns of a row; recorded of the agent before the start.",
+            ),
             "evict_rule": section(
                 "Rows that FIFOReplay never gives.",
                 {

@@ -286,7 +286,10 @@ class _Own:
 
 
 class _InfoColumns:
-    """Columns of `info`, one array per key; the first info fixes dtype and shape of each."""
+    """Columns of `info`, one array per key; the first info fixes dtype and shape of each.
+
+    Numbers of float64 become float32, as those of single environments do.
+    """
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self.keys = keys
@@ -299,7 +302,8 @@ class _InfoColumns:
         given = np.asarray(as_numpy(info[key])) if key in info else None
         if key not in self._zeros:
             first = np.zeros(1, np.float32) if given is None or not given.ndim else given
-            self._zeros[key] = np.zeros(first.shape[1:], first.dtype)
+            dtype = np.dtype(np.float32) if first.dtype == np.float64 else first.dtype
+            self._zeros[key] = np.zeros(first.shape[1:], dtype)
         zero = self._zeros[key]
         wanted = (rows, *zero.shape)
         if given is None:

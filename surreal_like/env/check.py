@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 _TRIED_STEPS = 10
 _TRIED_SECONDS = 0.1
 
-Specs = tuple[dict[str, Any], dict[str, Any]]
+# Specs of observations and actions; a row of each key of `env_config.info_keys`.
+Specs = tuple[dict[str, Any], dict[str, Any], dict[str, npt.NDArray[Any]]]
 
 
 def check_env(
@@ -109,7 +110,9 @@ def check_env(
 def tried_specs(
     env_config: Mapping[str, Any], check: Callable[[Env], None] = lambda env: None
 ) -> Specs:
-    """Returns (obs_spec, action_spec) for an agent, after a reset and a few random steps.
+    """Returns (obs_spec, action_spec, info) for an agent, after a reset and a few random steps.
+
+    info: a row of each key of `env_config.info_keys`, as agents send it.
 
     check: called with the environment first.
     Raises what it, `make_env` and `specs_of` raise, and ConfigError for mistakes in the steps.
@@ -121,12 +124,13 @@ def tried_specs(
         check(env)
         obs_spec, action_spec = specs_of(env, env_config)
         try:
-            _try(env, obs_spec, action_spec, tuple(env_config.get("info_keys") or ()), feed)
+            keys = tuple(env_config.get("info_keys") or ())
+            info = _try(env, obs_spec, action_spec, keys, feed)
         except Exception as error:
             raise ConfigError(
                 f"environment {name}: {describe(error)}; `surreal-like check` shows everything"
             ) from error
-    return stack_spec(obs_spec, stack_size(env_config)), action_spec
+    return stack_spec(obs_spec, stack_size(env_config)), action_spec, info
 
 
 def _try(
@@ -135,20 +139,23 @@ def _try(
     action_spec: dict[str, Any],
     info_keys: tuple[str, ...],
     feed: RunFeed,
-) -> None:
+) -> dict[str, npt.NDArray[Any]]:
+    """Takes random steps; returns the first row of each key of the info."""
     env.seed(0)
     specs: dict[str, Any] = {"obs_spec": obs_spec, "action_spec": action_spec}
     vector = SyncVector([env], **specs, info_keys=info_keys, feed=feed)
     rng, until = np.random.default_rng(0), time.monotonic() + _TRIED_SECONDS
     parts: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
-    obs = vector.reset()[0]
+    obs, info = vector.reset()
+    row = {key: info[key][0] for key in info_keys}
     for _ in range(_TRIED_STEPS):
         for path, leaf in nest.flatten(obs, "obs").items():
             parts[path].validate(path, leaf)
         one = nest.map(lambda leaf: leaf[0], obs)
         obs = vector.step(random_action(action_spec, rng, one)[None])[0]
         if time.monotonic() > until:
-            return
+            break
+    return row
 
 
 def _joint_builder(build: Callable[[], Any]) -> Callable[[], JointEnv]:

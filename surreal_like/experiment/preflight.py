@@ -7,7 +7,8 @@ run folder is made. An error in their code is left to the run, which reports it 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +28,8 @@ from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.on_policy import check_synchronous
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.data.batch import Batch, make_batch
+from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.data.masks import MASK, has_mask
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType
 from surreal_like.dataflow.flow import Flow
@@ -39,13 +42,19 @@ from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import read_parameters
 from surreal_like.network.flat import to_tensor
 from surreal_like.replay.base import Replay, load_replay_class
+from surreal_like.replay.storage import manifest_of, plain_columns
 
 # Steps and streams of the unroll, or rows; a sequence has its own number of steps.
 _STEPS, _STREAMS = 3, 2
+NO_INFO: Mapping[str, nest.Array] = MappingProxyType({})
 
 
 def check_plan(
-    learner: Learner, agent: Agent | None, replay: type[Replay], config: Config
+    learner: Learner,
+    agent: Agent | None,
+    replay: type[Replay],
+    config: Config,
+    info: Mapping[str, nest.Array] = NO_INFO,
 ) -> dict[str, Any]:
     """Checks that a plan can be built and can work; returns the columns of gradients of agents.
 
@@ -56,6 +65,7 @@ def check_plan(
         agent: gives the actions and extras of the zeros; None if it cannot be built.
         replay: the kind of replay.
         config: the resolved experiment.
+        info: one row of each key of ``env_config.info_keys``, as far as known.
 
     Returns:
         name -> `{type, dim}` of the columns of one row, as agents send it in place of an unroll;
@@ -76,7 +86,7 @@ def check_plan(
         return columns
     # Only a plan can be checked, and only with the columns of a replay of this library.
     if agent is not None and replay.__module__.startswith("surreal_like.") and _is_planned(learner):
-        columns = _pull_zeros(learner, flow, _zeros(agent, replay.gives(), config))
+        columns = _pull_zeros(learner, flow, _zeros(agent, replay.gives(), config, info))
     if not flow.trains and not learner.updates:
         raise ConfigError(
             "the execution plan trains nothing: it needs train_one_step or apply_gradients"
@@ -120,7 +130,9 @@ def _pull_zeros(learner: Learner, flow: Flow, batch: Batch | None) -> dict[str, 
         torch.set_num_threads(threads)
 
 
-def _zeros(agent: Agent, gives: str, config: Config) -> Batch | None:
+def _zeros(
+    agent: Agent, gives: str, config: Config, info: Mapping[str, nest.Array]
+) -> Batch | None:
     """Returns a batch as replay gives it, all observations and rewards 0; None without actions."""
     env, unrolls, burn_in, count = config.env_config, gives != "rows", 0, _STEPS
     if gives == "sequences":
@@ -129,19 +141,11 @@ def _zeros(agent: Agent, gives: str, config: Config) -> Batch | None:
         # The replay refuses longer ones later, with all numbers.
         if count > config.learner_config.replay.capacity:
             return None
-    spec = parse_obs_spec(env.obs_spec)
-    zeros = nest.map(lambda leaf: leaf.zeros(_STREAMS), spec)
-    acting = Acting(agent)
-    try:
-        _, extras = acting.act(zeros, np.ones(_STREAMS, np.bool_))
-        acting.end_step()
-    except Exception:  # noqa: BLE001 - the run reports a bug better
-        return None
-    obs = to_tensor(zeros)
-    actions = to_tensor(parse_action_spec(env.action_spec).array.zeros(_STREAMS))
-    chunk = _chunk(agent, obs, actions, extras, count)
+    chunk = write_chunk(agent, config, info, count)
     if chunk is None:
         return None
+    obs = to_tensor(_zero_obs(env.obs_spec))
+    actions = to_tensor(parse_action_spec(env.action_spec).array.zeros(_STREAMS))
     steps = slice(count) if unrolls else 0
     lead = (count, _STREAMS) if unrolls else (_STREAMS,)
     columns = {name: torch.from_numpy(column)[steps] for name, column in chunk.columns.items()}
@@ -173,18 +177,42 @@ def _spread(tensors: Any, rows: int) -> Any:
     return nest.map(lambda x: x.expand(rows, *x.shape).clone(), tensors)
 
 
-def _chunk(agent: Agent, obs: Any, actions: Any, extras: Any, steps: int) -> Chunk | None:
-    """Returns rows of zeros as the agent sends them; None if its code raises an error."""
-    rows = steps + 1
-    lead = (rows, _STREAMS)
+def _zero_obs(spec: Mapping[str, Any]) -> Any:
+    """Returns observations of zeros in which all actions are legal."""
+    zeros = nest.map(lambda leaf: leaf.zeros(_STREAMS), parse_obs_spec(spec))
+    return {**zeros, MASK: np.ones_like(zeros[MASK])} if has_mask(spec) else zeros
+
+
+def write_chunk(
+    agent: Agent, config: Config, info: Mapping[str, nest.Array], steps: int = _STEPS
+) -> Chunk | None:
+    """Returns rows of zeros as the agent sends them; None if its code raises an error.
+
+    Args:
+        agent: acts once.
+        config: the resolved experiment.
+        info: one row of each key of ``env_config.info_keys``.
+        steps: rows, without the one that follows.
+    """
+    env, acting = config.env_config, Acting(agent)
+    try:
+        _, extras = acting.act(_zero_obs(env.obs_spec), np.ones(_STREAMS, np.bool_))
+        acting.end_step()
+    except Exception:  # noqa: BLE001 - the run reports a bug better
+        return None
+    lead = (steps + 1, _STREAMS)
     columns: dict[str, nest.Array] = {
         "step_type": np.full(lead, StepType.MID, np.uint8),
         "reward": np.zeros(lead, np.float32),
         "discount": np.ones(lead, np.float32),
         "version": np.zeros(lead, np.int64),
     }
-    given = {**nest.flatten(obs, "obs"), **nest.flatten(actions, "action"), **to_tensor(extras)}
-    columns |= {name: _spread(each, rows).numpy() for name, each in given.items()}
+    # Of a stack agents send the newest frame.
+    frames = _zero_obs(frame_spec(env.obs_spec, stack_size(env)))
+    actions = parse_action_spec(env.action_spec).array.zeros(_STREAMS)
+    rows = {**nest.flatten(frames, "obs"), **nest.flatten(actions, "action"), **extras}
+    rows |= {f"extras/{key}": np.stack([each] * _STREAMS) for key, each in info.items()}
+    columns |= {name: np.stack([each] * lead[0]) for name, each in rows.items()}
     chunk = Chunk(columns, 1, list(range(_STREAMS)), overlap=1)
     try:
         return postprocess_chunk(chunk, agent.postprocess)
@@ -194,16 +222,35 @@ def _chunk(agent: Agent, obs: Any, actions: Any, extras: Any, steps: int) -> Chu
         return None
 
 
+def _columns_of_rows(
+    agent: Agent | None, gives: str, config: Config, info: Mapping[str, nest.Array]
+) -> dict[str, Any]:
+    """Returns the columns of the rows that agents send; empty if they are not known, or none."""
+    if agent is None or gives == "gradients" or info.keys() != {*config.env_config.info_keys}:
+        return {}
+    chunk = write_chunk(agent, config, info)
+    return plain_columns(manifest_of(chunk.columns, axes=2)) if chunk is not None else {}
+
+
 _Built = TypeVar("_Built")
 
 
-def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -> None:
+def rehearse(
+    config: Config,
+    algorithm: type[Algorithm],
+    *,
+    starts_here: bool,
+    info: Mapping[str, nest.Array] = NO_INFO,
+) -> None:
     """Builds one agent, the learner and one replay, all on the CPU, and discards them.
 
     Args:
-        config: the resolved experiment; gets `learner_config.gradient_columns`.
+        config: the resolved experiment; gets the columns that agents send, as
+            `learner_config.replay.columns` and `learner_config.gradient_columns`: else those of the
+            first sender, which may be a joined machine, would decide about all.
         algorithm: named in the config.
         starts_here: True if the learner will run on this machine, so its device must exist here.
+        info: one row of each key of ``env_config.info_keys``, as far as known.
 
     Raises:
         ConfigError: one of them rejects a setting.
@@ -230,9 +277,11 @@ def rehearse(config: Config, algorithm: type[Algorithm], *, starts_here: bool) -
         if start_from and learner is not None:
             _check_start(learner, start_from)
         if learner is not None:
-            columns = check_plan(learner, agent, replay, config)
+            columns = check_plan(learner, agent, replay, config, info)
             config.learner_config.gradient_columns = columns
             given.learner_config.gradient_columns = columns
+        rows = _columns_of_rows(agent, replay.gives(), config, info)
+        config.learner_config.replay.columns = given.learner_config.replay.columns = rows
         sender, streams = config.session_config.sender, config.env_config.num_envs
         _try(lambda: check_sender(sender, streams, replay.overlap))
         _try(lambda: replay(**configs).check_start(replay_need(config).row_bytes))

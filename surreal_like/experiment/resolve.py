@@ -51,7 +51,7 @@ from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.errors import SpecError
 from surreal_like.experiment.code import git_revision, own_modules
 from surreal_like.experiment.shipped import find_experiment
-from surreal_like.policies.config import learning_policies, policy_config
+from surreal_like.policies.config import learning_policies, policies_of, policy_config
 
 if TYPE_CHECKING:
     pass
@@ -63,7 +63,7 @@ _TUNING = frozenset(("experiment", "space", "tune"))
 Resolved: TypeAlias = Config | SurrealError
 # Settings that do not belong to what differs from the defaults.
 _UNCOMPARED = re.compile(
-    r"algorithm$|policies\.|recorded\.|run\.|learner_config\.gradient_columns"
+    r"algorithm$|policies\.|recorded\.|run\.|learner_config\.(gradient_columns|replay\.columns)"
     r"|env_config\.(env_name$|obs_spec|action_spec|workers)"
     r"|session_config\.(folder$|seed$|import_path|stop\.|tensorplex\.|checkpoint\.start_from$)"
 )
@@ -187,11 +187,13 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     reward_bounds(env)
     if must_be_installed:
         load_curriculum(env)
+    info: Mapping[str, Any] = {}
     given = next(filter(None, (specs(user, config) for specs in hooks("specs"))), None)
     if given is not None:
         env.obs_spec, env.action_spec = given
     elif known is not None and _without_specs(env) == _without_specs(known.env_config):
         env.obs_spec, env.action_spec = known.env_config.obs_spec, known.env_config.action_spec
+        info = _known_info(known)
         if "policies" in known:
             config["policies"] = known["policies"]
     else:
@@ -199,7 +201,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
         if specs is None:
             add_policies(config, user, defaults)
         else:
-            env.obs_spec, env.action_spec = specs
+            env.obs_spec, env.action_spec, info = specs
     check_policies(config, wanted)
     for name in learning_policies(config):
         own = policy_config(config, name)
@@ -212,7 +214,10 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
             if name == DEFAULT_POLICY:
                 raise
             raise type(error)(f"policies.{name}: {error}") from None
-        rehearse(own, algorithm, starts_here=must_be_installed)
+        rehearse(own, algorithm, starts_here=must_be_installed, info=info)
+        # The policy's own, or those of the run.
+        holder = policies_of(config).get(name, config)
+        (holder if "learner_config" in holder else config).learner_config = own.learner_config
     return _record(config, own_modules(config.session_config.import_path), changed)
 
 
@@ -227,6 +232,15 @@ def _find_changed(user: Config, config: Config, default: Config) -> dict[str, An
         for key, value in leaves(config).items()
         if key in given and value != usual.get(key) and not _UNCOMPARED.match(key)
     }
+
+
+def _known_info(known: Config) -> dict[str, Any]:
+    """Returns a row of each key of the info of a resolved experiment, as far as recorded."""
+    import numpy as np
+
+    columns = known.learner_config.replay.columns
+    rows = {key: columns.get(f"extras/{key}") for key in known.env_config.info_keys}
+    return {key: np.zeros(each.dim, each.type) for key, each in rows.items() if each is not None}
 
 
 def _without_specs(env_config: Config) -> dict[str, Any]:
@@ -308,9 +322,9 @@ def check_import_path(folders: Sequence[str]) -> None:
 
 
 def _specs(config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any], ...] | None:
-    """Returns observation and action spec of the environment, checked against the config's.
+    """Returns observation and action spec of the environment, and a row of its info.
 
-    None if it has several agents.
+    The specs are checked against the config's. None if it has several agents.
     """
     from surreal_like.env.check import tried_specs
     from surreal_like.env.registry import SeveralAgents
@@ -326,7 +340,7 @@ def _specs(config: Config, *, must_be_installed: bool) -> tuple[Mapping[str, Any
         missing = isinstance(error, MissingExtra) or isinstance(error.__cause__, ImportError)
         given = env_config.obs_spec, env_config.action_spec
         if missing and not must_be_installed and all(given):
-            return given
+            return *given, {}
         if missing and not must_be_installed:
             raise MissingExtra(
                 f"{error}; or write obs_spec and action_spec into env_config: where it is "

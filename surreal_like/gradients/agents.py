@@ -28,7 +28,7 @@ from surreal_like.learner.operators import normalizing
 from surreal_like.learner.sources import check_kind
 from surreal_like.network.flat import load_flat, read_flat, to_tensor
 from surreal_like.replay.client import Sampled
-from surreal_like.replay.storage import manifest_of
+from surreal_like.replay.storage import manifest_of, plain_columns
 from surreal_like.replay.tuple_replay import ChunkSamples
 from surreal_like.replay.view.gradient import GRADIENT, ROWS
 
@@ -100,7 +100,7 @@ class AgentGradients(Flow):
         """Returns name -> `{type, dim}` of the columns of a gradient."""
         columns = columns_of_gradient(self._learner, self.compute(batch), batch)
         manifest = manifest_of(row_of_gradient(columns, np.zeros(1, np.int64)), axes=2)
-        return {name: {"type": str(dtype), "dim": dim} for name, (dtype, dim) in manifest.items()}
+        return plain_columns(manifest)
 
     def compute(self, batch: Batch) -> Gradients:
         """Returns the clipped gradient of a batch of unrolls.

@@ -15,6 +15,7 @@ from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
+from surreal_like.replay.storage import Manifest
 
 _LAST_STEP_TYPE = max(int(kind) for kind in StepType)
 # The bits of 1.0 as an unsigned integer: floats from 0 to 1 are not above it, all others are.
@@ -35,13 +36,14 @@ class ChunkValidator:
 
     Args:
         env_config: the run's, with ``obs_spec`` and ``action_spec``.
+        columns: all columns of a row; None: not known, further ones may be there.
 
     Attributes:
         newest_version: newest version of the parameters that is known; 0: unknown.
         large: called once for each sender with values above 1e12, with its name and a description.
     """
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config: Mapping[str, Any], columns: Manifest | None = None) -> None:
         self.newest_version = 0
         self.large: Callable[[str, str], None] = lambda sender, detail: None
         self._checks_all = False
@@ -57,6 +59,8 @@ class ChunkValidator:
             self._specs["action"] = parse_action_spec(env_config["action_spec"]).array
         for name, each in self._specs.items():
             self._shapes[name] = (each.dtype, each.dim)
+        self._known = columns is not None
+        self._shapes |= columns or {}
         self._counts = {
             name: int(each.num.min()) for name, each in self._specs.items() if each.num is not None
         }
@@ -110,7 +114,8 @@ class ChunkValidator:
             if column.dtype != dtype or column.shape[2:] != shape:
                 found, wanted = list(column.shape[2:]), list(shape)
                 return f"column '{name}' has rows of {column.dtype} {found}, not {dtype} {wanted}"
-        return None
+        unknown = columns.keys() - self._shapes.keys() if self._known else ()
+        return f"column '{min(unknown)}' is unknown here" if unknown else None
 
     def _values_fit(self, columns: Mapping[str, Array]) -> bool:
         """Returns False if a value may be wrong: fast, and sometimes False for correct values."""

@@ -188,7 +188,7 @@ class FIFOReplay(Table):
             plan.lead,
             most=lambda: plan.capacity,
             needed=lambda: self.selector.needed(),
-            manifest=plan.manifest,
+            manifest=self.columns,
         )
 
     def make_selector(self, capacity: int, seed: int) -> FIFOSelector:

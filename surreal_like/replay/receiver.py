@@ -21,6 +21,7 @@ from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.base import Replay
 from surreal_like.replay.chunk_validator import WRONG_COLUMNS, ChunkValidator
 from surreal_like.replay.returns import make_return_counter
+from surreal_like.replay.storage import recorded_columns
 
 # The first chunk after a sleep costs several times as much as one that follows another.
 _TOGETHER = 4
@@ -110,7 +111,8 @@ class ExperienceReceiver:
         self._validator = ChunkValidator(
             {"obs_spec": {}, "action_spec": {}}
             if replay.gives() == "gradients"
-            else context.config.env_config
+            else context.config.env_config,
+            recorded_columns(replay.learner_config),
         )
         self._validator.large = lambda sender, detail: context.event(
             "large_values", f"{sender}: {detail}: losses may become infinite", sender=sender

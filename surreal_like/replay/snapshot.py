@@ -16,6 +16,7 @@ from session.errors import CheckpointError, describe
 from session.nest import Array
 from session.process.context import Context, run_part
 from surreal_like.data.spec import parse_obs_spec
+from surreal_like.errors import DataError
 from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.base import Replay
 from surreal_like.replay.kept_memory import KeptMemory, is_slower
@@ -121,8 +122,13 @@ class Snapshots:
             self._context.event("restored", f"{self.rows} rows")
 
     def _adopt(self, committed: Mapping[str, Any]) -> None:
+        try:
+            self._replay.adopt(committed["replay"])
+        except DataError as error:
+            self._give_up()
+            self._context.event("snapshot_bad", f"memory: {error}; its rows are given up")
+            return
         self._ledger.unpack(committed["ledger"])
-        self._replay.adopt(committed["replay"])
         self.goes_on, self.rows = True, self._rows()
         self.inserted = self._ledger.totals()["inserted"]
         self._context.event("restored", f"{self.rows} rows, from memory")
@@ -137,14 +143,17 @@ class Snapshots:
             else:
                 self._replay.forget_senders()
         except Exception:
-            # The restore may have stopped half-way.
-            self._replay.reset()
-            self._replay.reseed(self._context.seed)
-            if self._kept is not None:
-                self._kept.clear()
-                self._replay.keep_in(self._kept.zeros)
-            self._ledger.restore(AckTracker().state())
+            self._give_up()
             raise
+
+    def _give_up(self) -> None:
+        """Begins anew with an empty replay, after a restore that may have stopped half-way."""
+        self._replay.reset()
+        self._replay.reseed(self._context.seed)
+        if self._kept is not None:
+            self._kept.clear()
+            self._replay.keep_in(self._kept.zeros)
+        self._ledger.restore(AckTracker().state())
 
     def _rows(self) -> int:
         return int(self._replay.statistics().get("size", 0))

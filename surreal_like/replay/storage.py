@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from session.errors import ConfigError
 from session.nest import Array
+from session.process.component import has_joined
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import REQUIRED_COLUMNS, Chunk
 from surreal_like.replay.kept_memory import Zeros, new_zeros
@@ -28,13 +29,33 @@ def parse_columns(columns: Mapping[str, Any]) -> Manifest:
     return {name: (np.dtype(each["type"]), tuple(each["dim"])) for name, each in columns.items()}
 
 
+def plain_columns(manifest: Manifest) -> dict[str, Any]:
+    """Returns the columns of a manifest as a config has them."""
+    return {name: {"type": str(dtype), "dim": [*dim]} for name, (dtype, dim) in manifest.items()}
+
+
+def recorded_columns(learner_config: Mapping[str, Any]) -> Manifest | None:
+    """Returns the columns that were recorded of the agent before the start; None: there are none.
+
+    They are those of a row, or of a gradient where agents make gradients.
+    """
+    replay = learner_config["replay"]
+    columns = learner_config.get("gradient_columns") or replay.get("columns")
+    return parse_columns(columns) if columns else None
+
+
 def row_bytes(manifest: Manifest) -> int:
     """Bytes of one row."""
     return sum(dtype.itemsize * int(np.prod(shape)) for dtype, shape in manifest.values())
 
 
 def check_chunk(chunk: Chunk, manifest: Manifest | None) -> tuple[int, int]:
-    """Returns T and N if the chunk has the columns of the manifest (None: any, in good order).
+    """Returns T and N if the chunk has the columns of the manifest.
+
+    Args:
+        chunk: rows of a sender.
+        manifest: columns that rows have here; None: those of the first chunk, which must be of an
+            agent of the launcher.
 
     Raises:
         DataError: it does not; the message names the column.
@@ -50,6 +71,11 @@ def check_chunk(chunk: Chunk, manifest: Manifest | None) -> tuple[int, int]:
             f"with T > 0 and N = {len(chunk.streams)}, one for each stream"
         )
     if manifest is None:
+        if has_joined(chunk.sender):
+            raise DataError(
+                f"chunk from {chunk.sender}: the columns of rows are not known yet, and a machine "
+                "that has joined does not decide them"
+            )
         manifest = manifest_of(columns, axes=2)
     elif columns.keys() != manifest.keys():
         raise DataError(f"chunk from {chunk.sender}: {_difference(manifest, columns)}")
@@ -62,6 +88,17 @@ def check_chunk(chunk: Chunk, manifest: Manifest | None) -> tuple[int, int]:
                 "all senders must send the same columns"
             )
     return shape
+
+
+def compare_columns(manifest: Manifest, found: Manifest) -> str:
+    """Describes in which columns other rows differ from those of a manifest; empty: in none."""
+    if found.keys() != manifest.keys():
+        return _difference(manifest, found)
+    for name, (dtype, shape) in manifest.items():
+        if found[name] != (dtype, shape):
+            other, dim = found[name]
+            return f"column '{name}' is {other} {[*dim]}, this replay keeps {dtype} {[*shape]}"
+    return ""
 
 
 def _difference(manifest: Manifest, columns: Iterable[str]) -> str:
@@ -186,7 +223,7 @@ class ColumnStorage:
         capacity: most rows to keep.
         max_bytes: bound on the memory of all columns and links, 0 for none; it lowers
             :attr:`capacity` when the first chunk shows how large a row is.
-        manifest: columns of a row; None: those of the first chunk.
+        manifest: columns of a row; None: those of the first chunk, see :func:`check_chunk`.
 
     Attributes:
         zeros: creates its arrays.
@@ -315,6 +352,8 @@ class ColumnStorage:
         return min(self.capacity, self._max_bytes // needed)
 
     def _allocate(self, manifest: Manifest) -> None:
+        if self._manifest is not None and (wrong := compare_columns(self._manifest, manifest)):
+            raise DataError(f"rows of before: {wrong}")
         self.capacity = self._capacity_for(manifest)
         self._manifest = manifest
         self._row_bytes = row_bytes(manifest) + LINK_BYTES
@@ -428,6 +467,9 @@ class ColumnStorage:
         """Restores what :meth:`state` gave, also from a ring of another capacity.
 
         If this ring is smaller, the oldest rows are left out.
+
+        Raises:
+            DataError: the rows have other columns than were recorded; this ring is unusable then.
         """
         columns: Mapping[str, Array] = state["columns"]
         if columns:
@@ -450,7 +492,7 @@ class ColumnStorage:
         """Goes on with the arrays that a process has left which was killed after :meth:`counts`.
 
         Rows that it had inserted since are not there, and no stream goes on: a chunk that follows
-        begins without a predecessor.
+        begins without a predecessor. Raises as :meth:`restore`.
         """
         columns = counts["columns"].items()
         self.capacity = counts["capacity"]

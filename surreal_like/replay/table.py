@@ -20,7 +20,15 @@ from surreal_like.replay.limiter import Turns
 from surreal_like.replay.select.age import AgeRule, Versions
 from surreal_like.replay.select.selector import Sample, Selector
 from surreal_like.replay.settings import RowPlan, default_seed, may_have_guests
-from surreal_like.replay.storage import FENCED, NO_SENDER, SENDER, ColumnStorage, Rows
+from surreal_like.replay.storage import (
+    FENCED,
+    NO_SENDER,
+    SENDER,
+    ColumnStorage,
+    Manifest,
+    Rows,
+    recorded_columns,
+)
 from surreal_like.replay.unrolls import UnrollPlan
 from surreal_like.replay.view.n_step import View, make_n_step_view
 from surreal_like.replay.view.sequence import Stacker
@@ -57,12 +65,12 @@ class Table(Replay):
         self.view = self._choose_view(seed)
         self.plan = self.make_plan()
         self.limiter = self.plan.make_limiter()
+        self._names_senders = self.gives() != "gradients" and may_have_guests(session_config)
         self.storage = self.make_storage()
         self.selector = self.make_selector(self.plan.capacity, seed)
         self._lag: int = replay["evict_rule"]["max_version_lag"]
         self._minds_versions = self.consumes or bool(self._lag) or AgeRule.of(replay).matters
         self._newest = Sample(_NONE, {})
-        self._names_senders = self.gives() != "gradients" and may_have_guests(session_config)
         # Removed from a queue, or from a training, by a roll-back.
         self._rolled_back = 0
 
@@ -90,7 +98,15 @@ class Table(Replay):
 
     def make_storage(self) -> ColumnStorage:
         """Makes the storage: here a ring of rows."""
-        return ColumnStorage(self.plan.capacity, self.plan.max_bytes)
+        return ColumnStorage(self.plan.capacity, self.plan.max_bytes, self.columns)
+
+    @property
+    def columns(self) -> Manifest | None:
+        """Columns of the rows that are kept; None: those of the first chunk."""
+        recorded = recorded_columns(self.learner_config)
+        if recorded is None or not self._names_senders:
+            return recorded
+        return {**recorded, SENDER: (np.dtype(np.int32), ())}
 
     def make_selector(self, capacity: int, seed: int) -> Selector:
         """Makes the selector of this kind, for at most ``capacity`` rows."""

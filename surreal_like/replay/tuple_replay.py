@@ -21,7 +21,7 @@ from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay, load_replay_class, to_columns
 from surreal_like.replay.select.selector import Sample
-from surreal_like.replay.storage import ColumnStorage, Manifest, Rows, manifest_of
+from surreal_like.replay.storage import ColumnStorage, Manifest, Rows, manifest_of, recorded_columns
 from surreal_like.replay.table import Table
 from surreal_like.replay.unrolls import BlockStorage
 from surreal_like.replay.view.n_step import View, make_n_step_view
@@ -66,7 +66,7 @@ class TupleReplay(Replay):
         )
         self._gamma = float(learner_config["algo"]["gamma"])
         self._n_step_view = make_n_step_view(learner_config, env_config)
-        self._sender_rows = SenderRows(self._n_step_view)
+        self._sender_rows = SenderRows(self._n_step_view, recorded_columns(learner_config))
 
     def insert_chunk(self, chunk: Chunk) -> None:
         """Calls ``insert`` with each transition that the chunk completes."""
@@ -171,11 +171,12 @@ class SenderRows:
 
     Args:
         view: makes samples.
+        manifest: columns of a row; None: those of the first chunk.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, manifest: Manifest | None = None) -> None:
         self._view = view
-        self._manifest: Manifest | None = None
+        self._manifest = manifest
         # Sender -> incarnation and number of its newest chunk, and the rows.
         self._senders: dict[str, tuple[tuple[int, int], ColumnStorage]] = {}
 

@@ -16,7 +16,7 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.limiter import Limiter, Queue
 from surreal_like.replay.select.age import AgeRule
 from surreal_like.replay.settings import SHARE, require_messages, shard_of
-from surreal_like.replay.storage import LINK_BYTES, ColumnStorage, Manifest, Rows, parse_columns
+from surreal_like.replay.storage import LINK_BYTES, ColumnStorage, Manifest, Rows
 
 _ROUNDING = 0.01  # of an unroll: a share such as 0.333 is meant as a third
 _BATCH = "learner_config.replay.batch_size"
@@ -38,7 +38,6 @@ class UnrollPlan:
         after: rows of each stream behind its T steps.
         drops_oldest: whether a full queue drops its oldest unroll; otherwise agents wait.
         max_message_bytes: bound on a message, 0 for none.
-        manifest: columns of a row; None: those of the first chunk.
     """
 
     steps: int
@@ -52,7 +51,6 @@ class UnrollPlan:
     after: int = 1
     drops_oldest: bool = False
     max_message_bytes: int = 0
-    manifest: Manifest | None = None
 
     @property
     def unit(self) -> int:
@@ -141,9 +139,7 @@ def plan_gradients(learner_config: Config, session_config: Config) -> UnrollPlan
             f"{SHARE} is {share:g}, but gradients that agents have made "
             "(learner_config.gradients_at) are used once: set it to 0"
         )
-    # Else the first gradient, which may be wrong, would decide about all.
-    manifest = parse_columns(learner_config["gradient_columns"]) or None
-    return _make_plan(learner_config, session_config, 1, 1, after=0, manifest=manifest)
+    return _make_plan(learner_config, session_config, 1, 1, after=0)
 
 
 def _make_plan(

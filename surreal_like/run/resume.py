@@ -18,6 +18,8 @@ from session.launchers.registry import LOCAL, launcher_of
 from surreal_like.experiment.code import edited_files
 
 _LEARNED = ("algorithm", "learner_config", "env_config")
+# Recorded of the agent at each start: what differs there differs elsewhere, or is no setting.
+_RECORDED = "learner_config.replay.columns"
 _ABSENT = "absent"
 
 Change = tuple[str, str]
@@ -111,6 +113,7 @@ def check_same(
         UsageError: the message lists every key that differs, with both values.
     """
     found = changes(before, now, _LEARNED)
+    found = {path: each for path, each in found.items() if not path.startswith(_RECORDED)}
     for file in edited_files(now, folder):
         found.setdefault("algorithm", ("the file in the run's code/", f"{file}, edited"))
     known = [

@@ -94,6 +94,26 @@ def test_rows_of_another_kind_of_replay_are_left_out(make: Make) -> None:
     assert counts(make(type="PrioritizedReplay"), "replay-0/1")["size"] == 0
 
 
+def test_rows_with_other_columns_than_those_of_the_agent_are_given_up(
+    make: Make, events: list[str]
+) -> None:
+    cluster = make()
+    cluster.send(0, 2)
+    cluster.until(cluster.acked)
+    columns = {name: {"type": "int8", "dim": []} for name in ("obs", "step_type")}
+    cluster.config.learner_config.replay.columns = columns
+    kill(cluster, 2)
+    found = counts(cluster, "replay-0/2")
+    assert (found["size"], found["goes_on"], found["inserted"], found["senders"]) == (
+        0,
+        False,
+        0,
+        {},
+    )
+    (said,) = [event for event in events if event.startswith("snapshot_bad")]
+    assert "memory: rows of before: column 'action' is unknown here" in said
+
+
 @pytest.mark.parametrize(("found", "slower"), [("[never]", True), ("[advise] never", False)])
 def test_large_observations_are_kept_where_that_is_as_fast(
     make: Make,

@@ -32,6 +32,7 @@ from surreal_like.replay.chunk_validator import ChunkValidator
 from surreal_like.replay.client import ReplayClient, Sampled
 from surreal_like.replay.kinds import UniformReplay
 from surreal_like.replay.server import ReplayService
+from surreal_like.replay.storage import manifest_of, plain_columns
 from surreal_like.replay.tuple_replay import TupleReplay
 from tests.polling import until
 from tests.surreal_like.replay.chunks import chunk_of
@@ -924,7 +925,7 @@ def test_rows_that_are_none_of_this_run_are_dropped_counted_and_reported_once(
 def test_rows_of_a_joined_agent_beyond_the_bounds_are_dropped_and_named_once(
     make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = make()
+    bench = make(columns=plain_columns(manifest_of(chunk_of("FMMM").columns, axes=2)))
     reported: list[str] = []
     bench.until(lambda: bench.service)
     monkeypatch.setattr(

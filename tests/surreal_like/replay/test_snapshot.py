@@ -146,7 +146,7 @@ def test_nothing_is_written_unless_asked_for(make: Make) -> None:
     assert list(cluster.folder.checkpoints.iterdir()) == []
 
 
-@pytest.mark.parametrize("damage", ["cut", "spec_hash", "type"])
+@pytest.mark.parametrize("damage", ["cut", "spec_hash", "type", "columns"])
 def test_what_does_not_fit_is_reported_and_left(make: Make, events: list[str], damage: str) -> None:
     cluster = make()
     cluster.send(0, 3)
@@ -156,12 +156,15 @@ def test_what_does_not_fit_is_reported_and_left(make: Make, events: list[str], d
     path = cluster.folder.checkpoints / "replay-0" / "1"
     if damage == "cut":
         (path / "0.npy").write_bytes((path / "0.npy").read_bytes()[:-1])
+    elif damage == "columns":
+        cluster.config.learner_config.replay.columns = {"obs": {"type": "int8", "dim": []}}
     else:
         seal_again(path, **{damage: "another"})
     cluster.start(0, incarnation=2)
     assert counts(cluster, "replay-0/2")["size"] == 0
     complaint = next(line for line in events if line.startswith("snapshot_bad"))
-    assert ("0.npy has" if damage == "cut" else "another kind of rows") in complaint
+    said = {"cut": "0.npy has", "columns": "rows of before: column 'action' is unknown"}
+    assert said.get(damage, "another kind of rows") in complaint
 
 
 def test_a_full_disk_ends_nothing(
