@@ -49,12 +49,6 @@ _SHAPE = {
 }
 
 
-def has_joined(name: str) -> bool:
-    """Returns True for the name of a component of a machine that has joined the run."""
-    number = name.rpartition("-")[2]
-    return number.isdecimal() and int(number) >= FIRST_JOINED
-
-
 @dataclass(frozen=True, slots=True)
 class Resources:
     """Resources of one process; summed and compared with the machine before a start."""
