@@ -52,8 +52,8 @@ def _rows(shape: tuple[int, int]) -> dict[str, Any]:
 def make(kind: type[Replay], *, recorded: bool, host: str = "") -> Replay:
     session = {"sender": {"flush_iteration": STEPS}, "launcher": {"host": host}}
     sequence = {"length": 2, "burn_in": 0, "period": 1}
-    replay = {"capacity": 100, "batch_size": 2, "min_size": 1, "sequence": sequence}
-    given = configs(session=session, **replay)
+    replay: dict[str, Any] = {"capacity": 100, "batch_size": 2, "min_size": 1}
+    given = configs(session=session, sequence=sequence, **replay)
     known = plain_columns(manifest_of(columns(kind), axes=2)) if recorded else {}
     place = given["learner_config"]
     if kind is GradientReplay:
