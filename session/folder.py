@@ -93,6 +93,8 @@ RESULT = {
     "goal_met": Maybe(FLAG),
     "train": Maybe(_TRAIN),
     "lag": Maybe(LAG),
+    "final_eval": _EVALUATION,
+    "final_eval_reason": Maybe(TEXT),
     "solved": Maybe(dict.fromkeys(("greedy_seconds", "greedy_env_steps"), Nullable(VALUE))),
     "components": Maybe(MapOf({"restarts": Maybe(COUNT), "exit_code": Maybe(NUMBER)})),
     # Of a tuning.

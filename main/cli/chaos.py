@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
             if own and handle.running:
                 handle.stop(reason="chaos is over")
         if own or not handle.running:
-            handle.wait(_LAST_SECONDS + handle.grace_seconds)
+            handle.wait(_LAST_SECONDS + handle.ending_seconds)
         # The events of a run that goes on are written a moment later.
         _wait(lambda: not any(check(RunFiles(handle.folder, faults.happened)).values()), 5, handle)
         run = RunFiles(handle.folder, faults.happened)

@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
 def _wait(run: RunHandle) -> str:
     """Waits for the end of the run; returns its reason."""
     try:
-        return run.wait(2 * run.grace_seconds + _MARGIN_SECONDS).reason
+        return run.wait(run.ending_seconds + _MARGIN_SECONDS).reason
     except DeadlineError:
         raise RunError(
             f"run {run.folder} was asked to end but has not ended; see: surreal-like logs "

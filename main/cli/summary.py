@@ -47,6 +47,7 @@ def summary(ended: Run, width: int = 0) -> list[str]:
     result = ended.result
     counted = _is_counted(result)
     rows = [
+        ["last greedy return", _last(result)],
         ["best greedy return", _best(result)],
         ["training return", _training(result)],
         ["experience", _experience(result)],
@@ -107,13 +108,23 @@ def _is_counted(result: Mapping[str, Any]) -> bool:
 
 def _best(result: Mapping[str, Any]) -> str:
     best = result.get("best_eval")
-    if not best:
-        return "no evaluation has finished"
-    means = best.get("policies") or {"": best["mean_return"]}
+    return _evaluation(best) if best else "no evaluation has finished"
+
+
+def _last(result: Mapping[str, Any]) -> str:
+    """Describes the evaluation of the parameters with which the run has ended."""
+    last, why = result.get("final_eval"), result.get("final_eval_reason")
+    if last:
+        return _evaluation(last)
+    return f"not evaluated: {why}" if why and (result.get("iterations") or 0) else ""
+
+
+def _evaluation(score: Mapping[str, Any]) -> str:
+    means = score.get("policies") or {"": score["mean_return"]}
     returns = ", ".join(f"{name} {decimal(mean)}".strip() for name, mean in means.items())
     return (
-        f"{returns} over {count(best.get('episodes'))} episodes, at update "
-        f"{count(best.get('iteration'))} and {count(best.get('env_steps'))} env steps"
+        f"{returns} over {count(score.get('episodes'))} episodes, at update "
+        f"{count(score.get('iteration'))} and {count(score.get('env_steps'))} env steps"
     )
 
 

@@ -61,6 +61,13 @@ _KEYS = {
                 unit="streams",
             ),
             "interval_seconds": Key(1.0, "Pause between two evaluations.", unit="seconds"),
+            "final_seconds": Key(
+                60.0,
+                "Time at the end of a run in which the parameters that it ends with are "
+                "evaluated; episodes that are over by then count. 0: they are not evaluated.",
+                unit="seconds",
+                within=FROM_0,
+            ),
             "video": section(
                 "Videos of what eval-0 plays, in videos/ of the run folder (extra video).",
                 {

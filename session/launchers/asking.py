@@ -28,7 +28,7 @@ from session.wire.schema import (
 _COMPONENTS = 100_000
 _STATUS_BYTES = 4 << 20
 
-STOP = Schema({"reason": Text(), "interrupted": Flag()})
+STOP = Schema({"reason": Text(), "interrupted": Flag(), "failed": Optional(Flag())})
 
 # Requests to the supervisor.
 COMMANDS: Kinds = {

@@ -61,9 +61,12 @@ class RunHandle:
         return self._folder
 
     @property
-    def grace_seconds(self) -> float:
-        """Time that a component has to end [s]."""
-        return float(self._folder.read_config().session_config.launcher.grace_seconds)
+    def ending_seconds(self) -> float:
+        """Time that the run has to end once it was asked to [s]."""
+        session = self._folder.read_config().session_config
+        # A run that began earlier evaluates nothing at its end.
+        final: float = session.evaluator.get("final_seconds", 0.0)
+        return float(2 * session.launcher.grace_seconds + final)
 
     @property
     def running(self) -> bool:

@@ -30,10 +30,12 @@ class Stop:
     Args:
         reason: reason in ``result.json``.
         interrupted: True if a user ended the run.
+        failed: True if a failure did.
     """
 
     reason: str
     interrupted: bool
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,17 +29,24 @@ class Deadlines:
         grace_seconds: time from a request to end until the process has ended.
         back_off_seconds: pause before its second restart; it doubles with each further one.
         back_off_limit_seconds: maximum of that pause.
+        final_seconds: time in which evaluators play the last parameters of a run.
     """
 
     silent_seconds: float
     grace_seconds: float
     back_off_seconds: float = 0.25
     back_off_limit_seconds: float = 5.0
+    final_seconds: float = 0.0
 
     @property
     def patience_seconds(self) -> float:
         """Seconds from a request to end until the process is killed."""
         return self.grace_seconds + min(_MARGIN_SECONDS, self.grace_seconds)
+
+    @property
+    def ending_seconds(self) -> float:
+        """Seconds from the request to end the run until its learner is killed."""
+        return self.patience_seconds + self.final_seconds
 
     def pause_seconds(self, losses: int) -> float:
         """Returns the time from a death, of so many, to the next start."""

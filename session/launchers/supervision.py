@@ -248,11 +248,11 @@ class Supervision:
         # Only the service of a running learner can save and write the result.
         if learner is None or learner.state not in (State.running, State.draining):
             return [*self._terminate(now), *self._advance(now)]
-        self._enter(Phase.ending, now + self._deadlines.patience_seconds)
+        self._enter(Phase.ending, now + self._deadlines.ending_seconds)
         if learner.state == State.draining:
             # It is ending the run already.
             return []
-        return [Stop(reason, self.interrupted)]
+        return [Stop(reason, self.interrupted, failed=self.failure is not None)]
 
     def _terminate(self, now: float) -> list[Instruction]:
         self._enter(Phase.terminating, now + self._deadlines.patience_seconds)

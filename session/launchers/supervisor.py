@@ -100,7 +100,11 @@ class Supervisor(ABC):
         self._folder = folder
         self._resources: _Resources | None = None
         session = config.session_config
-        deadlines = Deadlines(session.heartbeat.timeout, session.launcher.grace_seconds)
+        deadlines = Deadlines(
+            session.heartbeat.timeout,
+            session.launcher.grace_seconds,
+            final_seconds=session.evaluator.final_seconds,
+        )
         self._supervision = Supervision(topology, deadlines, restarts=restarts)
         self._restarts = restarts
         self._clock = clock or WallClock()

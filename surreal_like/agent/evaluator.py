@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from session.config import Config
 from session.errors import UsageError
 from session.process.context import Context
+from session.process.periodic import Every
 from session.process.service import Service
 from session.show.progress import mode_name
 from session.wire.sockets import Socket
@@ -36,6 +37,7 @@ _POLL_PARAMETERS_SECONDS = 0.1
 _LONG_SECONDS = 5.0
 # Longer evaluations get advice, once.
 _TOO_LONG_SECONDS = 60.0
+_LOOK_SECONDS = 1.0
 
 
 class EvaluatorService(Service):
@@ -101,6 +103,9 @@ class EvaluatorService(Service):
         self._parameters: Parameters | None = None
         self._evaluation: Evaluation | None = None
         self._confirm = False
+        # Time by which the last version must be played; None before it is published.
+        self._until: float | None = None
+        self._over_due = Every(seconds=_LOOK_SECONDS, clock=clock.now)
         self._began_at = self._next_at = clock.now()
         self._played = (0, 0)
         self._steps_per_second = 0.0
@@ -137,8 +142,7 @@ class EvaluatorService(Service):
         came = self._fetcher.tick()
         if came is not None:
             self._parameters = came
-        if self._fetcher.final:
-            self._over = True
+        if self._fetcher.final and self._ends():
             return False
         # A stop request ended a long step: `drain` is called next.
         with suppress(StepAbandonedError):
@@ -150,6 +154,25 @@ class EvaluatorService(Service):
             return self._wait()
         return True
 
+    def _ends(self) -> bool:
+        """Ends, or lets the last version be played: at once, and by its deadline."""
+        now = self._context.clock.now()
+        if self._until is None:
+            seconds = self._fetcher.client.newest.info.get("final_seconds", 0.0)
+            self._until, self._next_at = now + seconds, now
+            self._over = not (seconds and self._judges)
+            # An open evaluation is of an older version.
+            self._evaluation, self._confirm = None, False
+        elif now >= self._until and not self._scores.busy:
+            if self._evaluation is not None and self._evaluation.finished:
+                self._end(self._evaluation)
+            else:
+                self._over = True
+        # The learner may have ended the run without it.
+        elif self._over_due():
+            self._over = self._context.run_over
+        return self._over
+
     def _wait(self) -> bool:
         """Waits between evaluations: a pause, then until there is a version not yet evaluated."""
         if self._context.clock.now() < self._next_at:
@@ -157,7 +180,9 @@ class EvaluatorService(Service):
         parameters = self._parameters
         if not self._player.ready:
             return False
-        if parameters is None or parameters.order == self._played:
+        ending = self._until is not None
+        early = ending and not (parameters is not None and parameters.final and self._player.final)
+        if parameters is None or parameters.order == self._played or early:
             if self._fetcher.idle:
                 self._fetcher.want()
             return False
@@ -237,8 +262,12 @@ class EvaluatorService(Service):
 
     def _report(self) -> bool:
         """Waits until the learner has acknowledged the score; repeats the evaluation on request."""
-        again = self._scores.tick()
-        if again:
+        again, parameters = self._scores.tick(), self._parameters
+        assert parameters is not None  # an evaluation begins with them
+        if again is not None and self._until is not None:
+            # It may have been of a version before the last one.
+            self._over = parameters.final and parameters.order == self._played
+        elif again:
             self._begin(confirm=True)
         elif again is not None:
             self._next_at = self._context.clock.now() + self._pause_seconds

@@ -42,6 +42,11 @@ class Player:
         """True once all other policies that play have parameters."""
         return True
 
+    @property
+    def final(self) -> bool:
+        """True once all other policies that play have the last parameters of their learners."""
+        return True
+
     def fetch(self) -> None:
         """Fetches parameters of other policies that play."""
 

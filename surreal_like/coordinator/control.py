@@ -71,7 +71,7 @@ class Control:
         socket: the router of :func:`requests`.
         evaluated: called with an evaluation and the evaluated parameters, as far as it holds
             them; returns the fields of the reply.
-        stop: ends the run; called with a reason, and True if it was interrupted.
+        stop: ends the run; called with reason and status.
         save: saves a checkpoint; None if the disk failed.
         status: returns the state of the run.
     """
@@ -81,7 +81,7 @@ class Control:
         socket: RouterSocket,
         *,
         evaluated: Callable[[Mapping[str, Any], Flats], dict[str, Any]],
-        stop: Callable[[str, bool], None],
+        stop: Callable[[str, str], None],
         save: Callable[[], Path | None],
         status: Callable[[], dict[str, Any]],
     ) -> None:
@@ -109,7 +109,8 @@ class Control:
         if kind == "evaluated":
             reply(request, "noted", self._evaluated(fields, request.message.arrays))
         elif kind == "stop":
-            self._stop(fields["reason"], fields["interrupted"])
+            ended = "interrupted" if fields["interrupted"] else "stopped"
+            self._stop(fields["reason"], "failed" if fields.get("failed") else ended)
             reply(request, "stopping")
         elif kind in ("pause", "resume"):
             self.paused = kind == "pause"

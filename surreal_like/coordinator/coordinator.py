@@ -18,13 +18,14 @@ from session.errors import describe
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
 from session.process.context import Context, run_generation
-from session.process.heartbeat import read_beats
+from session.process.heartbeat import Beat, read_beats
 from session.process.periodic import Every
 from session.show.overview import replay_capacity
 from session.wire import Message
 from session.wire.requests import Call, refusal
 from session.wire.sockets import Socket
 from surreal_like.coordinator.control import Control, Flats, requests
+from surreal_like.coordinator.final_evaluation import FinalEvaluation, why_none
 from surreal_like.coordinator.learners import Learners
 from surreal_like.coordinator.progress_log import ProgressLog
 from surreal_like.coordinator.run_stats import RunStats
@@ -94,6 +95,7 @@ class RunCoordinator:
         self._sender_accounts: Mapping[str, Mapping[str, Any]] = {}
         self._disk_failing = False
         self._ending: Shutdown | None = None
+        self._final = FinalEvaluation(session.stop.eval_episodes)
         self._waits = False
         made = (make(context, folder, self.record.times()) for make in hooks("reporter"))
         # Reports to what runs this run as one of many, and waits for its answers.
@@ -173,7 +175,9 @@ class RunCoordinator:
             self._context.config, self._folder.read_result(), self.record.restored_part
         )
         if ended is not None:
-            self.end(ended)
+            result = self._folder.read_result() or {}
+            none = result.get("final_eval_reason") or "the run had ended before"
+            self.end(ended, none=none, final=result.get("final_eval"))
 
     @property
     def ending(self) -> bool:
@@ -240,9 +244,11 @@ class RunCoordinator:
             return
         if self._judge_due():
             learners.drain()
+            self._final.on_beats(self._beats().values())
         self._count()
-        final = {key: sender.final for key, sender in self.record.accounts.senders.items()}
-        if not ending.over(self._context.clock.now(), learners.counts(), final):
+        now, accounts = self._context.clock.now(), self.record.accounts
+        final = {key: sender.final for key, sender in accounts.senders.items()}
+        if not (ending.over(now, learners.counts(), final) and self._final.over(now)):
             return
         assert self.verdict is not None  # an ending begins with one
         self.report()
@@ -306,7 +312,10 @@ class RunCoordinator:
     @property
     def doing(self) -> str:
         """Present wait, for the heartbeat; empty: none."""
-        return WAITS if self._waits else ""
+        if self._waits:
+            return WAITS
+        plays = self.ending and not self._final.over(self._context.clock.now())
+        return "the last parameters are evaluated" if plays else ""
 
     def _load(self, reporter: Any) -> None:
         """Takes over the donor's checkpoint and the settings that the tuning has written."""
@@ -388,21 +397,46 @@ class RunCoordinator:
             self._save_record()
         raise error
 
-    def end(self, verdict: Verdict) -> None:
-        """Begins the end of the run; does nothing if it has begun."""
+    def end(
+        self, verdict: Verdict, *, none: str = "", final: Mapping[str, Any] | None = None
+    ) -> None:
+        """Begins the end of the run; does nothing if it has begun.
+
+        Args:
+            verdict: outcome of the run.
+            none: reason for which its last parameters are not evaluated.
+            final: evaluation that has judged them before.
+        """
         if self.verdict is not None:
             return
-        self.verdict = verdict
+        self.verdict, self.record.ended_seconds = verdict, self.record.wall_seconds
         context, learners = self._context, self._learners
         context.event("ending", verdict.reason)
         self.save()
-        learners.publish_end(verdict.reason, resumable=verdict.resumable)
+        final = final or self._met_by
+        none = none or why_none(verdict, self._session)
+        seconds = 0.0 if none or final else float(self._session.evaluator.final_seconds)
+        learners.publish_end(verdict.reason, resumable=verdict.resumable, final_seconds=seconds)
         learners.drain()
+        now = context.clock.now()
         timeout = 0.0 if context.orphaned else _ENDING_SHARE * self._session.launcher.grace_seconds
+        if seconds:
+            until, digests = now + timeout + seconds, learners.digests()
+            self._final.begin(learners.published, digests, until=until, seconds=seconds)
+        else:
+            self._final.skip(none, final)
         self._accounts_call.again_seconds = _JUDGE_SECONDS
-        self._ending = Shutdown(
-            context.clock.now(), timeout_seconds=timeout, shards=learners.shards
-        )
+        self._ending = Shutdown(now, timeout_seconds=timeout, shards=learners.shards)
+
+    @property
+    def _met_by(self) -> Mapping[str, Any] | None:
+        """The evaluation that has met the goal, if it was of the present parameters."""
+        met, iteration = self.record.judge.met_by, self._learners.learner.iteration
+        # Of several policies it does not say how many updates each of them has had.
+        if met is None or self.record.policies or met["iteration"] != iteration:
+            return None
+        (digest,) = self._learners.digests().values()
+        return {**met, "hash": digest}
 
     def save(self) -> Path | None:
         """Saves the run's state with a checkpoint; returns its path, None if the disk failed."""
@@ -469,8 +503,10 @@ class RunCoordinator:
         record.judge_training()
         learners.set_env_steps(int(record.times()["env_steps"]))
 
-    def _stop(self, reason: str, interrupted: bool) -> None:
-        status = "interrupted" if interrupted else "stopped"
+    def _stop(self, reason: str, status: str) -> None:
+        if self.verdict is not None and status not in ("stopped", self.verdict.status):
+            # Of a run that ends already a user, or its launcher, does not want to wait for more.
+            self._final.skip(f"{status}: {reason}")
         goal_met = False if self.record.judge.has_goal else None
         self.end(Verdict(status, goal_met, reason))
 
@@ -480,7 +516,8 @@ class RunCoordinator:
         seen = {**evaluation, "wall_seconds": self.record.wall_seconds}
         # A budget, too, ends the run at once: what comes later confirms no goal.
         late = evaluation["confirm"] and self.verdict is not None and not self.verdict.goal_met
-        confirm = False if late else judge.on_evaluation(seen)
+        final = judges and self._final.add(seen)
+        confirm = False if late else judge.on_evaluation(seen) and not final
         if judges and not evaluation["confirm"]:
             self._learners.save_best(flats, seen)
         self._context.event(
@@ -488,7 +525,8 @@ class RunCoordinator:
             f"mean return {evaluation['mean_return']:.2f} over {evaluation['episodes']} episodes"
             + ("" if judges else f", {mode}")
             + (", too late: the run was ending" if late else "")
-            + (" (again)" if evaluation["confirm"] else ""),
+            + (" (again)" if evaluation["confirm"] else "")
+            + (", of the last parameters" if final else ""),
             mode=mode,
             iteration=evaluation["iteration"],
             env_steps=evaluation["env_steps"],
@@ -553,16 +591,19 @@ class RunCoordinator:
 
     def _statuses(self) -> dict[str, Status]:
         """Returns the newest status of every component that reports one."""
-        beats = read_beats(self._context.folder.alive) if self._context.folder is not None else {}
         return {
             **reported(self._sender_accounts, self._learners.counts()),
-            **{name: beat.status for name, beat in beats.items()},
+            **{name: beat.status for name, beat in self._beats().items()},
             self._context.name: self._learners.status(),
         }
 
+    def _beats(self) -> Mapping[str, Beat]:
+        folder = self._context.folder
+        return {} if folder is None else read_beats(folder.alive)
+
     def _write_result(self, verdict: Verdict) -> None:
         result = self.record.result(verdict, self._learners.learner.iteration)
-        result["latency"] = self.record.lag.latency()
+        result |= {"latency": self.record.lag.latency(), **self._final.result()}
         with self._writing():
             write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
         if self._session.at_end == "idle" and verdict.status != "running":

@@ -76,16 +76,28 @@ class Learners:
         for worker in self._all:
             worker.publish(reason)
 
-    def publish_end(self, reason: str, *, resumable: bool) -> None:
+    def publish_end(self, reason: str, *, resumable: bool, final_seconds: float) -> None:
         """Publishes the last weights of all.
 
         Args:
             reason: reason of the end.
             resumable: True if the run goes on later: machines that have joined wait.
+            final_seconds: time that evaluators have to play them; 0: they are not played.
         """
         for worker in self._all:
-            worker.learner.link.publisher.resumable = resumable
+            publisher = worker.learner.link.publisher
+            publisher.resumable, publisher.final_seconds = resumable, final_seconds
             worker.publish(reason, final=True)
+
+    @property
+    def published(self) -> tuple[int, int]:
+        """Order of the newest publication of the first policy: incarnation, version."""
+        newest = self.learner.link.publisher.newest
+        return (0, 0) if newest is None else newest.order
+
+    def digests(self) -> dict[str, str]:
+        """Returns the SHA-256 of the present weights of each policy."""
+        return {policy: worker.digest() for policy, worker in self._workers.items()}
 
     @property
     def save_due(self) -> bool:

@@ -47,7 +47,7 @@ class PolicyStats:
 
     def result(self, rows: RowFates) -> dict[str, Any]:
         """Returns the numbers of the whole run, see :meth:`line`."""
-        seconds = max(1e-9, self._seconds())
+        seconds = self._seconds()
         rates = {name: total / seconds for name, total in self._totals(rows).items()}
         return self._numbers(rows, self.lag.summary(), rates)
 

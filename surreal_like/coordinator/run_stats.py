@@ -56,6 +56,8 @@ class RunStats:
         bad_at: iteration at which bad updates have ended a learner since the newest checkpoint, in
             this part of the run; None: none have.
         rolls_back: True until all shards have removed the rows that came after its checkpoint.
+        ended_seconds: wall time at which the end of the run began; None: it goes on. Rates of the
+            whole run are those until then.
     """
 
     def __init__(self, config: Config, clock: Clock) -> None:
@@ -79,7 +81,7 @@ class RunStats:
         names = learning_policies(config)
         # The numbers of each policy that learns, if the experiment names them.
         self.policies = {
-            name: PolicyStats(self.lag, lambda: self.wall_seconds)
+            name: PolicyStats(self.lag, lambda: self._rated_seconds)
             for name in names
             if names != [DEFAULT_POLICY]
         }
@@ -103,6 +105,7 @@ class RunStats:
         self.task_episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
         self.bad_at: int | None = None
         self.rolls_back = False
+        self.ended_seconds: float | None = None
         self._new_episodes = 0
         # Rows that ended with a shard, in words; the coordinator reports and removes them.
         self.losses: list[str] = []
@@ -116,6 +119,10 @@ class RunStats:
         Without the time in which a trial waited for its tuning.
         """
         return max(0.0, self._clock.time() - self._started - self._held) + self._before
+
+    @property
+    def _rated_seconds(self) -> float:
+        return max(1e-9, self.ended_seconds or self.wall_seconds)
 
     def add_held(self, seconds: float, *, real_seconds: float) -> None:
         """Adds time in which a trial waited for its tuning [s].
@@ -292,7 +299,7 @@ class RunStats:
 
     def result(self, verdict: Verdict, iteration: int) -> dict[str, Any]:
         """Returns the content of ``result.json`` without its ``components``."""
-        seconds = max(1e-9, self.wall_seconds)
+        seconds = self._rated_seconds
         config, clients = self._config, self.accounts.clients()
         restarts = self.accounts.env_restarts
         return {

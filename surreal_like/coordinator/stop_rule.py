@@ -65,6 +65,11 @@ class Verdict:
         """True if no user ended the run: machines that have joined wait until it goes on."""
         return self.status == "interrupted" and self.reason in (NOTICE, ASKED)
 
+    @property
+    def goes_on(self) -> bool:
+        """True if this is the end of a part of the run: it, or the trial that it is, goes on."""
+        return self.resumable or (self.status == "interrupted" and self.reason == LEFT)
+
 
 class StopRule:
     """Decides if a run ends.
@@ -89,6 +94,8 @@ class StopRule:
         self.last: Evaluation | None = None
         self.best: Evaluation | None = None
         self.confirmed: tuple[float, float] | None = None
+        # Evaluation that has confirmed the goal.
+        self.met_by: Evaluation | None = None
         self.greedy: tuple[float, int] | None = None
         self.rolling: tuple[float, int] | None = None
         self._candidates: dict[tuple[int, int], Evaluation] = {}
@@ -160,16 +167,18 @@ class StopRule:
         if not self.judges(evaluation["mode"]):
             self.others[evaluation["mode"]] = evaluation
             return False
-        order = (evaluation["incarnation"], evaluation["version"])
+        order = _order(evaluation)
         mean = float(evaluation["mean_return"])
         if evaluation["confirm"]:
             first = self._candidates.pop(order, None)
             if first is not None and self._is_met(evaluation) and self.confirmed is None:
-                self.confirmed = (float(first["mean_return"]), mean)
+                self.confirmed, self.met_by = (float(first["mean_return"]), mean), evaluation
                 self._reached = f"{self._describe(first)}, again {self._describe(evaluation)}"
                 self.greedy = (evaluation["wall_seconds"], evaluation["env_steps"])
             return False
-        self.last = evaluation
+        # Of several evaluators one may report an older version later.
+        if self.last is None or order >= _order(self.last):
+            self.last = evaluation
         if self.best is None or self._is_better(evaluation, self.best):
             self.best = evaluation
         if not self._is_evaluated or not self._is_met(evaluation) or self.confirmed is not None:
@@ -221,13 +230,13 @@ class StopRule:
 
     def results(self) -> dict[str, Any]:
         """Returns ``eval``, ``best_eval`` and ``solved`` of ``result.json``."""
-        last = _public(self.last)
+        last = None if self.last is None else public(self.last)
         if last is not None:
             last["confirmed"] = list(self.confirmed) if self.confirmed else None
         greedy, rolling = self.greedy or (None, None), self.rolling or (None, None)
         return {
             "eval": last,
-            "best_eval": _public(self.best),
+            "best_eval": None if self.best is None else public(self.best),
             "solved": {
                 "greedy_seconds": greedy[0],
                 "greedy_env_steps": greedy[1],
@@ -238,7 +247,8 @@ class StopRule:
 
     def shown(self) -> dict[str, Any]:
         """Returns mode that does not decide -> its newest evaluation, for a line of progress."""
-        return {mode: _public(evaluation) for mode, evaluation in self.others.items()}
+        others = self.others.items()
+        return {mode: None if each is None else public(each) for mode, each in others}
 
     def state(self) -> dict[str, Any]:
         """Returns plain data for a checkpoint."""
@@ -266,9 +276,12 @@ def _beside(value: float, goal: float) -> str:
     return f"{value:.{max(0, -int(exponent)) + 1}f}"
 
 
-def _public(evaluation: Evaluation | None) -> dict[str, Any] | None:
-    if evaluation is None:
-        return None
+def _order(evaluation: Evaluation) -> tuple[int, int]:
+    return evaluation["incarnation"], evaluation["version"]
+
+
+def public(evaluation: Evaluation) -> dict[str, Any]:
+    """Returns what ``result.json`` and ``progress.jsonl`` contain of an evaluation."""
     return {name: evaluation[name] for name in (*_PUBLIC, "policies") if name in evaluation}
 
 

@@ -77,7 +77,8 @@ class Parameters:
         iteration: updates that these weights have had.
         info: ``time``, ``iteration``, ``message``, ``hash``, ``env_steps``, ``final``;
             of a trial that has taken over another one also ``generation`` and ``settings``, with
-            a curriculum ``task``, its ``number`` and ``settings``.
+            a curriculum ``task``, its ``number`` and ``settings``; at the end ``final_seconds``,
+            in which evaluators play them.
         policy: name of the policy.
     """
 
@@ -93,6 +94,11 @@ class Parameters:
     def order(self) -> tuple[int, int]:
         """Sort key: newer parameters have a larger one."""
         return self.incarnation, self.version
+
+    @property
+    def final(self) -> bool:
+        """True for the last ones of a run."""
+        return bool(self.info.get("final", False))
 
     def encode_half(self) -> Parameters:
         """Returns them with float32 as float16, rounded to the nearest.

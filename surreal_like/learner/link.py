@@ -89,6 +89,7 @@ class Publisher:
         exploit: generation and settings of a trial that has taken over another one.
         task: number and settings of the newest task of a curriculum; empty without one.
         resumable: True if the run goes on later, so that machines that have joined wait.
+        final_seconds: time that evaluators have to play the last version; 0: they do not.
         snapshots: iteration -> snapshot of the policy that lives.
     """
 
@@ -108,6 +109,7 @@ class Publisher:
         self.exploit: Mapping[str, Any] = {}
         self.task: Mapping[str, Any] = {}
         self.resumable = False
+        self.final_seconds = 0.0
         self.snapshots: dict[int, Parameters] = {}
         # Snapshots that are sent one at a time: more than a few would not fit into a queue.
         self._waiting: deque[Parameters] = deque()
@@ -134,6 +136,8 @@ class Publisher:
             info["task"] = self.task
         if final and self.resumable:
             info["resumable"] = True
+        if final and self.final_seconds:
+            info["final_seconds"] = self.final_seconds
         if self.snapshots:
             info["snapshots"] = sorted(self.snapshots)
         self.newest = self._encode(

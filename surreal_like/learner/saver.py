@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from surreal_like.learner.base import Learner
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.learner.updates import Saveable
 from surreal_like.network.files import read_parameters, save_parameters, set_parameters
-from surreal_like.network.flat import named_tensors
+from surreal_like.network.flat import named_tensors, read_flat
 from surreal_like.network.generators import (
     global_states,
     restore_global_states,
@@ -248,6 +249,7 @@ class Saver:
             "iteration": learner.iteration,
             "version": version,
             "env_steps": env_steps,
+            "hash": self.digest(),
             "run_id": run_id,
             "time": self._clock.time(),
             "record": record,
@@ -263,6 +265,11 @@ class Saver:
             self._checkpoints.keep_only(saved)
             self._begins = False
         return saved
+
+    def digest(self) -> str:
+        """Returns the SHA-256 of the present weights, as they are published."""
+        flat = read_flat(self._learner.module_dict())
+        return hashlib.sha256(flat.data).hexdigest()
 
     def load(self, learner: Learner, run: Mapping[str, Any]) -> Mapping[str, Any]:
         """Restores the checkpoint of the donor into another learner, which is saved from now on.

@@ -202,6 +202,10 @@ class LearnerWorker:
         """Return of the best stored parameters, None if there are none."""
         return self._saver.best_return
 
+    def digest(self) -> str:
+        """Returns the SHA-256 of the present weights, as in ``state.json`` of checkpoints."""
+        return self._saver.digest()
+
     @property
     def flat_bytes(self) -> int:
         """Size of all parameters, in bytes."""

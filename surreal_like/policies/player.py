@@ -49,6 +49,12 @@ class JointPlayer(Player):
         """True once all policies have parameters."""
         return all(each.ready for each in self._policies.values())
 
+    @property
+    def final(self) -> bool:
+        """True once all companions have the last parameters of their learners."""
+        every = self._policies.values()
+        return all(each.final for each in every if isinstance(each, Companion))
+
     def fetch(self) -> None:
         """Fetches the parameters of the companions, and snapshots."""
         for each in self._policies.values():

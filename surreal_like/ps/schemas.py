@@ -54,6 +54,8 @@ ABOUT = {
             "final": Flag(),
             # Of a run that goes on later.
             "resumable": Optional(Flag()),
+            # Time that evaluators have to play the last version.
+            "final_seconds": Optional(Number(0.0)),
             # Of a trial that has taken over another one.
             "generation": Optional(Count()),
             "settings": Optional(MapOf(Text(), Plain(), most=_SETTINGS)),

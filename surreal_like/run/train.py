@@ -303,7 +303,8 @@ def _follow(
 def _interrupt(launched: Launched, watch: RunObserver, interrupts: Interrupts) -> None:
     if interrupts.count < _AT_ONCE:
         watch.on_message(
-            "stopping cleanly, with a checkpoint; Ctrl-C again ends everything at once"
+            "stopping cleanly, with a checkpoint and an evaluation of it; Ctrl-C again ends "
+            "everything at once"
         )
         reason = NOTICE if interrupts.terminated else INTERRUPTED
         launched.stop(interrupted=True, reason=reason)

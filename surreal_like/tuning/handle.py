@@ -45,9 +45,9 @@ class TuningHandle(RunHandle):
         return read_tune_file(self._folder.path / TUNE_FILE)
 
     @property
-    def grace_seconds(self) -> float:
-        """Time that a trial has to save and end [s]."""
-        return self.file.deadlines.grace_seconds
+    def ending_seconds(self) -> float:
+        """Time that the trials have to save and end [s]."""
+        return 2 * self.file.deadlines.grace_seconds
 
     def trials(self) -> list[dict[str, Any]]:
         """Returns the entries of all trials in ``tuning.json``.

@@ -53,7 +53,7 @@ class Ending:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.looks = 0
-        self.grace_seconds = 0.1
+        self.ending_seconds = 0.1
 
     @property
     def running(self) -> bool:

@@ -172,7 +172,7 @@ def test_deaths_beyond_the_budget_fail_the_run_with_the_first_error(run: Run) ->
     failure = run.supervision.failure
     assert failure == Failure("agent-0", "error 0 (the first of 4 deaths)", "traceback of error 0")
     assert run.events[-1] == ("agent-0", "failed")
-    assert run.asked == [Stop(f"agent-0: {failure.error}", interrupted=False)]
+    assert run.asked == [Stop(f"agent-0: {failure.error}", interrupted=False, failed=True)]
     assert run.phase == Phase.ending
 
 
@@ -366,6 +366,18 @@ def test_a_learner_that_does_not_end_the_run_is_overruled(run: Run) -> None:
     assert run.terminated == set(NAMES)
     run.after(12)
     assert run.killed == set(NAMES)
+
+
+def test_a_learner_has_more_time_to_end_a_run_whose_last_parameters_are_played() -> None:
+    deadlines = Deadlines(silent_seconds=30.0, grace_seconds=10.0, final_seconds=60.0)
+    supervision = Supervision(make_topology(), deadlines)
+    supervision.launch(0.0)
+    beats = [Beat(name, 1, State.running, 1, 1000.0, 0.0) for name in NAMES]
+    for beat in beats:
+        supervision.on_heartbeat(beat, 1.0)
+    supervision.stop(1.0, reason="asked to", interrupted=True)
+    assert supervision.tick(72.0) == []
+    assert len(supervision.tick(73.0)) == len(NAMES)
 
 
 def test_a_learner_that_dies_while_it_ends_the_run_is_not_started_again(run: Run) -> None:

@@ -240,6 +240,65 @@ def test_the_end_of_the_run_ends_it_inside_an_evaluation(endless: Rig) -> None:
     rig.until(lambda: frame.finished)
 
 
+@pytest.mark.parametrize("silent", [False, True])
+def test_the_last_version_is_played_at_once_and_once(rig: Rig, silent: bool) -> None:
+    learner, control = LearnerPeer(rig), ControlPeer(rig)
+    control.silent = silent
+    frame = started(rig)
+    learner.publish()
+    rig.until(lambda: control.reports)
+    learner.publish(final=True, final_seconds=60.0)
+    rig.until(lambda: service(frame)._until is not None)
+    # The learner answers late, and wants an older version again: there is no time for that.
+    control.answers, control.silent = [{"confirm": True, "best": 1.0}] * 3, False
+    rig.clock.seconds += 6.0
+    rig.until(lambda: frame.finished)
+    played = {(each["version"], each["confirm"]) for each, _ in control.reports}
+    assert played == {(1, False), (2, False)}
+    assert control.reports[-1][0]["episodes"] == 6
+
+
+def test_a_mode_that_does_not_judge_plays_no_last_version() -> None:
+    modes = ["eval_deterministic", "eval_stochastic"]
+    with make_rig(evaluator={"num": 2, "mode": modes}) as rig:
+        rig.start("ps", main.ps.build)
+        learner, control = LearnerPeer(rig), ControlPeer(rig)
+        frame = rig.start("eval-1", build)
+        learner.publish(final=True, final_seconds=60.0)
+        rig.until(lambda: frame.finished)
+        assert control.reports == []
+
+
+def test_what_is_over_of_the_last_version_at_its_deadline_is_reported() -> None:
+    # A tick makes eight steps: the third episode of each environment is open after it.
+    with make_rig(evaluator={"num_envs": 2}) as rig:
+        rig.start("ps", main.ps.build)
+        learner, control = LearnerPeer(rig), ControlPeer(rig)
+        frame = started(rig)
+        learner.publish(final=True, final_seconds=60.0)
+
+        def played() -> int:
+            evaluation = service(frame)._evaluation if frame._service else None
+            return 0 if evaluation is None else len(evaluation.finished)
+
+        rig.until(played)
+        rig.clock.seconds += 60.0
+        rig.until(lambda: frame.finished)
+        ((score, _),) = control.reports
+        assert 0 < score["episodes"] < 6
+
+
+def test_a_last_version_of_which_no_episode_ends_in_time_has_no_score(endless: Rig) -> None:
+    rig = endless
+    learner, control = LearnerPeer(rig), ControlPeer(rig)
+    frame = started(rig)
+    learner.publish(final=True, final_seconds=60.0)
+    rig.until(lambda: frame._service and service(frame)._evaluation)
+    rig.clock.seconds += 60.0
+    rig.until(lambda: frame.finished)
+    assert control.reports == []
+
+
 def test_it_stays_after_the_end_where_the_run_says_so() -> None:
     with make_rig(at_end="idle") as rig:
         rig.start("ps", main.ps.build)

@@ -1,0 +1,98 @@
+"""Runs end with an evaluation of the parameters that they end with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.numpy
+
+from surreal_like import train
+from surreal_like.data.policy_names import checkpoint_place
+from tests.runs.command import ROOT
+
+SMALL = {
+    "session_config.agent.num": 1,
+    "session_config.sender.flush_iteration": 8,
+    "session_config.evaluator.interval_seconds": 0.5,
+    "learner_config.model.hidden_sizes": [8],
+    "learner_config.replay.batch_size": 8,
+}
+OFF_POLICY = {"learner_config.replay.min_size": 64, "session_config.stop.env_steps": 300}
+ON_POLICY = {"session_config.stop.iterations": 12}
+ALGORITHMS = {
+    "dqn": ("gym:CartPole-v1", OFF_POLICY),
+    "ppo": ("gym:CartPole-v1", ON_POLICY),
+    "sac": ("gym:Pendulum-v1", OFF_POLICY),
+    "td3": ("gym:Pendulum-v1", OFF_POLICY),
+}
+# Each of two policies plays a cart of its own.
+CARTS = ROOT / "configs" / "multi_cartpole_mixed.yaml"
+
+
+def tensors(folder: Path) -> dict[str, Any]:
+    found = safetensors.numpy.load_file(folder / "params.safetensors")
+    return {name: found[name].tobytes() for name in sorted(found)}
+
+
+def newest(folder: Path, policy: str = "default") -> Path:
+    place = folder / "checkpoints" / checkpoint_place(policy)[0]
+    return max((each for each in place.iterdir() if each.name.isdigit()), key=lambda p: int(p.name))
+
+
+def run(folder: Path, algorithm: str, env: str, words: dict[str, Any]) -> dict[str, Any]:
+    stop = {"session_config.stop.eval_return": None, "session_config.stop.eval_episodes": 2}
+    ended = train(
+        algorithm=algorithm,
+        env=env,
+        launcher="serial",
+        folder=folder,
+        overrides={**SMALL, **stop, "session_config.import_path": [str(ROOT)], **words},
+    )
+    return dict(ended.result)
+
+
+def check(folder: Path, result: dict[str, Any], policy: str = "default") -> None:
+    final = result["final_eval"]
+    assert final["episodes"] == 2
+    checkpoint = newest(folder, policy)
+    state = json.loads((checkpoint / "state.json").read_text())
+    assert (final["iteration"], final["hash"]) == (state["iteration"], state["hash"])
+    assert final["version"] == state["version"] + 1
+    seen = {name: value for name, value in result["eval"].items() if name != "confirmed"}
+    assert seen == {name: final[name] for name in seen}
+    # What is in the file is what the number is of.
+    best = folder / "checkpoints" / checkpoint_place(policy)[1]
+    if json.loads((best / "state.json").read_text())["version"] == final["version"]:
+        assert tensors(best) == tensors(checkpoint)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_number_of_a_run_is_that_of_its_newest_checkpoint(
+    algorithm: str, tmp_path: Path
+) -> None:
+    env, words = ALGORITHMS[algorithm]
+    folder = tmp_path / "run"
+    result = run(folder, algorithm, env, words)
+    check(folder, result)
+    assert result["final_eval"]["iteration"] == result["iterations"]
+
+
+def test_so_is_that_of_each_of_two_policies(tmp_path: Path) -> None:
+    words = {
+        "policies.left.learner_config.replay.batch_size": 4,
+        "policies.right.learner_config.replay.min_size": 64,
+        "env_config.num_envs": 4,
+        "session_config.stop": {"env_steps": 600, "eval_episodes": 2},
+        "session_config.evaluator.interval_seconds": 0.5,
+    }
+    folder = tmp_path / "run"
+    result = dict(train(str(CARTS), launcher="serial", folder=folder, overrides=words).result)
+    check(folder, result, policy="left")
+    hashes = result["final_eval"]["hashes"]
+    for policy in ("left", "right"):
+        state = json.loads((newest(folder, policy) / "state.json").read_text())
+        assert hashes[policy] == state["hash"]
+        assert state["iteration"] > 0
