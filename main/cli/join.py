@@ -10,7 +10,7 @@ from pathlib import Path
 from main.cli.arguments import Parser, add_token, seconds_of, token_of
 from main.cli.runs import find_folder
 from session.errors import UsageError
-from session.launchers.engines.machines import COMMAND, ENGINES, Order, make_machines
+from session.launchers.engines.machines import COMMAND, ENGINES, Order, keep_trying, make_machines
 from surreal_like.join.agents import further_line, join
 from surreal_like.join.client import Invitation, default_folder, is_folder
 from surreal_like.join.fleet import MACHINES, Bounds, keep_joined
@@ -24,7 +24,8 @@ _EXAMPLES = """examples:
   surreal-like join RUN --token-file token.txt --keep-trying                  a shared folder
 
 exit code: 0 the run is over, or SIGTERM has asked to leave; 1 the agents or the run were lost;
-2 not let in, or a wrong command; 130 interrupted (Ctrl-C leaves cleanly, a second one at once)
+2 not let in, or a wrong command; 75 the run was not there for the time of --give-up-after;
+130 interrupted (Ctrl-C leaves cleanly, a second one at once)
 """
 
 
@@ -56,7 +57,14 @@ def run(argv: Sequence[str]) -> int:
     report = partial(print, flush=True)
     if given.on is not None:
         return _keep_joined(given, invitation, report)
-    return join(invitation, report, keep_trying=given.keep_trying, slots=given.slots)
+    patience = seconds_of(given.give_up_after, "--give-up-after")
+    return join(
+        invitation,
+        report,
+        keep_trying=given.keep_trying,
+        give_up_seconds=patience,
+        slots=given.slots,
+    )
 
 
 def _keep_joined(
@@ -67,7 +75,7 @@ def _keep_joined(
     address = invitation.address
     if shared := is_folder(address):
         address = str(Path(address).absolute())
-    command = [*COMMAND, "join", address, "--keep-trying", "--agents", str(given.agents)]
+    command = [*COMMAND, "join", address, *keep_trying(), "--agents", str(given.agents)]
     command += ["--slots", str(given.slots)]
     if invitation.algorithm is not None:
         command += ["--algorithm", str(invitation.algorithm.absolute())]
@@ -152,6 +160,13 @@ def _parser() -> argparse.ArgumentParser:
         "--keep-trying",
         action="store_true",
         help="wait for a run that does not answer yet, and go back to one that is resumed",
+    )
+    parser.add_argument(
+        "--give-up-after",
+        default="12h",
+        metavar="TIME",
+        help="with --keep-trying: longest time without the run, such as 30s, 5m or 12h; the "
+        "default is 12h",
     )
     _add_engine(parser)
     return parser

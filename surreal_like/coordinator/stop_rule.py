@@ -70,6 +70,12 @@ class Verdict:
         """True if this is the end of a part of the run: it, or the trial that it is, goes on."""
         return self.resumable or (self.status == "interrupted" and self.reason == LEFT)
 
+    @classmethod
+    def of_result(cls, result: Mapping[str, Any] | None) -> Verdict:
+        """Returns the outcome in a ``result.json``; None: it cannot be read."""
+        found = result or {}
+        return cls(str(found.get("status")), None, str(found.get("reason")))
+
 
 class StopRule:
     """Decides if a run ends.

@@ -19,8 +19,10 @@ from session.config.named_code import in_snapshot
 from session.config.sections import SECTIONS
 from session.errors import START_AGAIN, RunError, UsageError
 from session.folder import RunFolder
+from session.launchers.engines.machines import GIVEN_UP
 from session.process.component import Topology
 from session.process.entry import Lifeline
+from session.show.text import duration
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.security import Security
@@ -48,6 +50,8 @@ _LAST_WORD_SECONDS = 2.0
 # Between two tries to join.
 _AGAIN_SECONDS = 2.0
 INTERRUPTED = 130
+# A night and a morning: users who resume a run by hand come to it.
+GIVE_UP_SECONDS = 12 * 3600.0
 
 
 def join_line(folder: RunFolder, uses: int = 1, valid_seconds: float | None = None) -> str | None:
@@ -73,7 +77,13 @@ def join_line(folder: RunFolder, uses: int = 1, valid_seconds: float | None = No
 
 
 class LostRunError(RunError):
-    """No message of the run has come for so long that it is given up."""
+    """No message of the run has come for so long that it is lost."""
+
+
+class GivenUpError(RunError):
+    """The run has not come, or not come back, for so long that nothing waits for it any more."""
+
+    exit_code = GIVEN_UP
 
 
 def join(
@@ -81,6 +91,7 @@ def join(
     report: Callable[[str], object] = lambda line: None,
     *,
     keep_trying: bool = False,
+    give_up_seconds: float = GIVE_UP_SECONDS,
     slots: int = 0,
 ) -> int:
     """Works for a run or a tuning of another machine, until it is over or this one has to leave.
@@ -92,6 +103,7 @@ def join(
         report: called with each line of progress.
         keep_trying: wait for a run that does not answer or has no place yet, and go back to one
             that was lost or had to leave its machine, once it is resumed.
+        give_up_seconds: longest such wait [s].
         slots: number of trials of a tuning that work here at the same time; 0: as many as fit.
 
     Returns the exit code: 0 the run is over, or SIGTERM has asked to leave; 130 interrupted here.
@@ -101,16 +113,28 @@ def join(
         AdmissionError: the run rejects this machine.
         MissingExtra: the run's environment is not installed here.
         RunError: the agents failed too often, or the connection to the run was lost.
+        GivenUpError: it was not there for too long.
     """
     once = partial(_join_once, invitation, slots, report)
-    return try_again(once, report, keep_trying=keep_trying)
+    return try_again(once, report, give_up_seconds if keep_trying else 0.0)
 
 
 def try_again(
-    once: Callable[[Interrupts], int | None], report: Callable[[str], object], *, keep_trying: bool
+    once: Callable[[Interrupts], int | None],
+    report: Callable[[str], object],
+    give_up_seconds: float = GIVE_UP_SECONDS,
 ) -> int:
-    """Calls a function until it returns an exit code; without ``keep_trying`` only once."""
-    said, lifeline = "", Lifeline()
+    """Calls a function until it returns an exit code.
+
+    Args:
+        once: the function; returns None if the run goes on later.
+        report: called with each reason to wait.
+        give_up_seconds: longest time without the run [s]; 0: the function is called only once.
+
+    Raises:
+        GivenUpError: the run was not there for so long.
+    """
+    said, lifeline, there_at = "", Lifeline(), time.monotonic()
     with Interrupts() as interrupts:
         while True:
             try:
@@ -119,17 +143,22 @@ def try_again(
                     time.sleep(_AGAIN_SECONDS)
                 lifeline.pass_on(signal.SIGTERM)
                 code = once(interrupts)
-                if code is not None or not keep_trying:
+                if code is not None or not give_up_seconds:
                     return code or 0
-                reason = "it had to leave its machine"
+                reason, there_at = "it had to leave its machine", time.monotonic()
             except (NotNowError, LostRunError) as error:
-                if not keep_trying:
+                if not give_up_seconds:
                     raise
                 reason = str(error)
+                if isinstance(error, LostRunError):
+                    there_at = time.monotonic()
             except KeyboardInterrupt:
                 if not interrupts.terminated:
                     raise
                 return 0
+            if time.monotonic() - there_at >= give_up_seconds:
+                waited = duration(give_up_seconds)
+                raise GivenUpError(f"gave up: the run was not there for {waited}: {reason}")
             if reason != said:
                 report(f"waiting for the run: {reason}")
                 said = reason

@@ -23,6 +23,7 @@ from session.folder import RunFolder
 from session.tensorplex.groups import name_of, own_client_id
 from session.wire import Address, AddressBook, Message
 from session.wire.security import Security
+from surreal_like.coordinator.stop_rule import Verdict
 from surreal_like.experiment.code import file_hash
 from surreal_like.join.server import ANSWERS, ENDPOINT, TUNE_ENDPOINT
 from surreal_like.join.tokens import Token
@@ -130,6 +131,23 @@ def _find_address(given: str) -> str:
     return book[endpoint].connect
 
 
+def _refuse_over(address: str) -> None:
+    """Refuses to wait for a run that has ended for good, as its folder says.
+
+    Raises:
+        AdmissionError: it has.
+    """
+    if not is_folder(address):
+        return
+    folder = RunFolder(address)
+    end = Verdict.of_result(folder.read_result())
+    if not folder.over or end.resumable:
+        return
+    # The result may be that of an earlier part: one that begins writes its addresses first.
+    if folder.result.stat().st_mtime >= folder.addresses.stat().st_mtime:
+        raise AdmissionError(f"run {address} is over: {end.reason}")
+
+
 def is_folder(address: str) -> bool:
     """Returns True if the address is the folder of a run, which may not be there yet."""
     return os.path.isdir(address) or "/" in address.removeprefix("tcp://")
@@ -190,6 +208,7 @@ def _exchange(invitation: Invitation, token: Token, address: str, folder: RunFol
             dealer = client.dealer(ENDPOINT, ANSWERS)
             return dealer.request("join", fields, timeout_seconds=_ANSWER_SECONDS)
     except DeadlineError:
+        _refuse_over(invitation.address)
         raise NotNowError(
             f"nothing answers at {address}: is the address right, does the run still go on, and "
             "does a firewall stand between?"

@@ -53,7 +53,7 @@ def keep_joined(
     look = replace(invitation, agents=0)
     target = Target(bounds, slots)
     try:
-        return try_again(partial(_keep, look, machines, target, report), report, keep_trying=True)
+        return try_again(partial(_keep, look, machines, target, report), report)
     finally:
         machines.close()
 

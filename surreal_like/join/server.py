@@ -256,8 +256,8 @@ class JoinServer(Door):
         """Refuses a machine once the run has ended; one that goes on later has a place then."""
         if not self._context.run_over:
             return
-        result = (self._context.folder and self._context.folder.read_result()) or {}
-        end = Verdict(str(result.get("status")), None, str(result.get("reason")))
+        folder = self._context.folder
+        end = Verdict.of_result(folder.read_result() if folder else None)
         raise NotAdmittedError("the run is over", for_now=end.resumable)
 
     def _add_clients(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,9 +48,11 @@ class MachinesContract(ABC):
 
     Attributes:
         seconds: deadline for a machine that starts, or is replaced.
+        silent_seconds: time for which the engine is made not to answer; 0: it always answers.
     """
 
     seconds = 30.0
+    silent_seconds = 0.0
 
     @abstractmethod
     def make(self, order: Order) -> Machines:
@@ -58,6 +61,11 @@ class MachinesContract(ABC):
     def kill(self, folder: Path) -> None:
         """Kills a machine as the loss of its node does."""
         os.kill(self.pid(folder), signal.SIGKILL)
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Keeps the engine from answering."""
+        yield
 
     def pid(self, folder: Path) -> int:
         """The process of the newest machine of that name."""
@@ -121,6 +129,22 @@ class MachinesContract(ABC):
             assert [(each.component, each.kind) for each in events] == [("machine-1", "ended")]
             assert (tmp_path / "machines" / "machine-1" / "left").is_file()
             assert not (tmp_path / "machines" / "machine-0" / "left").exists()
+
+    def test_machines_go_on_while_their_engine_does_not_answer(self, tmp_path: Path) -> None:
+        with self.machines(tmp_path, 2) as machines:
+            folders = [tmp_path / "machines" / machine_name(each) for each in range(2)]
+            before = [self.pid(each) for each in folders]
+            events: list[Event] = []
+            with self.silence():
+                end = time.monotonic() + self.silent_seconds
+                while time.monotonic() < end:
+                    events += machines.poll()
+                    time.sleep(0.1)
+                assert len(self.at_work(tmp_path)) == 2
+            machines.want(3)
+            events += self.wait(machines, 3, tmp_path)
+            assert [self.pid(each) for each in folders] == before
+            assert not [each for each in events if each.kind in ("lost", "ended")]
 
     def test_at_the_end_nothing_is_left(self, tmp_path: Path) -> None:
         with self.machines(tmp_path, 2):

@@ -166,6 +166,41 @@ def test_a_notice_to_every_process_of_the_core_saves_too(rig: Slurm, tmp_path: P
 
 
 @pytest.mark.timeout(400)
+def test_agents_give_their_node_back_to_a_core_that_waits_for_it(
+    rig: Slurm, tmp_path: Path
+) -> None:
+    words = [
+        "session_config.stop={seconds: 600}",
+        "session_config.resources={agent: {cpu: 12}}",
+        "session_config.slurm.agents_wait_seconds=45",
+        "session_config.heartbeat.timeout=10",
+    ]
+    folder = launch(rig, tmp_path / "run", "--agents", "1", *words)
+    core, agents = number(folder, "core"), number(folder, "agents")
+    until_steps(rig, folder, 200)
+    places = dict(line.split() for line in rig.jobs("%F %N"))
+    assert places[core] != places[agents]
+    rig.run("scancel", "--batch", "--signal=TERM", core)
+    until(lambda: states(rig, core) == ["PENDING"], what=rig.jobs)
+    before = folder.last_progress()["env_steps"]
+    # Somebody else gets its node.
+    wanted = (f"--nodelist={places[core]}", "--cpus-per-task=12", "--output=/dev/null")
+    other = rig.run("sbatch", "--parsable", *wanted, "--wrap=sleep 600").stdout.strip()
+    until(lambda: states(rig, other) == ["RUNNING"], what=rig.jobs)
+    begin_again(rig, folder)
+    # The other node belongs to the agent, which has lost its run.
+    why = f"{core} Resources"
+    until(lambda: why in rig.jobs("%F %r"), what=lambda: rig.jobs("%F %T %r %S"))
+    until(lambda: states(rig, agents) == ["PENDING"], seconds=150, what=rig.jobs)
+    until(lambda: states(rig, core) == ["RUNNING"], seconds=90, what=lambda: rig.jobs("%F %T %r"))
+    rig.run("scancel", other)
+    rig.run("scontrol", "update", f"JobId={agents}", "StartTime=now+3")
+    until_steps(rig, folder, before + 200)
+    assert command(rig, "stop", str(folder)).returncode == 0
+    until(lambda: not rig.jobs(), what=rig.jobs)
+
+
+@pytest.mark.timeout(400)
 def test_commands_from_a_machine_that_only_shares_the_folder(rig: Slurm, tmp_path: Path) -> None:
     tmp = tmp_path / "tmp"
     tmp.mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,20 @@ class TestSlurm(MachinesContract):
     """A lost machine is submitted again after ten seconds."""
 
     seconds = 60.0
+    silent_seconds = 60.0
+
+    @pytest.fixture(autouse=True)
+    def at(self, rig: Slurm) -> None:
+        self.rig = rig
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Stops the controller."""
+        self.rig.run("pkill", "-STOP", "-x", "slurmctld")
+        try:
+            yield
+        finally:
+            self.rig.run("pkill", "-CONT", "-x", "slurmctld")
 
     def make(self, order: Order) -> Machines:
         return make_machines("slurm", order)

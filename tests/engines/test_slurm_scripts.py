@@ -17,9 +17,10 @@ from session.config import Config
 from session.config.config import apply_overrides
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
+from session.launchers.engines.machines import GIVEN_UP
 from session.launchers.handle import check_launcher
 from session.launchers.slurm.cluster import SlurmCluster
-from session.launchers.slurm.jobs import batch_script
+from session.launchers.slurm.jobs import array_script, batch_script
 from session.process.component import Resources, Topology
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.request import RunRequest
@@ -87,6 +88,39 @@ def test_a_notice_before_the_command_ends_it_at_once(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (143, "")
     assert done.stdout.endswith("notice 1, code 143\n")
+
+
+# A controller that is away for a while, and a job that goes on.
+AWAY = """#!/bin/bash
+echo x >>"$0.calls"
+[ "$(wc -l <"$0.calls")" -gt {times} ] || exit 1
+echo {state}
+"""
+
+
+@pytest.mark.parametrize(
+    ("times", "state", "said"),
+    [(0, "RUNNING", "requeue 1"), (2, "RUNNING", "requeue 1"), (1, "COMPLETING", "")],
+)
+def test_a_controller_that_is_away_for_a_moment_is_asked_again(
+    tmp_path: Path, times: int, state: str, said: str
+) -> None:
+    programs = {"squeue": AWAY.format(times=times, state=state), "sleep": "#!/bin/bash\n"}
+    programs["scontrol"] = '#!/bin/bash\necho "$*" >"$0.said"\n'
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o700)
+    text = array_script(str(tmp_path), {}, Resources(), ["bash", "-c", f"exit {GIVEN_UP}"])
+    (tmp_path / "job.sbatch").write_text(text)
+    (tmp_path / "token").write_text("secret")
+    variables = {**os.environ, "SLURM_JOB_ID": "1", "SLURMD_NODENAME": "node"}
+    variables["PATH"] = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", str(tmp_path / "job.sbatch")], env=variables, timeout=60, check=False
+    )
+    assert done.returncode == GIVEN_UP
+    requeued = tmp_path / "scontrol.said"
+    assert (requeued.read_text().strip() if requeued.exists() else "") == said
 
 
 def test_core_asks_for_all_but_its_agents(tmp_path: Path) -> None:

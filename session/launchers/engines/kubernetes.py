@@ -53,6 +53,7 @@ class KubernetesMachines(Machines):
     def __init__(self, order: Order) -> None:
         super().__init__(order)
         self._setting = setting = make_setting(order)
+        self.name = setting.name
         self._kubectl = Kubectl(setting.config)
         chosen = (f"{key}={value}" for key, value in setting.selector(_PART).items())
         self._selector = f"--selector={','.join(chosen)}"
@@ -61,7 +62,6 @@ class KubernetesMachines(Machines):
         # Number in the objects of the cluster; None: there are none; -1: some may be missing.
         self._applied: int | None = None
         self._look_at = 0.0
-        self._failure = ""
         self._found: dict[str, Container] = {}
         if self._kubectl.exists("statefulset", setting.host(_PART)):
             raise UsageError(
@@ -81,23 +81,17 @@ class KubernetesMachines(Machines):
     def num(self) -> int:
         return sum(each.running for each in self._found.values())
 
-    def poll(self) -> list[Event]:
+    def _poll(self) -> list[Event]:
         now, before = time.monotonic(), self._found
         if now < self._look_at:
             return []
         self._look_at = now + _LOOK_SECONDS
-        try:
-            if self._applied != self._wanted:
-                self._applied = -1
-                self._apply(self._wanted)
-                self._applied = self._wanted
-            pods = self._kubectl.get("pods", self._selector)
-        except UsageError as error:
-            # The pods go on while the API of the cluster does not answer.
-            known, self._failure = self._failure, str(error)
-            return [] if known == str(error) else [Event(self._setting.name, "failed", str(error))]
-        self._failure = ""
-        self._found = containers_of(pods, self._setting.name)
+        if self._applied != self._wanted:
+            self._applied = -1
+            self._apply(self._wanted)
+            self._applied = self._wanted
+        pods = self._kubectl.get("pods", self._selector)
+        self._found = containers_of(pods, self.name)
         wanted = {machine_name(number) for number in range(self._wanted)}
         return [
             event
@@ -115,8 +109,7 @@ class KubernetesMachines(Machines):
         try:
             self._kubectl.run("delete", *what, *how, timeout_seconds=seconds + _LOOK_SECONDS)
         except UsageError as error:
-            name = self._setting.name
-            raise UsageError(f"machines '{name}' are left: {error}; {self._removal}") from None
+            raise UsageError(f"machines '{self.name}' are left: {error}; {self._removal}") from None
         self._applied = None
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -17,6 +18,15 @@ from session.process.component import RESOURCES, Resources
 
 # Begin of every command: this interpreter, on the machine that has it at the same path.
 COMMAND = (sys.executable, "-P", "-m", "main.cli")
+# Time for which a machine without its run holds its place [s]; a run that begins again may need it.
+WAIT_SECONDS = 120.0
+# Exit code of a machine that has waited for so long.
+GIVEN_UP = os.EX_TEMPFAIL
+
+
+def keep_trying(wait_seconds: float = WAIT_SECONDS) -> tuple[str, ...]:
+    """Returns the words by which a machine waits for its run, and gives it up after a time."""
+    return "--keep-trying", "--give-up-after", f"{wait_seconds:g}s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +83,46 @@ class Machines(ABC):
     not answer.
 
     Attributes:
+        name: name of the engine, or of its machines there, in events.
         options: name of each further setting of the engine -> its meaning.
         share_files: True if its machines have the folders of this one.
     """
 
+    name: str
     options: ClassVar[Mapping[str, str]] = {}
     share_files: ClassVar[bool] = True
 
     def __init__(self, order: Order) -> None:
         self._order = order
+        self._silence = ""
 
     @abstractmethod
     def want(self, number: int) -> None:
         """Sets the number of machines from now on; takes effect at the next :meth:`poll`."""
 
-    @abstractmethod
     def poll(self) -> list[Event]:
-        """Starts and ends machines as wanted; returns what has happened, without waiting."""
+        """Starts and ends machines as wanted; returns what has happened.
+
+        Machines go on while their engine does not answer, or refuses: it is asked again at a later
+        call. Each new reason is one event.
+        """
+        events: list[Event] = []
+        known, self._silence = self._silence, ""
+        try:
+            events.extend(self._poll())
+        except UsageError as error:
+            self._silence = str(error)
+            if self._silence != known:
+                events.append(Event(self.name, "failed", self._silence))
+        return events
+
+    @abstractmethod
+    def _poll(self) -> Iterable[Event]:
+        """Does :meth:`poll` once; what it has yielded before an error is reported.
+
+        Raises:
+            UsageError: the engine does not answer, or refuses.
+        """
 
     @property
     @abstractmethod
@@ -98,7 +131,11 @@ class Machines(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends all machines, and waits until nothing of them is left; may be called again."""
+        """Ends all machines, and waits until nothing of them is left; may be called again.
+
+        Raises:
+            UsageError: some are left; the message says how to end them.
+        """
 
 
 def make_machines(engine: str, order: Order) -> Machines:

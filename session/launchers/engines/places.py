@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from session.launchers.engines.machines import Machines, Order, machine_name
@@ -76,7 +77,7 @@ class PlacedMachines(Machines):
     def num(self) -> int:
         return sum(each.work is not None and each.shown for each in self._places.values())
 
-    def poll(self) -> list[Event]:
+    def _poll(self) -> Iterable[Event]:
         for number in range(self._wanted):
             place = self._places.setdefault(number, _Place())
             if place.work is None and time.monotonic() >= place.due_at:

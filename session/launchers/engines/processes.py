@@ -78,5 +78,7 @@ class ProcessMachines(PlacedMachines):
         order: what they run.
     """
 
+    name = "processes"
+
     def _begin(self, name: str) -> Work:
         return Child(self._order.words(name), self._order.token)

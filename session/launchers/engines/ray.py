@@ -7,6 +7,7 @@ import logging
 import math
 import socket
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -105,6 +106,7 @@ class RayMachines(PlacedMachines):
         UsageError: ray is not installed, or no cluster answers.
     """
 
+    name = "ray"
     options = {"address": "Address of the cluster; default: auto"}  # noqa: RUF012 - as in Machines
 
     def __init__(self, order: Order) -> None:
@@ -115,14 +117,21 @@ class RayMachines(PlacedMachines):
     def _begin(self, name: str) -> Work:
         return _Actor(self._ray, self._order, name)
 
-    def poll(self) -> list[Event]:
-        events = super().poll()
+    def _poll(self) -> Iterator[Event]:
+        try:
+            yield from super()._poll()
+            yield from self._look_for_shortages()
+        except (self._ray.exceptions.RayError, OSError, RuntimeError) as error:
+            raise UsageError(f"Ray does not answer: {_first_line(error)}") from error
+
+    def _look_for_shortages(self) -> list[Event]:
+        """Returns what a machine waits for, once, after some time."""
         if self.num >= self._wanted:
             self._waits_at = time.monotonic() + _PATIENCE_SECONDS
         elif time.monotonic() > self._waits_at:
             self._waits_at = math.inf
-            events += self._shortages()
-        return events
+            return self._shortages()
+        return []
 
     def _shortages(self) -> list[Event]:
         """Returns the resources of which the whole cluster has too little for one machine."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from session.atomic_file import write_atomically
@@ -31,6 +31,7 @@ class SlurmMachines(Machines):
         UsageError: there is no sbatch, or Slurm refuses such a job.
     """
 
+    name = "slurm"
     options = {name: text for name, (text, _) in JOB.items()}  # noqa: RUF012 - as in Machines
 
     def __init__(self, order: Order) -> None:
@@ -56,12 +57,12 @@ class SlurmMachines(Machines):
     def num(self) -> int:
         return list(self._states.values()).count(_RUNNING)
 
-    def poll(self) -> list[Event]:
+    def _poll(self) -> Iterator[Event]:
         now = time.monotonic()
         if now < self._look_at:
-            return []
+            return
         self._look_at = now + _LOOK_SECONDS
-        events = self._look()
+        yield from self._look()
         due = (
             task
             for task in range(self._wanted)
@@ -71,7 +72,6 @@ class SlurmMachines(Machines):
         if tasks := list(due):
             self._submit(tasks, now)
         self._cancel(task for task in self._states if task >= self._wanted)
-        return events
 
     def _look(self) -> list[Event]:
         """Returns what has changed since the last look."""
@@ -110,7 +110,12 @@ class SlurmMachines(Machines):
         self._token.unlink(missing_ok=True)
         deadline = time.monotonic() + _END_SECONDS
         while self._numbers and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS / 4)
             with suppress(UsageError):
                 call("scancel", *self._numbers)
-            time.sleep(_LOOK_SECONDS / 4)
-            self._look()
+                self._look()
+        if self._numbers:
+            raise UsageError(
+                f"jobs of machines are left, because Slurm does not answer: end them with: "
+                f"scancel {' '.join(self._numbers)}"
+            )

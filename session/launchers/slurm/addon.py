@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from session.addons import AddOn, Launcher
-from session.config.key import Key, section
+from session.config.key import FROM_1, Key, section
 
 _ROOM = "session.launchers.slurm"
 JOB = {
@@ -22,6 +22,13 @@ SLURM = section(
         "agents": section(
             "The same for the agents, which may be pre-empted.",
             {name: Key("", f"{text}; empty: as the core.") for name, (text, _) in JOB.items()},
+        ),
+        "agents_wait_seconds": Key(
+            120.0,
+            "Time for which agents without a core hold their places; then they go to the end of "
+            "the queue, because the core may need these.",
+            unit="s",
+            within=FROM_1,
         ),
     },
 )

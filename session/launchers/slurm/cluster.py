@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from session.launchers.engines.machines import COMMAND
+from session.launchers.engines.machines import COMMAND, keep_trying
 from session.launchers.slurm.addon import JOB
 from session.launchers.slurm.jobs import array_script, batch_script, call
 from session.launchers.slurm.run import SlurmRun
@@ -17,7 +17,7 @@ host=$(sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p' <<<"$node")"""
 _CORE_END = """# After a notice it is begun again. 75: it is saved; 130: its learner had no time
 # for that; 143: it had not begun. After any other end no agent stays.
 if [ -n "$notice" ] && [ "$code" -ge 75 ] && [ ! -e "$jobs/cancelled" ]; then
-  if goes_on; then scontrol requeue "$job"; fi
+  requeue
   exit "$code"
 fi
 xargs --no-run-if-empty scancel <"$jobs"/agents.job"""
@@ -89,7 +89,7 @@ class SlurmCluster(SlurmRun, SubmittedCluster):
                 **{name: slurm.agents[name] or slurm[name] for name in JOB},
             },
             resources_of(session, "agent"),
-            [*COMMAND, "join", str(self._folder), "--keep-trying"],
+            [*COMMAND, "join", str(self._folder), *keep_trying(slurm.agents_wait_seconds)],
             before=session.launcher.preamble_cmd,
         )
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from session.errors import ConfigError, UsageError
 from session.launchers.engine_program import call_program
+from session.launchers.engines.machines import GIVEN_UP
 from session.process.component import TOKEN, Resources
 
 _MIB = 1 << 20
@@ -18,8 +19,17 @@ _BODY = """
 jobs={folder}
 job=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}
 job=${{job:-$SLURM_JOB_ID}}
-# A job that was cancelled, or is requeued by others, does not run any more.
-goes_on() {{ [ "$(squeue --noheader --jobs="$job" --format=%T)" = RUNNING ]; }}
+# A job that was cancelled, or is requeued by others, does not run any more. Slurm's controller
+# may be away for a while.
+requeue() {{
+  for _ in 1 2 3 4 5 6 7 8 9 10; do
+    if state=$(squeue --noheader --jobs="$job" --format=%T); then
+      [ "$state" = RUNNING ] || return
+      scontrol requeue "$job" && return
+    fi
+    sleep 2
+  done
+}}
 # This shell gets the notice of the end, and passes the first one on to its command.
 notice=
 # shellcheck disable=SC2317  # the trap calls it
@@ -170,7 +180,8 @@ def array_script(
 ) -> str:
     """Returns the batch script of an array of machines that join a run.
 
-    A machine whose time ends leaves the run 30 s before, and is requeued. The token comes from the
+    A machine whose time ends leaves the run 30 s before, and is requeued; so is one that has given
+    its run up (exit code 75). The token comes from the
     file ``token`` in the folder; the keys of machine k are in its folder ``machine-k``.
 
     Args:
@@ -184,5 +195,5 @@ def array_script(
         needs,
         f'{shlex.join(command)} --folder "$jobs/machine-$SLURM_ARRAY_TASK_ID"',
         before=f"{before}\n{token}" if before else token,
-        after='if [ -n "$notice" ] && goes_on; then scontrol requeue "$job"; fi',
+        after=f'if [ -n "$notice" ] || [ "$code" = {GIVEN_UP} ]; then requeue; fi',
     )

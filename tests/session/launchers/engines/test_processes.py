@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ import pytest
 from session.errors import UsageError
 from session.launchers.engines.machines import Machines, Order, make_machines
 from session.launchers.engines.processes import ProcessMachines
+from session.launchers.instruction import Event
 from tests.contracts.machines import MachinesContract
 from tests.polling import until
 
@@ -21,6 +23,30 @@ from tests.polling import until
 class TestProcesses(MachinesContract):
     def make(self, order: Order) -> Machines:
         return make_machines("processes", order)
+
+
+class Silent(ProcessMachines):
+    """An engine that says what it has done, and then does not answer, for some times."""
+
+    times = 3
+
+    def _poll(self) -> Iterator[Event]:
+        yield Event("machine-0", "started")
+        self.times -= 1
+        if self.times >= 0:
+            raise UsageError("no answer" if self.times else "no route")
+
+
+def test_machines_go_on_while_their_engine_does_not_answer(tmp_path: Path) -> None:
+    machines = Silent(order_of(tmp_path, "true"))
+    started = "machine-0: started"
+    said = [[str(each) for each in machines.poll()] for _ in range(4)]
+    assert said == [
+        [started, "processes: failed: no answer"],
+        [started],
+        [started, "processes: failed: no route"],
+        [started],
+    ]
 
 
 def order_of(folder: Path, *command: str, **options: str) -> Order:
