@@ -405,6 +405,17 @@ recorded columns are settings
 a ring writes one row too far
 - places = spans(first, rows, self.capacity)
 + places = spans(first + 1, rows, self.capacity)
+> tests/surreal_like/coordinator/test_run_stats.py
+returns of guests meet the goal
+- self.guest_episodes.append(episode)
++ self.episodes.append(episode)
+a mean of finite numbers is infinite
+- return mean if math.isfinite(mean) else float(np.sum(values / len(values)))
++ return mean
+> tests/surreal_like/replay/test_fifo_replay.py
+versions of a guest make rows of others too old
+- if self._minds_versions and not chunk.joined:
++ if self._minds_versions:
 > tests/surreal_like/test_guests.py
 a guest's goodbye is that of an own agent
 - account.guest = guest
@@ -418,6 +429,12 @@ a snapshot that does not exist
 a guest with a policy is none
 - sender.joined |= joined
 + sender.joined |= joined and ":" not in key
+episodes of a guest are those of an own agent
+- marks = {"metrics": {}, "guest": True}
++ marks = {"metrics": {}}
+a guest is an agent by its word
+- return rows is None or not rows.joined or rows.bound > 0
++ return True
 rows of another policy
 - if sender.published != self._policy:
 + if not sender.published:

@@ -129,8 +129,15 @@ def _evaluation(score: Mapping[str, Any]) -> str:
 
 
 def _training(result: Mapping[str, Any]) -> str:
-    mean = (result.get("train") or {}).get("mean_return_100")
-    return f"{decimal(mean)} over the last 100 episodes" if mean is not None else ""
+    means = {
+        whose: (result.get(section) or {}).get("mean_return_100")
+        for section, whose in (("train", ""), ("guests", " of joined machines"))
+    }
+    return ", ".join(
+        f"{decimal(mean)} over the last 100 episodes{whose}"
+        for whose, mean in means.items()
+        if mean is not None
+    )
 
 
 def _experience(result: Mapping[str, Any]) -> str:

@@ -284,7 +284,8 @@ _KEYS = {
             "metric": Key(
                 None,
                 "Name of a metric that is the goal together with above; None: none. "
-                "return/train is the mean return of the last 100 training episodes.",
+                "return/train is the mean return of the last 100 training episodes. "
+                "Agents of machines that join, also those of Slurm and Ray, do not count.",
                 optional="_str_",
             ),
             "above": Key(

@@ -75,6 +75,9 @@ def headline(view: RunView) -> tuple[list[Number], list[Number]]:
         # Here, as a longer name in the first column would not leave room for 80 columns.
         Number("learner waits", percent(line.get("waiting_share"))),
     ]
+    if guests := line.get("guests"):
+        mean = decimal(guests["mean_return_100"])
+        returns.append(Number("return of guests", mean, note="does not count"))
     for name, shown in shown_evaluations(line).items():
         mean = decimal(shown.get("mean_return"))
         returns.append(Number(f"{name} return", mean, note="does not judge"))

@@ -379,9 +379,15 @@ class RunView:
         """Warns if no episode has reported the metric of the goal, once enough have ended."""
         wanted = self.config.session_config.stop.metric
         known = self.line.get("metrics") or {}
-        if wanted in (None, TRAINING_RETURN, *known):
+        if wanted in (None, *known) or self.line.get("episodes", 0) < _ENOUGH_EPISODES:
             return ""
-        if self.line.get("episodes", 0) < _ENOUGH_EPISODES:
+        own = (self.line.get("train") or {}).get("mean_return_100") is not None
+        if not own and self.line.get("guests"):
+            return (
+                f"the goal cannot be met: {wanted} is of the episodes of the run's own agents, and "
+                "all that have ended are of joined machines; set session_config.stop.eval_return"
+            )
+        if wanted == TRAINING_RETURN:
             return ""
         there = ", ".join(known) or "none"
         return (

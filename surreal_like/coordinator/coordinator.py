@@ -570,8 +570,10 @@ class RunCoordinator:
         """Returns the number of agents; None while it does not limit how fast the run learns."""
         if not (self.learns and self.record.iterations) or self._runs_alone:
             return None
-        names = {sender.name for sender in newest_statuses(self._sender_accounts)}
-        return sum(name.startswith("agent-") for name in names)
+        counts = self.record.accounts.counts
+        # A guest may report under all its names; it works under those of which rows have come.
+        senders = [each for each in newest_statuses(self._sender_accounts) if counts(each)]
+        return len({each.name for each in senders if each.name.startswith("agent-")})
 
     def status(self) -> dict[str, float]:
         """Returns the numbers of the run for the heartbeat, by the newest line of progress."""

@@ -159,13 +159,14 @@ class ProgressLog:
     def _draw(self, line: Mapping[str, Any]) -> None:
         rates, best = line["rates"], line["best_eval"]
         train = line["train"]["mean_return_100"]
+        guests = line.get("guests", {}).get("mean_return_100")
         own = {
             f"{name}/{key}": value
             for name, summary in line["metrics"].items()
             for key, value in summary.items()
         }
         sections: dict[str, Mapping[str, float | None]] = {
-            "return": {"train": train, "best": best and best["mean_return"]},
+            "return": {"train": train, "guests": guests, "best": best and best["mean_return"]},
             "steps_per_second": {
                 "env": rates["env_steps_per_second"],
                 "learn": rates["updates_per_second"],

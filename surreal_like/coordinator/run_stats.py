@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ class RunStats:
         clock: clock for durations; ``config.run`` has the start time of the command.
 
     Attributes:
-        episodes: summaries of the newest training episodes.
+        episodes: summaries of the newest training episodes of the run's own agents.
+        guest_episodes: the same of machines that have joined; they are shown, and decide nothing.
         task: ``number`` and ``settings`` of the newest task of a curriculum, the ``version`` of
             the parameters at its choice, and the number of its ``episodes`` so far.
         task_episodes: summaries of the newest training episodes that were begun with that task.
@@ -102,6 +104,7 @@ class RunStats:
         self.run_id = hashlib.sha256(whole.encode()).hexdigest()[:12]
         self.task: dict[str, Any] = {"number": 0, "settings": {}, "version": 0, "episodes": 0}
         self.episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
+        self.guest_episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
         self.task_episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
         self.bad_at: int | None = None
         self.rolls_back = False
@@ -140,13 +143,17 @@ class RunStats:
         """Adds summaries of finished training episodes.
 
         Args:
-            finished: ``return``, ``length`` and the environment's and agent's own ``metrics``.
+            finished: ``return``, ``length`` and the environment's and agent's own ``metrics``;
+                ``guest`` marks those of joined machines.
             own: the learner's own metrics at their end.
         """
         for episode in finished:
+            self._new_episodes += 1
+            if episode.get("guest"):
+                self.guest_episodes.append(episode)
+                continue
             metrics = {**(own or {}), **(episode.get("metrics") or {})}
             self.episodes.append({**episode, "metrics": metrics})
-            self._new_episodes += 1
             if metrics.get(TASK) == self.task["number"]:
                 self.task_episodes.append(self.episodes[-1])
                 self.task["episodes"] += 1
@@ -197,22 +204,21 @@ class RunStats:
         # The plan of another learner counts from 0.
         self._plan_before, self.plan = add_numbers(self._plan_before, self.plan), {}
         self.episodes.clear()
+        self.guest_episodes.clear()
         self._episodes_before = self.accounts.episodes
         self.judge.begin(version)
 
     def train(self) -> dict[str, float | None]:
         """Returns numbers of the last 100 training episodes, None before the first."""
-        returns = [float(episode["return"]) for episode in self.episodes]
-        return {
-            "mean_return_100": _mean(returns),
-            "min_return_100": min(returns, default=None),
-            "max_return_100": max(returns, default=None),
-            "episode_length_100": _mean([episode["length"] for episode in self.episodes]),
-        }
+        return _summarize(self.episodes)
+
+    def _of_guests(self) -> dict[str, Any]:
+        """Returns the same of joined machines under ``guests``; empty without any."""
+        return {"guests": _summarize(self.guest_episodes)} if self.guest_episodes else {}
 
     def user_metrics(self) -> dict[str, float]:
         """Returns means of the users' own metrics over the last 100 episodes, without NaN."""
-        means = {name: _finite(row, np.mean) for name, row in self._own_numbers().items()}
+        means = {name: _finite(row, _mean) for name, row in self._own_numbers().items()}
         return {name: mean for name, mean in means.items() if mean is not None}
 
     def _own_numbers(self) -> dict[str, list[float]]:
@@ -244,6 +250,7 @@ class RunStats:
             "version": version,
             "episodes_this_iter": new_episodes,
             "train": self.train(),
+            **self._of_guests(),
             "eval": results["eval"],
             "best_eval": results["best_eval"],
             **self.judge.shown(),
@@ -314,6 +321,7 @@ class RunStats:
             **self._counters(iteration),
             **self.judge.results(),
             "train": self.train(),
+            **self._of_guests(),
             "rates": {
                 "env_steps_per_second": self.accounts.env_steps / seconds,
                 "updates_per_second": self.iterations / seconds,
@@ -376,7 +384,7 @@ class RunStats:
         return self.accounts.sampled / inserted if inserted else None
 
     def _metric_summaries(self) -> dict[str, dict[str, float | None]]:
-        reduce = {"mean": np.mean, "min": np.min, "max": np.max}
+        reduce = {"mean": _mean, "min": np.min, "max": np.max}
         return {
             name: {key: _finite(row, function) for key, function in reduce.items()}
             for name, row in self._own_numbers().items()
@@ -401,6 +409,7 @@ class RunStats:
             "task_episodes": list(self.task_episodes),
             "plan": add_numbers(self._plan_before, self.plan),
             "episodes": list(self.episodes),
+            "guest_episodes": list(self.guest_episodes),
             "wall_seconds": self.wall_seconds,
             "iterations": self.iterations,
             "iteration": iteration,
@@ -492,6 +501,7 @@ class RunStats:
         for lag, kept in lags:
             lag.restore(kept)
         self.episodes.extend(episodes)
+        self.guest_episodes.extend(state.get("guest_episodes", []))
         self._offsets = dict(state.get("offsets", {}))
         self._episodes_before = int(state.get("episodes_before", 0))
         held, self.held_seconds = map(float, state.get("held", (0, 0)))
@@ -513,8 +523,21 @@ class RunStats:
         self._rates["updates"].begin(self.iterations)
 
 
-def _mean(values: list[float]) -> float | None:
-    return float(np.mean(values)) if values else None
+def _summarize(episodes: Collection[Mapping[str, Any]]) -> dict[str, float | None]:
+    returns = [float(episode["return"]) for episode in episodes]
+    return {
+        "mean_return_100": _finite(returns, _mean),
+        "min_return_100": min(returns, default=None),
+        "max_return_100": max(returns, default=None),
+        "episode_length_100": _finite([episode["length"] for episode in episodes], _mean),
+    }
+
+
+def _mean(values: npt.NDArray[np.float64]) -> float:
+    """Returns the mean, which is finite as the values are: their sum may not be."""
+    with np.errstate(over="ignore"):
+        mean = float(np.mean(values))
+    return mean if math.isfinite(mean) else float(np.sum(values / len(values)))
 
 
 def _finite(values: list[float], function: Any) -> float | None:

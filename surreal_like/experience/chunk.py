@@ -51,18 +51,16 @@ _STEPS_PER_ROW = 100
 _MANY = 32
 _RETURN, _LENGTH, _METRICS = map(itemgetter, ("return", "length", "metrics"))
 
+_EPISODE = {
+    "return": Number(),
+    "length": Count(most=STEPS_LIMIT),
+    # A metric of an environment may be NaN or infinite.
+    "metrics": MapOf(Text(_NAME_CHARACTERS), Number(finite=False), _OWN_NUMBERS),
+}
 # Summaries of episodes, as :class:`surreal_like.data.episodes.EpisodeCounter` makes them.
-EPISODES = ListOf(
-    Fields(
-        {
-            "return": Number(),
-            "length": Count(most=STEPS_LIMIT),
-            # A metric of an environment may be NaN or infinite.
-            "metrics": MapOf(Text(_NAME_CHARACTERS), Number(finite=False), _OWN_NUMBERS),
-        }
-    ),
-    _STREAMS,
-)
+EPISODES = ListOf(Fields(_EPISODE), _STREAMS)
+# The same as replay passes them on; it marks those of joined machines.
+MARKED_EPISODES = ListOf(Fields({**_EPISODE, "guest": Optional(Flag())}), _STREAMS)
 
 
 def _are_plain(finished: list[dict[str, Any]]) -> bool:
@@ -150,6 +148,7 @@ class Chunk:
         stamps: times of a traced chunk [s]: ``first``, ``cut``, ``sent``, and ``stepped``, which is
             ``first`` plus the time in its environments; empty if not traced.
         account: place of the sender in the ledger of the shard that has received it.
+        joined: True if its sender is on a machine that has joined, as that shard says.
     """
 
     columns: Mapping[str, Array]
@@ -170,6 +169,7 @@ class Chunk:
     filled: float = 0.0
     stamps: dict[str, float] = field(default_factory=dict)
     account: int = -1
+    joined: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:

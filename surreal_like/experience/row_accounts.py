@@ -217,6 +217,11 @@ class RowAccounts:
         sender.joined |= joined
         return sender
 
+    def counts(self, sender: Sender) -> bool:
+        """Returns False for a joined machine of whose rows replay has received none."""
+        rows = self.senders.get(sender.key)
+        return rows is None or not rows.joined or rows.bound > 0
+
     @property
     def env_steps(self) -> int:
         """Environment steps of all senders of the whole run."""

@@ -26,7 +26,7 @@ from session.wire.schema import (
     SenderKey,
     Text,
 )
-from surreal_like.experience.chunk import CHUNK, EPISODES, GOODBYE, STAMPS
+from surreal_like.experience.chunk import CHUNK, GOODBYE, MARKED_EPISODES, STAMPS
 
 _ROWS = 1 << 20
 _LAYOUT_BYTES = 1 << 16
@@ -74,7 +74,7 @@ COUNTS = Fields(
             Fields({**dict.fromkeys(_SEEN, Number()), "goodbye": Flag(), "guest": Flag()}),
             SENDERS_LIMIT,
         ),
-        "finished": EPISODES,
+        "finished": MARKED_EPISODES,
     }
 )
 

@@ -82,8 +82,10 @@ def _combine(values: list[Any]) -> float | None:
     finite = [number for number in _numbers(values) if math.isfinite(number)]
     if not finite:
         return None
-    # Relative to the first value, so that the mean of equal numbers is exact.
-    return finite[0] + math.fsum(number - finite[0] for number in finite) / len(finite)
+    # Relative to the first value, so that the mean of equal numbers is exact; parts of the values,
+    # because a sum of finite numbers may be infinite.
+    first, count = finite[0], len(finite)
+    return first + math.fsum(number / count - first / count for number in finite)
 
 
 def _numbers(values: list[Any]) -> list[float]:

@@ -169,8 +169,9 @@ class ExperienceReceiver:
             self._experience.reject(message, str(error))
         if sender.joined:
             self._validator.distrust(sender.name)
-            # A metric may be the goal of the run; those of joined agents must not count towards it.
-            chunk.finished = [{**each, "metrics": {}} for each in chunk.finished]
+            # No decision of the run goes by what a joined machine says of its episodes.
+            marks = {"metrics": {}, "guest": True}
+            chunk.finished = [{**each, **marks} for each in chunk.finished]
         self._insert(chunk, sender, readable=readable)
 
     def _insert(self, chunk: Chunk, sender: Sender, *, readable: bool) -> None:
@@ -184,7 +185,8 @@ class ExperienceReceiver:
         if not self.ledger.admit(chunk, acked=chunk.acked, acked_rows=chunk.acked_rows):
             return
         account = self.ledger.account(chunk.sender, chunk.incarnation)
-        account.guest, chunk.account = sender.joined, account.place
+        account.guest = chunk.joined = sender.joined
+        chunk.account = account.place
         self._news = True
         self._pressing |= chunk.filled >= _FILLED
         if not readable:

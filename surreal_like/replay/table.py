@@ -152,7 +152,8 @@ class Table(Replay):
         self.selector.add(numbers, ready, earlier)
         self.limiter.insert(len(self.selector) - before, steps * streams)
         self.limiter.require_start(storage.next_number, storage.capacity)
-        if self._minds_versions:
+        # A guest may say that it has a version which is not published yet.
+        if self._minds_versions and not chunk.joined:
             self.newest_version = max(self.newest_version, int(chunk.columns["version"].max()))
 
     def on_learner(self, *, iteration: int = 0, **progress: Any) -> None:

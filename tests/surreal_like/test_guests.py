@@ -64,22 +64,33 @@ class Door:
         service._requests.refuse = lambda request, reason, **more: self.refused.append(reason)
 
     @property
+    def intake(self) -> Any:
+        """The receiver of the shard."""
+        return self._bench.service._intake
+
+    @property
+    def policy(self) -> str:
+        """The policy whose rows the shard keeps."""
+        policy: str = self.intake._policy
+        return policy
+
+    @property
     def ledger(self) -> AckTracker:
         """The accounts of the shard."""
-        ledger: AckTracker = self._bench.service._intake.ledger
+        ledger: AckTracker = self.intake.ledger
         return ledger
 
     def ask(self, kind: str, policy: str, sender: Identity = SENDER) -> None:
         fields = {"id": 1, "policy": policy, **REQUESTS[kind]}
         self.ps._answer(Request(b"x", Message(kind, fields, sender=sender, grant=GRANT)))
 
-    def push(self, what: str) -> None:
+    def push(self, what: str, **more: Any) -> None:
         rows, fields, _ = EXPERIENCE[what]
         kind = what.partition(" ")[0]
         message = chunk_of(rows or "F").to_message() if kind == "chunk" else Message(kind)
         arrays = message.arrays if rows else {}
-        given = Message(kind, {**message.fields, **fields}, arrays, SENDER, GRANT)
-        self._bench.service._intake._take(given)
+        given = Message(kind, {**message.fields, **fields, **more}, arrays, SENDER, GRANT)
+        self.intake._take(given)
 
     def accounts(self) -> RowAccounts:
         """The accounts of the run, from all that the two report."""
@@ -120,6 +131,23 @@ def test_claims_of_a_guest_count_no_further_than_its_rows(door: Door, what: str)
     rows = accounts.rows()
     assert max(accounts.env_steps, accounts.episodes, rows.pushed) <= taken
     assert rows.pushed == rows.inserted + rows.dropped + rows.holes + rows.unacked
+
+
+def test_what_a_guest_says_of_its_episodes_is_marked(door: Door) -> None:
+    episode = {"return": 499.0, "length": 10, "metrics": {"task": 1.0}}
+    door.push("chunk", policy=door.policy, finished=[episode])
+    (finished,) = door.intake.pop_finished(b"learner")
+    assert finished == {**episode, "metrics": {}, "guest": True}
+
+
+@pytest.mark.parametrize("inserted", [0, 8])
+def test_a_guest_is_an_agent_once_replay_has_rows_of_it(inserted: int) -> None:
+    accounts = RowAccounts()
+    rows = dict.fromkeys(("rows", "base", "dropped", "env_steps", "episodes"), 0)
+    guest = {**rows, "inserted": inserted, "guest": True}
+    accounts.add_shard("replay-0/1", {"sampled": 0, "senders": {"agent-1000/5": guest}})
+    assert accounts.counts(Sender("agent-1000", 5)) == bool(inserted)
+    assert accounts.counts(Sender("agent-0", 5))
 
 
 def test_no_guest_makes_accounts_of_policies_that_do_not_exist(door: Door) -> None:

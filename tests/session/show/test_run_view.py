@@ -151,6 +151,16 @@ def test_a_goal_that_no_episode_reports_is_said(tmp_path: Path) -> None:
     assert "no episode has reported the metric my/score" in made.view.missing_metric()
 
 
+@pytest.mark.parametrize("metric", ["return/train", "my/score"])
+def test_a_goal_that_only_guests_could_reach_is_said(tmp_path: Path, metric: str) -> None:
+    made = Made(tmp_path / "r", eval_return=None, metric=metric, above=3)
+    guests = {"mean_return_100": 9.0}
+    made.line(1000, episodes=1000, train={"mean_return_100": None}, guests=guests)
+    assert "all that have ended are of joined machines" in made.view.missing_metric()
+    made.line(1100, episodes=1000, train={"mean_return_100": 1.0}, guests=guests)
+    assert "joined machines" not in made.view.missing_metric()
+
+
 def test_a_sink_that_fails_in_this_part_of_the_run_is_shown(made: Made) -> None:
     began = made.config["run"]["started"]
     for seconds, cause in ((-1.0, "of an earlier part"), (1.0, "no key"), (2.0, "no key")):

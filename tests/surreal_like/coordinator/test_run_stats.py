@@ -76,6 +76,52 @@ def test_guests_stay_bounded_by_their_rows_after_a_restart(tmp_path: Path) -> No
     assert two.accounts.env_steps == 40
 
 
+def episodes(mean: float, *, guest: bool, number: int = 100) -> list[dict[str, Any]]:
+    mark = {"guest": True} if guest else {}
+    return [{"return": mean, "length": 10, "metrics": {}, **mark}] * number
+
+
+@pytest.mark.parametrize("own", [0, 50, 100])
+def test_episodes_of_guests_are_shown_and_decide_nothing(tmp_path: Path, own: int) -> None:
+    wanted = config()
+    wanted.session_config.stop.update({"metric": "return/train", "above": 400.0})
+    wanted.session_config.stop.eval_return = None
+    record = RunStats(wanted, CountedClock())
+    record.begin_task(0, {}, 0)
+    record.add_episodes(episodes(7.0, guest=False, number=own))
+    record.add_episodes(episodes(499.0, guest=True))
+    # A goal of evaluations, whose time of training is reported.
+    judge = record.judge
+    judge._stop = {**judge._stop, "eval_return": 400.0}
+    record.judge_training()
+    assert judge.rolling is None
+    assert judge.verdict(record.progress()) is None
+    assert record.user_metrics() == {}
+    assert not record.task_episodes
+    line, result = record.line(0, 0, []), record.result(Verdict("stopped", False, ""), 0)
+    for shown in (line, result):
+        assert shown["train"]["mean_return_100"] == (7.0 if own else None)
+        assert shown["guests"]["mean_return_100"] == 499.0
+    assert line["episodes_this_iter"] == 100 + own
+    record.save(tmp_path / "record.json", 0, 0)
+    again = RunStats(wanted, CountedClock())
+    again.restore(tmp_path / "record.json", 0)
+    assert again.line(0, 0, [])["guests"] == line["guests"]
+    assert "guests" not in RunStats(wanted, CountedClock()).line(0, 0, [])
+
+
+def test_numbers_of_files_are_finite_if_those_of_the_episodes_are() -> None:
+    record = RunStats(config(), CountedClock())
+    largest = 1.7e308
+    for guest in (False, True):
+        found = episodes(largest, guest=guest, number=30)
+        record.add_episodes([{**each, "metrics": {"own": largest}} for each in found])
+    for shown in (record.line(0, 0, []), record.result(Verdict("stopped", None, ""), 0)):
+        json.dumps(shown, allow_nan=False)
+        assert shown["train"]["mean_return_100"] == pytest.approx(largest)
+        assert shown["guests"]["max_return_100"] == largest
+
+
 def of_two_policies(left_version: int) -> RunStats:
     whole = config()
     whole["policies"] = {"left": {}, "right": {}}

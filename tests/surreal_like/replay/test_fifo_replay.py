@@ -113,6 +113,16 @@ def test_what_is_too_old_is_never_learned_from() -> None:
     assert replay.statistics()["evicted"] == 12
 
 
+def test_versions_of_a_guest_make_no_rows_of_others_too_old() -> None:
+    replay = make(evict_rule={"max_version_lag": 2})
+    replay.insert(unroll(1, version=4))
+    ahead = unroll(2, version=900)
+    ahead.joined = True
+    replay.insert(ahead)
+    assert replay.can_sample(4)
+    assert replay.statistics()["evicted"] == 0
+
+
 def test_what_was_acted_before_a_trial_loaded_another_one_is_evicted() -> None:
     replay = make()
     for number, version in ((1, 3), (2, 4), (3, 2), (4, 5)):
