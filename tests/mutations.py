@@ -380,6 +380,22 @@ the rate limiter is inverted
 a FIFO drops unrolls and does not count them
 - return gone * self._group
 + return 0
+> tests/surreal_like/replay/test_chunk_validator.py
+masked actions of guests are stored
+- self._guard.check(actions.reshape(rows, *actions.shape[2:]), idle.reshape(-1))
++ pass
+rows of guests need no legal action
+- self._guard.observe({MASK: masks}, last.reshape(-1))
++ self._guard.observe({MASK: masks}, idle.reshape(-1) | True)
+episodes of guests end without a beginning
+- (first[1:] != last[:-1], "step_type: an episode ends, or begins, without the other"),
++ (first & last, "step_type: an episode ends, or begins, without the other"),
+guests end episodes anywhere
+- ((discounts != 1) & ((discounts != 0) | ~last), "discount: not 1, and no termination"),
++ ((discounts != 1) & (discounts != 0), "discount: not 1, and no termination"),
+values of refused rows are reported
+- if wrong is None and not fits:
++ if not fits:
 > tests/surreal_like/replay/test_columns.py
 the first sender decides about the columns of all, wherever it is
 - if has_joined(chunk.sender):

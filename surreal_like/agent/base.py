@@ -157,7 +157,8 @@ class Agent(Reporting):
 
         Called once for each chunk while training. Rewards may be replaced and columns
         ``extras/...`` added or replaced, in every chunk alike; returns of episodes count what the
-        environment gave. Everything else must stay, or sending raises a DataError.
+        environment gave. Before the first row of an episode no action was taken: its reward stays
+        0. Everything else must stay, or sending raises a DataError.
 
         Args:
             chunk: the ``columns`` have shape ``[T, N, ...]``. Make another one of it with

@@ -341,7 +341,8 @@ def postprocess_chunk(chunk: Chunk, postprocess: Callable[[Chunk], Chunk]) -> Ch
 
     Args:
         chunk: the chunk as it was cut.
-        postprocess: may replace ``reward`` and add or replace ``extras/...``.
+        postprocess: may replace ``reward`` and add or replace ``extras/...``; at the first row of
+            an episode, before which no action was taken, the reward stays 0.
 
     Raises:
         DataError: another column was changed or left out, or a new one has a wrong name, shape or
@@ -368,6 +369,9 @@ def postprocess_chunk(chunk: Chunk, postprocess: Callable[[Chunk], Chunk]) -> Ch
         if name != "reward" and not name.startswith("extras/"):
             raise DataError(f"{where} gave a column {name!r}: write extras/{name}")
         _check_new(f"{where}: {name}", column, chunk.shape, reward=name == "reward")
+    first = after["step_type"] == _FIRST
+    if np.count_nonzero(after["reward"][first]):
+        after = {**after, "reward": np.where(first, np.float32(0.0), after["reward"])}
     return replace(chunk, columns=after)
 
 

@@ -11,8 +11,10 @@ from session import nest
 from session.nest import Array
 from surreal_like.data.bounds import UNUSUAL, bound, reward_bounds, within
 from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.data.masks import MASK
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType
+from surreal_like.env.masks import MaskGuard, make_guard
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import Manifest
@@ -37,13 +39,20 @@ class ChunkValidator:
     Args:
         env_config: the run's, with ``obs_spec`` and ``action_spec``.
         columns: all columns of a row; None: not known, further ones may be there.
+        most: most steps and streams of a chunk, 0 where there is no bound.
 
     Attributes:
         newest_version: newest version of the parameters that is known; 0: unknown.
         large: called once for each sender with values above 1e12, with its name and a description.
     """
 
-    def __init__(self, env_config: Mapping[str, Any], columns: Manifest | None = None) -> None:
+    def __init__(
+        self,
+        env_config: Mapping[str, Any],
+        columns: Manifest | None = None,
+        *,
+        most: tuple[int, int] = (0, 0),
+    ) -> None:
         self.newest_version = 0
         self.large: Callable[[str, str], None] = lambda sender, detail: None
         self._checks_all = False
@@ -59,13 +68,19 @@ class ChunkValidator:
             self._specs["action"] = parse_action_spec(env_config["action_spec"]).array
         for name, each in self._specs.items():
             self._shapes[name] = (each.dtype, each.dim)
+        self._most, self._width = most, 1
+        self._guard: MaskGuard | None = None
+        if env_config["obs_spec"] and env_config["action_spec"]:
+            self._guard = make_guard(spec, env_config["action_spec"], self._place)
         self._known = columns is not None
         self._shapes |= columns or {}
         self._counts = {
             name: int(each.num.min()) for name, each in self._specs.items() if each.num is not None
         }
+        self._limits = {name: bound(each) for name, each in self._specs.items()}
         # Actions beyond their bounds are stored as agents chose them, and clipped when done.
-        self._limits = {name: bound(each) for name, each in self._specs.items() if name != "action"}
+        if env_config.get("clip_action", True) or "action" in self._counts:
+            self._limits.pop("action", None)
         low, high = (np.array(each, np.float32) for each in reward_bounds(env_config))
         self._limits["reward"] = ArraySpec("float32", (), low, high)
         self._floats = ["reward", *(n for n, s in self._specs.items() if s.dtype.kind == "f")]
@@ -79,7 +94,7 @@ class ChunkValidator:
         self._checks_all = True
 
     def distrust(self, sender: str) -> None:
-        """Checks every chunk of a sender of another machine, and the bounds of its values."""
+        """Checks every chunk of a sender of another machine by all rules that agents keep."""
         self.suspect(sender)
         self._guests.add(sender)
 
@@ -88,22 +103,23 @@ class ChunkValidator:
         due = self._checks_all or chunk.sequence % _EVERY == 1
         if not due and chunk.sender not in self._suspects:
             return None
-        wrong = self._wrong(chunk)
-        if wrong is None and chunk.sender in self._guests:
-            beyond = self._beyond(chunk)
-            wrong = None if beyond is None else (WRONG_VALUES, beyond)
+        wrong = self._wrong(chunk, guest=chunk.sender in self._guests)
         if wrong is not None:
             self.suspect(chunk.sender)
         return wrong
 
-    def _wrong(self, chunk: Chunk) -> tuple[str, str] | None:
+    def _wrong(self, chunk: Chunk, *, guest: bool) -> tuple[str, str] | None:
         columns = chunk.columns
         wrong = self._wrong_column(columns)
         if wrong is not None:
             return WRONG_COLUMNS, wrong
-        if self._values_fit(columns):
-            return None
-        wrong = self._wrong_value(columns) or self._large_value(chunk)
+        fits = self._values_fit(columns)
+        wrong = None if fits else self._wrong_value(columns)
+        if wrong is None and guest:
+            wrong = self._beyond(chunk)
+        if wrong is None and not fits:
+            # At last: of rows that are refused no value is reported.
+            wrong = self._large_value(chunk)
         return None if wrong is None else (WRONG_VALUES, wrong)
 
     def _wrong_column(self, columns: Mapping[str, Array]) -> str | None:
@@ -170,18 +186,48 @@ class ChunkValidator:
         return None
 
     def _beyond(self, chunk: Chunk) -> str | None:
-        """Describes the first value that is beyond its bounds; None if there is none."""
+        """Describes the first way in which no agent makes rows; None if there is none."""
         try:
+            self._check_size(chunk)
             for name, column in (*chunk.columns.items(), *chunk.lead_in.items()):
                 if name == "version":
                     self._check_versions(column)
+                elif name == "action":
+                    self._check_actions(chunk, column)
                 elif name in self._limits:
                     self._limits[name].check_values(name, column)
                 elif column.dtype.kind in _NUMBERS:
                     within(column.dtype).check_values(name, column)
+            _check_ends(chunk)
         except DataError as error:
             return str(error)
         return None
+
+    def _place(self, row: int) -> str:
+        return f"at {list(divmod(row, self._width))}"
+
+    def _check_size(self, chunk: Chunk) -> None:
+        for found, most, what in zip(
+            (chunk.length, chunk.shape[1]), self._most, ("steps", "streams"), strict=True
+        ):
+            if 0 < most < found:
+                raise DataError(f"chunk of {found} {what}, expected at most {most}")
+
+    def _check_actions(self, chunk: Chunk, actions: Array) -> None:
+        """Checks the actions of rows that take one, and that one is legal while episodes go on."""
+        last = chunk.columns["step_type"] == StepType.LAST
+        idle = last.copy()
+        if chunk.overlap or chunk.tail:
+            idle[-1] = True
+        spec = self._limits.get("action", within(actions.dtype))
+        taken = actions.copy()
+        taken[idle] = np.clip(taken[idle], spec.low, spec.high)
+        spec.check_values("action", taken)
+        if self._guard is not None:
+            rows, self._width = last.size, last.shape[1]
+            masks = chunk.columns[f"obs/{MASK}"].reshape(rows, -1)
+            self._guard.observe({MASK: masks}, last.reshape(-1))
+            self._guard.check(actions.reshape(rows, *actions.shape[2:]), idle.reshape(-1))
 
     def _check_versions(self, versions: Array) -> None:
         least, most = int(versions.min()), int(versions.max())
@@ -189,6 +235,21 @@ class ChunkValidator:
         if least < 0 or (known and most > known + _VERSIONS_AHEAD):
             wrong = least if least < 0 else most
             raise DataError(f"version: {wrong}, the newest one of this run is {known}")
+
+
+def _check_ends(chunk: Chunk) -> None:
+    """Raises DataError unless episodes begin, end and continue as :func:`encode_ends` says."""
+    types, discounts, rewards = (
+        chunk.columns[name] for name in ("step_type", "discount", "reward")
+    )
+    first, last = types == StepType.FIRST, types == StepType.LAST
+    for wrong, what in (
+        (first[1:] != last[:-1], "step_type: an episode ends, or begins, without the other"),
+        ((discounts != 1) & ((discounts != 0) | ~last), "discount: not 1, and no termination"),
+        (first & (rewards != 0), "reward: not 0 at the first row of an episode"),
+    ):
+        if np.count_nonzero(wrong):
+            raise DataError(f"{what}, at {np.argwhere(wrong)[0].tolist()} of {list(types.shape)}")
 
 
 def _largest(column: Array) -> Any:

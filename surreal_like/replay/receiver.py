@@ -107,13 +107,7 @@ class ExperienceReceiver:
         self._policy = shard_policy(name)
         self._replay = replay
         self.returns = make_return_counter(replay.learner_config.algo)
-        # A gradient has no columns of the environment; its replay checks what it has.
-        self._validator = ChunkValidator(
-            {"obs_spec": {}, "action_spec": {}}
-            if replay.gives() == "gradients"
-            else context.config.env_config,
-            recorded_columns(replay.learner_config),
-        )
+        self._validator = _make_validator(context, replay)
         self._validator.large = lambda sender, detail: context.event(
             "large_values", f"{sender}: {detail}: losses may become infinite", sender=sender
         )
@@ -334,3 +328,14 @@ class ExperienceReceiver:
         """The stamps of one traced chunk, once."""
         stamps, self._stamps = self._stamps, {}
         return stamps
+
+
+def _make_validator(context: Context, replay: Replay) -> ChunkValidator:
+    config, columns = context.config, recorded_columns(replay.learner_config)
+    if replay.gives() == "gradients":
+        # A gradient has no columns of the environment; its replay checks what it has.
+        return ChunkValidator({"obs_spec": {}, "action_spec": {}}, columns, most=(1, 1))
+    # Of several agents unrolls come in chunks of any number of streams.
+    streams = 0 if replay.overlap else config.env_config.num_envs
+    most = config.session_config.sender.flush_iteration, streams
+    return ChunkValidator(config.env_config, columns, most=most)

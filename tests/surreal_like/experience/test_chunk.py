@@ -156,11 +156,15 @@ def with_columns(**changes: Any) -> Any:
 def test_rewards_and_extras_may_be_replaced_and_added() -> None:
     chunk = cut_chunk()
     reward, mine = np.full((5, 2), 0.5, np.float32), np.zeros((5, 2), np.int64)
+    reward[0] = 0.0
     changes = {"reward": reward, "extras/mine": mine, "extras/values": mine}
     after = postprocess_chunk(chunk, with_columns(**changes))
     assert {name: after.columns[name] for name in changes} == changes
     assert after.columns["action"] is chunk.columns["action"]
     assert (after.sequence, after.rows, after.streams) == (4, 40, [0, 1])
+    # No action came before the first row of an episode.
+    shifted = postprocess_chunk(chunk, with_columns(reward=reward + 1)).columns["reward"]
+    assert shifted.tolist() == [[0.0, 0.0], *[[1.5, 1.5]] * 4]
 
 
 @pytest.mark.parametrize(

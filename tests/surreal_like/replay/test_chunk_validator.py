@@ -139,6 +139,8 @@ def test_chunks_of_joined_and_of_faulty_senders_are_checked_each_time() -> None:
 def far(name: str = "reward", value: Any = 1.0) -> dict[str, Any]:
     """The columns of a joined agent, with one value of one column."""
     given = {**columns(), "obs/position": np.ones((T, N, 3), np.float32)}
+    given["discount"] = np.where(given["step_type"] == 2, given["discount"], 1).astype(np.float32)
+    given["reward"] *= given["step_type"] != 0
     given |= {"extras/anything": np.ones((T, N), np.float32), "extras/count": np.ones((T, N), "i8")}
     given[name][3, 1] = value
     return given
@@ -260,3 +262,99 @@ def test_values_above_1e12_are_reported_once_per_sender_and_refused_after_a_roll
     assert one.refusal(chunk(given, sequence=2)) == (WRONG_VALUES, text)
     given["reward"][2, 1] = 0.0
     assert one.refusal(chunk(given, sequence=2)) is None
+
+
+MASKED = {"seen": BOX, "action_mask": {"type": "int8", "dim": [5]}}
+# A change of the rows of a guest -> the beginning of the detail; empty: agents do the same.
+RULES: list[tuple[str, dict[str, Any], str]] = [
+    ("nothing", {}, ""),
+    ("a last row takes no action", {"action": (3, 0, [9, 9])}, "action: 9 at [3, 0, 0]"),
+    ("a last row may have no legal action", {"action_mask": (3, 0, 0)}, ""),
+    ("masked", {"action": (1, 1, [1, 2])}, "action: [1, 2] at [1, 1] is masked by"),
+    ("the row behind an unroll takes none", {"action": (4, 1, [1, 2])}, ""),
+    ("none legal", {"action_mask": (2, 0, 0)}, "obs/action_mask: [0, 0, 0, 0, 0] at [2, 0]"),
+    ("none of a choice", {"action_mask": (4, 1, [1, 1, 0, 0, 0])}, "obs/action_mask: [1, 1, 0"),
+    ("ends twice", {"step_type": (2, 0, 2)}, "step_type: an episode ends, or begins, without"),
+    ("begins within", {"step_type": (1, 0, 0)}, "step_type: an episode ends, or begins, without"),
+    ("goes on behind the end", {"step_type": (4, 0, 1)}, "step_type: an episode ends, or begins"),
+    ("terminates", {"discount": (3, 0, 0.0)}, ""),
+    ("terminates within", {"discount": (2, 0, 0.0)}, "discount: not 1, and no termination, at [2"),
+    ("fades", {"discount": (3, 0, 0.5)}, "discount: not 1, and no termination, at [3, 0] of"),
+    ("reward before", {"reward": (4, 0, 1.0)}, "reward: not 0 at the first row of an episode"),
+]
+
+
+@pytest.mark.parametrize(("what", "change", "said"), RULES)
+def test_what_the_side_of_agents_refuses_is_refused_of_guests(
+    what: str, change: dict[str, Any], said: str
+) -> None:
+    one = validator(MASKED, {"type": "multi_discrete", "dim": [2, 3]})
+    one.distrust("agent-1000")
+    shape = T, N
+    given: dict[str, Any] = {
+        "step_type": np.array([[0, 1], [1, 1], [1, 1], [2, 1], [0, 1]], np.uint8),
+        "reward": np.zeros(shape, np.float32),
+        "discount": np.ones(shape, np.float32),
+        "version": np.zeros(shape, np.int64),
+        "obs/seen": np.zeros((*shape, 3), np.float32),
+        "obs/action_mask": np.tile(np.array([1, 1, 0, 1, 0], np.int8), (*shape, 1)),
+        "action": np.tile(np.array([1, 1]), (*shape, 1)),
+    }
+    for name, (step, stream, value) in change.items():
+        given[f"obs/{name}" if name == "action_mask" else name][step, stream] = value
+    sent = chunk(given, sender="agent-1000")
+    sent.overlap = 1
+    refused = one.refusal(sent)
+    assert (refused is not None) == bool(said), (what, refused)
+    if refused is not None:
+        assert refused == (WRONG_VALUES, Beginning(said))
+
+
+@pytest.mark.parametrize(
+    ("clips", "value", "refused"), [(True, 7, 0), (False, 7, 1), (False, 1, 0)]
+)
+def test_bounds_of_actions_hold_where_agents_do_not_clip_them(
+    clips: bool, value: float, refused: bool
+) -> None:
+    action = {"type": "continuous", "dim": [], "low": 0.5, "high": 1.0}
+    one = validator(BOX, action, clip_action=clips)
+    one.distrust("agent-1000")
+    given = {**far(), "obs": np.zeros((T, N, 3), np.float32)}
+    given["action"] = np.ones((T, N), np.float32)
+    given["action"][given["step_type"] == 2] = 0.0
+    given["action"][1, 0] = value
+    assert (one.refusal(chunk(given, sender="agent-1000")) is not None) == refused
+
+
+@pytest.mark.parametrize(
+    ("most", "said"),
+    [
+        ((4, 2), "chunk of 5 steps, expected at most 4"),
+        ((5, 1), "chunk of 2 streams"),
+        ((5, 2), ""),
+    ],
+)
+def test_chunks_of_guests_are_no_larger_than_those_of_agents(
+    most: tuple[int, int], said: str
+) -> None:
+    specs = {"obs_spec": PARTS, "action_spec": {"type": "discrete", "dim": [2]}, "frame_stack": 0}
+    one = ChunkValidator(specs, most=most)
+    one.distrust("agent-1000")
+    refused = one.refusal(chunk(far(), sender="agent-1000"))
+    assert refused == ((WRONG_VALUES, Beginning(said)) if said else None)
+    assert one.refusal(chunk(far())) is None
+
+
+@pytest.mark.parametrize(("name", "value"), [("reward", 2e12), ("extras/anything", 2e12)])
+def test_values_of_rows_that_are_refused_are_not_reported(name: str, value: float) -> None:
+    one, seen = validator(), []
+    one.large = lambda sender, detail: seen.append(sender)
+    one.distrust("agent-1000")
+    assert one.refusal(chunk(far(name, value), sender="agent-1000")) is not None
+    assert seen == []
+    # Within a range of rewards of the user's they are stored, and so reported.
+    wide = validator(reward_range=[-1e13, 1e13])
+    wide.large = lambda sender, detail: seen.append(sender)
+    wide.distrust("agent-1000")
+    assert wide.refusal(chunk(far("reward", 2e12), sender="agent-1000")) is None
+    assert seen == ["agent-1000"]

@@ -936,7 +936,7 @@ def test_rows_of_a_joined_agent_beyond_the_bounds_are_dropped_and_named_once(
         made = chunk_of("FMMM", sequence=number)
         made.rows = 4 * number
         message = made.to_message()
-        rewards = np.full_like(message.arrays["reward"], reward)
+        rewards = np.where(made.columns["step_type"] == 0, 0, reward).astype(np.float32)
         message.arrays = {**message.arrays, "reward": rewards}
         message.sender, message.grant = guest, Grant(GUEST, ("agent-*",))
         bench.service._intake._take(message)
