@@ -77,6 +77,31 @@ machines: names of one that is there go to another
 machines: a silent one keeps its key
 - self._grant(gone.key, self._tokens.records(gone.key, token))
 + pass
+> tests/surreal_like/gateway/test_admission.py
+gateway: a session is resumed under another token
+- if session is not None and (session.mode, session.token) == (mode, name):
++ if session is not None and session.mode == mode:
+gateway: clients of one token get all places
+- if not gateway.sessions.has_room_for(token, names):
++ if False:
+gateway: a token is for all modes
+- admitted = [each for each in modes if not given or each in given]
++ admitted = list(modes)
+> tests/surreal_like/gateway/test_sessions.py
+gateway: pings keep a session for ever
+- silent = max(now - session.moved_at, (now - session.turned_at) / _PROLONGED)
++ silent = now - session.moved_at
+> tests/surreal_like/gateway/test_messages.py
+gateway: a step that says that its episode has ended goes on
+- _check_goes_on(fields, seq)
++ pass
+gateway: serve takes what overflows
+- self._least_reward, self._most_reward = rewards or (-ANSWERED, ANSWERED)
++ self._least_reward, self._most_reward = rewards or (-3.4e38, 3.4e38)
+> tests/surreal_like/gateway/test_evaluations.py
+gateway: scores of clients decide beside own evaluators
+- decides = session.gateway.clients_decide or not session.evaluator.num
++ decides = True
 > tests/main/test_join.py
 tokens: an error shows one that was mistyped
 - line = _TOKEN.sub(r"\1...", " ".join(str(error).split()))

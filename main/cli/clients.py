@@ -17,6 +17,7 @@ from session.json_file import COUNT, NUMBER, TEXT, VALUE, Nullable, read_object
 from session.launchers.registry import launcher_of
 from session.show.text import MISSING, columns, count, decimal
 from session.wire.client_tokens import (
+    DEFAULT_MODES,
     add_days,
     read_tokens,
     revoke_token,
@@ -59,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
         if given.days < 0:
             raise UsageError(f"--days is {given.days:g}, expected 0 or more")
         until = add_days(time.time(), given.days)
-        print(write_token(folder, given.token, modes=given.mode, until=until))
+        print(write_token(folder, given.token, modes=given.mode or DEFAULT_MODES, until=until))
         _share(run_folder)
     elif given.certificate is not None:
         print(_make_certificate(run_folder, given.certificate))
@@ -152,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         choices=_MODES,
-        help="with --token: only this mode; may be repeated; default: all",
+        help=f"with --token: this mode; may be repeated; default: {', '.join(DEFAULT_MODES)}",
     )
     parser.add_argument(
         "--days",

@@ -73,6 +73,8 @@ _SHAPE = {
     "modes": [TEXT],
     "until": NUMBER,
 }
+# Not `evaluate`: scores may end a run.
+DEFAULT_MODES = ("train", "act")
 _DAY_SECONDS = 86_400.0
 _READ_SECONDS = 2.0
 
@@ -83,7 +85,7 @@ class ClientToken(NamedTuple):
     Args:
         name: Name of its file.
         digest: SHA-256 digest of the token, in hex.
-        modes: Modes for which it is valid; none: for all.
+        modes: Modes for which it is valid; none, in a file of an earlier release: for all.
         until: Wall clock in seconds at which it ends; 0: never.
     """
 
@@ -97,7 +99,9 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def write_token(folder: Path, name: str, *, modes: Sequence[str] = (), until: float = 0.0) -> str:
+def write_token(
+    folder: Path, name: str, *, modes: Sequence[str] = DEFAULT_MODES, until: float = 0.0
+) -> str:
     """Makes a token and keeps its digest in a file that only the owner can read.
 
     Args:
@@ -175,32 +179,26 @@ class TokenGate:
         self._tokens: list[ClientToken] = []
         self._read_at = -_READ_SECONDS
 
-    def find(self, token: str, mode: str, *, now: float, wall: float) -> str | None:
-        """Returns the name of a valid token, else None; each takes the same time.
+    def find(self, token: str, *, now: float, wall: float) -> ClientToken | None:
+        """Returns a valid token, else None; each takes the same time.
 
         Args:
             token: Token as a client gave it.
-            mode: Mode that the client asks for.
             now: Monotonic time in seconds.
             wall: Wall clock in seconds.
         """
-        self._refresh(now)
         digest, found = _digest(token), None
-        for each in self._tokens:
-            valid = (not each.modes or mode in each.modes) and not 0 < each.until <= wall
-            if hmac.compare_digest(each.digest, digest) and valid:
-                found = each.name
+        for each in self.list_valid(now=now, wall=wall):
+            if hmac.compare_digest(each.digest, digest):
+                found = each
         return found
 
-    def is_valid(self, name: str, *, now: float, wall: float) -> bool:
-        """Returns False once a token was revoked, or has ended."""
-        self._refresh(now)
-        return any(each.name == name and not 0 < each.until <= wall for each in self._tokens)
-
-    def _refresh(self, now: float) -> None:
+    def list_valid(self, *, now: float, wall: float) -> list[ClientToken]:
+        """Returns the tokens that were not revoked, and have not ended."""
         if now - self._read_at >= _READ_SECONDS:
             self._read_at = now
             self._tokens = read_tokens(self._folder)
+        return [each for each in self._tokens if not 0 < each.until <= wall]
 
 
 def add_days(wall: float, days: float) -> float:

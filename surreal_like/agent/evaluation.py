@@ -23,6 +23,8 @@ from surreal_like.data.episodes import (
 )
 from surreal_like.data.parameters import Parameters
 
+# Mode of the evaluations by clients that decide nothing: they are only shown.
+BY_CLIENTS = "eval_clients"
 _ANSWER_SECONDS = 5.0
 # Environments of an evaluation, at most.
 _STREAMS = 100

@@ -25,6 +25,7 @@ from session.wire.schema import (
     Optional,
     Schema,
 )
+from surreal_like.agent.evaluation import BY_CLIENTS
 
 _POLICIES = 1000
 _RETURNS = ("mean_return", "std_return", "min_return", "max_return")
@@ -51,7 +52,7 @@ def requests(flat_bytes: Mapping[str, int], modes: Sequence[str]) -> Kinds:
                 "iteration": Count(),
                 "env_steps": Count(),
                 "confirm": Flag(),
-                "mode": OneOf(*modes),
+                "mode": OneOf(*modes, BY_CLIENTS),
                 "policies": Optional(MapOf(Name(), Number(), _POLICIES)),
             },
             {

@@ -20,6 +20,8 @@ from surreal_like.data.spec import ArraySpec
 
 # Largest magnitude of a number that has no other bound.
 LARGEST = 1e6
+# The same where nothing is learned from it: its square, summed over a layer, fits into float32.
+ANSWERED = 1e17
 # Magnitude above which a value of an own agent is reported: it explains a loss that is not finite.
 UNUSUAL = 1e12
 
@@ -47,8 +49,8 @@ def reward_bounds(env_config: Mapping[str, Any]) -> Bounds:
     return float(given[0]), float(given[1])
 
 
-def bound(spec: ArraySpec) -> ArraySpec:
-    """Returns the spec with finite bounds everywhere: its own, else those of :data:`LARGEST`.
+def bound(spec: ArraySpec, largest: float = LARGEST) -> ArraySpec:
+    """Returns the spec with finite bounds everywhere: its own, else those of ``largest``.
 
     Specs whose values have few bits, or a count, stay as they are.
     """
@@ -56,8 +58,8 @@ def bound(spec: ArraySpec) -> ArraySpec:
         return spec
     return replace(
         spec,
-        low=_bound_of(spec, spec.low, lowest=True),
-        high=_bound_of(spec, spec.high, lowest=False),
+        low=_bound_of(spec, spec.low, -largest),
+        high=_bound_of(spec, spec.high, largest),
     )
 
 
@@ -66,13 +68,12 @@ def within(dtype: np.dtype[Any]) -> ArraySpec:
     return bound(ArraySpec(dtype.name, ()))
 
 
-def _bound_of(spec: ArraySpec, own: npt.NDArray[Any] | None, *, lowest: bool) -> npt.NDArray[Any]:
+def _bound_of(spec: ArraySpec, own: npt.NDArray[Any] | None, usual: float) -> npt.NDArray[Any]:
     limits: Any = np.finfo(spec.dtype) if spec.dtype.kind == "f" else np.iinfo(spec.dtype)
-    usual = max(-LARGEST, float(limits.min)) if lowest else LARGEST
-    wanted = np.array(usual, spec.dtype)
+    # A bound at the end of the dtype says that there is none.
+    end = limits.min if usual < 0 else limits.max
+    wanted = np.array(end if abs(usual) > abs(float(end)) else usual, spec.dtype)
     if own is None:
         return wanted
-    # A bound at the end of the dtype says that there is none.
-    end = limits.min if lowest else limits.max
     none = ~np.isfinite(own) | (np.asarray(own) == end)
     return np.where(none, wanted, own).astype(spec.dtype)

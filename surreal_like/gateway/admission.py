@@ -5,7 +5,7 @@ from __future__ import annotations
 from session.errors import ConfigError
 from session.stream.connection import Connection
 from session.version import VERSION as RELEASE
-from session.wire.client_tokens import TokenGate
+from session.wire.client_tokens import ClientToken, TokenGate
 from surreal_like.experiment.machine import find_available_bytes
 from surreal_like.gateway.gateway import Gateway
 from surreal_like.gateway.messages import (
@@ -57,32 +57,27 @@ class Admission:
         """
         if not isinstance(message, Hello):
             raise Refusal("wrong_state", "the first message of a connection is hello")
-        gateway, modes = self._gateway, self._gateway.policies.modes
-        mode = message.mode or next(iter(modes))
+        gateway = self._gateway
         # The token comes first: strangers learn nothing of this gateway.
-        token = self._check_token(message, mode)
-        if mode not in modes:
-            known = ", ".join(modes)
-            raise Refusal("not_supported", f"this gateway has no mode {mode}: {known}")
+        token = self._check_token(message)
+        mode = self._choose_mode(message.mode, token)
         num_envs = gateway.rows.num_envs
         if message.num_envs != num_envs:
             raise Refusal(
                 "bad_hello",
                 f"num_envs is {shorten(message.num_envs)}, this gateway has sessions of {num_envs}",
             )
-        session = gateway.sessions.find(message.resume)
-        if session is not None and session.mode == mode:
-            session.token = token
+        session, name = gateway.sessions.find(message.resume), "" if token is None else token.name
+        if session is not None and (session.mode, session.token) == (mode, name):
             self._resume(session, connection)
         elif gateway.over:
             send_goodbye(connection, "finished")
         else:
             try:
-                session = self._join(message, mode, connection)
+                session = self._join(message, mode, name, connection)
             except Busy as busy:
                 send_busy(connection, str(busy))
                 return
-            session.token = token
             gateway.log.on_joined(session.host, session.name)
             self._welcome(session, connection, resumed=False)
 
@@ -95,16 +90,21 @@ class Admission:
         gateway.counters.resumed += 1
         self._welcome(session, connection, resumed=True)
 
-    def _join(self, hello: Hello, mode: str, connection: Connection) -> Session:
+    def _join(self, hello: Hello, mode: str, token: str, connection: Connection) -> Session:
         gateway = self._gateway
         if gateway.draining:
             raise Busy("this gateway is ending")
         if find_available_bytes() < _SPARE_BYTES + gateway.rows.slot_bytes:
             raise Busy("this machine has too little memory left")
+        names = [each.name for each in self._list_valid()]
+        if not gateway.sessions.has_room_for(token, names):
+            raise Busy("the last places are for clients of other tokens")
         displaced = gateway.sessions.find_displaced()
         if displaced is not None:
             gateway.leave(displaced, "displaced")
-        return gateway.sessions.join(hello, mode, connection, gateway.clock.now())
+        session = gateway.sessions.join(hello, mode, connection, gateway.clock.now())
+        session.token = token
+        return session
 
     def _welcome(self, session: Session, connection: Connection, *, resumed: bool) -> None:
         """Sends the first answer of a connection."""
@@ -132,26 +132,48 @@ class Admission:
         }
         send(connection, welcome)
 
-    def _check_token(self, hello: Hello, mode: str) -> str:
-        """Returns the name of the client's token; empty if clients need none.
+    def _check_token(self, hello: Hello) -> ClientToken | None:
+        """Returns the client's token; None if clients need none.
 
         Raises:
             Refusal: the token is wrong, in one text for all reasons.
         """
         if self._gate is None:
-            return ""
+            return None
         clock = self._gateway.clock
-        name = self._gate.find(hello.token, mode, now=clock.now(), wall=clock.time())
-        if name is None:
+        token = self._gate.find(hello.token, now=clock.now(), wall=clock.time())
+        if token is None:
             raise Refusal("bad_token", "this token is not valid here")
-        return name
+        return token
+
+    def _choose_mode(self, wanted: str, token: ClientToken | None) -> str:
+        """Returns the mode of a session; without a wish the first one that the token admits.
+
+        Raises:
+            Refusal: this gateway, or the token, is for other modes.
+        """
+        modes = self._gateway.policies.modes
+        if wanted and wanted not in modes:
+            known = ", ".join(modes)
+            raise Refusal("not_supported", f"this gateway has no mode {wanted}: {known}")
+        given = () if token is None else token.modes
+        admitted = [each for each in modes if not given or each in given]
+        mode = wanted or next(iter(admitted), "")
+        if mode not in admitted:
+            asked = wanted or ", ".join(modes)
+            raise Refusal("bad_token", f"this token is for {', '.join(given)}, not for {asked}")
+        return mode
+
+    def _list_valid(self) -> list[ClientToken]:
+        clock = self._gateway.clock
+        gate = self._gate
+        return [] if gate is None else gate.list_valid(now=clock.now(), wall=clock.time())
 
     def end_revoked(self) -> None:
         """Ends the sessions whose tokens are no longer valid."""
         if self._gate is None:
             return
-        clock = self._gateway.clock
-        now, wall = clock.now(), clock.time()
+        valid = {each.name for each in self._list_valid()}
         for session in self._gateway.sessions:
-            if not self._gate.is_valid(session.token, now=now, wall=wall):
+            if session.token not in valid:
                 self._gateway.leave(session, "revoked")

@@ -63,6 +63,11 @@ GATEWAY = section(
             unit="seconds",
         ),
         "tokens": Key(False, "Clients need a token: surreal-like clients RUN --token NAME."),
+        "clients_decide": Key(
+            False,
+            "Scores and returns of clients count for the goal, beside those of own evaluators and "
+            "agents; in a run without own ones they always do.",
+        ),
         "tls": section(
             "TLS of the port.",
             {

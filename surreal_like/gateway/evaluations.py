@@ -13,7 +13,7 @@ import numpy as np
 
 from session.config import Config
 from session.errors import RefusedError
-from surreal_like.agent.evaluation import EvaluationReporter, score_of
+from surreal_like.agent.evaluation import BY_CLIENTS, EvaluationReporter, score_of
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.parameters import Parameters
 from surreal_like.experience.chunk_episodes import Flags
@@ -55,6 +55,9 @@ class Evaluations:
         self._episodes: int = session.stop.eval_episodes
         self._pause_seconds: float = session.evaluator.interval_seconds
         self._num_envs: int = session.gateway.num_envs
+        # Beside own evaluators clients decide about no goal, and about no best checkpoint.
+        decides = session.gateway.clients_decide or not session.evaluator.num
+        self._mode = str(policies.modes["evaluate"]) if decides else BY_CLIENTS
         self.trouble = ""
         self._players: dict[Session, _Player] = {}
         self._version: Parameters | None = None
@@ -147,7 +150,7 @@ class Evaluations:
             self._version,
             env_steps=self._policies.agent("train").progress.env_steps,
             confirm=self._confirm,
-            mode=str(self._policies.modes["evaluate"]),
+            mode=self._mode,
             seconds=self._now() - self._began_at,
         )
         self.scores.report(score, {"flat": self._version.flat})

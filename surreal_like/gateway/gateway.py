@@ -177,6 +177,7 @@ class Gateway:
         effect = session.receive(request.kind, request.seq)
         thought = now - session.moved_at
         session.on_message(now)
+        session.turned_at = now
         session.failures = 0
         slot = session.slot
         if effect is Effect.step:
@@ -304,7 +305,7 @@ class Gateway:
             session.reply(answer)
         now = self._now()
         for session in sessions:
-            session.moved_at = now
+            session.moved_at = session.turned_at = now
         times.latency.extend([now - at for at in asked_at])
 
     def do_chores(self) -> None:

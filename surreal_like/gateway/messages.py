@@ -20,13 +20,12 @@ from session import nest
 from session.nest import Array, Nest
 from session.stream.connection import Connection
 from session.stream.protocols import Encoding
-from surreal_like.data.bounds import Bounds
+from surreal_like.data.bounds import ANSWERED, LARGEST, Bounds
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec, plain
 from surreal_like.env.base import Info
 from surreal_like.env.masks import make_guard
 from surreal_like.errors import DataError
 from surreal_like.gateway.payloads import (
-    FLOAT32_MOST,
     ClientArray,
     Fields,
     Refusal,
@@ -122,8 +121,8 @@ class Protocol:
         obs_spec: Observation spec of one frame.
         action_spec: Action spec of one stream.
         num_envs: Number of streams of a session, N.
-        rewards: Lowest and highest reward; observations and actions then have bounds, too. None:
-            nothing is learned from the numbers, so they need only be finite.
+        rewards: Lowest and highest reward. None: nothing is learned from the numbers, and they
+            have the wide bounds of :data:`ANSWERED`.
     """
 
     def __init__(
@@ -134,14 +133,14 @@ class Protocol:
         rewards: Bounds | None = None,
     ) -> None:
         self.num_envs = num_envs
-        limited = rewards is not None
-        self._least_reward, self._most_reward = rewards or (-FLOAT32_MOST, FLOAT32_MOST)
+        largest = ANSWERED if rewards is None else LARGEST
+        self._least_reward, self._most_reward = rewards or (-ANSWERED, ANSWERED)
         obs: Nest = parse_obs_spec(obs_spec)
         self._paths: dict[str, ArraySpec] = nest.flatten(obs, "observation")
-        self._obs = make_field(obs, "observation", num_envs, limited=limited)
+        self._obs = make_field(obs, "observation", num_envs, largest=largest)
         self._masks = make_guard(obs_spec, action_spec)
         action = parse_action_spec(action_spec)
-        self._action = ClientArray(action.array, "action", num_envs, limited=limited)
+        self._action = ClientArray(action.array, "action", num_envs, largest=largest)
         low, high = (np.array(each, np.float32) for each in (self._least_reward, self._most_reward))
         self._rewards = ClientArray(ArraySpec("float32", (), low, high), "reward", num_envs)
         self._flags = {
@@ -241,6 +240,8 @@ class Protocol:
         obs = self._read(fields, terminated | truncated)
         if len(fields) == _STEP_FIELDS:
             return Request("step", seq, obs, reward, terminated, truncated)
+        if self.num_envs == 1:
+            _check_goes_on(fields, seq)
         further = self._optional(fields, seq)
         return Request("step", seq, obs, reward, terminated, truncated, *further)
 
@@ -296,6 +297,17 @@ class Protocol:
         if fields.get("metrics") is not None:
             info = {"metrics": [_metrics(fields["metrics"], "metrics", seq)]}
         return action, info
+
+
+def _check_goes_on(fields: Fields, seq: int) -> None:
+    """Raises a Refusal for a step of one environment that says that its episode has ended."""
+    for name in ("terminated", "truncated"):
+        if fields.get(name) is not None and fields[name] is not False:
+            raise Refusal(
+                "wrong_state",
+                f"{name} is {shorten(fields[name])} in a step: send end where the episode ends",
+                seq,
+            )
 
 
 def make_refusal(error: DataError, seq: int) -> Refusal:

@@ -20,7 +20,7 @@ import numpy as np
 
 from session.nest import Array, Nest
 from session.stream.protocols import Encoding
-from surreal_like.data.bounds import LARGEST, bound
+from surreal_like.data.bounds import bound
 from surreal_like.data.spec import ArraySpec
 from surreal_like.errors import DataError
 
@@ -273,16 +273,16 @@ class ClientArray:
         spec: Spec of one stream.
         name: Name of the field, for errors.
         num_envs: Number of streams of a session, N.
-        limited: True gives numbers without bounds of their own those of :func:`bounded`.
+        largest: Largest magnitude of numbers without bounds of their own.
     """
 
     def __init__(
-        self, spec: ArraySpec, name: str, num_envs: int = 1, *, limited: bool = False
+        self, spec: ArraySpec, name: str, num_envs: int = 1, *, largest: float = math.inf
     ) -> None:
-        self._spec = bound(spec) if limited else spec
+        self._spec = bound(spec, largest) if largest < math.inf else spec
         self._name, self._dtype = name, spec.dtype
         # Compared at once where there are no other bounds.
-        self._limit = LARGEST if limited and self._spec is not spec else math.inf
+        self._limit = largest if self._spec is not spec else math.inf
         self._shape = spec.dim if num_envs == 1 else (num_envs, *spec.dim)
         self._single = num_envs == 1
         self._is_float = spec.dtype.kind == "f"
@@ -338,15 +338,15 @@ class ClientNest:
         spec: Nest of specs of one stream.
         path: Path of the nest, for errors.
         num_envs: Number of streams of a session, N.
-        limited: See :class:`ClientArray`.
+        largest: See :class:`ClientArray`.
     """
 
-    def __init__(self, spec: Nest, path: str, num_envs: int, *, limited: bool = False) -> None:
+    def __init__(self, spec: Nest, path: str, num_envs: int, *, largest: float = math.inf) -> None:
         self._path = path
         self._is_tuple = isinstance(spec, tuple)
         children = enumerate(spec) if self._is_tuple else spec.items()
         self._parts = {
-            str(key): make_field(child, f"{path}/{key}", num_envs, limited=limited)
+            str(key): make_field(child, f"{path}/{key}", num_envs, largest=largest)
             for key, child in children
         }
 
@@ -365,11 +365,11 @@ class ClientNest:
 
 
 def make_field(
-    spec: Nest, path: str, num_envs: int, *, limited: bool = False
+    spec: Nest, path: str, num_envs: int, *, largest: float = math.inf
 ) -> ClientArray | ClientNest:
     """Returns the field of messages for an array, or a nest of arrays."""
     kind = ClientArray if isinstance(spec, ArraySpec) else ClientNest
-    return kind(spec, path, num_envs, limited=limited)
+    return kind(spec, path, num_envs, largest=largest)
 
 
 def _from_object(value: Mapping[str, Any], name: str) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -21,6 +21,8 @@ from surreal_like.gateway.payloads import Fields, Refusal
 from surreal_like.gateway.slots import Slot
 
 _WAIT_SECONDS = 5.0
+# A session without a request lives so many times its idle time, whatever else its client sends.
+_PROLONGED = 10
 _SECRET_BYTES = 16
 
 
@@ -88,6 +90,7 @@ class Session:
         slot: Rows of the session.
         connection: Newest connection; None while the client is away.
         moved_at: Time of the newest message, or of the newest answer.
+        turned_at: Time of the newest request, or of its answer.
         joined_at: Time of the first welcome.
         host: Address of the first connection.
         curve: Name of its curves: that of the client, else that of its place.
@@ -115,6 +118,7 @@ class Session:
     slot: Slot
     connection: Connection | None
     moved_at: float = 0.0
+    turned_at: float = 0.0
     joined_at: float = 0.0
     host: str = ""
     curve: str = ""
@@ -237,7 +241,8 @@ class Sessions:
         self._answer_seconds: float = settings.answer_seconds
         self._make_slot, self._make_secret = make_slot, make_secret
         # The lowest number is taken first.
-        self._free = list(range(settings.max_clients))[::-1]
+        self._places: int = settings.max_clients
+        self._free = list(range(self._places))[::-1]
         self._sessions: dict[int, Session] = {}
         self.begun = 0
 
@@ -269,6 +274,22 @@ class Sessions:
         self._renew(session)
         return before
 
+    def has_room_for(self, token: str, others: Collection[str]) -> bool:
+        """Returns True unless the last places are for the clients of other tokens.
+
+        A token that has a session leaves a place for each valid token that has none, up to a
+        quarter of all. Places whose clients are away are given on.
+
+        Args:
+            token: Name of a client's token.
+            others: Names of all valid tokens.
+        """
+        present = [each.token for each in self._sessions.values() if each.connection is not None]
+        if token not in present:
+            return True
+        kept = min(len(set(others).difference(present)), max(1, self._places // 4))
+        return self._places - len(present) > kept
+
     def find_displaced(self) -> Session | None:
         """Returns the session whose place another client gets: the longest away, if all are taken.
 
@@ -297,6 +318,7 @@ class Sessions:
             self._make_slot(place, mode),
             connection,
             moved_at=now,
+            turned_at=now,
             joined_at=now,
             host=connection.host,
             # Places are few; sessions without a name that come and go may be many.
@@ -326,7 +348,8 @@ class Sessions:
         if session.connection is None:
             return Due.left if now - session.away_since >= self._grace_seconds else None
         if session.state is not State.asked:
-            silent = now - session.moved_at
+            # Pings and new connections prolong a session, but not without an end.
+            silent = max(now - session.moved_at, (now - session.turned_at) / _PROLONGED)
             return Due.idle if 0 < self._idle_seconds <= silent else None
         asked_at = session.asked_at
         if now - max(asked_at, session.warned_at) >= self._answer_seconds and not session.held:

@@ -21,10 +21,9 @@ from session.wire.client_tokens import (
 )
 
 
-def find(
-    gate: TokenGate, token: str, mode: str = "train", now: float = 0.0, wall: float = 1.0
-) -> str | None:
-    return gate.find(token, mode, now=now, wall=wall)
+def find(gate: TokenGate, token: str, now: float = 0.0, wall: float = 1.0) -> str | None:
+    found = gate.find(token, now=now, wall=wall)
+    return None if found is None else found.name
 
 
 def test_a_run_keeps_only_the_digest_of_a_token(tmp_path: Path) -> None:
@@ -51,8 +50,10 @@ def test_a_token_is_for_its_modes_and_until_its_end(tmp_path: Path) -> None:
     acts = write_token(tmp_path, "acts", modes=["act"])
     ends = write_token(tmp_path, "ends", until=add_days(1000.0, 2.0))
     gate = TokenGate(tmp_path)
-    assert find(gate, acts, "act") == "acts"
-    assert find(gate, acts, "train") is None
+    modes = {each.name: each.modes for each in read_tokens(tmp_path)}
+    # Without a word about it a token is for no evaluation: scores may end a run.
+    assert modes == {"acts": ("act",), "ends": ("train", "act")}
+    assert find(gate, acts) == "acts"
     assert find(gate, ends, wall=1000.0 + 2 * 86_400 - 1) == "ends"
     assert find(gate, ends, wall=1000.0 + 2 * 86_400) is None
     assert add_days(1000.0, 0.0) == 0.0
@@ -70,9 +71,9 @@ def test_new_and_revoked_tokens_are_noticed(tmp_path: Path) -> None:
     token = write_token(tmp_path / "later", "robot")
     assert find(gate, token, now=1.9) is None
     assert find(gate, token, now=2.0) == "robot"
-    assert gate.is_valid("robot", now=3.0, wall=1.0)
+    assert [each.name for each in gate.list_valid(now=3.0, wall=1.0)] == ["robot"]
     revoke_token(tmp_path / "later", "robot")
-    assert not gate.is_valid("robot", now=5.0, wall=1.0)
+    assert not gate.list_valid(now=5.0, wall=1.0)
     assert find(gate, token, now=5.0) is None
     with pytest.raises(UsageError, match="no token 'robot'; there are: none"):
         revoke_token(tmp_path / "later", "robot")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from surreal_like.agent.evaluation import BY_CLIENTS
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule
 
 NO_STOP: dict[str, Any] = {
@@ -196,6 +197,15 @@ def test_a_mode_that_does_not_judge_is_only_shown() -> None:
     two = judge(eval_return=475)
     two.restore(one.state())
     assert two.shown() == one.shown()
+
+
+def test_scores_of_clients_are_shown_and_decide_nothing() -> None:
+    rule = StopRule(NO_STOP | {"eval_return": 475}, [GREEDY])
+    assert not rule.on_evaluation(score(1e6, mode=BY_CLIENTS))
+    assert not rule.on_evaluation(score(1e6, mode=BY_CLIENTS, confirm=True))
+    assert rule.verdict(RunProgress(iterations=1)) is None
+    assert (rule.last, rule.best) == (None, None)
+    assert rule.shown()[BY_CLIENTS]["mean_return"] == 1e6
 
 
 def test_one_mode_shows_no_other() -> None:

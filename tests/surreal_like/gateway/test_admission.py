@@ -144,15 +144,17 @@ def folder_of(stage: Stage) -> Path:
 def test_a_client_needs_its_token(guarded: Stage) -> None:
     token = write_token(folder_of(guarded), "robot", modes=["act"])
     guarded.rig.pass_time(2.1)
-    for wrong in ({}, {"token": "sg1-0"}, {"token": token}, {"token": token, "mode": "train"}):
+    for wrong in ({}, {"token": "sg1-0"}, {"token": token, "mode": "train"}):
         client = Client(guarded)
         answer = client.hello(**wrong)
         assert answer["code"] == "bad_token"
-        assert answer["message"] == "this token is not valid here"
+        mine = "this token is for act, not for train"
+        assert answer["message"] == (mine if "mode" in wrong else "this token is not valid here")
         assert client.gone()
     right = Client(guarded)
-    welcome = right.hello(token=token, mode="act")
-    assert welcome["kind"] == "welcome"
+    # Without a mode it is the first that the token admits.
+    welcome = right.hello(token=token)
+    assert (welcome["kind"], welcome["mode"]) == ("welcome", "act")
     # The secret of a session does not replace the token.
     assert Client(guarded).hello(resume=welcome["resume"], mode="act")["code"] == "bad_token"
 
@@ -186,6 +188,35 @@ def test_a_revoked_client_is_sent_away(guarded: Stage) -> None:
     goodbye = client.next()
     assert (goodbye["reason"], goodbye["reconnect"]) == ("revoked", False)
     assert client.gone()
+
+
+def test_a_session_is_resumed_only_under_the_token_that_opened_it(guarded: Stage) -> None:
+    tokens = {name: write_token(folder_of(guarded), name) for name in ("robot", "other")}
+    guarded.rig.pass_time(2.1)
+    client = Client(guarded)
+    resume = client.hello(token=tokens["robot"])["resume"]
+    client.request("reset")
+    theirs = Client(guarded).hello(token=tokens["other"], resume=resume)
+    assert (theirs["kind"], theirs["resumed"], theirs["seq"]) == ("welcome", False, 0)
+    mine = Client(guarded).hello(token=tokens["robot"], resume=resume)
+    assert (mine["resumed"], mine["seq"]) == (True, 1)
+
+
+def test_a_token_that_is_for_no_mode_of_a_gateway_is_refused(guarded: Stage) -> None:
+    token = write_token(folder_of(guarded), "robot", modes=["dance"])
+    guarded.rig.pass_time(2.1)
+    answer = Client(guarded).hello(token=token)
+    assert answer["code"] == "bad_token"
+    assert answer["message"] == "this token is for dance, not for train, evaluate, act"
+
+
+def test_clients_of_one_token_do_not_hold_all_places(guarded: Stage) -> None:
+    folder = folder_of(guarded)
+    tokens = {name: write_token(folder, name) for name in ("one", "two")}
+    guarded.rig.pass_time(2.1)
+    kinds = [Client(guarded).hello(token=tokens["one"])["kind"] for _ in range(4)]
+    assert kinds == ["welcome", "welcome", "welcome", "busy"]
+    assert Client(guarded).hello(token=tokens["two"])["kind"] == "welcome"
 
 
 def test_wrong_tokens_keep_no_right_one_of_their_address_out(guarded: Stage) -> None:

@@ -21,7 +21,8 @@ def evaluating(
     **gateway: Any,
 ) -> Iterator[tuple[Stage, ControlPeer]]:
     """A stage whose learner asks for evaluations of three episodes."""
-    with make_stage(stop={"eval_episodes": EPISODES}, gateway=gateway) as stage:
+    session: Any = {"stop": {"eval_episodes": EPISODES}, "evaluator": {"num": 0}}
+    with make_stage(**session, gateway=gateway) as stage:
         yield stage, ControlPeer(stage.rig)
 
 
@@ -93,6 +94,26 @@ def test_the_agent_is_greedy_and_no_row_is_recorded(scene: tuple[Stage, ControlP
     stage.rig.until(lambda: control.reports)
     account = stage.finish()
     assert account["pushed"] == account["env_steps"] == account["episodes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("evaluators", "decide", "mode"),
+    [
+        (0, False, "eval_deterministic"),
+        (1, False, "eval_clients"),
+        (1, True, "eval_deterministic"),
+    ],
+)
+def test_clients_score_beside_own_evaluators_only_where_a_key_says_so(
+    evaluators: int, decide: bool, mode: str
+) -> None:
+    stop, gateway = {"eval_episodes": EPISODES}, {"clients_decide": decide}
+    with make_stage(stop=stop, gateway=gateway, evaluator={"num": evaluators}) as stage:
+        control, client = ControlPeer(stage.rig), player(stage)
+        for _ in range(EPISODES):
+            play(client, 1e5)
+        stage.rig.until(lambda: control.reports)
+        assert control.reports[0][0]["mode"] == mode
 
 
 def test_an_episode_waits_until_there_is_something_to_evaluate(

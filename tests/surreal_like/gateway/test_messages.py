@@ -369,8 +369,22 @@ def test_numbers_within_their_bounds_are_not() -> None:
     assert refused(LIMITED_FOUR, {**rewards, "reward": [0.0, 0.0, -1.5, 0.0]}).code == "bad_reward"
 
 
-def test_where_nothing_is_learned_numbers_need_only_be_finite() -> None:
-    assert isinstance(ONE.parse({**STEP, "reward": 1e30, "observation": [1e30] * 4}), Request)
+def test_where_nothing_is_learned_numbers_have_wide_bounds() -> None:
+    assert isinstance(ONE.parse({**STEP, "reward": 1e17, "observation": [-1e17] * 4}), Request)
+    # A network makes infinity and NaN of it, and an action of these.
+    assert refused(ONE, {**STEP, "observation": [3e38] * 4}).code == "bad_observation"
+    assert refused(ONE, {**STEP, "reward": 3e38}).code == "bad_reward"
+
+
+@pytest.mark.parametrize("name", ["terminated", "truncated"])
+@pytest.mark.parametrize("value", [True, 1, 0, "yes", [True], np.array([True])])
+def test_a_step_of_one_environment_ends_no_episode(name: str, value: Any) -> None:
+    found = refused(ONE, {**STEP, name: value})
+    assert (found.code, found.fatal) == ("wrong_state", False)
+    assert f"{name} is " in found.text
+    assert "send end where the episode ends" in found.text
+    for fine in (False, None):
+        assert isinstance(ONE.parse({**STEP, name: fine}), Request)
 
 
 @given(st.binary(max_size=200), st.sampled_from([b"", b"{", b"\x81\xa1a", b"\x82\xa4kind\xa4step"]))

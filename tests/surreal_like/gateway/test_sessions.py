@@ -229,9 +229,54 @@ def test_a_silent_session_is_idle_only_while_it_is_its_turn() -> None:
     session.asked_at = 300.0
     assert Due.idle not in dues(sessions, 10_000.0)
     session.reply({})
-    session.moved_at = 10_000.0
+    session.moved_at = session.turned_at = 10_000.0
     assert dues(sessions, 10_299.0) == []
     assert dues(sessions, 10_300.0) == [Due.idle]
+
+
+def test_pings_and_new_connections_prolong_a_session_but_not_for_ever() -> None:
+    sessions = make_sessions(idle_seconds=300.0)
+    session = join(sessions)
+    for now in range(0, 3000, 100):
+        session.on_message(now)
+        sessions.resume(session, LINE, now)
+        assert dues(sessions, now + 50.0) == []
+    session.on_message(3000.0)
+    assert dues(sessions, 3000.0) == [Due.idle]
+    # A request begins the time anew.
+    session.turned_at = 3000.0
+    assert dues(sessions, 3100.0) == []
+
+
+@pytest.mark.parametrize(
+    ("places", "one", "two", "others", "room"),
+    [
+        # A token without a session always has room, as far as there are places.
+        (4, 4, 0, ["two"], True),
+        (1, 1, 0, [], True),
+        # The last place is for another token that has none.
+        (4, 2, 0, ["two"], True),
+        (4, 3, 0, ["two"], False),
+        (4, 3, 0, [], True),
+        (4, 2, 1, ["two"], True),
+        # At most a quarter of the places is kept, at least one.
+        (8, 5, 0, ["two", "three", "four"], True),
+        (8, 6, 0, ["two", "three", "four"], False),
+        (2, 1, 0, ["two"], False),
+    ],
+)
+def test_a_token_leaves_places_for_others(
+    places: int, one: int, two: int, others: list[str], room: bool
+) -> None:
+    sessions = make_sessions(places)
+    for token in ["one"] * one + ["two"] * two:
+        join(sessions).token = token
+    asks = "one" if two or one < places else "two"
+    assert sessions.has_room_for(asks, ["one", *others]) is room
+    # Places of clients that are away are given on.
+    for session in list(sessions)[1:]:
+        session.lose(0.0)
+    assert sessions.has_room_for(asks, ["one", *others]) is (room or places > 2)
 
 
 def test_an_idle_time_of_0_is_never() -> None:
