@@ -119,7 +119,9 @@ _CONFIG = {
     "recorded": Maybe(OBJECT),
     "run": Maybe(
         {
-            **dict.fromkeys(("started", "first_started", "seconds_before"), Maybe(NUMBER)),
+            **dict.fromkeys(
+                ("started", "boot", "began", "first_started", "seconds_before"), Maybe(NUMBER)
+            ),
             **dict.fromkeys(("part", "generation"), Maybe(COUNT)),
             **dict.fromkeys(("id", "launcher", "load_from", "trial", "launched_as"), Maybe(TEXT)),
             "settings": Maybe(OBJECT),

@@ -13,6 +13,7 @@ from session.addons import load
 from session.errors import UsageError
 from session.launchers.handle import RunHandle, open_run
 from session.launchers.registry import launcher_of
+from session.process.clock import Moment
 
 _LOOK_SECONDS = 0.25
 
@@ -42,7 +43,7 @@ def _follow(adopted: RunHandle) -> None:
     """Draws the live table until the run is over or the user presses Ctrl-C."""
     folder = adopted.folder
     config = folder.read_config()
-    table = LiveTable(sys.stdout, folder.read_run().get("started", time.time()))
+    table = LiveTable(sys.stdout, time.time() - Moment.of_run(folder.read_run()).seconds_since())
     table.prepare(folder.path)
     try:
         table.begin(folder, config)

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Event
+from session.process.clock import Moment
 from session.process.periodic import Every
 from session.show.overview import heading, headline
 from session.show.progress import shown_evaluations
@@ -142,6 +143,8 @@ class LiveTable(RunObserver):
     def __init__(self, stream: IO[str], started: float) -> None:
         self._stream = stream
         self._started = started
+        self._moment = Moment.at(started)
+        self._before = 0.0
         self._canvas: Canvas | None = None
         self._view: RunView | None = None
         self._due = Every(seconds=_DRAW_SECONDS, clock=time.monotonic)
@@ -160,7 +163,7 @@ class LiveTable(RunObserver):
         self._view = RunView(folder, config)
         self._view.pass_over()
         # Includes the time of earlier parts of a resumed run.
-        self._started -= (config.get("run") or {}).get("seconds_before", 0.0)
+        self._before = (config.get("run") or {}).get("seconds_before", 0.0)
 
     def on_message(self, text: str) -> None:
         """Writes one line above the table."""
@@ -190,7 +193,7 @@ class LiveTable(RunObserver):
         now = (self._clock(), rows, view.line.get("wall_seconds"))
         if now != self._drawn:
             self._drawn = now
-            self._canvas.draw(view, time.time() - self._started)
+            self._canvas.draw(view, self._seconds(None))
 
     def end(self) -> None:
         """Removes the table; the lines above it stay."""
@@ -203,4 +206,9 @@ class LiveTable(RunObserver):
             self._canvas.write(f"{self._clock(when)}  {text}", style)
 
     def _clock(self, when: float | None = None) -> str:
-        return duration((time.time() if when is None else when) - self._started)
+        return duration(self._seconds(when))
+
+    def _seconds(self, when: float | None) -> float:
+        """Returns the seconds of the run so far, or at a wall-clock time."""
+        since = self._moment.seconds_since() if when is None else when - self._started
+        return self._before + since

@@ -19,6 +19,7 @@ from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus
 from session.process.heartbeat import State
 from session.show.advice import want_gateways
+from session.show.components import CORE
 from session.show.overview import overview
 from session.show.run_view import RunView
 
@@ -78,7 +79,8 @@ def _page(view: RunView) -> str:
 def _list_wanted(view: RunView) -> Iterator[str]:
     """Yields the numbers of agents and of gateways that a run could use, with the reasons."""
     line = view.line.get("wanted") or {}
-    if (agents := line.get("agents")) is not None:
+    # More agents cannot replace what is away.
+    if (agents := line.get("agents")) is not None and not view.away(CORE):
         yield f"{agents} agent{'s' * (agents != 1)} ({line['reason']})"
     sessions = [row.sessions for row in view.components.values() if row.sessions is not None]
     places = (view.config.session_config.get("gateway") or {}).get("max_clients", 0)

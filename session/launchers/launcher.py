@@ -22,6 +22,7 @@ from session.folder import RunFolder
 from session.launchers.asking import ask
 from session.launchers.instruction import Failure
 from session.launchers.status import ComponentStatus as ComponentStatus
+from session.process.clock import Moment
 from session.process.component import Topology
 from session.process.heartbeat import read_beats
 from session.wire import AddressBook
@@ -296,8 +297,9 @@ def write_launch(
         launcher: ``local`` or ``tmux``.
         facts: further entries of the note.
     """
-    now = time.time()
-    run = {"started": now, "first_started": now, "seconds_before": 0.0, **(config.get("run") or {})}
+    now = Moment.at(time.time())
+    begun = {**now._asdict(), "first_started": now.started, "seconds_before": 0.0}
+    run = {**begun, **(config.get("run") or {})}
     config["run"] = {**run, "launcher": launcher, **facts}
     config.dump_file(folder.config)
     write_topology(folder, topology)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -108,7 +109,9 @@ def process_lives(beat: Beat) -> bool:
 
     try:
         process = psutil.Process(beat.pid)
-        born_before = process.create_time() <= beat.time + _MARGIN_SECONDS
+        # The difference does not depend on the system's clock.
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.create_time() + psutil.boot_time()
+        born_before = age >= beat.age_seconds - _MARGIN_SECONDS
         return born_before and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False

@@ -165,6 +165,7 @@ class Context:
         # Also receives connection warnings, which must be visible without the log server.
         self.warn: Callable[[str], object] = lambda text: None
         self._state, self._doing = State.starting, ""
+        self._began = WallClock().now()
         self.status: dict[str, float] = {}
         # False: the process stays alive although its work for the run is over.
         self.ready = True
@@ -244,6 +245,7 @@ class Context:
             self._dropped_records,
             self.ready and state == State.running,
             self.status,
+            began=self._began,
         )
         write_beat(self.folder.alive, beat)
 

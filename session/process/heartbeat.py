@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from session.atomic_file import write_atomically
 from session.config.string_enum import StringEnum
-from session.json_file import COUNT, FLAG, TEXT, VALUE, Leaf, MapOf, parse_object
+from session.json_file import COUNT, FLAG, NUMBER, TEXT, VALUE, Leaf, MapOf, Maybe, parse_object
+from session.process.clock import Moment
 
 
 class State(StringEnum):
@@ -48,6 +49,8 @@ ALIVE = (State.starting, State.running, State.draining)
 REPORTED = (*ALIVE, State.done, State.failed)
 # Of a component that the run keeps alive; a draining one is not restarted.
 KEPT = (State.waiting, State.starting, State.running)
+# Heartbeats come once a second: a component without one for so long may hang [s].
+HANGS_SECONDS = 10.0
 ENDED = (State.done, State.failed, State.gone, State.dead)
 
 
@@ -69,6 +72,7 @@ _RECENT_SECONDS = 5.0
 _SECONDS = Leaf(
     "a number of seconds", lambda value: type(value) in (int, float) and 0.0 <= value <= 1e11
 )
+_MOMENT = ("boot", "now", "began")
 _SHAPE = {
     "name": TEXT,
     # Half the range of messages, as in a hello: the next start of the name has a higher one.
@@ -83,6 +87,8 @@ _SHAPE = {
     "dropped_records": COUNT,
     "ready": FLAG,
     "status": MapOf(VALUE),
+    # Older versions write none.
+    **dict.fromkeys(_MOMENT, Maybe(NUMBER)),
 }
 
 
@@ -101,6 +107,9 @@ class Beat:
         dropped_records: number of metric and log records dropped for lack of a reader.
         ready: False while not running, or while alive although its work for the run is over.
         status: numbers that are also reported to Tensorplex.
+        boot: number of the boot of its machine, 0 if unknown; below 0: of this machine.
+        now: monotonic clock of that boot at the heartbeat [s].
+        began: the same at the start of the process [s].
     """
 
     name: str
@@ -113,16 +122,27 @@ class Beat:
     dropped_records: int = 0
     ready: bool = True
     status: dict[str, float] = field(default_factory=dict)
+    boot: float = -1.0
+    now: float = 0.0
+    began: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a state that does not exist."""
+        """Completes a heartbeat of this machine; raises ValueError for an unknown state."""
+        if self.boot < 0.0:
+            _, self.boot, self.now = Moment.at(self.time)
+            self.began = self.began or self.now
         if not isinstance(self.state, State):
             self.state = State(self.state)
 
     @property
     def age_seconds(self) -> float:
         """Age of the heartbeat [s]."""
-        return max(0.0, time.time() - self.time)
+        return Moment(self.time, self.boot, self.now).seconds_since()
+
+    @property
+    def life_seconds(self) -> float:
+        """Seconds from the start of the process to the heartbeat, 0 if unknown."""
+        return self.now - self.began
 
     def late(self, timeout_seconds: float) -> bool:
         """True if it is older than ``timeout_seconds`` plus ``busy_seconds``."""
@@ -171,7 +191,9 @@ def read_beat(folder: Path, name: str) -> Beat | None:
         # A beat that is half written at the moment is damaged, the next reading is not.
         with suppress(OSError, ValueError):
             found = parse_object((folder / name).read_bytes().partition(b"\n")[0], _SHAPE)
-            beat = Beat(**{name: found[name] for name in _SHAPE})
+            values: dict[str, Any] = dict.fromkeys(_MOMENT, 0.0)
+            values |= {each: found[each] for each in _SHAPE if found.get(each) is not None}
+            beat = Beat(**values)
             return beat if beat.name == name else None
     return None
 

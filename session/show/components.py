@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from session.launchers.status import ComponentStatus
-from session.process.heartbeat import ENDED, Beat, State
+from session.process.heartbeat import ENDED, HANGS_SECONDS, Beat, State
 from session.show.text import MISSING, ago, rate, size
 
 HEAD = ("component", "state", "work", "lag", "memory", "last beat", "pid", "restarts", "doing")
+# Kinds of components without which nothing is learned.
+CORE = ("learner", "ps", "replay")
 # Rates in a component's status -> unit shown in the table.
 _WORK = {
     "steps_per_second": "env steps",
@@ -104,6 +106,28 @@ def component_row(
         sessions=clients.get("sessions"),
         answer_seconds=clients.get("latency_p50_seconds"),
     )
+
+
+def find_absence(row: ComponentRow, beat: Beat | None, *, scalable: bool) -> str:
+    """Describes why a component does not work though its run goes on; empty if it works.
+
+    Args:
+        row: row of the component.
+        beat: last heartbeat of the component; None if that is not on this machine.
+        scalable: the component may have been scaled away.
+    """
+    if row.state in ENDED:
+        planned = scalable and row.state in (State.done, State.gone)
+        return "" if planned else "has ended"
+    if row.state == State.waiting:
+        return "waits for its start"
+    if row.state == State.starting:
+        return "starts again" if row.restarts else ""
+    late = row.age_seconds if beat is None else beat.age_seconds - beat.busy_seconds
+    hangs = beat is not None and late is not None and late >= HANGS_SECONDS
+    if hangs or row.state == State.silent:
+        return "no sign of life" + (f" for {late:.0f} s" if late is not None else "")
+    return ""
 
 
 def _status_now(

@@ -14,9 +14,10 @@ from session.errors import ConfigError
 from session.folder import EVENT, RunFolder
 from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus, status_row
+from session.launchers.supervision import SCALABLE
 from session.process.component import Topology
 from session.process.heartbeat import ALIVE, Beat, State, read_beats
-from session.show.components import ComponentRow, component_row
+from session.show.components import ComponentRow, component_row, find_absence
 from session.show.progress import TRAINING_RETURN, Progress
 from session.show.text import duration
 from session.tail import Tail
@@ -158,7 +159,7 @@ class RunView:
         self.components: dict[str, ComponentRow] = {}
         self.beats: dict[str, Beat] = {}
         self.pages = Pages(folder)
-        self._planned: list[str] = []
+        self._planned: dict[str, str] = {}
         self._events = Tail(folder.events, shape=EVENT)
         self._warnings = Tail(folder.events, shape=EVENT)
         self._failed: list[str] = []
@@ -213,14 +214,30 @@ class RunView:
         }
         return news
 
-    def _names(self) -> list[str]:
-        """Names of the components that the run was started with; empty once it is over."""
+    def _names(self) -> Mapping[str, str]:
+        """Names and kinds of the components that the run was started with; none once it is over."""
         if self.folder.over:
-            return []
+            return {}
         if not self._planned:
             with suppress(ConfigError):
-                self._planned = [each.name for each in Topology.load(self.folder.topology)]
+                topology = Topology.load(self.folder.topology)
+                self._planned = {each.name: each.kind for each in topology}
         return self._planned
+
+    def away(self, kinds: Collection[str] = ()) -> dict[str, str]:
+        """Returns the components that do not work though the run goes on, with the reasons.
+
+        Args:
+            kinds: kinds of components; empty: all.
+        """
+        found = {}
+        for name, row in self.components.items() if self.state == "running" else ():
+            kind = self._planned.get(name, name.partition("-")[0])
+            if not kinds or kind in kinds:
+                # Those that are not planned were scaled up, or watch the run.
+                scalable = name not in self._planned or kind in SCALABLE
+                found[name] = find_absence(row, self.beats.get(name), scalable=scalable)
+        return {name: reason for name, reason in found.items() if reason}
 
     @property
     def line(self) -> Mapping[str, Any]:

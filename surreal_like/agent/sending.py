@@ -123,18 +123,21 @@ class Sending:
         self.leaving = Leaving(context, sender, self.link.client, self._last_account)
         self.waits_above = 0
         self._more = more
-        self._published_at = context.clock.time()
+        # Age of the parameters when they were loaded, and when that was.
+        self._age_then, self._loaded_at = 0.0, context.clock.now()
 
     def load(self, parameters: Parameters) -> None:
         """Loads parameters that have arrived; this may take another agent."""
         self.agent = agent_for(self._context, self.agent, parameters, self.policy)
         self.agent.load(parameters)
-        self._published_at = parameters.info.get("time", self._context.clock.time())
+        clock = self._context.clock
+        self._loaded_at = clock.now()
+        self._age_then = max(0.0, clock.time() - parameters.info.get("time", clock.time()))
 
     @property
     def age_seconds(self) -> float:
         """Seconds since the parameters with which it acts were published."""
-        return max(0.0, self._context.clock.time() - self._published_at)
+        return self._age_then + self._context.clock.now() - self._loaded_at
 
     def _last_account(self) -> dict[str, Any]:
         """Returns the sender's row counts."""

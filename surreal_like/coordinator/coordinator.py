@@ -18,8 +18,9 @@ from session.errors import describe
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
 from session.process.context import Context, run_generation
-from session.process.heartbeat import Beat, read_beats
+from session.process.heartbeat import HANGS_SECONDS, Beat, State, read_beats
 from session.process.periodic import Every
+from session.show.components import CORE
 from session.show.overview import replay_capacity
 from session.wire import Message
 from session.wire.requests import Call, refusal
@@ -91,6 +92,8 @@ class RunCoordinator:
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
         self._accounts_call = Call(self._ask_accounts, again_seconds=_ACCOUNTS_SECONDS)
         self._standstill = Standstill(clock.now())
+        # True if replay or the parameter server did not work at the newest line of progress.
+        self._lacked = False
         # Sender with incarnation -> the account that it reported to the parameter server.
         self._sender_accounts: Mapping[str, Mapping[str, Any]] = {}
         self._disk_failing = False
@@ -292,13 +295,13 @@ class RunCoordinator:
     def _ask(self, reporter: Any) -> Message | None:
         """Waits for the next answer of the tuning; None if this learner ends before it."""
         began, clock = time.monotonic(), self._context.clock
-        held = clock.time()
+        held = clock.now()
         self._waits = True
         try:
             return cast("Message | None", reporter.ask(self._report.line, self._ends_while_waiting))
         finally:
             self._waits = False
-            self.record.add_held(clock.time() - held, real_seconds=time.monotonic() - began)
+            self.record.add_held(clock.now() - held, real_seconds=time.monotonic() - began)
 
     def _ends_while_waiting(self) -> bool:
         """Goes on with heartbeats and commands while a report waits; True if this learner ends."""
@@ -564,16 +567,30 @@ class RunCoordinator:
             "learner_waits": line.get("waiting_share"),
             "senders_wait": line.get("senders_waiting_share"),
         }
-        return Message("accounts", {} if None in load.values() else {"load": load})
+        advises = line.get("wanted", {}).get("agents") is not None
+        known = advises and None not in load.values()
+        return Message("accounts", {"load": load} if known else {})
 
     def _count_agents(self) -> int | None:
         """Returns the number of agents; None while it does not limit how fast the run learns."""
         if not (self.learns and self.record.iterations) or self._runs_alone:
             return None
+        # The line after its return still has waiting times of its absence.
+        before, self._lacked = self._lacked, self._lacks_core()
+        if before or self._lacked:
+            return None
         counts = self.record.accounts.counts
         # A guest may report under all its names; it works under those of which rows have come.
         senders = [each for each in newest_statuses(self._sender_accounts) if counts(each)]
         return len({each.name for each in senders if each.name.startswith("agent-")})
+
+    def _lacks_core(self) -> bool:
+        """Returns True if replay or the parameter server is seen not to work now."""
+        beats = self._beats()
+        kinds = {each.name: each.kind for each in self._context.topology}
+        core = [beat for name, beat in beats.items() if kinds.get(name) in CORE]
+        wrong = (each.state != State.running or each.late(HANGS_SECONDS) for each in core)
+        return self._learners.lacks_shard or any(wrong)
 
     def status(self) -> dict[str, float]:
         """Returns the numbers of the run for the heartbeat, by the newest line of progress."""

@@ -199,6 +199,11 @@ class Learners:
         """Number of replay shards of all policies."""
         return sum(worker.shards for worker in self._all)
 
+    @property
+    def lacks_shard(self) -> bool:
+        """True while the connection to a shard is lost."""
+        return any(worker.replay.lacks_shard for worker in self._all)
+
     def counts(self) -> dict[str, Mapping[str, Any]]:
         """Returns the counts of each replay shard, with senders by the names of their accounts."""
         found: dict[str, Mapping[str, Any]] = {}

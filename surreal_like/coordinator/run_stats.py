@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from session.checkpoint import read_sealed, set_aside, write_sealed
 from session.config import Config
-from session.process.clock import Clock
+from session.process.clock import Clock, Moment
 from session.process.component import FIRST_JOINED
 from session.process.context import run_fingerprint, run_generation, run_part
 from session.process.periodic import Rate
@@ -97,9 +97,14 @@ class RunStats:
         self._episodes_before = 0
         self._config = config
         self._clock = clock
-        self._started: float = run.get("started", clock.time())
+        started: float = run.get("started", clock.time())
+        # Seconds of this part of the run before this process; from then on its clock counts.
+        self._age = max(0.0, clock.time() - started)
+        if "boot" in run:
+            self._age = Moment.of_run(run).seconds_since()
+        self._since = clock.now()
         self._before: float = run.get("seconds_before", 0.0)
-        began = run.get("first_started", self._started)
+        began = run.get("first_started", started)
         whole = f"{run_fingerprint(config)}/{session.seed}/{began}"
         self.run_id = hashlib.sha256(whole.encode()).hexdigest()[:12]
         self.task: dict[str, Any] = {"number": 0, "settings": {}, "version": 0, "episodes": 0}
@@ -121,7 +126,8 @@ class RunStats:
 
         Without the time in which a trial waited for its tuning.
         """
-        return max(0.0, self._clock.time() - self._started - self._held) + self._before
+        here = self._clock.now() - self._since
+        return max(0.0, self._age + here - self._held) + self._before
 
     @property
     def _rated_seconds(self) -> float:
@@ -519,6 +525,8 @@ class RunStats:
         self.lost_iterations = max(0, -ahead)
         if self._by_hand:
             self.run_id, self._before = state["run_id"], before
+        # The clock of another machine may be slow.
+        self._age += max(0.0, before - self.wall_seconds)
         self._rates["env_steps"].begin(self.accounts.env_steps)
         self._rates["updates"].begin(self.iterations)
 

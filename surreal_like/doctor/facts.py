@@ -10,7 +10,9 @@ from functools import cached_property
 
 from session.errors import SurrealError
 from session.folder import EVENT
-from session.process.heartbeat import ALIVE, State
+from session.process.clock import boot_number
+from session.process.heartbeat import ALIVE
+from session.show.components import CORE
 from session.show.run_view import RunView
 from session.tail import Tail
 
@@ -21,7 +23,6 @@ _COMPARED_SECONDS = 3.0
 # V-trace corrects for a lag; no algorithm on queues of unrolls was tried with a larger one.
 _BORNE_VERSIONS = 20
 _DISK_EVENTS = ("not_written", "checkpoint_failed")
-_MISSING = (State.dead, State.failed, State.silent)
 
 
 class Facts:
@@ -102,7 +103,7 @@ class Facts:
             return {}
         found = {}
         for name, beat in self._view.beats.items():
-            life = beat.time - beat.incarnation / 1000
+            life = beat.life_seconds
             if name.startswith(f"{kind}-") and life > _COMPARED_SECONDS and counter in beat.status:
                 found[name] = beat.status[counter] / life
         return found
@@ -199,10 +200,14 @@ class Facts:
         return sum(name.startswith("agent-") for name in self._view.components)
 
     @cached_property
-    def missing(self) -> Sequence[str]:
-        """Components of a running run that are dead, have failed, or have no new heartbeat."""
-        rows = self._view.components.items() if self._view.state == "running" else ()
-        return [name for name, row in rows if row.state in _MISSING]
+    def missing(self) -> Mapping[str, str]:
+        """Components of a running run that do not work, with the reasons."""
+        return self._view.away()
+
+    @cached_property
+    def missing_core(self) -> Mapping[str, str]:
+        """Those of :attr:`missing` without which nothing is learned."""
+        return self._view.away(CORE)
 
     @cached_property
     def disk_errors(self) -> Sequence[str]:
@@ -228,10 +233,14 @@ class Facts:
 
     @cached_property
     def clocks(self) -> Mapping[str, float]:
-        """Component -> seconds by which its clock is ahead of that of the disk of the folder."""
+        """Component -> seconds by which its clock is ahead of that of the disk of the folder.
+
+        Components of this machine have its clock; a busy one only writes them late.
+        """
         found, alive = {}, self._view.folder.alive
         for name, beat in self._view.beats.items():
-            if beat.state in ALIVE and self._view.state == "running":
+            here = beat.boot == boot_number()
+            if beat.state in ALIVE and self._view.state == "running" and not here:
                 with suppress(OSError):
                     found[name] = beat.time - (alive / name).stat().st_mtime
         return found

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from session.show.run_view import RunView
@@ -62,6 +62,15 @@ class Rule:
         """Returns a finding if the rule applies."""
         numbers = self.see(facts, self.limit)
         return Finding(self.name, self.meaning, numbers, self.setting) if numbers else None
+
+
+def _see_core(facts: Facts, limit: float) -> str:
+    found = facts.missing_core
+    return _list_missing(found) if len(found) >= limit else ""
+
+
+def _list_missing(found: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({reason})" for name, reason in found.items())
 
 
 def _see_no_agent(facts: Facts, limit: float) -> str:
@@ -152,6 +161,15 @@ def _see_machine(facts: Facts, limit: float) -> str:
 
 # The first one that applies is the bottleneck.
 BOTTLENECKS = (
+    Rule(
+        "missing part",
+        "number of learner, replay shards and parameter server that do not work",
+        1.0,
+        "nothing new is learned without it",
+        "surreal-like logs RUN --component NAME has the reason; "
+        "what the launcher does not start again: surreal-like restart RUN NAME",
+        _see_core,
+    ),
     Rule(
         "no agent",
         "number of agents that live, below this",
@@ -296,7 +314,7 @@ def _see_restarts(facts: Facts, limit: float) -> str:
 
 
 def _see_missing(facts: Facts, limit: float) -> str:
-    return ", ".join(facts.missing) if len(facts.missing) >= limit else ""
+    return _list_missing(facts.missing) if len(facts.missing) >= limit else ""
 
 
 def _see_clock(facts: Facts, limit: float) -> str:
@@ -375,7 +393,8 @@ ODDITIES = (
     ),
     Rule(
         "missing components",
-        "components that are dead or silent while the run goes on",
+        "components that have ended, start again or hang (no heartbeat for 10 s) while the run "
+        "goes on",
         1.0,
         "a part of the run is missing",
         "surreal-like logs RUN --component NAME has the reason; start it again",

@@ -334,7 +334,7 @@ class _Stay:
         self._interrupts = interrupts
         self._report = report
         self._handled = 0
-        self._lost = False
+        self._loss: LostRunError | None = None
         self._lifeline = Lifeline()
 
     def until_the_end(self) -> int:
@@ -355,8 +355,8 @@ class _Stay:
                 "left the run" if not failed else f"left; ended at once: {', '.join(failed)}"
             )
             return 0 if self._interrupts.terminated and not failed else INTERRUPTED
-        if self._lost or self._watch.silent:
-            raise self._watch.loss()
+        if self._loss is not None or self._watch.silent:
+            raise self._loss or self._watch.loss()
         if failed:
             raise RunError(outcome.reason)
         self._watch.look_back()
@@ -373,8 +373,9 @@ class _Stay:
                 self._launched.stop(interrupted=True, reason="interrupted")
             else:
                 self._launched.kill()
-        elif self._watch.lost and not self._lost:
-            self._lost = True
+        elif self._watch.lost and self._loss is None:
+            # A late answer may come while the agents leave.
+            self._loss = self._watch.loss()
             self._launched.stop(interrupted=True, reason="the run is gone")
 
 

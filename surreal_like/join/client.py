@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -114,7 +115,7 @@ def _find_address(given: str) -> str:
         NotNowError: the run in the folder was not started yet, or no machine can join it.
     """
     host, _, port = given.removeprefix("tcp://").rpartition(":")
-    if host and "/" not in host and port.isdecimal() and int(port) <= 65_535:
+    if host and "/" not in host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 1 << 16:
         return f"tcp://{host}:{port}"
     if not is_folder(given):
         raise UsageError(

@@ -446,6 +446,11 @@ class ReplayClient:
             end = shard.end_of(self._ends.get(shard.name, (0, 0)))
             shard.roll_back_id = shard.batches.send("roll_back", {"end": end})
 
+    @property
+    def lacks_shard(self) -> bool:
+        """True while the connection to a shard is lost."""
+        return any(shard.lost for shard in self._shards)
+
     def counts(self) -> dict[str, Mapping[str, Any]]:
         """Returns shard with incarnation (``replay-0/17...``) -> its newest counts."""
         return {shard.key: shard.counts for shard in self._shards if shard.counts is not None}

@@ -25,6 +25,7 @@ from session.config.named_code import (
 from session.errors import ConfigError, UsageError
 from session.folder import RUNS, RunFolder
 from session.launchers.registry import launcher_of
+from session.process.clock import Moment
 from session.process.component import Topology
 from surreal_like.algorithm.catalog import name_of
 from surreal_like.experiment.checkpoints import (
@@ -362,6 +363,8 @@ class RunRequest:
             config = resolve(_with_code(user, folder) if before is not None else user)
         config.session_config.import_path = list(user.session_config.get("import_path", []))
         run: dict[str, Any] = {"started": clock, "first_started": clock, "seconds_before": 0.0}
+        # The counted clock of a serial run begins at 0.
+        run |= Moment.at(clock)._asdict() if clock else {}
         # Trackers know the run by it, wherever its folder is.
         run["id"] = secrets.token_hex(6)
         if before is not None:

@@ -44,6 +44,15 @@ def test_gateways_are_counted_with_their_clients(command: Command, folder: RunFo
     assert "agents wait 2 %); 2 gateways (250 clients, 6 places free)\n" in said.out
 
 
+def test_more_agents_are_no_advice_while_replay_is_away(
+    command: Command, folder: RunFolder
+) -> None:
+    write_beat(folder.alive, Beat("replay-0", 1, State.failed, 1, time.time()))
+    said = command("status", str(folder)).out
+    assert "wanted" not in said
+    assert "missing part: nothing new is learned without it (replay-0 (has ended))" in said
+
+
 @pytest.mark.parametrize("wanted", [None, {"agents": None, "reason": ""}])
 def test_without_an_update_nothing_is_wanted_yet(
     command: Command, tmp_path: Path, wanted: object

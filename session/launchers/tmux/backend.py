@@ -100,7 +100,7 @@ class _Window:
         pid: living process, 0 without one.
         descriptor: pidfd, readable once the process has ended; -1 without one.
         ended_at: time at which the kernel reported its end; 0 while it lives.
-        since: start in milliseconds of the wall clock; a later incarnation is newer.
+        since: monotonic time of its start [s].
     """
 
     output: StderrTail
@@ -108,14 +108,14 @@ class _Window:
     pid: int = 0
     descriptor: int = -1
     ended_at: float = 0.0
-    since: int = 0
+    since: float = 0.0
 
     @property
     def elsewhere(self) -> bool:
         """True if its process was started outside the window."""
         return self.pid not in (0, self.pane.pid)
 
-    def watch(self, pid: int, since: int) -> None:
+    def watch(self, pid: int, since: float) -> None:
         """Sets its process."""
         self.forget()
         self.pid, self.since = pid, since
@@ -140,7 +140,7 @@ class _Window:
         """Returns True if the heartbeat comes from a living process that was started later."""
         return (
             beat.pid not in (self.pid, self.pane.pid)
-            and beat.incarnation > self.since
+            and beat.began > self.since
             and beat.state in _OPEN_STATES
             and process_lives(beat)
         )
@@ -201,7 +201,7 @@ class TmuxBackend:
         name, output = component.name, StderrTail(self._folder, component.name, self._memory)
         self._starts[name] = starts = self._starts.get(name, 0) + 1
         line = ShellCommand.of(component, str(self._folder), self._preamble_cmd)
-        script, there, since = line.script(output.path), self._windows.get(name), _wall_clock()
+        script, there, since = line.script(output.path), self._windows.get(name), time.monotonic()
         try:
             if there is not None and name in self._session.panes():
                 pane = self._session.respawn(there.pane, script, Path.cwd(), starts)
@@ -252,16 +252,16 @@ class TmuxBackend:
         for name, window in self._windows.items():
             pane = panes.get(name)
             if pane is not None and pane.pid != window.pane.pid and not pane.dead:
-                self._on_manual_restart(name, window, pane.pid, _wall_clock())
+                self._on_manual_restart(name, window, pane.pid, time.monotonic())
             elif (beat := beats.get(name)) is not None and window.older_than(beat):
-                self._on_manual_restart(name, window, beat.pid, beat.incarnation)
+                self._on_manual_restart(name, window, beat.pid, beat.began)
             elif window.pid and (window.ended_at or window.dead(pane)):
                 window.ended_at = window.ended_at or now
                 self._reap(window, pane, now)
             if pane is not None:
                 window.pane = pane
 
-    def _on_manual_restart(self, name: str, window: _Window, pid: int, since: int) -> None:
+    def _on_manual_restart(self, name: str, window: _Window, pid: int, since: float) -> None:
         """Takes over a process that a user has started; ends the previous one if it lives."""
         if window.pid and not window.ended_at:
             # A server that drains would close the endpoints that the new one has bound.
@@ -313,8 +313,3 @@ class TmuxBackend:
         for name in list(self._windows):
             self.signal(name, signal.SIGKILL)
             self.remove(name)
-
-
-def _wall_clock() -> int:
-    """Returns milliseconds since 1970, the unit of incarnations."""
-    return time.time_ns() // 1_000_000

@@ -616,8 +616,10 @@ class Session {
     if (host_.size() > 2 && host_.front() == '[' && host_.back() == ']')
       host_ = host_.substr(1, host_.size() - 2);
     const bool digits = port_.find_first_not_of("0123456789") == std::string::npos;
-    if (!named || !digits || host_.find('/') != std::string::npos)
-      throw InvalidAddress("the address is " + address + ", expected host:port (without TLS)");
+    const int port = named && digits && port_.size() <= 5 ? std::stoi(port_) : 0;
+    if (port < 1 || port > 65535 || host_.find('/') != std::string::npos)
+      throw InvalidAddress("the address is " + address +
+                           ", expected host:port (without TLS), and a port from 1 to 65535");
     hello_ = {{"kind", "hello"}, {"v", kProtocol}, {"client", "surreal_client.hpp 1"}};
     const std::pair<const char*, const std::string&> texts[] = {
         {"token", options_.token}, {"mode", options_.mode}, {"name", options_.name}};

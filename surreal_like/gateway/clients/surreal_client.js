@@ -456,8 +456,10 @@ async function openSocket(connection, where, fingerprint, ready) {
 function parse(address) {
   const found = /^(?:(tls|wss?):\/\/)?(\[[^\]]+\]|[^\s/:]+):(\d{1,5})(\/\S*)?$/.exec(address);
   const [, scheme, host, port, path] = found ?? [];
-  if (!found || (path && !scheme?.startsWith("ws"))) {
-    throw new InvalidAddress(`the address is ${address}, expected host:port or tls://host:port`);
+  const known = Number(port) > 0 && Number(port) < 65536;
+  if (!found || !known || (path && !scheme?.startsWith("ws"))) {
+    const expected = "expected host:port or tls://host:port, and a port from 1 to 65535";
+    throw new InvalidAddress(`the address is ${address}, ${expected}`);
   }
   const secure = scheme === "tls" || scheme === "wss";
   const inNode = globalThis.process?.versions?.node !== undefined;

@@ -28,6 +28,7 @@ import hashlib
 import logging
 import math
 import random
+import re
 import socket
 import ssl
 import struct
@@ -437,9 +438,10 @@ class Session:
     ) -> None:
         tls = address.startswith("tls://")
         host, _, port = address.replace("tls://", "").rpartition(":")
-        if not host or not port.isdigit():
+        if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 1 << 16:
             raise InvalidAddress(
-                f"the address is {address!r}, expected host:port or tls://host:port"
+                f"the address is {address!r}, expected host:port or tls://host:port, and a port "
+                "from 1 to 65535"
             )
         self._where = (host.strip("[]"), int(port))
         self._fingerprint = fingerprint

@@ -57,6 +57,9 @@ WRONG: dict[str, list[object]] = {
     "dropped_records": [-1, 0.5, 1 << 60],
     "ready": [1, "yes"],
     "status": [{"sps": "fast"}, ["sps"], {"sps": None}],
+    "boot": ["x", float("nan")],
+    "now": ["now", [0.0]],
+    "began": [float("inf"), True],
 }
 
 
@@ -89,12 +92,24 @@ def test_a_half_written_beat_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_beat_is_late_after_its_time_and_what_it_asked_for() -> None:
-    beat = replace(BEAT, time=time.time() - 10)
+    beat = replace(BEAT, time=time.time() - 10, boot=-1.0)
     assert beat.age_seconds == pytest.approx(10, abs=0.5)
     assert beat.late(5.0)
     assert not beat.late(8.0)
     assert replace(beat, busy_seconds=0.0).late(8.0)
-    assert replace(beat, time=time.time() + 60).age_seconds == 0.0
+    assert replace(beat, time=time.time() + 60, boot=-1.0).age_seconds == 0.0
+
+
+def test_a_beat_of_an_older_version_is_measured_by_the_wall_clock(tmp_path: Path) -> None:
+    write_beat(tmp_path, BEAT)
+    written = json.loads((tmp_path / "agent-0").read_text())
+    older = {key: value for key, value in written.items() if key not in ("boot", "now", "began")}
+    older["time"] = time.time() - 10
+    (tmp_path / "agent-0").write_text(json.dumps(older))
+    beat = read_beat(tmp_path, "agent-0")
+    assert beat is not None
+    assert beat.age_seconds == pytest.approx(10, abs=0.5)
+    assert beat.life_seconds == 0.0
 
 
 def test_the_old_beat_is_written_over_in_place(tmp_path: Path) -> None:

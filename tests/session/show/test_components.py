@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from session.show.components import (
     cells,
     component_cells,
     component_row,
+    find_absence,
 )
 
 AGENT = ComponentStatus("agent-0", State.running, 17, 0.25, 1, None, "")
@@ -118,6 +120,40 @@ def test_the_state_is_that_of_the_process_or_of_its_heartbeat(
     status = ComponentStatus("a", State(state), 17, age, 0, None, "")
     seen = Beat("a", 17, State(beat), 1, time.time() - age)
     assert component_row(status, seen, timeout_seconds=TIMEOUT).state == shown
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "silent_seconds", "scalable", "reason"),
+    [
+        (State.running, 0, 1.0, False, ""),
+        (State.running, 3, 9.0, False, ""),
+        (State.running, 0, 12.0, False, "no sign of life for 12 s"),
+        (State.draining, 0, 1.0, False, ""),
+        (State.starting, 0, 1.0, False, ""),
+        (State.starting, 1, 1.0, False, "starts again"),
+        (State.waiting, 1, 1.0, False, "waits for its start"),
+        (State.gone, 0, 1.0, False, "has ended"),
+        (State.done, 0, 1.0, False, "has ended"),
+        (State.gone, 0, 1.0, True, ""),
+        (State.dead, 0, 1.0, True, "has ended"),
+        (State.failed, 0, 1.0, True, "has ended"),
+    ],
+)
+def test_what_is_away_and_why(
+    state: State, restarts: int, silent_seconds: float, scalable: bool, reason: str
+) -> None:
+    row = row_of(replace(AGENT, state=state, restarts=restarts))
+    beat = Beat("agent-0", 1, State.running, 17, time.time())
+    beat.now -= silent_seconds
+    assert find_absence(row, beat, scalable=scalable) == reason
+    beat.busy_seconds = 60.0
+    busy = state == State.running
+    assert find_absence(row, beat, scalable=scalable) == ("" if busy else reason)
+
+
+def test_where_no_heartbeat_is_seen_a_row_that_is_silent_is_away() -> None:
+    row = replace(row_of(AGENT), state=State.silent, age_seconds=40.0)
+    assert find_absence(row, None, scalable=True) == "no sign of life for 40 s"
 
 
 def test_two_rates_are_both_shown() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from session.folder import RunFolder
+from session.process.clock import boot_number
 from session.process.heartbeat import Beat, State, write_beat
 from session.show.run_view import RunView
 from surreal_like.doctor.facts import CURVES, Facts
@@ -39,6 +40,7 @@ def look(
     events: tuple[Mapping[str, Any], ...] = (),
     learns_from: int = 0,
     ahead: float = 0.0,
+    boot: float = boot_number(),
     launcher: str = "local",
     transport: str = "ipc",
     failed: tuple[str, ...] = (),
@@ -58,6 +60,7 @@ def look(
         now = time.time() + ahead
         state = State.failed if name in failed else State.running
         beat = Beat(name, born, state, 1, now, status=dict(status))
+        beat.boot, beat.began = boot, beat.now - LIFE_SECONDS
         write_beat(folder.alive, beat)
     folder.addresses.write_text(json.dumps({"replay-0.batches": {"connect": f"{transport}://a"}}))
     view = RunView(folder, curves=CURVES)
@@ -68,6 +71,7 @@ def look(
 SHARE = {"env_steps": 1000.0}
 DEAD: dict[str, Any] = {"beats": {"agent-0": SHARE, "agent-1": SHARE}, "failed": ("agent-1",)}
 LIMITED: dict[str, dict[str, Any]] = {
+    "missing part": {"line": WAITS, "failed": ("replay-0",)},
     "no agent": {**DEAD, "failed": ("agent-0", "agent-1"), "line": {"waiting_share": 0.8}},
     "first rows": {"learns_from": 1500},
     "learner": {},
@@ -100,7 +104,7 @@ ODD: dict[str, dict[str, Any]] = {
         "line": {"experience": {"pushed": 100, "inserted": 90, "dropped": 0, "holes": 10}}
     },
     "missing components": DEAD,
-    "clock": {"ahead": 7.0},
+    "clock": {"ahead": 7.0, "boot": 1.0},
 }
 
 
@@ -136,6 +140,10 @@ def test_of_a_good_run_the_learner_sets_the_pace_and_nothing_is_odd(tmp_path: Pa
     assert applied(BOTTLENECKS, view) == ["learner"]
     assert applied(ODDITIES, view) == []
     assert in_one_line(view).endswith("agents wait 10 %); odd: nothing")
+
+
+def test_components_of_this_machine_have_its_clock(tmp_path: Path) -> None:
+    assert applied(ODDITIES, look(tmp_path, ahead=-7.0)) == []
 
 
 def test_one_agent_that_lives_is_enough(tmp_path: Path) -> None:

@@ -371,7 +371,9 @@ def test_a_run_that_is_over_and_a_gateway_that_is_not_there(
     assert waits.startswith("127.0.0.1:1: ")
 
 
-@pytest.mark.parametrize("address", ["", "7100", ":7100", "a:b", "http://a:1", "a:1/x"])
+@pytest.mark.parametrize(
+    "address", ["", "7100", ":7100", "a:b", "http://a:1", "a:1/x", "a:0", "a:65536", "a:9999999"]
+)
 def test_an_address_that_is_none(play: Play, address: str) -> None:
     (line,) = play(None, "refused", address).result()
     assert line.startswith("InvalidAddress ")

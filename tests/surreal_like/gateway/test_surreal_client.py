@@ -353,7 +353,9 @@ def test_a_gateway_that_is_not_there_is_given_up(stage: Stage) -> None:
         connect("127.0.0.1:1", patience_seconds=0.1)
 
 
-@pytest.mark.parametrize("address", ["", "7100", ":7100", "a:b", "tls://7100"])
+@pytest.mark.parametrize(
+    "address", ["", "7100", ":7100", "a:b", "tls://7100", "a:0", "a:65536", "a:9999999", "a:²"]
+)
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="expected host:port"):
         connect(address)

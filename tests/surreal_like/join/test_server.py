@@ -301,7 +301,9 @@ def test_a_missing_server_is_reported_in_time(host: Host, invitation: Invitation
         request_admission(replace(invitation, address=f"127.0.0.1:{port}"))
 
 
-@pytest.mark.parametrize("address", ["", "host", "host:", ":7", "host:seven", "host:70000"])
+@pytest.mark.parametrize(
+    "address", ["", "host", "host:", ":7", "host:seven", "host:0", "host:70000"]
+)
 def test_what_is_no_address_is_refused(invitation: Invitation, address: str) -> None:
     with pytest.raises(UsageError, match="is no address: write it as HOST:PORT"):
         request_admission(replace(invitation, address=address))

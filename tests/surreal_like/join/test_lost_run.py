@@ -1,0 +1,60 @@
+"""Agents of a machine that has joined: what is said when its run is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from session.launchers.instruction import Event
+from session.launchers.launcher import Outcome
+from surreal_like.join.agents import LostRunError, RunWatch, _Stay
+from surreal_like.run.observer import Interrupts
+
+
+class Agents:
+    """Agents that end some turns after they were asked to."""
+
+    def __init__(self) -> None:
+        self.turns: int | None = None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return Outcome("interrupted", "the run is gone") if self.turns == 0 else None
+
+    def poll(self, timeout_seconds: float = 0.0) -> list[Event]:
+        self.turns = None if self.turns is None else self.turns - 1
+        return []
+
+    def components(self) -> Mapping[str, Mapping[str, Any]]:
+        return {"agent-1000": {"exit_code": 0}}
+
+    def stop(self, *, interrupted: bool = False, reason: str = "") -> None:
+        self.turns = 3
+
+    def kill(self) -> None:
+        raise AssertionError
+
+
+class LateAnswer(RunWatch):
+    """The run answers again while the agents leave."""
+
+    def __init__(self, agents: Agents) -> None:
+        self.over = self.resumable = False
+        self.timeout_seconds = 30.0
+        self._agents = agents
+        self._last_answer_at = time.monotonic() - 31.0
+
+    def tick(self) -> list[str]:
+        if self._agents.turns is not None:
+            self._last_answer_at = time.monotonic()
+        return []
+
+
+def test_a_lost_run_was_silent_for_as_long_as_it_was_when_it_was_given_up() -> None:
+    agents = Agents()
+    stay = _Stay(cast(Any, agents), LateAnswer(agents), Interrupts(), lambda line: None)
+    with pytest.raises(LostRunError, match="no message of the run came for 30 s"):
+        stay.until_the_end()
