@@ -13,7 +13,7 @@ from typing import Any
 
 from session.atomic_file import write_atomically
 from session.errors import CheckpointError, ConfigError
-from session.json_file import TEXT, parse_object, read_object
+from session.json_file import COUNT, TEXT, MapOf, fault, parse_object, read_object
 
 STATE = "state.json"
 ASIDE = "aside"
@@ -21,6 +21,7 @@ _KEPT_ASIDE = 4
 # Number of the form of sealed files; of another number nothing is read.
 FORMAT = 1
 _SEALED = {"blake2b": TEXT}
+_LISTED = {"files": MapOf({"bytes": COUNT, "blake2b": TEXT})}
 
 Note = Callable[[str], object]
 Read = Callable[[Path, Mapping[str, Any]], None]
@@ -115,7 +116,8 @@ class Checkpoints:
     def _numbers(self) -> list[int]:
         if not self.folder.is_dir():
             return []
-        return [int(path.name) for path in self.folder.iterdir() if path.name.isdigit()]
+        names = (path.name for path in self.folder.iterdir())
+        return [int(name) for name in names if name.isascii() and name.isdigit()]
 
     def _tidy(self) -> None:
         """Removes partial checkpoints of a killed process and completes its last replacement."""
@@ -198,11 +200,26 @@ def read_state(path: Path) -> dict[str, Any]:
     """
     state = read_sealed(path / STATE)
     try:
-        for name, file in state.pop("files").items():
+        for name, file in listed_files(state, path).items():
             _check(path / name, file["bytes"], file["blake2b"])
-    except (OSError, TypeError, KeyError, AttributeError) as error:
+    except OSError as error:
         raise CheckpointError(f"checkpoint {path} cannot be read: {error!r}") from None
     return state
+
+
+def listed_files(state: dict[str, Any], where: object) -> Mapping[str, Mapping[str, Any]]:
+    """Removes the list of files from a state and returns it: name -> ``bytes``, ``blake2b``.
+
+    Raises:
+        CheckpointError: there is none, or a name leads out of the checkpoint's folder.
+    """
+    if wrong := fault(state, _LISTED):
+        raise CheckpointError(f"checkpoint {where} cannot be read: {wrong}")
+    files: Mapping[str, Mapping[str, Any]] = state.pop("files")
+    for name in files:
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            raise CheckpointError(f"checkpoint {where} cannot be read: {name!r} is no file of it")
+    return files
 
 
 def _check(file: Path, size: int, checksum: str) -> None:

@@ -19,6 +19,7 @@ from session.config.defaults import EVALUATION_MODES
 from session.config.sections import SECTIONS
 from session.errors import ConfigError, UsageError
 from session.json_file import (
+    AMOUNT,
     COUNT,
     FLAG,
     NUMBER,
@@ -82,7 +83,7 @@ PROGRESS = {
     "version": Maybe(COUNT),
     "batches_waiting": Maybe(_NUMBERS),
     "metrics": Maybe(MapOf(_NUMBERS)),
-    "time": Maybe(_NUMBERS),
+    "time": Maybe(MapOf(AMOUNT)),
     "episodes_since_load": Maybe(COUNT),
 }
 RESULT = {
@@ -128,7 +129,13 @@ _CONFIG = {
         }
     ),
 }
-EVENT = {"time": Maybe(NUMBER), "event": TEXT}
+EVENT = {
+    "time": Maybe(NUMBER),
+    "event": TEXT,
+    # Of an evaluation.
+    "mean_return": Maybe(VALUE),
+    **dict.fromkeys(("episodes", "env_steps"), Maybe(COUNT)),
+}
 
 
 class RunFolder:

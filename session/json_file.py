@@ -6,7 +6,8 @@ ends with one line that names the file. The wanted content is described by a *sh
 
 | shape | fits |
 |---|---|
-| `COUNT`, `NUMBER`, `FLAG`, `TEXT` | one value |
+| `COUNT`, `AMOUNT`, `NUMBER`, `FLAG`, `TEXT` | one value |
+| `ANY` | everything |
 | `Nullable(shape)` | also None |
 | `Maybe(shape)` | also None, and the key may be missing |
 | `MapOf(shape)` | a mapping from any names to values of that shape |
@@ -78,9 +79,11 @@ FLAG = Leaf("true or false", lambda value: type(value) is bool)
 TEXT = Leaf("a text", lambda value: type(value) is str)
 NUMBER = Leaf("a finite number", _is_number)
 COUNT = Leaf("a whole number, not negative", lambda v: type(v) is int and 0 <= v <= _LIMIT)
+AMOUNT = Leaf("a number from 0 to 2^53", lambda value: _is_number(value) and 0 <= value <= _LIMIT)
 # A return or another measured number, which may be infinite or none.
 VALUE = Leaf("a number", lambda value: type(value) is float or _is_number(value))
 OBJECT: Shape = {}
+ANY = Leaf("plain data", lambda value: True)
 
 
 def fault(value: Any, shape: Shape, name: str = "") -> str:

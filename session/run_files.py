@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from session.checkpoint import ASIDE, STATE, unseal
+from session.checkpoint import ASIDE, STATE, listed_files, unseal
 from session.errors import CheckpointError
 from session.folder import RunFolder
 
@@ -162,11 +162,11 @@ def _open_checkpoint(path: Path, name: str) -> Iterator[OpenFile]:
 def _is_whole(files: dict[str, BinaryIO]) -> bool:
     """Returns False for a checkpoint that is damaged, or of which a part was removed already."""
     try:
-        listed = unseal(files[STATE].read(), STATE)["files"]
-    except (CheckpointError, KeyError):
+        listed = listed_files(unseal(files[STATE].read(), STATE), STATE)
+    except CheckpointError:
         return False
     files[STATE].seek(0)
-    return files.keys() >= set(listed)
+    return files.keys() >= listed.keys()
 
 
 def _open(path: str, folder: int | None, stack: ExitStack) -> BinaryIO | None:

@@ -30,18 +30,42 @@ _FLOAT = re.compile(
 )
 _NULL = re.compile(r"~|null|Null|NULL|")
 _TAG = "tag:yaml.org,2002:"
+# Values of a file, each alias with all that it stands for, and how deep they nest: a few aliases of
+# aliases are more data than any memory holds. A config of a run has some hundreds.
+VALUES_LIMIT, DEPTH_LIMIT = 100_000, 100
+_TOO_DEEP = f"nests too deeply, expected at most {DEPTH_LIMIT} levels"
 
 
 class _Loader(Composer, _SafeLoader):
     """The safe loader with the plain values of YAML 1.2; duplicate keys are errors.
 
-    libyaml parses, and Python composes: a file that nests too deeply is a RecursionError, where
+    libyaml parses, and Python composes, which counts the values, and bounds how deep they nest;
     libyaml would overflow the stack.
     """
 
     def __init__(self, text: str) -> None:
         _SafeLoader.__init__(self, text)
         Composer.__init__(self)
+        self._values = self._depth = 0
+        # Node of an anchor -> its values.
+        self._sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
+        before, alias = self._values, self.check_event(yaml.AliasEvent)
+        self._depth += 1
+        if self._depth > DEPTH_LIMIT:
+            raise RecursionError
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        self._values += self._sizes.get(id(node), 1) if alias else 1
+        if not alias:
+            self._sizes[id(node)] = self._values - before
+        if self._values > VALUES_LIMIT:
+            raise yaml.MarkedYAMLError(
+                problem=f"more than {VALUES_LIMIT} values, counted as often as aliases repeat them",
+                problem_mark=node.start_mark if node is not None else None,
+            )
+        return node
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
         if kind is yaml.ScalarNode and implicit[0]:
@@ -164,7 +188,7 @@ def parse_yaml(text: str, source: str) -> Any:
         within = f", {error.context} from line {begin}" if begin < line else ""
         raise ConfigError(f"{source}:{line}: {error.problem}{within}") from None
     except RecursionError:
-        raise ConfigError(f"{source}: nests too deeply") from None
+        raise ConfigError(f"{source}: {_TOO_DEEP}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{source}: {' '.join(str(error).split())}") from None
 
@@ -182,6 +206,8 @@ def _parse_json(text: str, source: str) -> Any:
         return json.loads(text, object_pairs_hook=unique) if text.strip() else None
     except json.JSONDecodeError as error:
         raise ConfigError(f"{source}:{error.lineno}: {error.msg}") from None
+    except RecursionError:
+        raise ConfigError(f"{source}: {_TOO_DEEP}") from None
 
 
 def _is_json(path: str | Path) -> bool:

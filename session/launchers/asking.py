@@ -8,6 +8,7 @@ from typing import Any
 from session.client import open_client
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
+from session.json_file import ANY, TEXT, Leaf
 from session.launchers.status import ComponentStatus
 from session.process.heartbeat import State
 from session.wire import AddressBook
@@ -38,13 +39,15 @@ COMMANDS: Kinds = {
     "restart": Schema({"name": Name()}),
 }
 NOTED = Schema({"confirm": Optional(Flag()), "best": Optional(Nullable(Number()))})
+_ROW = {"name": TEXT, "state": Leaf("a state", lambda value: value in tuple(map(str, State)))}
 # Replies of the supervisor, the learner and Tensorplex.
 ANSWERS: Kinds = {
     "noted": NOTED,
     "stopping": Schema(),
     "status": Schema(
-        {"components": Optional(ListOf(Plain(), _COMPONENTS))},
-        others=Plain(),
+        {"components": Optional(ListOf(Plain(_ROW), _COMPONENTS))},
+        # Only the learner has others, a process of the run.
+        others=Plain(ANY),
         header_bytes=_STATUS_BYTES,
     ),
 }

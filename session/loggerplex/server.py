@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from session.errors import UsageError
+from session.json_file import ANY
 from session.loggerplex.append_file import AppendFile
 from session.loggerplex.collector import Bound, Collector
 from session.nest import Array
@@ -39,7 +40,8 @@ _RECORDS = {
             "text": Optional(_LINE),
             "event": Optional(_LINE),
             "detail": Optional(_LINE),
-            "fields": Optional(MapOf(_LINE, Plain((1 << 14) + 64), 1000)),
+            # Written as JSON, and checked as such by those who read that.
+            "fields": Optional(MapOf(_LINE, Plain(ANY, (1 << 14) + 64), 1000)),
         }
     )
 }

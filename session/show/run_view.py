@@ -83,6 +83,8 @@ def is_alive(folder: RunFolder) -> bool:
 
 # Events to show at the terminal; the others are only in events.jsonl. The launcher reports its own
 # events separately.
+# Numbers of an evaluation that are shown.
+_SCORE = ("mean_return", "episodes", "env_steps")
 SHOWN_EVENTS = (
     "evaluation",
     "task",
@@ -277,10 +279,11 @@ class RunView:
         judging = self.config.session_config.evaluator.mode[0]
         if score.get("mode", judging) != judging:
             return False
-        if "env_steps" not in score or not score["mean_return"] > self._best:
+        mean, episodes, env_steps = (score.get(name) for name in _SCORE)
+        if mean is None or episodes is None or env_steps is None or not mean > self._best:
             return False
-        self._best = score["mean_return"]
-        return bool(score["env_steps"])
+        self._best = mean
+        return bool(env_steps)
 
     @property
     def title(self) -> str:

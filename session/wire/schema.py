@@ -16,6 +16,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from session.json_file import Shape, fault
 from session.nest import Array
 from session.wire.codec import INCARNATION_LIMIT, NAME_LIMIT, Message
 
@@ -251,17 +252,21 @@ def _others_fit(
     return found == len(value)
 
 
-def Plain(length: int = _TEXT_LIMIT) -> Type:
-    """Plain data of any structure, bounded in size: data of an author or an environment.
+def Plain(shape: Shape, length: int = _TEXT_LIMIT) -> Type:
+    """Plain data of a shape, bounded in size.
 
     Args:
+        shape: shape of what the receiver reads, as of a file; further keys are not looked at.
+            ``ANY`` is for what only the run's own processes send, or what nobody reads.
         length: maximum characters of each text in it.
     """
 
     def fits(value: Any) -> bool:
-        return _plain_left(value, length, _PLAIN_DEPTH, _PLAIN_LIMIT) > 0
+        return _plain_left(value, length, _PLAIN_DEPTH, _PLAIN_LIMIT) > 0 and not fault(
+            value, shape
+        )
 
-    return Type(f"plain data, at most {_PLAIN_DEPTH} deep", fits)
+    return Type(f"plain data of the expected shape, at most {_PLAIN_DEPTH} deep", fits)
 
 
 def _plain_left(value: Any, length: int, depth: int, left: int) -> int:
@@ -278,9 +283,8 @@ def _plain_left(value: Any, length: int, depth: int, left: int) -> int:
     left -= 1
     for each in value:
         if kind is dict:
-            left = _plain_left(each, length, 0, left) and _plain_left(
-                value[each], length, depth - 1, left
-            )
+            named = type(each) is str and len(each) <= length
+            left = _plain_left(value[each], length, depth - 1, left - 1) if named else 0
         else:
             left = _plain_left(each, length, depth - 1, left)
         if left <= 0:
@@ -391,6 +395,15 @@ REFUSED = Schema({"reason": Text(), "stranger": Optional(Flag())}, any_run=True)
 def cut(text: str) -> str:
     """Shortens a text to the limit of a field of type :func:`Text`."""
     return text if len(text) <= _TEXT_LIMIT else f"{text[: _TEXT_LIMIT - 3]}..."
+
+
+def one_line(value: object) -> str:
+    """Returns a text of another machine as one line of limited length, without control characters.
+
+    A terminal would obey them.
+    """
+    text = str(value)[:_TEXT_LIMIT]
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
 def quote(value: Any) -> str:

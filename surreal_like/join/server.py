@@ -11,6 +11,7 @@ from session.config import Config
 from session.config.named_code import split_place
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
+from session.json_file import ANY
 from session.line_limit import LineLimit
 from session.process.clock import Clock
 from session.process.component import is_client
@@ -74,7 +75,8 @@ ANSWERS: Kinds = {
     "joined": Schema(
         {
             "names": ListOf(Name(), AGENTS_LIMIT),
-            "config": MapOf(Text(), Plain(1 << 16), 1000),
+            # From the run that a user has chosen to join, which has proved its key.
+            "config": MapOf(Text(), Plain(ANY, 1 << 16), 1000),
             "addresses": MapOf(Text(200), Text(), 100_000),
             # A tuning wants slots for trials, and names one worker; a run wants agents.
             "wants": Optional(OneOf("agents", "slots")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from session.json_file import ANY
 from session.process.handshake import ANSWERS as WELCOME
 from session.process.handshake import HELLO
 from session.wire.schema import (
@@ -58,7 +59,8 @@ ABOUT = {
             "final_seconds": Optional(Number(0.0)),
             # Of a trial that has taken over another one.
             "generation": Optional(Count()),
-            "settings": Optional(MapOf(Text(), Plain(), most=_SETTINGS)),
+            # Dotted keys of the config: of any kind, from the learner.
+            "settings": Optional(MapOf(Text(), Plain(ANY), most=_SETTINGS)),
             # Iterations of the snapshots that live.
             "snapshots": Optional(ListOf(Count(), _SNAPSHOTS)),
             # Of a curriculum.

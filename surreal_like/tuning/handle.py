@@ -156,12 +156,14 @@ class Reported:
         report: incarnation, number and step.
         time: time of the trial, in the unit of the tuning.
         line: line of progress.
+        score: score that the line shows, None if it shows none.
     """
 
     trial: int
     report: Report
     time: float
     line: Mapping[str, Any]
+    score: float | None = None
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import psutil
 
 from session.client import Client
 from session.errors import RefusedError
-from session.folder import RunFolder
+from session.folder import PROGRESS, RunFolder
 from session.launchers.asking import STOP
 from session.launchers.registry import launcher_of
 from session.process.context import Context
@@ -23,7 +23,17 @@ from session.process.heartbeat import Beat, State, write_beat
 from session.process.periodic import Every
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
-from session.wire.schema import Count, Incarnation, Kinds, Name, Number, Plain, Schema, Text
+from session.wire.schema import (
+    COUNT_LIMIT,
+    Count,
+    Incarnation,
+    Kinds,
+    Name,
+    Number,
+    Plain,
+    Schema,
+    Text,
+)
 from session.wire.shared import poll
 from surreal_like.coordinator.stop_rule import WAITS
 
@@ -36,8 +46,8 @@ REPORT = {
     "incarnation": Incarnation(),
     "number": Count(),
     "step": Count(0, _STEPS),
-    "time": Number(0.0),
-    "line": Plain(),
+    "time": Number(0.0, COUNT_LIMIT),
+    "line": Plain(PROGRESS),
 }
 REPORTS: Kinds = {"report": Schema(REPORT, header_bytes=_LINE_BYTES), "stop": STOP}
 ANSWERS: Kinds = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,16 @@ from session.errors import ConfigError, did_you_mean
 from session.folder import RunFolder
 from session.process.clock import CountedClock
 from session.tensorplex.event_files import EventFile
+from session.wire.schema import Number
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.tuning.space import short_names
 from surreal_like.tuning.state import Trial, TrialState
 from surreal_like.tuning.tuning import Tuning
 
 INTERRUPTED = "interrupted"
+_SCORE = Number()
+# Names that a message lists.
+_NAMES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +155,9 @@ def number_at(line: Mapping[str, Any], metric: str) -> float | None:
     """
     name = number_name(metric)
     section = name.partition(".")[0]
-    value = leaves({section: line.get(section)}).get(name)
-    return float(value) if isinstance(value, int | float) else None
+    value: Any = leaves({section: line.get(section)}).get(name)
+    # Schedulers add up and average scores: with a larger one they would fail.
+    return float(value) if _SCORE.fits(value) else None
 
 
 def without_score(line: Mapping[str, Any], tune: Mapping[str, Any]) -> str:
@@ -168,7 +174,7 @@ def without_score(line: Mapping[str, Any], tune: Mapping[str, Any]) -> str:
     names = sorted(line.get(section) or {}) if isinstance(line.get(section), Mapping) else []
     return (
         f"has no score: {metric} is no number in its last line of progress, which has under "
-        f"{section}: {', '.join(names) or 'nothing'}"
+        f"{section}: {', '.join(names[:_NAMES]) or 'nothing'}"
     )
 
 
@@ -187,8 +193,9 @@ def score_of(line: Mapping[str, Any], tune: Mapping[str, Any]) -> float | None:
 
 def _episodes(line: Mapping[str, Any]) -> int:
     """Returns the number of episodes since the start, or since the newest exploit."""
-    episodes: int = line.get("episodes_since_load", line.get("episodes", 0))
-    return episodes
+    since: int | None = line.get("episodes_since_load")
+    episodes: int = line.get("episodes", 0)
+    return episodes if since is None else since
 
 
 SCORE = "score"
@@ -245,7 +252,9 @@ def write_session(tuning: Path, trial: Trial) -> None:
 def _write(folder: Path, step: int, values: list[Any]) -> None:
     """Writes values as the tuner's only event file in a folder; a full disk leaves none."""
     for old in folder.glob(f"events.out.tfevents.*.{_WRITER}.*"):
-        old.unlink(missing_ok=True)
+        # A machine may have sent a folder of that name.
+        with suppress(OSError):
+            old.unlink()
     file = EventFile(folder, time.time(), _WRITER)
     file.add_values(time.time(), step, values)
     file.flush()

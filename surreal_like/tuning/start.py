@@ -30,7 +30,15 @@ from surreal_like.tuning.scheduler import Scheduler
 from surreal_like.tuning.slots import Machine, find_slots
 from surreal_like.tuning.space import Options, Settings, settings_text
 from surreal_like.tuning.state import OVER, Trial, restore_trials
-from surreal_like.tuning.trial import MODULES, TUNE_FILE, new_request, read_tuning, trial_name
+from surreal_like.tuning.trial import (
+    MODULES,
+    SEED,
+    TUNE_FILE,
+    new_request,
+    read_tuning,
+    seed_of,
+    trial_name,
+)
 from surreal_like.tuning.tune_defaults import TPE
 from surreal_like.tuning.tune_file import TuneFile, check_experiment, has_goal, read_tune_file
 from surreal_like.tuning.tuning import Tuning
@@ -108,10 +116,7 @@ def run_tuning(
     """
     _check_host(file, host)
     watch = watch or RunObserver()
-    if not isinstance(watch, RunObserver):
-        raise UsageError(
-            f"watch is {watch!r}, expected an object of a class that extends RunObserver"
-        )
+    _check_watch(watch)
     with ExitStack() as stack:
         stack.callback(pass_report, watch, lambda each: each.end())
         pass_report(watch, lambda each: each.prepare(folder or Path(file.name)))
@@ -121,17 +126,18 @@ def run_tuning(
         # Imported while the fork servers import torch: TensorBoard's part of it takes 0.1 s.
         from surreal_like.tuning.tuner import Tuner
 
-        config = resolve_all(file, partial(try_forked, servers, seconds=SECONDS), folder)
+        resolved: dict[str, Config] = {}
+        tries = partial(try_forked, servers, seconds=SECONDS)
+        config = resolve_all(file, tries, folder, resolved)
         slots = find_slots(file.tune, config, Machine.here())
         own = stack.enter_context(held(folder, name=file.name, resume=resume))
         keep_file(str(file.tune.pbt.explore), own)
         again = partial(try_forked, servers, known=config)
-        scheduler, skipped, seconds = file.scheduler(make_explore_check(file, again)), 0, 0.0
-        trials: list[Trial] = []
+        scheduler = file.scheduler(make_explore_check(file, again))
+        state = read_tuning(own.path) if resume else {"trials": []}
+        skipped, seconds = state.get("skipped") or 0, float(state.get("seconds") or 0.0)
+        trials = restore_trials(state, retry_errors=retry_errors)
         if resume:
-            state = read_tuning(own.path)
-            trials = restore_trials(state, retry_errors=retry_errors)
-            skipped, seconds = state.get("skipped") or 0, float(state.get("seconds") or 0.0)
             _check_unended(trials, seconds, own, file)
             _continue(trials, scheduler, state.get("scheduler") or {}, own, file)
         for number, settings in enumerate(file.settings()[len(trials) :], len(trials)):
@@ -150,13 +156,21 @@ def run_tuning(
         interrupts.only_count()
         for note in (*notes(file, config), *filter(None, [slots.note])):
             pass_report(watch, methodcaller("on_message", note))
+        resolve = partial(resolve_trial, file, again, resolved)
         tuner = Tuner(
             *(file, own, tuning, servers, watch, slots),
             seconds_before=seconds,
-            host=None if host is None else Host(host, config),
+            host=None if host is None else Host(host, resolve),
         )
         stack.callback(tuner.close)
         return TuningResult(own.path, tuner.run(interrupts))
+
+
+def _check_watch(watch: object) -> None:
+    if not isinstance(watch, RunObserver):
+        raise UsageError(
+            f"watch is {watch!r}, expected an object of a class that extends RunObserver"
+        )
 
 
 def _check_host(file: TuneFile, host: str | None) -> None:
@@ -316,13 +330,19 @@ _COMPARES = ("asha", "median", "pbt")
 TryAll = Callable[[Sequence[Config]], list[Resolved]]
 
 
-def resolve_all(file: TuneFile, try_all: TryAll, folder: Path | None = None) -> Config:
+def resolve_all(
+    file: TuneFile,
+    try_all: TryAll,
+    folder: Path | None = None,
+    resolved: dict[str, Config] | None = None,
+) -> Config:
     """Resolves the experiment, each value of the space, and the settings of each trial.
 
     Args:
         file: file of the tuning.
         try_all: function that resolves experiments.
         folder: folder of the tuning; trials that have begun in it have their settings already.
+        resolved: gets the configs, by their settings as JSON.
 
     Returns:
         The resolved experiment.
@@ -337,10 +357,42 @@ def resolve_all(file: TuneFile, try_all: TryAll, folder: Path | None = None) -> 
         raise base
     assert base is not None  # the first one is never left out
     check_experiment(file, base)
+    if resolved is not None:
+        resolved[json.dumps({})] = base
     for (name, settings), result in zip(candidates, found, strict=True):
         if isinstance(result, SurrealError) and not _runs_beside_others(file, settings, try_all):
             raise ConfigError(f"{name}, which cannot run: {result}")
+        if resolved is not None and isinstance(result, Config):
+            resolved[json.dumps(settings)] = result
     return base
+
+
+def resolve_trial(
+    file: TuneFile,
+    try_all: TryAll,
+    resolved: Mapping[str, Config],
+    number: int,
+    settings: Settings,
+) -> Config:
+    """Returns the resolved config of a new trial.
+
+    Args:
+        file: file of the tuning.
+        try_all: function that resolves experiments.
+        resolved: configs that are known, as :func:`resolve_all` gives them.
+        number: number of the trial.
+        settings: settings of the trial.
+
+    Raises:
+        SurrealError: it cannot be resolved.
+    """
+    known = resolved.get(json.dumps(settings))
+    found = known.copy() if known is not None else _resolve(file, [settings], try_all)[0]
+    if isinstance(found, SurrealError):
+        raise found
+    assert found is not None  # only with a time limit one is left out
+    found.session_config.seed = settings.get(SEED, seed_of(file, number))
+    return found
 
 
 def notes(file: TuneFile, config: Config) -> list[str]:

@@ -6,12 +6,13 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from session.config import Config
-from session.config.config import override
+from session.config.config import apply_overrides, override
 from session.config.sections import SECTIONS
 from session.errors import (
     HOPELESS,
@@ -24,6 +25,7 @@ from session.errors import (
 from session.folder import RunFolder
 from session.json_file import COUNT, NUMBER, OBJECT, TEXT, VALUE, Leaf, Maybe, Nullable, read_object
 from session.launchers.registry import launcher_of
+from session.process.context import run_part
 from session.process.entry import Lifeline
 from session.process.heartbeat import State
 from surreal_like.coordinator.stop_rule import LEFT
@@ -60,7 +62,7 @@ _STATE = {
     "scheduler": Maybe(OBJECT),
     "skipped": Maybe(COUNT),
 }
-_SEED = "session_config.seed"
+SEED = "session_config.seed"
 # Modules of a serial run that the fork server imports once for all trials.
 MODULES = (
     "session.launchers.local",
@@ -121,6 +123,11 @@ def experiment_words(file: TuneFile) -> list[str]:
     return [override(key, value.to_dict()) for key, value in sections.items()]
 
 
+def seed_of(file: TuneFile, number: int) -> int:
+    """Returns the seed of a trial whose settings have none."""
+    return int((file.experiment.get("session_config") or {}).get("seed", 0)) + number
+
+
 def new_request(file: TuneFile, settings: Mapping[str, Any], number: int, **own: Any) -> RunRequest:
     """Returns the request for a new trial.
 
@@ -130,8 +137,7 @@ def new_request(file: TuneFile, settings: Mapping[str, Any], number: int, **own:
         number: number of the trial; it is added to the seed of the experiment.
         own: further fields of the request.
     """
-    seed = int((file.experiment.get("session_config") or {}).get("seed", 0)) + number
-    words = [*experiment_words(file), override(_SEED, seed)]
+    words = [*experiment_words(file), override(SEED, seed_of(file, number))]
     words += [override(key, value) for key, value in settings.items()]
     return RunRequest(
         None,
@@ -140,6 +146,36 @@ def new_request(file: TuneFile, settings: Mapping[str, Any], number: int, **own:
         algorithm=file.experiment.get("algorithm"),
         **own,
     )
+
+
+def write_part(run: RunFolder, file: TuneFile, new: Config | None) -> None:
+    """Writes the config of a trial of which a part has begun at a worker, as its run here would.
+
+    Args:
+        run: the run of the trial.
+        file: file of the tuning.
+        new: the resolved config if this is the first part; None: that of the part before is there.
+
+    Raises:
+        ConfigError: it cannot be read, or written.
+    """
+    before = run.read_config() if new is None else new
+    config = apply_overrides(before, own_words(file))
+    # Of the process that has resolved it; a run replaces it by the hashes of its copies.
+    (config.get("recorded") or {}).pop("modules", None)
+    began = 0.0 if launcher_of(file.tune.launcher).one_thread else time.time()
+    config["run"] = {
+        "started": began,
+        "first_started": began,
+        "seconds_before": 0.0,
+        **(before.get("run") or {}),
+        "part": 1 if new is not None else run_part(before) + 1,
+        "launcher": file.tune.launcher,
+        "trial": run.path.name,
+    }
+    config.session_config.folder = str(run.path)
+    run.path.mkdir(exist_ok=True)
+    config.dump_file(run.config)
 
 
 def request_of_trial(tuning: RunFolder, name: str) -> RunRequest:

@@ -1,7 +1,8 @@
 """Files of a trial on two machines: which there are, which blocks are missing, and their change.
 
 A side that has newer files lists them with the checksums of their blocks; the other side asks for
-the blocks that it lacks, and then changes its files. Code is never among them.
+the blocks that it lacks, and then changes its files. Code is never among them, and a worker sends
+no config: results and checkpoints come back, the settings of a trial are those of its tuning.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from session.atomic_file import write_atomically
+from session.checkpoint import STATE
 from session.errors import WireError
 from session.folder import RunFolder
 from session.run_files import (
@@ -36,7 +38,10 @@ _CHECKSUM = re.compile(r"[0-9a-f]{32}")
 _NAME_LENGTH = 250
 _FOLDERS = ("checkpoints", "tensorboard", "logs")
 CONFIG = "config.yaml"
-_NAMES = ("topology.json", "progress.jsonl", "events.jsonl", "metrics.csv", "result.json", CONFIG)
+_RESULT = "result.json"
+_NAMES = ("progress.jsonl", "events.jsonl", "metrics.csv", _RESULT, CONFIG)
+# Files that are read as a whole [bytes].
+_READ_BYTES = 1 << 26
 # Moved at the end of a part of the trial only.
 _LATE = ("tensorboard/", "logs/")
 # Only the tuner writes it.
@@ -45,7 +50,9 @@ _DONOR = f"checkpoints/{DONOR}/"
 
 def is_run_file(value: Any) -> bool:
     """Returns True for the path of a file that a run writes, in its folder; code is none."""
-    if type(value) is not str or len(value) > _NAME_LENGTH or not value.isprintable():
+    if type(value) is not str or len(value) > _NAME_LENGTH:
+        return False
+    if not (value.isascii() and value.isprintable()):
         return False
     parts = PurePosixPath(value).parts
     if "/".join(parts) != value or any(part.startswith(".") for part in parts):
@@ -68,7 +75,7 @@ Moves = Callable[[str], bool]
 
 def is_result(name: str) -> bool:
     """Returns True for the files of a worker at the end of a part of a trial."""
-    return is_run_file(name) and not name.startswith(_DONOR)
+    return is_run_file(name) and name != CONFIG and not name.startswith(_DONOR)
 
 
 def is_news(name: str) -> bool:
@@ -90,7 +97,7 @@ def load_files(field: Mapping[str, Any]) -> Files:
     """Reads files from a field of a message.
 
     Raises:
-        WireError: they are larger than all files of a trial may be.
+        WireError: they are larger than all files of a trial may be, or one that is read as a whole.
     """
     files = {
         name: StoredFile(each["bytes"], each["blake2b"], tuple(each["blocks"]))
@@ -98,6 +105,10 @@ def load_files(field: Mapping[str, Any]) -> Files:
     }
     if sum(len(each.blocks) for each in files.values()) * BLOCK_BYTES > SIZE_LIMIT:
         raise WireError(f"the files of a trial have more than {SIZE_LIMIT} bytes")
+    for name, each in files.items():
+        read = name == _RESULT or name.endswith(f"/{STATE}")
+        if read and max(each.bytes, (len(each.blocks) - 1) * BLOCK_BYTES) > _READ_BYTES:
+            raise WireError(f"{name} has more than {_READ_BYTES} bytes")
     return files
 
 
@@ -107,17 +118,10 @@ class TrialFiles:
     Args:
         run: folder of the trial; it need not exist.
         incoming: folder for blocks of files that are not complete yet.
-        adopt: function that returns the config to write for one from the other machine; it may
-            raise WireError.
     """
 
-    def __init__(
-        self,
-        run: RunFolder,
-        incoming: Path,
-        adopt: Callable[[bytes], bytes] = lambda content: content,
-    ) -> None:
-        self._run, self._incoming, self._adopt = run, incoming, adopt
+    def __init__(self, run: RunFolder, incoming: Path) -> None:
+        self._run, self._incoming = run, incoming
         self._known: dict[str, tuple[Version, StoredFile]] = {}
         # Blocks that the other side was asked for.
         self._wanted: set[str] = set()
@@ -145,12 +149,25 @@ class TrialFiles:
                         return data
         return None
 
-    def missing(self, files: Files) -> list[str]:
-        """Returns the blocks of files that are not on this machine."""
+    def missing(self, files: Files, moves: Moves) -> list[str]:
+        """Returns the blocks of the files that move that are not on this machine.
+
+        Blocks of files that were listed before, and are not any more, are removed: otherwise lists
+        that are given up would fill the disk.
+        """
         own = {block for stored in self.find().values() for block in stored.blocks}
-        wanted = dict.fromkeys(block for each in files.values() for block in each.blocks)
+        listed = (each.blocks for name, each in files.items() if moves(name))
+        wanted = dict.fromkeys(block for blocks in listed for block in blocks)
         self._wanted = {*wanted} - own
-        return [b for b in wanted if b in self._wanted and not (self._incoming / b).is_file()]
+        kept = {path.name for path in self._incoming.glob("*")}
+        for block in kept - self._wanted:
+            (self._incoming / block).unlink(missing_ok=True)
+        return [block for block in wanted if block in self._wanted - kept]
+
+    def forget(self) -> None:
+        """Removes the blocks of files that are not complete."""
+        self._wanted = set()
+        shutil.rmtree(self._incoming, ignore_errors=True)
 
     def put(self, block: str, data: bytes) -> None:
         """Keeps a block until :meth:`change`.
@@ -170,8 +187,8 @@ class TrialFiles:
         """Makes the files that move equal to the given ones, of which no block is missing.
 
         Raises:
-            WireError, CheckpointError: a block is missing, a file has not its checksum, or its
-                config is refused; the files before it are written.
+            WireError, CheckpointError: a block is missing, or a file has not its checksum; the
+                files before it are written.
         """
         there = self.find(moves)
         new = {
@@ -189,13 +206,13 @@ class TrialFiles:
             (self._run.path / name).unlink(missing_ok=True)
             with suppress(OSError):
                 (self._run.path / name).parent.rmdir()
-        shutil.rmtree(self._incoming, ignore_errors=True)
+        self.forget()
 
     def _write(self, name: str, stored: StoredFile) -> None:
         blocks = check_whole(name, stored, (self._find(block, name) for block in stored.blocks))
         path = self._run.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, self._adopt(b"".join(blocks)) if name == CONFIG else blocks)
+        write_atomically(path, blocks)
 
     def _find(self, block: str, name: str) -> bytes:
         with suppress(OSError):

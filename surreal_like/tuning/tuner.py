@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import zmq
@@ -29,6 +30,8 @@ from session.process.heartbeat import read_beat
 from session.process.periodic import Every
 from session.show.text import decimal
 from session.wire import AddressBook
+from session.wire.requests import Request
+from session.wire.schema import one_line
 from session.wire.security import Security
 from surreal_like.run.folder import TUNING, with_refusal
 from surreal_like.run.observer import Interrupts, RunObserver, pass_report
@@ -136,7 +139,7 @@ class Tuner:
         self._workers: Workers | None = None
         if host is not None:
             self._workers = self._processes = Workers(
-                self._processes, self._wire, folder, file, host.config, tuning, self._on_worker
+                self._processes, self._wire, folder, file, host.resolve, tuning, self._on_worker
             )
         self._search = self._make_search()
         # At a report: once, for all trials are alike.
@@ -222,8 +225,7 @@ class Tuner:
         """Answers the reports that have arrived; one save of the state serves all of them."""
         tuning, out, noted = self._tuning, list[Instruction](), False
         while (reported := self._receive()) is not None:
-            score = score_of(reported.line, self._file.tune)
-            now = time.monotonic()
+            score, now = reported.score, time.monotonic()
             out += tuning.on_report(reported.trial, reported.report, reported.time, score, now)
             if reported.report[2] == 0:
                 trial = tuning.trials[reported.trial]
@@ -242,11 +244,17 @@ class Tuner:
     def _receive(self) -> Reported | None:
         """Returns the next report of a trial, here or at a worker."""
         reported = self._control.receive()
-        while reported is None and self._workers is not None:
-            if (request := self._workers.receive()) is None:
-                break
-            reported = self._control.accept(request, self._workers.socket)
-        return reported
+        if reported is not None:
+            return self._add_score(reported)
+        return None if self._workers is None else self._workers.receive(self._accept)
+
+    def _accept(self, request: Request) -> Reported | None:
+        assert self._workers is not None  # one of them has sent it
+        reported = self._control.accept(request, self._workers.socket)
+        return None if reported is None else self._add_score(reported)
+
+    def _add_score(self, reported: Reported) -> Reported:
+        return replace(reported, score=score_of(reported.line, self._file.tune))
 
     def _on_worker(self, name: str, kind: str, detail: str) -> None:
         """Records an event of a worker."""
@@ -264,7 +272,7 @@ class Tuner:
             line, result = self._note_last(number, run), run.read_result() or {}
             if tuning.trials[number].score is None:
                 self._say_no_score(number, line)
-            out = tuning.on_end(number, str(result.get("reason", "")), now)
+            out = tuning.on_end(number, one_line(result.get("reason") or ""), now)
             if self._file.tune.stop_at_goal and result.get("goal_met") is True:
                 out += tuning.end(f"{end.name} has met its goal", planned=True)
             return out
@@ -324,9 +332,9 @@ class Tuner:
         own, other = (RunFolder(self._folder.path / each.name) for each in (recipient, donor))
         try:
             fits = in_place(own.read_config(), exploit.settings)
-            at = copy_checkpoint(other, own)["record"]["times"][self._file.tune.time]
+            at = copy_checkpoint(other, own, self._file.tune.time)
             write_settings(own, exploit.settings)
-        except (OSError, KeyError, SurrealError) as error:
+        except (OSError, SurrealError) as error:
             text = " ".join(str(error).split())
             self._obey(tuning.on_exploit(exploit, None, skipped=text))
             return

@@ -368,7 +368,7 @@ class _Worker:
     def _fetch(self, trial: _Trial, moves: Moves) -> Job:
         answer = yield from self._ask("fetch", trial, {})
         files = load_files(answer.fields["files"])
-        yield from self._move("get", trial, trial.files.missing(files))
+        yield from self._move("get", trial, trial.files.missing(files, moves))
         trial.files.change(files, moves)
 
     def _upload(self, trial: _Trial, *, late: bool) -> Job:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from session.addons import hooks
-from session.atomic_file import write_atomically
 from session.config import Config
-from session.config.merge import with_settings
-from session.config.named_code import named_places
-from session.errors import CheckpointError, ConfigError, UsageError, WireError
+from session.errors import (
+    HOPELESS,
+    CheckpointError,
+    SurrealError,
+    UsageError,
+    WireError,
+    describe,
+)
 from session.folder import RunFolder
+from session.json_file import ANY
 from session.launchers.backend import Exit
 from session.launchers.launcher import free_ports, known_ports, resolve_host
 from session.launchers.processes import Processes
 from session.line_limit import LineLimit
 from session.process.clock import WallClock
 from session.process.component import Component
-from session.process.context import run_generation
 from session.process.heartbeat import ALIVE, Beat, State, write_beat
 from session.show.advice import want_slots
 from session.wire import AddressBook, Wire
@@ -45,18 +49,20 @@ from session.wire.schema import (
     Schema,
     Text,
     Time,
+    one_line,
 )
 from session.wire.security import write_keys
 from session.wire.shared import poll
 from surreal_like.experiment.code import file_hash, keep_file, own_file
 from surreal_like.ps.schemas import REQUESTS as PS_REQUESTS
+from surreal_like.tuning.handle import Reported
 from surreal_like.tuning.reporter import ANSWERS as DECISIONS
 from surreal_like.tuning.reporter import REPORT
 from surreal_like.tuning.state import Instruction, TrialState
+from surreal_like.tuning.trial import write_part
 from surreal_like.tuning.trial_files import (
     BLOCKS,
     CHECKSUM,
-    CONFIG,
     FILES,
     TrialFiles,
     dump_files,
@@ -76,6 +82,8 @@ _LAST_WORD_SECONDS, _LEFT_SECONDS = 2.0, 0.5
 _SLOTS_LIMIT, _TRIALS_LIMIT = 1000, 10_000
 # The end waits for no more connections than these.
 _WATCHES_LIMIT = 1000
+# Folder for blocks of files that are not complete.
+_INCOMING = ".incoming"
 
 _STARTED = {"trial": Name(), "start": Count()}
 _BEAT = Fields(
@@ -86,7 +94,7 @@ _BEAT = Fields(
         "time": Time(),
         "busy_seconds": Number(0.0, 1e6),
         "doing": Text(),
-        "status": MapOf(Text(100), Number(), 100),
+        "status": MapOf(Text(100), Number(0.0), 100),
     }
 )
 _DATA = {"data": ArrayOf("uint8", shape=(None,))}
@@ -109,8 +117,9 @@ REQUESTS: Kinds = {
     "report": Schema({**_STARTED, **REPORT}, header_bytes=1 << 20),
     "ended": Schema({**_STARTED, "exit_code": Count(-255, 255), "error": Text()}),
 }
+# Settings are dotted keys of the config: of any kind, from the tuner.
 _TRIAL = Fields(
-    {"start": Count(), "number": Count(), "settings": Plain(), "signal": Count(most=64)}
+    {"start": Count(), "number": Count(), "settings": Plain(ANY), "signal": Count(most=64)}
 )
 ANSWERS: Kinds = {
     **DECISIONS,
@@ -133,6 +142,7 @@ class _Work:
         worker: name of the worker.
         start: number of this start; what another one sends is refused.
         files: the files of the trial on this machine.
+        begun: the config of this part of the trial is written.
         signal: newest signal for the process; 0: none.
         pid: process id there; 0: unknown.
         beat: time of its newest heartbeat, by the clock of the worker.
@@ -141,6 +151,7 @@ class _Work:
     worker: str
     start: int
     files: TrialFiles
+    begun: bool = False
     signal: int = 0
     pid: int = 0
     beat: float = 0.0
@@ -167,16 +178,20 @@ class _Worker:
     leaving: bool = False
 
 
+Resolve = Callable[[int, Mapping[str, Any]], Config]
+
+
 class Host(NamedTuple):
     """The address at which other machines join.
 
     Args:
         name: address of this machine.
-        config: the resolved experiment of a trial.
+        resolve: function that returns the resolved config of a trial that is new, by its number and
+            settings; it may raise SurrealError.
     """
 
     name: str
-    config: Config
+    resolve: Resolve
 
 
 def host_addresses(folder: RunFolder, host: str) -> AddressBook:
@@ -205,7 +220,7 @@ class Workers:
         wire: sockets of the tuner, with its keys.
         folder: folder of the tuning.
         file: file of the tuning.
-        config: the resolved experiment of a trial.
+        resolve: as of :class:`Host`.
         tuning: the state machine, which gets the places of trials.
         event: called with name, kind and detail of each event.
 
@@ -221,7 +236,7 @@ class Workers:
         wire: Wire,
         folder: RunFolder,
         file: TuneFile,
-        config: Config,
+        resolve: Resolve,
         tuning: Tuning,
         event: Callable[[str, str, str], object],
     ) -> None:
@@ -230,7 +245,10 @@ class Workers:
         self.config = file.to_config()
         if (own := own_file(self.config)) is not None:
             self.config["recorded"] = {"algorithm_sha256": file_hash(own)}
-        self._path, self._base, self._tuning, self._event = folder.path, config, tuning, event
+        self._path, self._file, self._tuning, self._event = folder.path, file, tuning, event
+        self._resolve = resolve
+        # Of an earlier part of the tuning.
+        shutil.rmtree(self._path / _INCOMING, ignore_errors=True)
         self._processes = processes
         self._names = [each.name for each in tuning.trials]
         self._workers: dict[str, _Worker] = {}
@@ -266,8 +284,7 @@ class Workers:
             return
         run, self._start = RunFolder(self._path / name), self._start + 1
         keep_file(str(self.config.algorithm), run)
-        incoming = self._path / ".incoming" / name
-        files = TrialFiles(run, incoming, partial(self._adopt, name))
+        files = TrialFiles(run, self._path / _INCOMING / name)
         self._work[name] = _Work(place, time.time_ns() // 1_000_000 + self._start, files)
 
     def signal(self, name: str, number: int) -> None:
@@ -291,15 +308,19 @@ class Workers:
         """Waits until the machines know of the end, and kills the remaining processes here."""
         self._over, deadline = True, time.monotonic() + _LAST_WORD_SECONDS
         while time.monotonic() < deadline:
-            self.receive()
+            self.receive(lambda report: None)
             if not self._watches:
                 # A connection that is closed with unread requests loses the answers in it.
                 deadline = min(deadline, time.monotonic() + _LEFT_SECONDS)
             poll([self.socket], _LEFT_SECONDS / 10)
         self._processes.close()
 
-    def receive(self) -> Request | None:
-        """Answers the requests of the workers; returns the next report, None if there is none."""
+    def receive(self, accept: Callable[[Request], Reported | None]) -> Reported | None:
+        """Answers the requests of the workers; returns the next report, None if there is none.
+
+        Args:
+            accept: function that returns the report of a request, None if it is not new.
+        """
         while (request := self.socket.receive()) is not None:
             kind, sender = request.message.kind, request.message.sender
             self._door.on_request(request.key)
@@ -319,10 +340,15 @@ class Workers:
                     raise WireError(f"{request.message.fields['trial']} is here no more")
                 worker.seen_at = time.monotonic()
                 if kind == "report":
-                    return request
-                self._answer(request, work)
-            except (WireError, ConfigError, CheckpointError, OSError) as error:
-                self.socket.refuse(request, " ".join(str(error).split()))
+                    if (reported := accept(request)) is not None:
+                        return reported
+                else:
+                    self._answer(request, work)
+            except (WireError, CheckpointError) as error:
+                self.socket.refuse(request, one_line(error))
+            except Exception as error:  # noqa: BLE001 - whatever a message causes is its fault
+                self._note(sender.name, "refused", f"{kind}: {one_line(describe(error))}")
+                self.socket.refuse(request, one_line(describe(error)))
         return None
 
     def _answer(self, request: Request, work: _Work) -> None:
@@ -334,17 +360,39 @@ class Workers:
                 raise WireError("the files have changed")
             self.socket.reply(request, "block", arrays={"data": np.frombuffer(data, np.uint8)})
         elif request.message.kind == "files":
-            found = load_files(fields["files"])
-            if not (missing := files.missing(found)):
-                files.change(found, is_result if fields["late"] else is_news)
+            found, moves = load_files(fields["files"]), is_result if fields["late"] else is_news
+            if not (missing := files.missing(found, moves)):
+                if not work.begun and any(map(is_news, found)):
+                    self._begin(fields["trial"], work)
+                files.change(found, moves)
             self.socket.reply(request, "missing", {"blocks": missing})
         else:
             if request.message.kind == "put":
                 files.put(fields["block"], request.message.arrays["data"].tobytes())
             else:
-                del self._work[fields["trial"]]
-                self._ended.append(Exit(fields["trial"], fields["exit_code"], fields["error"]))
+                self._end(fields["trial"], fields["exit_code"], one_line(fields["error"]))
             self.socket.reply(request, "noted")
+
+    def _begin(self, name: str, work: _Work) -> None:
+        """Writes the config of a trial of which a part has begun at a worker.
+
+        Raises:
+            WireError: its settings cannot run here; it has ended.
+            ConfigError: the config cannot be written.
+        """
+        run, number = RunFolder(self._path / name), self._names.index(name)
+        try:
+            trial, begun = self._tuning.trials[number], run.config.is_file()
+            new = None if begun else self._resolve(number, trial.settings)
+        except SurrealError as error:
+            self._end(name, HOPELESS, one_line(error))
+            raise WireError(f"{name} cannot run: {error}") from None
+        write_part(run, self._file, new)
+        work.begun = True
+
+    def _end(self, name: str, exit_code: int, error: str) -> None:
+        self._work.pop(name).files.forget()
+        self._ended.append(Exit(name, exit_code, error))
 
     def _on_info(self, request: Request) -> None:
         if self._over:
@@ -414,13 +462,14 @@ class Workers:
     def _forget(self, name: str, now: float) -> None:
         """Removes a worker with its trials, which go on elsewhere."""
         del self._workers[name]
-        self._work = {trial: each for trial, each in self._work.items() if each.worker != name}
+        for trial in [trial for trial, each in self._work.items() if each.worker == name]:
+            self._work.pop(trial).files.forget()
         self._out += self._tuning.lose_place(name, now)
 
     def _note(self, name: str, kind: str, detail: str) -> None:
         # A machine can come and go as often as it likes.
-        if self._lines.admit(name, kind) is not None:
-            self._event(name, kind, detail)
+        if (more := self._lines.admit(name, kind)) is not None:
+            self._event(name, kind, f"{detail}{more}")
 
     def _note_wait(self) -> None:
         """Notes once that trials wait for a machine."""
@@ -430,33 +479,3 @@ class Workers:
             trials = "1 trial waits" if waiting == 1 else f"{waiting} trials wait"
             self._event("", "waits", f"{trials}, no slot: join a machine")
         self._waits = waiting > 0
-
-    def _adopt(self, name: str, content: bytes) -> bytes:
-        """Returns the config to write for that of a worker; its code must be that of the tuning.
-
-        Raises:
-            WireError: it names other code.
-        """
-        trial = self._tuning.trials[self._names.index(name)]
-        folder = self._path / ".incoming" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / CONFIG, content)
-        config = RunFolder(folder).read_config()
-        own = RunFolder(self._path / name)
-        if own.config.is_file() and run_generation(own.read_config()) > run_generation(config):
-            # An exploit has changed it here since.
-            return own.config.read_bytes()
-        expected = with_settings(self._base, trial.settings)
-        same = config.algorithm == expected.algorithm
-        # A file of the user lies at another path there.
-        config["algorithm"] = expected.algorithm
-        if _code(config) != _code(expected):
-            raise WireError(f"the config of {name} names other code than its tuning")
-        config.dump_file(folder / CONFIG)
-        return content if same else (folder / CONFIG).read_bytes()
-
-
-def _code(config: Config) -> tuple[object, ...]:
-    """Returns the settings that name code."""
-    env, session = config.env_config, config.session_config
-    return sorted(named_places(config)), env.env_name, list(session.get("import_path") or ())

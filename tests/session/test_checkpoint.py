@@ -1,11 +1,13 @@
 """Checkpoints are whole or not at all."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from session.checkpoint import (
     FORMAT,
+    STATE,
     Checkpoints,
     earlier_ones,
     move_up,
@@ -17,6 +19,8 @@ from session.checkpoint import (
     write_sealed,
 )
 from session.errors import CheckpointError
+from session.folder import RunFolder
+from session.run_files import open_files
 
 
 def write(folder: Path) -> None:
@@ -56,6 +60,27 @@ def test_a_broken_state_is_named(tmp_path: Path, text: str) -> None:
     (path / "state.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"state\.json is damaged"):
         read_state(path)
+
+
+ENTRY = {"bytes": 0, "blake2b": hashlib.blake2b(digest_size=16).hexdigest()}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        *(None, 5, "x", [], [[]], {"a": None}, {"a": {"bytes": 0}}, {"a": {**ENTRY, "bytes": "0"}}),
+        *({name: ENTRY} for name in ("", ".", "..", "../x", "/dev/zero", "b/c", "a\0")),
+    ],
+    ids=str,
+)
+def test_a_list_of_files_that_is_damaged_is_named(tmp_path: Path, files: object) -> None:
+    folder = RunFolder(tmp_path)
+    path = Checkpoints(folder.checkpoints / "learner").save(1, {}, lambda beside: None)
+    assert [each.name for each in open_files(folder)] == ["checkpoints/learner/1/state.json"]
+    write_sealed(path / STATE, {"files": files})
+    with pytest.raises(CheckpointError, match="cannot be read: "):
+        read_state(path)
+    assert list(open_files(folder)) == []
 
 
 def test_a_failed_write_leaves_the_old_ones_whole(tmp_path: Path) -> None:

@@ -81,6 +81,21 @@ def test_numbers_and_texts_are_those_of_yaml_1_2(tmp_path: Path, text: str, valu
     assert (read, type(read)) == (value, type(value))
 
 
+def aliases(node: str) -> str:
+    """Returns a YAML text of 40 lines, each of which stands for the one before twice."""
+    lines = (f"a{n}: &a{n} {node.format(f'*a{n - 1}')}\n" for n in range(1, 40))
+    return "a0: &a0 {k: 1}\n" + "".join(lines)
+
+
+def test_aliases_within_the_bound_are_read(tmp_path: Path) -> None:
+    lines = aliases("{{k: {0}, l: {0}}}").splitlines(keepends=True)
+    (tmp_path / "c.yaml").write_text("".join(lines[:10]))
+    found, levels = Config.load_file(tmp_path / "c.yaml").a9, 0
+    while isinstance(found, Config):
+        found, levels = found.k, levels + 1
+    assert (found, levels) == (1, 10)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -91,8 +106,14 @@ def test_numbers_and_texts_are_those_of_yaml_1_2(tmp_path: Path, text: str, valu
             "a: 1\nb: [1,\nc: 2",
             ":3: did not find expected ',' or ']', while parsing a flow sequence from line 2",
         ),
-        ("c.yaml", "[" * 100_000, ": nests too deeply"),
+        ("c.yaml", "[" * 100_000, ": nests too deeply, expected at most 100 levels"),
         ("c.yaml", "- " * 100_000, ": nests too deeply"),
+        ("c.yaml", "[" * 101 + "]" * 101, ": nests too deeply"),
+        ("c.json", "[" * 100_000, ": nests too deeply"),
+        ("c.yaml", aliases("[{0}, {0}]"), ":14: more than 100000 values"),
+        ("c.yaml", aliases("{{k: {0}, l: {0}}}"), ":14: more than 100000 values"),
+        ("c.yaml", aliases("{{<<: [{0}, {0}]}}"), ":14: more than 100000 values"),
+        ("c.yaml", f"a: [{'1, ' * 100_000}]", ":1: more than 100000 values"),
         ("c.json", '{"a": 1,\nb}', ":2: "),
         ("c.yaml", "- a", ": holds list, expected a mapping"),
         ("c.yaml", "a: !!python/name:os.system 1", ":1: could not determine a constructor"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from session.errors import AdmissionError, RefusedError
+from session.json_file import ANY, NUMBER, TEXT, Maybe
 from session.wire import AddressBook, Message
 from session.wire.schema import (
     COUNT_LIMIT,
@@ -59,9 +60,14 @@ CASES: list[tuple[Type, list[Any], list[Any]]] = [
         [*NEVER, None, {}, {"b": True}, {"a": 1, "b": 1}, {"a": 1, "c": 1}, {"a": True}],
     ),
     (
-        Plain(3),
+        Plain(ANY, 3),
         [None, "abc", 1, math.nan, [{"a": [True]}], {}],
-        [b"", "abcd", 2**64, {"abcd": 1}, {1: [b""]}, {(): 1}, [0] * 70_000, {"a": {"b": 2**70}}],
+        [b"", "abcd", 2**64, {"abcd": 1}, {1: 1}, {(): 1}, [0] * 70_000, {"a": {"b": 2**70}}],
+    ),
+    (
+        Plain({"a": NUMBER, "b": Maybe([TEXT])}),
+        [{"a": 1}, {"a": 2.5, "b": ["c"], "d": [{}]}],
+        [*NEVER, None, {}, {"b": []}, {"a": math.nan}, {"a": 1, "b": [1]}, {"a": 1, 2: 3}],
     ),
 ]
 
@@ -77,7 +83,7 @@ def test_plain_data_is_bounded_in_depth() -> None:
     deep: Any = 1
     for _ in range(5_000):
         deep = [deep]
-    assert not Plain().fits(deep)
+    assert not Plain(ANY).fits(deep)
 
 
 def test_an_array_has_one_of_the_dtypes_and_the_shape() -> None:

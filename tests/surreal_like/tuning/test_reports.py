@@ -26,10 +26,11 @@ from surreal_like.tuning.reporter import (
     TrialReporter,
 )
 from surreal_like.tuning.state import Answer
+from tests.session.made_run import made_line
 from tests.session.wire.rig import until
 
 CONFIG = {"report_every": 100.0, "report_by": "env_steps", "report_timeout_seconds": 60.0}
-LINE = {"env_steps": 100, "eval": None, "train": {"mean_return_100": 1.5}}
+LINE = made_line(100, training=1.5)
 
 
 @pytest.fixture

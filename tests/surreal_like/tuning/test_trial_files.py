@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -67,7 +68,7 @@ class Machines:
     def move(self, moves=is_result) -> int:  # type: ignore[no-untyped-def]
         """Sends all that has changed; returns the number of blocks."""
         files = load_files(dump_files(self.sender.find(moves)))
-        missing = self.receiver.missing(files)
+        missing = self.receiver.missing(files, moves)
         for block in missing:
             data = self.sender.read(block)
             assert data is not None
@@ -84,11 +85,13 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
     assert not made.blocks.exists()
 
 
-def test_everything_but_code_heartbeats_and_keys_moves(machines: Machines) -> None:
-    assert machines.move() == 7
+def test_results_and_checkpoints_move_from_a_worker(machines: Machines) -> None:
+    assert machines.move() == 6
     theirs = content(machines.theirs)
     assert content(machines.ours) == {
-        name: data for name, data in theirs.items() if not name.startswith(("code/", "alive/"))
+        name: data
+        for name, data in theirs.items()
+        if not name.startswith(("code/", "alive/", "config.yaml"))
     }
     assert machines.move() == 0
 
@@ -149,7 +152,7 @@ def test_the_checkpoint_of_a_donor_moves_from_the_tuner_only(machines: Machines)
 
 def test_a_damaged_block_is_refused_and_changes_nothing(machines: Machines) -> None:
     files = machines.sender.find(is_result)
-    block = machines.receiver.missing(files)[0]
+    block = machines.receiver.missing(files, is_result)[0]
     for wrong in (b"", b"other", bytes(BLOCK_BYTES + 1)):
         with pytest.raises(WireError, match="is damaged, or was not asked for"):
             machines.receiver.put(block, wrong)
@@ -160,10 +163,35 @@ def test_a_damaged_block_is_refused_and_changes_nothing(machines: Machines) -> N
     assert not machines.blocks.exists()
 
 
+def test_blocks_of_a_list_that_was_given_up_are_removed(machines: Machines) -> None:
+    for number in range(3):
+        machines.theirs.progress.write_text(f"line {number}\n")
+        files = machines.sender.find(lambda name: name == "progress.jsonl")
+        [block] = machines.receiver.missing(files, is_result)
+        machines.receiver.put(block, machines.theirs.progress.read_bytes())
+        assert machines.receiver.missing(files, is_result) == []
+        assert [each.name for each in machines.blocks.iterdir()] == [block]
+    assert machines.receiver.missing(files, lambda name: False) == []
+    assert list(machines.blocks.iterdir()) == []
+    machines.receiver.forget()
+
+
+@pytest.mark.parametrize("name", ["result.json", "checkpoints/learner/3/state.json"])
+def test_a_file_that_is_read_as_a_whole_has_a_bound(name: str) -> None:
+    def entry(size: int) -> dict[str, Any]:
+        blocks = ["0" * 32] * (size // BLOCK_BYTES)
+        return {"bytes": size, "blake2b": "0" * 32, "blocks": blocks}
+
+    load_files({name: entry(1 << 26), "checkpoints/learner/3/params": entry(1 << 27)})
+    for wrong in (entry(1 << 27), entry(1 << 27) | {"bytes": 5}):
+        with pytest.raises(WireError, match=f"{name} has more than 67108864 bytes"):
+            load_files({name: wrong})
+
+
 def test_a_file_without_its_checksum_is_refused(machines: Machines) -> None:
     files = machines.sender.find(is_result)
     stored = files["progress.jsonl"]
-    machines.receiver.missing(files)
+    machines.receiver.missing(files, is_result)
     block = stored.blocks[0]
     machines.receiver.put(block, machines.theirs.progress.read_bytes())
     for wrong in (
@@ -200,6 +228,8 @@ def test_a_block_whose_file_has_changed_since_is_not_sent(machines: Machines) ->
         "addresses.json",
         "alive/learner",
         "other.txt",
+        "topology.json",
+        "checkpoints/learner/\u00b2/state.json",
         "logs/a\0b",
         "logs/a\nb",
         "logs/" + "x" * 300,

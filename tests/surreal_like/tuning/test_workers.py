@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pytest
@@ -15,6 +15,9 @@ import zmq
 
 from session.client import Client
 from session.config import Config
+from session.config.config import apply_overrides, override
+from session.config.merge import leaves, with_settings
+from session.errors import ConfigError
 from session.folder import RunFolder
 from session.process.heartbeat import read_beat
 from session.wire import AddressBook, Message
@@ -22,16 +25,27 @@ from session.wire.requests import Call
 from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, allow
 from surreal_like.ps.schemas import ANSWERS as PS_ANSWERS
+from surreal_like.tuning.exploit import write_settings
 from surreal_like.tuning.scheduler import Fifo
 from surreal_like.tuning.state import Trial
-from surreal_like.tuning.trial_files import TrialFiles, dump_files, is_news
+from surreal_like.tuning.trial import own_words
+from surreal_like.tuning.trial_files import (
+    Moves,
+    TrialFiles,
+    dump_files,
+    is_news,
+    is_result,
+    is_run_file,
+)
 from surreal_like.tuning.tune_file import read_tune_file
 from surreal_like.tuning.tuning import Tuning
 from surreal_like.tuning.workers import ANSWERS, WORKERS, Workers, host_addresses
 from tests.polling import until
+from tests.session.made_run import made_line
 from tests.surreal_like.agent.rig import make_config
 
 NAME = "worker-1000"
+LINE = made_line(10)
 BEAT = {
     "incarnation": 5,
     "state": "running",
@@ -69,7 +83,7 @@ class Rig:
         (path / "mine.yaml").write_text("algorithm: dqn\nenv_config: {env_name: 'toy:chain'}\n")
         book = host_addresses(self.folder, "127.0.0.1")
         self.folder.addresses.write_text(book.dump())
-        self._addresses = AddressBook({WORKERS: book[WORKERS]})
+        self.addresses = AddressBook({WORKERS: book[WORKERS]})
         security = Security.load(self.folder.keys)
         self.wire = Client(book, "tuner", security=security)
         stack.callback(self.wire.close, 0.0)
@@ -78,26 +92,26 @@ class Rig:
         ]
         self.tuning = Tuning(trials, Fifo(), slots=0)
         self.events: list[tuple[str, ...]] = []
-        self.config = make_config()
-        file = read_tune_file(path / "mine.yaml")
+        self.config, self.refusal = make_config(), ""
+        self.file = read_tune_file(path / "mine.yaml")
         self.workers = Workers(
-            *(Processes(), self.wire, self.folder, file, self.config, self.tuning),  # type: ignore[arg-type]
+            *(Processes(), self.wire, self.folder, self.file, self.resolve, self.tuning),  # type: ignore[arg-type]
             lambda *event: self.events.append(event),
         )
-        self._stack = stack
+        self.stack = stack
+
+    def resolve(self, number: int, settings: Mapping[str, Any]) -> Config:
+        if self.refusal:
+            raise ConfigError(self.refusal)
+        config: Config = with_settings(self.config, settings)
+        return config
 
     def worker(self, name: str = NAME, names: tuple[str, ...] = (NAME,)) -> Machine:
-        public, secret = zmq.curve_keypair()
-        allow(self.folder.keys, public.decode(), Grant(GUEST, names))
-        server = (self.folder.keys / "server.pub").read_bytes().strip()
-        security = Security(self.path, server, b"", public, secret)
-        client = Client(self._addresses, name, security=security)
-        self._stack.callback(client.close, 0.0)
-        return Machine(self, client)
+        return join(self, name, names)
 
     def step(self, now: float | None = None) -> None:
         """One turn of the tuner."""
-        self.workers.receive()
+        self.workers.receive(lambda request: None)
         out = self.workers.tick(time.monotonic() if now is None else now)
         for each in (*out, *self.tuning.choose(time.monotonic())):
             if type(each).__name__ == "Start":
@@ -105,19 +119,42 @@ class Rig:
                 self.workers.start(self.tuning.children[number].component)
 
 
+class Tuner(Protocol):
+    """A tuner that machines join."""
+
+    path: Path
+    folder: RunFolder
+    addresses: AddressBook
+    stack: ExitStack
+
+    def step(self) -> None:
+        """Called while a machine waits for an answer."""
+
+
+def join(tuner: Tuner, name: str = NAME, names: tuple[str, ...] = (NAME,)) -> Machine:
+    """Returns a machine with keys for these names; the stack of the tuner closes it."""
+    public, secret = zmq.curve_keypair()
+    allow(tuner.folder.keys, public.decode(), Grant(GUEST, names))
+    server = (tuner.folder.keys / "server.pub").read_bytes().strip()
+    security = Security(tuner.path, server, b"", public, secret)
+    client = Client(tuner.addresses, name, security=security)
+    tuner.stack.callback(client.close, 0.0)
+    return Machine(tuner, client)
+
+
 class Machine:
     """The client of a machine."""
 
-    def __init__(self, rig: Rig, client: Client) -> None:
+    def __init__(self, rig: Tuner, client: Client) -> None:
         self._rig, self.client = rig, client
-        self._dealer = client.dealer(WORKERS, {**PS_ANSWERS, **ANSWERS})
+        self.dealer = client.dealer(WORKERS, {**PS_ANSWERS, **ANSWERS})
 
     def ask(self, kind: str, fields: Mapping[str, Any], **arrays: Any) -> Message:
         call = Call(lambda: Message(kind, dict(fields), arrays))
 
         def answer() -> Message | None:
             self._rig.step()
-            return self._dealer.ask(call, time.monotonic())
+            return self.dealer.ask(call, time.monotonic())
 
         return until(answer, what=lambda: self.client.check())
 
@@ -172,27 +209,33 @@ def test_a_machine_gets_a_trial_and_its_end_is_an_exit(rig: Rig) -> None:
     assert "is here no more" in reason(machine.ask("ended", end))
 
 
+def send(
+    machine: Machine, started: Mapping[str, Any], run: RunFolder, moves: Moves = is_news
+) -> Message:
+    """Sends what a run has, block by block; returns the last answer."""
+    files = TrialFiles(run, run.path.with_name("blocks"))
+    listed = {**started, "files": dump_files(files.find(moves)), "late": moves is is_result}
+    for block in machine.ask("files", listed).fields["blocks"]:
+        data = np.frombuffer(files.read(block) or b"", np.uint8)
+        assert machine.ask("put", {**started, "block": block}, data=data).kind == "noted"
+    return machine.ask("files", listed)
+
+
+def their_run(rig: Rig, lines: str = "a line\n") -> RunFolder:
+    run = RunFolder(rig.path / "theirs" / "trial-000")
+    run.path.mkdir(parents=True, exist_ok=True)
+    run.progress.write_text(lines)
+    return run
+
+
 def test_files_arrive_and_come_back(rig: Rig) -> None:
     machine = rig.worker()
     started = machine.get_trial()
-    run = RunFolder(rig.path / "theirs" / "trial-000")
-    run.create()
-    run.progress.write_text("a line\n")
-    config = rig.config.copy()
-    config.dump_file(run.config)
-    files = TrialFiles(run, rig.path / "blocks")
-    listed = {**started, "files": dump_files(files.find(is_news)), "late": False}
-    blocks = machine.ask("files", listed).fields["blocks"]
-    assert len(blocks) == 2
-    for block in blocks:
-        data = np.frombuffer(files.read(block) or b"", np.uint8)
-        assert machine.ask("put", {**started, "block": block}, data=data).kind == "noted"
-    assert machine.ask("files", listed).fields["blocks"] == []
+    assert send(machine, started, their_run(rig)).fields["blocks"] == []
     ours = RunFolder(rig.folder.path / "trial-000")
-    assert ours.progress.read_bytes() == run.progress.read_bytes()
-    assert ours.config.read_bytes() == run.config.read_bytes()
+    assert ours.progress.read_bytes() == b"a line\n"
     back = machine.ask("fetch", started).fields["files"]
-    assert back == listed["files"]
+    assert set(back) == {"progress.jsonl", "config.yaml"}
     [block] = back["progress.jsonl"]["blocks"]
     found = machine.ask("get", {**started, "block": block})
     assert found.arrays["data"].tobytes() == b"a line\n"
@@ -200,60 +243,111 @@ def test_files_arrive_and_come_back(rig: Rig) -> None:
     assert "have changed" in reason(machine.ask("get", {**started, "block": block}))
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("algorithm", "os:system"),
-        ("env_config.env_name", "gym:os:Env"),
-        ("env_config.env_name", "evil:Env"),
-        ("learner_config.execution_plan", "evil.py:plan"),
-        ("session_config.import_path", ["/tmp"]),
-    ],
-)
-def test_a_config_that_names_other_code_is_refused(rig: Rig, key: str, value: object) -> None:
+SETTINGS = {
+    "algorithm": "os:system",
+    "learner_config.algo.gamma": 0.5,
+    "learner_config.execution_plan": "evil.py:plan",
+    "env_config.env_name": "gym:os:Env",
+    "session_config.import_path": ["/tmp"],
+    "session_config.folder": "/tmp/elsewhere",
+    "session_config.mirror": "s3://theirs/place",
+    "session_config.security.insecure": True,
+    "session_config.gateway.host": "0.0.0.0",
+    "session_config.stop.env_steps": 10**9,
+    "session_config.tmux.preamble_cmd": "touch /tmp/theirs",
+    "run.load_from": "../../elsewhere",
+}
+
+
+def test_the_config_of_a_trial_is_that_of_its_tuning(rig: Rig) -> None:
     machine = rig.worker()
     started = machine.get_trial()
-    run = RunFolder(rig.path / "theirs" / "trial-000")
-    run.create()
-    config = rig.config.copy()
-    *sections, name = key.split(".")
-    section: Any = config
-    for each in sections:
-        section = section[each]
-    section[name] = value
+    run = their_run(rig)
+    config = apply_overrides(rig.config.copy(), [override(*each) for each in SETTINGS.items()])
     config.dump_file(run.config)
-    files = TrialFiles(run, rig.path / "blocks")
-    listed = {**started, "files": dump_files(files.find(is_news)), "late": False}
-    [block] = machine.ask("files", listed).fields["blocks"]
-    data = np.frombuffer(files.read(block) or b"", np.uint8)
-    machine.ask("put", {**started, "block": block}, data=data)
-    answer = machine.ask("files", listed)
-    ours = RunFolder(rig.folder.path / "trial-000").config
-    if key == "algorithm":
-        # The path of the file there; that here stays.
-        assert Config.load_file(ours).algorithm == rig.config.algorithm
-    else:
-        assert "names other code" in reason(answer)
-        assert not ours.exists()
+    send(machine, started, run, is_run_file)
+    send(machine, started, run, is_result)
+    ours = RunFolder(rig.folder.path / "trial-000")
+    found = ours.read_config()
+    for key, value in SETTINGS.items():
+        assert leaves(found).get(key) != value, key
+    assert found.pop("run") == {
+        "started": 0.0,
+        "first_started": 0.0,
+        "seconds_before": 0.0,
+        "part": 1,
+        "launcher": "serial",
+        "trial": "trial-000",
+    }
+    expected = with_settings(rig.config, {"session_config.folder": str(ours.path)})
+    expected = apply_overrides(expected, own_words(rig.file))
+    assert found.to_dict() == with_settings(expected, {"session_config.seed": 0}).to_dict()
 
 
-def test_a_config_from_before_an_exploit_is_left_out(rig: Rig) -> None:
+def test_each_part_of_a_trial_has_the_next_number_and_settings_of_an_exploit_stay(rig: Rig) -> None:
     machine = rig.worker()
     started = machine.get_trial()
+    send(machine, started, their_run(rig))
     ours = RunFolder(rig.folder.path / "trial-000")
-    ours.path.mkdir()
-    newer = rig.config | {"run": {"generation": 1}}
-    newer.dump_file(ours.config)
-    run = RunFolder(rig.path / "theirs" / "trial-000")
-    run.create()
-    rig.config.dump_file(run.config)
+    write_settings(ours, {"session_config.seed": 77})
+    send(machine, started, their_run(rig, "more\n"))
+    assert ours.read_config()["run"]["part"] == 1
+    machine.ask("ended", {**started, "exit_code": 75, "error": ""})
+    rig.tuning.on_left(0, 0.0)
+    again = machine.get_trial()
+    # Nothing of the new part has come yet.
+    assert ours.read_config()["run"]["part"] == 1
+    send(machine, again, their_run(rig, "most\n"))
+    found = ours.read_config()
+    assert (found.run.part, found.run.generation, found.session_config.seed) == (2, 1, 77)
+
+
+def test_a_trial_whose_settings_cannot_run_here_has_ended(rig: Rig) -> None:
+    machine = rig.worker()
+    started, rig.refusal = machine.get_trial(), "no such environment"
+    run = their_run(rig)
     files = TrialFiles(run, rig.path / "blocks")
     listed = {**started, "files": dump_files(files.find(is_news)), "late": False}
     [block] = machine.ask("files", listed).fields["blocks"]
     data = np.frombuffer(files.read(block) or b"", np.uint8)
     machine.ask("put", {**started, "block": block}, data=data)
-    assert machine.ask("files", listed).fields["blocks"] == []
-    assert ours.read_config()["run"]["generation"] == 1
+    assert "cannot run: no such environment" in reason(machine.ask("files", listed))
+    [end] = rig.workers.poll()
+    assert (end.name, end.exit_code, end.error) == ("trial-000", 70, "no such environment")
+    assert not (rig.folder.path / ".incoming" / "trial-000").exists()
+
+
+def test_an_error_that_a_message_causes_is_refused_and_noted_within_bounds(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object) -> None:
+        raise RecursionError("too deep\x1b[2J")
+
+    machine = rig.worker()
+    started = machine.get_trial()
+    monkeypatch.setattr(TrialFiles, "find", fail)
+    for _ in range(9):
+        assert "too deep" in reason(machine.ask("fetch", started))
+    noted = [event for event in rig.events if event[:2] == (NAME, "refused")]
+    assert len(noted) == 5
+    assert all(event[2].startswith("fetch: RecursionError") for event in noted)
+    assert all(event[2].isprintable() for event in noted)
+    monkeypatch.undo()
+    assert machine.ask("fetch", started).kind == "files"
+
+
+def test_blocks_of_a_trial_that_goes_elsewhere_are_removed(rig: Rig) -> None:
+    machine = rig.worker()
+    started = machine.get_trial()
+    files = TrialFiles(their_run(rig), rig.path / "blocks")
+    listed = {**started, "files": dump_files(files.find(is_news)), "late": False}
+    [block] = machine.ask("files", listed).fields["blocks"]
+    data = np.frombuffer(files.read(block) or b"", np.uint8)
+    machine.ask("put", {**started, "block": block}, data=data)
+    incoming = rig.folder.path / ".incoming" / "trial-000"
+    assert [each.name for each in incoming.iterdir()] == [block]
+    rig.step(time.monotonic() + 11.0)
+    assert not incoming.exists()
 
 
 def test_a_machine_may_do_nothing_for_trials_of_others(rig: Rig) -> None:
@@ -263,7 +357,7 @@ def test_a_machine_may_do_nothing_for_trials_of_others(rig: Rig) -> None:
     assert theirs["trial"] == "trial-001"
     empty = {"files": {}, "late": True}
     block = {"block": "0" * 32}
-    report = {"incarnation": 1, "number": 1, "step": 0, "time": 1.0, "line": {}}
+    report = {"incarnation": 1, "number": 1, "step": 0, "time": 1.0, "line": LINE}
     data = np.zeros(3, np.uint8)
     for kind, fields, arrays in (
         ("fetch", {}, {}),
@@ -311,7 +405,14 @@ WRONG = [
     ("ended", "error", b"bytes"),
     ("report", "step", 99),
     ("report", "time", float("inf")),
-    ("report", "line", "x" * 100_000),
+    ("report", "time", 1e150),
+    ("report", "line", 5),
+    ("report", "line", None),
+    ("report", "line", []),
+    ("report", "line", {**LINE, "episodes": "3"}),
+    ("report", "line", {**LINE, "time": {"env_steps": float("nan")}}),
+    ("report", "line", {**LINE, "learn": {7: 1.0}}),
+    ("report", "line", {**LINE, "learn": "x" * 100_000}),
 ]
 RIGHT: Mapping[str, Mapping[str, Any]] = {
     "poll": POLL,
@@ -319,7 +420,7 @@ RIGHT: Mapping[str, Mapping[str, Any]] = {
     "get": {"block": "0" * 32},
     "files": {"files": {}, "late": True},
     "ended": {"exit_code": 0, "error": ""},
-    "report": {"incarnation": 1, "number": 1, "step": 0, "time": 1.0, "line": {}},
+    "report": {"incarnation": 1, "number": 1, "step": 0, "time": 1.0, "line": LINE},
 }
 
 
