@@ -59,6 +59,23 @@ several agents: an infinite reward of an agent passes
 environments: a text is taken as a reward
 - if not isinstance(plain, str | bytes):
 + if True:
+> tests/surreal_like/env/test_lost_workers.py
+workers: siblings wait for one that is made anew
+- self._admit(any if self._leaves_out else all)
++ self._admit(all)
+workers: a stream of a lost worker keeps what it had half written
+- column[missing] = self._newest[path][missing]
++ pass
+workers: a new one goes on where the lost one was
+- vector.ended = rows["terminated"] | rows["truncated"]
++ vector.ended = vector.ended
+workers: a lost one is not counted
+- self._restarts.add(error)
+- worker.kill()
++ worker.kill()
+episodes: one that begins late is too long
+- self._begun_at[stream] += 1
++ pass
 > tests/surreal_like/env/test_registry.py
 environments: a constructor changes the arguments of the next copy
 - return deepcopy({**(env_config.get("env_args") or {}), **overrides})

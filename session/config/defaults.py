@@ -122,14 +122,14 @@ BASE_ENV_CONFIG = Config(
         "eval_task": Key({}, "Task of all episodes of evaluations; empty: the newest task."),
         "on_error": Key(
             "fail",
-            "An error of reset or step ends the component (fail), or only the episode: the "
-            "environment is made anew (restart).",
+            "An error of reset or step, or the end of a worker process, ends the component (fail), "
+            "or only the episode: the environment, or the worker, is made anew (restart).",
             one_of=("fail", "restart"),
         ),
         "max_env_restarts": Key(
             10,
-            "Restarts in 10 minutes, of all environments of one agent or evaluator, after which an "
-            "error ends it.",
+            "Restarts in 10 minutes, of all environments and worker processes of one agent or "
+            "evaluator, after which an error ends it.",
             unit="restarts",
             within=FROM_0,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from session.config.sections import complete_session
@@ -63,7 +64,9 @@ class ExpSenderWrapper(VectorWrapper):
         if learner_config is None and context is not None:
             learner_config = context.config.learner_config
         overlap = 0 if learner_config is None else load_replay_class(learner_config).overlap
-        kind = InStepWriter if self.resets_in_step else ChunkWriter
+        kind: Any = InStepWriter if self.resets_in_step else ChunkWriter
+        if not _is_aligned(learner_config or {}) and self.env.leave_out():
+            kind = partial(InStepWriter, in_step=False)
         self._writer: ChunkWriter | InStepWriter = kind(
             self.num_envs,
             obs_spec=self.obs_spec,
@@ -216,3 +219,9 @@ class ExpSenderWrapper(VectorWrapper):
                 )
             poll([link.sender.socket], _POLL_SECONDS)
             self.pump()
+
+
+def _is_aligned(learner_config: Mapping[str, Any]) -> bool:
+    """Returns True if the unrolls of all streams have to begin at the same step."""
+    synchronous = (learner_config.get("algo") or {}).get("synchronous")
+    return bool(synchronous) or learner_config.get("gradients_at") == "agent"

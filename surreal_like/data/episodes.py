@@ -71,6 +71,7 @@ class EpisodeCounter:
         life_lost: npt.NDArray[np.bool_] | None = None,
         *,
         begun: bool = False,
+        absent: npt.NDArray[np.bool_] | None = None,
     ) -> list[EpisodeSummary]:
         """Counts one vector step; returns the summaries of the episodes that it ended.
 
@@ -81,6 +82,7 @@ class EpisodeCounter:
             the FIRST row that follows may have a reward, which counts for that game.
         begun: True: the next episodes of streams that ended have begun in this step already, so
             that their next row is a step.
+        absent: `info["absent"]`, bool [N], streams that have ended before and have no row.
 
         A summary has `return`, `length` (environment steps) and `metrics`; summaries are in the
         order of the streams, see :func:`ended`. Raises DataError for a metric that is no number.
@@ -92,9 +94,13 @@ class EpisodeCounter:
             self._has_metrics = True
             for kept, given in zip(self._metrics, metrics, strict=True):
                 kept.update(given or ())
+        if absent is not None:
+            last = last & ~absent
         ends = last.nonzero()[0]
         gap = 0 if begun else 1
         self._beginning = gap * len(ends)
+        if absent is not None:
+            self._postpone(absent.nonzero()[0])
         if len(ends) and life_lost is not None:
             ends = self._keep_games(ends, life_lost, gap)
         if len(ends):
@@ -123,6 +129,12 @@ class EpisodeCounter:
         at = (self._step + 1 + steps[order]).tolist()
         self._step += len(last)
         return self._finish(streams[order].tolist(), totals[order].tolist(), at)
+
+    def _postpone(self, streams: npt.NDArray[np.int64]) -> None:
+        """Lets the next episodes of streams begin a step later."""
+        self._beginning += len(streams)
+        for stream in streams.tolist():
+            self._begun_at[stream] += 1
 
     def _keep_games(
         self, ends: npt.NDArray[np.int64], life_lost: npt.NDArray[np.bool_], gap: int

@@ -212,8 +212,16 @@ class VectorEnv(_Seeded, ABC):
 
     @property
     def env_restarts(self) -> int:
-        """Number of environments that were made anew after an error."""
+        """Number of environments, or workers, that were made anew after an error."""
         return 0
+
+    def leave_out(self) -> bool:
+        """Lets steps leave out streams that are made anew; returns False if they never do.
+
+        Such a step has `info["absent"]`, bool [N]. A stream that is absent has ended before; it has
+        its last observation again, reward 0 and `truncated`, which are no row.
+        """
+        return False
 
     @abstractmethod
     def reset(self) -> tuple[Nest, Info]:

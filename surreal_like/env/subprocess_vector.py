@@ -6,6 +6,7 @@ and report its end. Workers end with their parent, however it ends.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -15,8 +16,8 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import surreal_like.errors
 from session import nest
 from session.errors import ConfigError, RunError, SurrealError
 from session.wire.frames import LENGTH_BYTES, FrameReader, pack_frame
+from surreal_like.data.episodes import CUT_SHORT
 from surreal_like.data.spec import compare, parse_action_spec, parse_obs_spec, plain
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Info, Pulse, VectorEnv, VectorStep, no_pulse
@@ -159,9 +161,14 @@ class SubprocessVector(VectorEnv):
     pulse: called while waiting for workers; an error that it raises ends all of them.
     feed: progress and task of the run, which go to a worker before it resets one of its Envs.
 
+    With `on_error: restart` a worker that ends or hangs is replaced. Its streams are truncated at
+    their last observations, and their next rows are the first ones of the new worker. The other
+    workers wait for it, unless `leave_out` was called.
+
     Raises the SurrealErrors of its environments as if they were built and stepped here. Any other
     error is a RunError if it may pass (:func:`session.errors.may_pass`), else a SurrealError, with
-    the error and its place in the message. RunError, too, when a worker ends or hangs.
+    the error and its place in the message. RunError, too, when a worker ends or hangs and is not
+    replaced.
     """
 
     def __init__(
@@ -180,65 +187,115 @@ class SubprocessVector(VectorEnv):
         self._feed = feed or RunFeed(env_config, evaluation=evaluation)
         # Those of all workers, which make the environments anew.
         self._restarts = restarts_of(env_config, seeds)
+        self._leaves_out = False
         self._timeout_seconds = timeout_seconds
+        self._given = {"env_config": plain(env_config), "evaluation": evaluation, "path": sys.path}
+        # What workers map the memory by; empty until the first ones have told their specs.
+        self._specs = b""
         count = min(self.num_envs, workers or max(2, os.cpu_count() or 1))
         self._memory = os.memfd_create("surreal-like-env", os.MFD_CLOEXEC)
         self._workers: list[_Worker] = []
         # Only this process holds the write end: its end, however it comes, closes the pipe.
-        life_read, life_write = os.pipe()
-        self._finalizer = weakref.finalize(self, _stop, self._workers, [life_write, self._memory])
+        self._life, life_write = os.pipe()
+        kept = [self._life, life_write, self._memory]
+        self._finalizer = weakref.finalize(self, _stop, self._workers, kept)
         try:
             for share in np.array_split(np.arange(self.num_envs), count):
-                self._workers.append(_spawn(share.tolist(), self._memory, life_read))
-            for worker in self._workers:
-                # The longest pause between the parts of one frame.
-                worker.link.socket.settimeout(timeout_seconds)
-            specs = self._start(env_config, seeds, evaluation)
+                self._workers.append(self._spawn(share.tolist()))
+            self._places = range(count)
+            specs = self._start(seeds)
         except BaseException:
             self.close()
             raise
-        finally:
-            os.close(life_read)
         self.obs_spec, self.action_spec = specs
         self._validate_actions = ActionValidator(self.action_spec, (self.num_envs,))
         self._ended = np.zeros(self.num_envs, np.bool_)
+        # Observations of the newest step; a row of zeros of each key of `info_keys`.
+        self._newest: dict[str, npt.NDArray[Any]] = {}
+        keys = env_config.get("info_keys") or ()
+        self._zeros: dict[str, npt.NDArray[Any]] = dict.fromkeys(keys, np.zeros(1, np.float32))
+
+    def leave_out(self) -> bool:
+        self._leaves_out = self._restarts is not None and len(self._workers) > 1
+        return self._leaves_out
 
     def reset(self) -> tuple[nest.Nest, Info]:
         """Resets every Env."""
         self._ended = np.zeros(self.num_envs, np.bool_)
-        feeds = [self._news(worker) for worker in self._workers]
-        infos = self._infos(self._ask(RESET, feeds))
-        rewards = np.zeros(self.num_envs, np.float32)
-        return self._observations(), self._info(infos, rewards)
+        lost: Sequence[int] = self._places
+        while lost:
+            self._admit(all)
+            lost = self._ask(RESET, self._news, lost)
+        return self._observations(), self._info(np.zeros(self.num_envs, np.float32))
 
     def step(self, actions: npt.NDArray[Any]) -> VectorStep:
         """Steps every Env, or resets it where its last step ended an episode."""
-        columns = self._block.columns
-        np.copyto(columns["action"], self._validate_actions(actions, self._ended))
-        feeds = None
-        if self._ended.any():
-            feeds = [
-                self._news(worker) if self._ended[worker.streams].any() else b""
-                for worker in self._workers
-            ]
-        infos = self._infos(self._ask(STEP, feeds))
+        columns, before = self._block.columns, self._ended
+        np.copyto(columns["action"], self._validate_actions(actions, before))
+        news = self._news_at_ends if before.any() else _no_payload
+        self._admit(any if self._leaves_out else all)
+        lost = self._ask(STEP, news, self._places)
+        missing = self._missing(before, news, lost) if lost or self._left_out else None
         reward = columns["reward"].copy()
         terminated, truncated = columns["terminated"].copy(), columns["truncated"].copy()
         self._ended = terminated | truncated
-        return self._observations(), reward, terminated, truncated, self._info(infos, reward)
+        info = self._info(reward)
+        if missing is not None:
+            self._mark(missing, before, info)
+        return self._observations(missing), reward, terminated, truncated, info
+
+    @property
+    def _left_out(self) -> bool:
+        return any(worker.begins for worker in self._workers)
+
+    def _missing(
+        self,
+        before: npt.NDArray[np.bool_],
+        news: Callable[[_Worker], bytes],
+        lost: Sequence[int],
+    ) -> npt.NDArray[np.bool_]:
+        """Returns the streams without an outcome, bool [N], and marks them as truncated.
+
+        The memory says so, too, by which the next step of a new worker resets them.
+
+        before: [N], streams that had to be reset; unless they may be left out, they are.
+        lost: places of workers that were lost in this step.
+        """
+        missing = np.zeros(self.num_envs, np.bool_)
+        while lost:
+            for place in lost:
+                streams = self._workers[place].streams
+                missing[streams] = self._leaves_out or ~before[streams]
+            resets = [] if self._leaves_out else [p for p in lost if self._needs_reset(p, before)]
+            if resets:
+                self._admit(all)
+            lost = self._ask(STEP, news, resets)
+        for worker in self._workers:
+            missing[worker.streams] |= bool(worker.begins)
+        columns = self._block.columns
+        columns["reward"][missing], columns["terminated"][missing] = 0.0, False
+        columns["truncated"][missing] = True
+        return missing
+
+    def _needs_reset(self, place: int, before: npt.NDArray[np.bool_]) -> bool:
+        return bool(before[self._workers[place].streams].any())
+
+    def _mark(
+        self, missing: npt.NDArray[np.bool_], before: npt.NDArray[np.bool_], info: Info
+    ) -> None:
+        """Marks in the info which episodes were cut short, and which streams are absent."""
+        absent = missing & before
+        if absent.any():
+            info["absent"] = absent
+        cut = np.flatnonzero(missing & ~before).tolist()
+        if cut:
+            metrics = info.setdefault("metrics", [None] * self.num_envs)
+            for stream in cut:
+                metrics[stream] = {CUT_SHORT: 1}
 
     @property
     def env_restarts(self) -> int:
         return 0 if self._restarts is None else self._restarts.count
-
-    def _infos(self, replies: Sequence[bytes]) -> list[Info]:
-        """Decodes the infos of all workers; counts restarts, too many of which raise the error."""
-        infos = [decode_info(reply) for reply in replies]
-        for info, worker in zip(infos, self._workers, strict=True):
-            for described in info.pop("restarts", ()):
-                if self._restarts is not None:
-                    self._restarts.add(worker.error(described))
-        return infos
 
     def _news(self, worker: _Worker) -> bytes:
         """Returns what is new for a worker that resets an Env; empty if nothing is."""
@@ -247,90 +304,192 @@ class SubprocessVector(VectorEnv):
         worker.revision = self._feed.revision
         return _as_json(self._feed.state())
 
+    def _news_at_ends(self, worker: _Worker) -> bytes:
+        return self._news(worker) if self._ended[worker.streams].any() else b""
+
     def close(self) -> None:
         """Ends the workers and waits for them, a few seconds at most."""
         self._finalizer()
 
-    def _start(
-        self, env_config: Mapping[str, Any], seeds: Sequence[int], evaluation: bool
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _start(self, seeds: Sequence[int]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Builds the environments in all workers at once, and maps the memory."""
-        starts = []
-        for worker in self._workers:
-            start = {
-                "env_config": plain(env_config),
-                "seeds": [seeds[stream] for stream in worker.streams],
-                "first": worker.streams[0],
-                "num_envs": self.num_envs,
-                "evaluation": evaluation,
-                "path": sys.path,
-            }
-            starts.append(_as_json(start))
-        replies = [json.loads(reply) for reply in self._ask(START, starts)]
+
+        def start(worker: _Worker) -> bytes:
+            return self._start_of(worker, [seeds[stream] for stream in worker.streams])
+
+        self._ask(START, start, self._places)
+        replies = [json.loads(worker.answer) for worker in self._workers]
         obs_spec, action_spec = replies[0]["obs_spec"], replies[0]["action_spec"]
         for reply in replies[1:]:
             compare(reply["obs_spec"], obs_spec, "obs_spec")
             compare(reply["action_spec"], action_spec, "action_spec")
         self._block = SharedBlock(self._memory, obs_spec, action_spec, self.num_envs)
-        self._ask(MAP, [json.dumps(replies[0]).encode()] * len(self._workers))
+        specs = json.dumps(replies[0]).encode()
+        self._ask(MAP, lambda worker: specs, self._places)
+        self._specs = specs
         return obs_spec, action_spec
 
-    def _ask(self, kind: bytes, payloads: Sequence[bytes] | None = None) -> list[bytes]:
-        """Sends one frame to every worker, then waits for all answers.
+    def _start_of(self, worker: _Worker, seeds: Sequence[int]) -> bytes:
+        """Returns what a worker builds its environments of."""
+        place = {"seeds": list(seeds), "first": worker.streams[0], "num_envs": self.num_envs}
+        return _as_json({**self._given, **place})
 
-        After an error all workers end, because answers left unread would be read as those of the
-        next step.
+    def _ask(
+        self, kind: bytes, payload: Callable[[_Worker], bytes], places: Sequence[int]
+    ) -> list[int]:
+        """Sends one frame to workers, then waits for all answers; those that begin are left out.
+
+        A worker that is lost is replaced; returns the places of these. After any error all workers
+        end, because answers left unread would be read as those of the next step.
         """
-        if not self._finalizer.alive:
-            raise RunError("the environment workers have ended: this VectorEnv is closed")
+        self._check_open()
+        asked = [each for each in (self._workers[p] for p in places) if not each.begins]
+        lost: dict[_Worker, _WorkerLostError] = {}
         try:
-            for index, worker in enumerate(self._workers):
-                worker.send(kind, payloads[index] if payloads else b"")
-            return [self._answer(worker) for worker in self._workers]
+            for worker in asked:
+                try:
+                    worker.send(kind, payload(worker))
+                except _WorkerLostError as error:
+                    lost[worker] = error
+            for worker in asked:
+                try:
+                    if worker not in lost:
+                        worker.answer = self._answer(worker)
+                        self._read_info(worker, kind)
+                except _WorkerLostError as error:
+                    lost[worker] = error
+            return [self._replace(worker, error) for worker, error in lost.items()]
         except BaseException:
             self.close()
             raise
+        finally:
+            # Their tracebacks refer to this frame: a cycle would keep the memory mapped.
+            lost.clear()
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            raise RunError("the environment workers have ended: this VectorEnv is closed")
+
+    def _read_info(self, worker: _Worker, kind: bytes) -> None:
+        """Decodes the info of a step; counts restarts, too many of which raise the error."""
+        if kind not in (RESET, STEP):
+            return
+        worker.info = decode_info(worker.answer)
+        for described in worker.info.pop("restarts", ()):
+            if self._restarts is not None:
+                self._restarts.add(worker.error(described))
 
     def _answer(self, worker: _Worker) -> bytes:
         """Returns the answer of a worker; calls the pulse while it waits."""
         if not worker.link.wait(_PULSE_SECONDS):
-            # Workers step at the same time, each its own streams one after the other.
-            allowed = self._timeout_seconds * len(worker.streams)
-            deadline = time.monotonic() + allowed - _PULSE_SECONDS
+            deadline = time.monotonic() + self._allowed(worker) - _PULSE_SECONDS
             self._pulse()
             while not worker.link.wait(_PULSE_SECONDS):
                 if time.monotonic() > deadline:
-                    raise worker.failure(f"gave no answer for {allowed:g} seconds")
+                    raise worker.silent(self._allowed(worker))
                 self._pulse()
         return worker.receive()
 
-    def _observations(self) -> nest.Nest:
+    def _allowed(self, worker: _Worker) -> float:
+        # Workers step at the same time, each its own streams one after the other.
+        return self._timeout_seconds * len(worker.streams)
+
+    def _spawn(self, streams: list[int]) -> _Worker:
+        worker = _spawn(streams, self._memory, self._life)
+        # The longest pause between the parts of one frame.
+        worker.link.socket.settimeout(self._timeout_seconds)
+        return worker
+
+    def _replace(self, worker: _Worker, error: SurrealError) -> int:
+        """Starts a worker in the place of one that is lost; raises the error if that is unwanted.
+
+        The new one writes the same memory, so it begins after the end of the old one.
+        """
+        if self._restarts is None or not self._specs:
+            raise error
+        self._restarts.add(error)
+        worker.kill()
+        place = self._workers.index(worker)
+        new = self._workers[place] = self._spawn(worker.streams)
+        new.begins, new.deadline = [START, MAP], time.monotonic() + self._allowed(new)
+        seeds = [self._restarts.seed_of(stream) for stream in new.streams]
+        # If it is lost already, its answer is the end of its socket.
+        with contextlib.suppress(_WorkerLostError):
+            new.send(START, self._start_of(new, seeds))
+        return place
+
+    def _admit(self, enough: Callable[[Iterable[bool]], bool]) -> None:
+        """Takes new workers on that have built their environments.
+
+        enough: of the workers that are ready, whether they are enough to go on: `any` or `all`.
+        """
+        self._check_open()
+        try:
+            while starting := [each for each in self._workers if each.begins]:
+                for each in starting:
+                    self._begin(each)
+                if enough(not each.begins for each in self._workers):
+                    return
+                self._pulse()
+                starting[0].link.wait(_PULSE_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, worker: _Worker) -> None:
+        """Takes a new worker a step further if it has answered; replaces it if it is lost."""
+        try:
+            while worker.begins and worker.link.wait(0.0):
+                worker.receive()
+                if worker.begins.pop(0) == START:
+                    worker.send(MAP, self._specs)
+            if worker.begins and time.monotonic() > worker.deadline:
+                raise worker.silent(self._allowed(worker))
+        except SurrealError as error:
+            # Any other kind is an error of its own, such as a wrong setting, which would recur.
+            if type(error) not in (_WorkerLostError, RunError, SurrealError):
+                raise
+            self._replace(worker, error)
+
+    def _observations(self, missing: npt.NDArray[np.bool_] | None = None) -> nest.Nest:
+        """Returns the observations; of missing streams the last ones, again."""
         copies = {
             path: column.copy()
             for path, column in self._block.columns.items()
             if path == "obs" or path.startswith("obs/")
         }
+        if missing is not None:
+            for path, column in copies.items():
+                column[missing] = self._newest[path][missing]
+        self._newest = copies
         return nest.unflatten(copies, "obs")
 
-    def _info(self, infos: Sequence[Info], rewards: npt.NDArray[Any]) -> Info:
+    def _info(self, rewards: npt.NDArray[Any]) -> Info:
         """Returns one info of all streams; keys that some workers lack are filled in."""
         merged: Info = {}
-        for key in dict.fromkeys(key for info in infos for key in info):
+        workers = self._workers
+        for key in dict.fromkeys((*self._zeros, *(key for each in workers for key in each.info))):
             if key == "metrics":
-                rows = zip(infos, self._workers, strict=True)
-                parts = [info.get(key) or [None] * len(worker.streams) for info, worker in rows]
+                parts = [each.info.get(key) or [None] * len(each.streams) for each in workers]
                 merged[key] = [metrics for part in parts for metrics in part]
+                continue
+            if key in self._zeros:
+                given = next((each.info[key] for each in workers if key in each.info), None)
+                if given is not None:
+                    self._zeros[key] = np.zeros_like(given[:1])
+                others = np.repeat(self._zeros[key], self.num_envs, axis=0)
             else:
                 others = np.zeros(self.num_envs, np.bool_) if key == "life_lost" else rewards
-                parts = [
-                    info[key] if key in info else others[worker.streams]
-                    for info, worker in zip(infos, self._workers, strict=True)
-                ]
-                merged[key] = np.concatenate(parts)
+            parts = [each.info.get(key, others[each.streams]) for each in workers]
+            merged[key] = np.concatenate(parts)
         return merged
 
 
-@dataclass(slots=True)
+class _WorkerLostError(RunError):
+    """A worker has ended, or hangs."""
+
+
+@dataclass(slots=True, eq=False)
 class _Worker:
     """The parent's side of one worker."""
 
@@ -339,24 +498,40 @@ class _Worker:
     streams: list[int]
     # Of the feed that it has got.
     revision: int = 0
+    # The newest one, and the info in it.
+    answer: bytes = b""
+    info: Info = field(default_factory=dict)
+    # Frames of the start of a new worker that are not answered yet, and the time for that.
+    begins: list[bytes] = field(default_factory=list)
+    deadline: float = 0.0
 
     def send(self, kind: bytes, payload: bytes) -> None:
         try:
             self.link.send(kind, payload)
-        except BrokenPipeError as error:
-            raise self.failure(f"ended with exit code {self._exit_code()}") from error
+        except TimeoutError as error:
+            raise self.silent(self.link.socket.gettimeout() or 0.0) from error
+        except OSError as error:
+            raise self.lost(f"ended with exit code {self._exit_code()}") from error
 
     def receive(self) -> bytes:
         try:
             kind, payload = self.link.receive()
         except EOFError as error:
-            raise self.failure(f"ended with exit code {self._exit_code()}") from error
+            raise self.lost(f"ended with exit code {self._exit_code()}") from error
         except TimeoutError as error:
-            seconds = self.link.socket.gettimeout()
-            raise self.failure(f"gave no answer for {seconds:g} seconds") from error
+            raise self.silent(self.link.socket.gettimeout() or 0.0) from error
         if kind == OK:
             return payload
         raise self.error(json.loads(payload))
+
+    def kill(self) -> None:
+        """Ends the process, and waits for its end."""
+        self.link.socket.close()
+        self.process.kill()
+        try:
+            self.process.wait(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise self.failure("cannot be killed") from error
 
     def _exit_code(self) -> int | None:
         try:
@@ -364,10 +539,21 @@ class _Worker:
         except subprocess.TimeoutExpired:
             return None
 
+    def _describe(self, what: str) -> str:
+        first, last = self.streams[0], self.streams[-1]
+        return f"the environment worker of streams {first} to {last} {what}"
+
     def failure(self, what: str) -> RunError:
         """Returns a RunError that names the worker's streams and the failure."""
-        first, last = self.streams[0], self.streams[-1]
-        return RunError(f"the environment worker of streams {first} to {last} {what}")
+        return RunError(self._describe(what))
+
+    def lost(self, what: str) -> _WorkerLostError:
+        """Returns the error of a worker that has ended or hangs."""
+        return _WorkerLostError(self._describe(what))
+
+    def silent(self, seconds: float) -> _WorkerLostError:
+        """Returns the error of a worker that hangs."""
+        return self.lost(f"gave no answer for {seconds:g} seconds")
 
     def error(self, described: Mapping[str, Any]) -> SurrealError:
         """Returns the worker's error, of the same class if that is a SurrealError.
@@ -422,6 +608,10 @@ def _stop(workers: list[_Worker], descriptors: list[int]) -> None:
             worker.process.wait()
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def _no_payload(worker: _Worker) -> bytes:
+    return b""
 
 
 def _as_json(value: Any) -> bytes:

@@ -227,6 +227,7 @@ class SyncVector(VectorEnv):
     feed: progress and task of the run.
 
     restarts: makes an Env anew that raises an error, with `make`; None: the error passes.
+    ended: streams that the next step resets, bool [N].
     """
 
     restarts: Restarts | None = None
@@ -257,29 +258,29 @@ class SyncVector(VectorEnv):
         self._masks = make_guard(obs_spec, action_spec)
         self._batch = ObservationBatch(obs_spec, self.num_envs)
         self._infos = InfoBatch(info_keys, self.num_envs)
-        self._ended = np.zeros(self.num_envs, np.bool_)
+        self.ended = np.zeros(self.num_envs, np.bool_)
         # Observations of the newest step, which are never overwritten.
         self._newest: Nest = {}
 
     def reset(self) -> tuple[Nest, Info]:
         """Resets every Env."""
-        self._ended = np.zeros(self.num_envs, np.bool_)
+        self.ended = np.zeros(self.num_envs, np.bool_)
         self._batch.begin()
         infos = [self._reset_one(stream) for stream in range(self.num_envs)]
         return self._take(), self._infos(infos, np.zeros(self.num_envs, np.float32))
 
     def step(self, actions: npt.NDArray[Any]) -> VectorStep:
         """Steps every Env, or resets it where its last step ended an episode."""
-        checked = self._door(actions, self._ended)
+        checked = self._door(actions, self.ended)
         if self._masks is not None:
-            self._masks.check(checked, self._ended)
+            self._masks.check(checked, self.ended)
         # Single discrete actions reach an author's Env as an int.
         singles: Any = checked.tolist() if checked.ndim == 1 else checked
         # Lists: to fill arrays one number at a time takes longer than to make them of all.
         outcomes: list[tuple[float, bool, bool]] = []
         infos: list[Info] = []
         self._batch.begin()
-        for stream, ended in enumerate(self._ended.tolist()):
+        for stream, ended in enumerate(self.ended.tolist()):
             if ended:
                 outcomes.append((0.0, False, False))
                 infos.append(self._reset_one(stream))
@@ -297,7 +298,7 @@ class SyncVector(VectorEnv):
             self._pulse()
         rewards, terminated, truncated = zip(*outcomes, strict=True)
         terminations, truncations = np.array(terminated), np.array(truncated)
-        self._ended = terminations | truncations
+        self.ended = terminations | truncations
         checked_rewards = step_rewards(rewards)
         info = self._infos(infos, checked_rewards)
         return self._take(), checked_rewards, terminations, truncations, info
@@ -324,7 +325,7 @@ class SyncVector(VectorEnv):
     def _take(self) -> Nest:
         obs = self._newest = self._batch.take()
         if self._masks is not None:
-            self._masks.observe(obs, self._ended)
+            self._masks.observe(obs, self.ended)
         return obs
 
     def render(self) -> Any:

@@ -98,11 +98,14 @@ class Worker:
         vector, rows = self._mapped()
         self._read(news)
         obs, info = vector.reset()
-        return self._write(rows, {"obs": obs}, self._with_restarts(info))
+        flags = {"terminated": False, "truncated": False}
+        return self._write(rows, {"obs": obs, **flags}, self._with_restarts(info))
 
     def _step(self, news: bytes) -> bytes:
         vector, rows = self._mapped()
         self._read(news)
+        # The parent sets them, too: where a worker before this one was lost.
+        vector.ended = rows["terminated"] | rows["truncated"]
         obs, reward, terminated, truncated, info = vector.step(rows["action"])
         flags = {"reward": reward, "terminated": terminated, "truncated": truncated}
         return self._write(rows, {"obs": obs, **flags}, self._with_restarts(info))

@@ -1,7 +1,8 @@
-"""The writer of chunks of N streams whose environment resets within its step.
+"""The writer of chunks of N streams of a VectorEnv that may differ in their number of rows.
 
-Where an episode ends, a step gives two rows: LAST of the old episode and FIRST of the new one. So
-each stream has its own number of rows, which a :class:`StreamWriter` cuts.
+Where an environment resets within its step, the end of an episode gives two rows: LAST of the old
+episode and FIRST of the new one. A stream that is made anew has no row for a while. So each stream
+has its own number of rows, which a :class:`StreamWriter` cuts.
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ from surreal_like.experience.writer import info_columns
 
 
 class InStepWriter:
-    """Does for a VectorEnv with `resets_in_step` what :class:`ChunkWriter` does for others.
+    """Does for a VectorEnv with `resets_in_step`, or that leaves out streams, what
+    :class:`ChunkWriter` does for others.
 
-    Arguments, attributes and methods are those of :class:`ChunkWriter`.
+    Arguments, attributes and methods are those of :class:`ChunkWriter`, and
+
+    Args:
+        in_step: True if the environment resets within its step.
     """
 
     def __init__(
@@ -39,8 +44,9 @@ class InStepWriter:
         settings: Config,
         overlap: int,
         send: Callable[[Chunk], None],
+        in_step: bool = True,
     ) -> None:
-        if settings.cut == "episodes":
+        if settings.cut == "episodes" and in_step:
             raise ConfigError(
                 "session_config.sender.cut is episodes, but the environment resets within its "
                 "step, so that a chunk has rows of two episodes: write steps"
@@ -57,9 +63,13 @@ class InStepWriter:
         )
         self.unpack, self.flush_due = self._writer.unpack, self._writer.flush_due
         self.keep_frames = self._writer.keep_frames
+        self._in_step = in_step
         self._counter = EpisodeCounter(num_streams)
         self._streams = np.arange(num_streams)
         self._none = np.zeros(num_streams, np.bool_)
+        # Streams that have ended, and those that have a row now; None: all.
+        self._last: Flags = self._none
+        self._present: Flags | None = None
         self._version = 0
         # Episodes that wait for the metrics of the agent.
         self._ended: list[EpisodeSummary] = []
@@ -87,8 +97,9 @@ class InStepWriter:
     def begin(self, obs: Nest, info: Info) -> None:
         """Begins an episode in every stream."""
         self._counter.reset()
-        zeros = np.zeros(len(self._streams), np.float32)
-        self._observe(obs, zeros, ~self._none, info_columns(info))
+        zeros, no = np.zeros(len(self._streams), np.float32), self._none
+        self._last = no
+        self._observe(obs, zeros, (no, no, ~no), info)
 
     def observe(
         self, obs: Nest, reward: Array, terminated: Flags, truncated: Flags, info: Info
@@ -100,7 +111,8 @@ class InStepWriter:
             last,
             info.get("metrics"),
             info.get("life_lost"),
-            begun=True,
+            begun=self._in_step,
+            absent=info.get("absent"),
         )
         self._ended += self.finished
         self._recent += self.finished
@@ -118,11 +130,21 @@ class InStepWriter:
             final = info_columns(info["final_info"])
             self._writer.write_last(rows, final, version=self._version)
             reward = np.where(last, np.float32(0.0), reward)
-        self._observe(obs, reward, last, info_columns(info))
+        no = self._none
+        flags = (no, no, last) if self._in_step else (terminated, truncated, self._last)
+        self._last = last
+        self._observe(obs, reward, flags, info)
 
-    def _observe(self, obs: Nest, reward: Array, first: Flags, columns: dict[str, Array]) -> None:
-        no, steps = self._none, (~first).astype(np.int64)
-        rows = Rows(self._streams, obs, reward, no, no, first, steps)
+    def _observe(
+        self, obs: Nest, reward: Array, flags: tuple[Flags, Flags, Flags], info: Info
+    ) -> None:
+        first, columns = flags[2], info_columns(info)
+        rows = Rows(self._streams, obs, reward, *flags, (~first).astype(np.int64))
+        self._present = None
+        if "absent" in info:
+            self._present = ~info["absent"]
+            rows = rows.select(self._present)
+            columns = {name: column[self._present] for name, column in columns.items()}
         self._writer.observe(rows, [], columns)
         self.first, self.open = first, True
 
@@ -138,6 +160,9 @@ class InStepWriter:
         """Completes the newest rows, and cuts the streams that are full."""
         self._version = version
         self._add_episodes(metrics)
+        if self._present is not None:
+            actions = actions[self._present]
+            extras = {name: column[self._present] for name, column in extras.items()}
         self._writer.act(actions, extras, version=version, now=now)
         return False
 

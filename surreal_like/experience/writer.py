@@ -25,7 +25,7 @@ from surreal_like.experience.row_buffer import LeadIn, RowBuffer
 # Fast environments fill a chunk much sooner.
 _FLUSH_SECONDS = 5.0
 _NO_INFO: Info = {}
-_NOT_COLUMNS = {"raw_reward", "metrics", "life_lost", "final_obs", "final_info"}
+_NOT_COLUMNS = {"raw_reward", "metrics", "life_lost", "final_obs", "final_info", "absent"}
 
 
 class ChunkWriter:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from session.errors import RunError
+from session.errors import ConfigError, RunError
 from surreal_like.env.base import Env, Step, VectorEnv, Wrapper
 from surreal_like.env.toy import Bandit, Chain
 from surreal_like.env.vector import as_vector
 from tests.drawing import draw
+from tests.polling import until
 
 
 class Counter(Env):
@@ -117,6 +119,29 @@ def build_streams() -> VectorEnv:
 def build_text() -> str:
     """A function that builds no environment."""
     return "text"
+
+
+class Gated(Env):
+    """Counts steps up to five in its observation. The constructor waits for a file, its gate."""
+
+    obs_spec = {"type": "float32", "dim": [1]}  # noqa: RUF012
+    action_spec = {"type": "discrete", "dim": [2]}  # noqa: RUF012
+
+    def __init__(self, gate: str = "", fails: str = "") -> None:
+        if gate:
+            until(Path(gate).exists, seconds=30.0)
+        if fails and Path(fails).exists():
+            raise ConfigError("no such arm")
+        self.count = 0
+
+    def reset(self) -> Any:
+        self.count = 0
+        return np.zeros(1, np.float32), {"seed": self.rng.integers(1 << 30)}
+
+    def step(self, action: Any) -> Step:
+        self.count += 1
+        over = self.count == 5
+        return np.array([self.count], np.float32), 1.0, over, False, {"seed": 0}
 
 
 _ERRORS = {
