@@ -382,15 +382,15 @@ class SubprocessVector(VectorEnv):
     def _answer(self, worker: _Worker) -> bytes:
         """Returns the answer of a worker; calls the pulse while it waits."""
         if not worker.link.wait(_PULSE_SECONDS):
-            deadline = time.monotonic() + self._allowed(worker) - _PULSE_SECONDS
+            deadline = time.monotonic() + self._seconds_for(worker) - _PULSE_SECONDS
             self._pulse()
             while not worker.link.wait(_PULSE_SECONDS):
                 if time.monotonic() > deadline:
-                    raise worker.silent(self._allowed(worker))
+                    raise worker.silent(self._seconds_for(worker))
                 self._pulse()
         return worker.receive()
 
-    def _allowed(self, worker: _Worker) -> float:
+    def _seconds_for(self, worker: _Worker) -> float:
         # Workers step at the same time, each its own streams one after the other.
         return self._timeout_seconds * len(worker.streams)
 
@@ -411,7 +411,7 @@ class SubprocessVector(VectorEnv):
         worker.kill()
         place = self._workers.index(worker)
         new = self._workers[place] = self._spawn(worker.streams)
-        new.begins, new.deadline = [START, MAP], time.monotonic() + self._allowed(new)
+        new.begins, new.deadline = [START, MAP], time.monotonic() + self._seconds_for(new)
         seeds = [self._restarts.seed_of(stream) for stream in new.streams]
         # If it is lost already, its answer is the end of its socket.
         with contextlib.suppress(_WorkerLostError):
@@ -444,7 +444,7 @@ class SubprocessVector(VectorEnv):
                 if worker.begins.pop(0) == START:
                     worker.send(MAP, self._specs)
             if worker.begins and time.monotonic() > worker.deadline:
-                raise worker.silent(self._allowed(worker))
+                raise worker.silent(self._seconds_for(worker))
         except SurrealError as error:
             # Any other kind is an error of its own, such as a wrong setting, which would recur.
             if type(error) not in (_WorkerLostError, RunError, SurrealError):
