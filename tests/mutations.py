@@ -41,6 +41,14 @@ FAULTS = r"""
 machines: an engine that does not answer ends them
 - self._silence = str(error)
 + raise
+> tests/session/tensorplex/test_server.py
+prometheus: a joined agent that signed off is no loss
+- if needed or (has_joined(row["name"]) and _has_left(row)):
++ if needed:
+> tests/session/loggerplex/test_server.py
+events have the clock of another machine
+- record = {**record, "time": self._context.clock.time()}
++ record = dict(record)
 > tests/surreal_like/join/test_agents.py
 join: a run that never comes is waited for without end
 - if time.monotonic() - there_at >= give_up_seconds:

@@ -22,6 +22,7 @@ from session.show.advice import want_gateways
 from session.show.components import CORE
 from session.show.overview import overview
 from session.show.run_view import RunView
+from session.show.text import plural
 
 _WATCH_SECONDS = 1.0
 
@@ -81,11 +82,11 @@ def _list_wanted(view: RunView) -> Iterator[str]:
     line = view.line.get("wanted") or {}
     # More agents cannot replace what is away.
     if (agents := line.get("agents")) is not None and not view.away(CORE):
-        yield f"{agents} agent{'s' * (agents != 1)} ({line['reason']})"
+        yield f"{plural(agents, 'agent')} ({line['reason']})"
     sessions = [row.sessions for row in view.components.values() if row.sessions is not None]
     places = (view.config.session_config.get("gateway") or {}).get("max_clients", 0)
     if (advice := want_gateways(sessions, places, now=0.0)) is not None:
-        yield f"{advice.number} gateway{'s' * (advice.number != 1)} ({advice.reason})"
+        yield f"{plural(advice.number, 'gateway')} ({advice.reason})"
 
 
 def _idle(view: RunView) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from session.errors import SurrealError
 from session.folder import RunFolder
 from session.show.advice import want_slots
-from session.show.text import bar, columns, count, decimal, duration, size
+from session.show.text import bar, columns, count, decimal, duration, plural, size
 from surreal_like.experiment.machine import find_available_bytes
 from surreal_like.tuning.space import setting_text, settings_text, short_names
 from surreal_like.tuning.state import OVER, TrialState
@@ -243,7 +243,7 @@ def head_lines(rows: Sequence[Row], slots: int, skipped: int, mode: str) -> list
 
 def exploits_text(exploits: int, skipped: int) -> str:
     """Returns numbers of exploits, as ``1 exploit, 2 skipped``."""
-    return f"{exploits} exploit{'' if exploits == 1 else 's'}, {skipped} skipped"
+    return f"{plural(exploits, 'exploit')}, {skipped} skipped"
 
 
 def _resume_lines(path: Path, states: Sequence[str]) -> list[str]:

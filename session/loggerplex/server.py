@@ -15,7 +15,7 @@ from session.json_file import ANY
 from session.loggerplex.append_file import AppendFile
 from session.loggerplex.collector import Bound, Collector
 from session.nest import Array
-from session.process.component import is_client
+from session.process.component import has_joined, is_client
 from session.process.context import Context
 from session.process.heartbeat import ALIVE, read_beat
 from session.wire import Identity, Message
@@ -88,6 +88,9 @@ class Loggerplex(Collector):
         if not self._context.wire.knows(component):
             # One file for every name that is sent would fill the disk.
             raise ValueError(f"no component of this run is called '{component}'")
+        if has_joined(sender.name):
+            # The clock of another machine may be wrong by hours.
+            record = {**record, "time": self._context.clock.time()}
         event = _event_line(record) if "event" in record else b""
         line = _log_line(record) if "text" in record else b""
         if event:

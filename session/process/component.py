@@ -24,6 +24,8 @@ LIFELINE = "SURREAL_LIKE_LIFELINE"
 TOKEN = "SURREAL_LIKE_TOKEN"
 # Agents of machines that join a run have indices from here on.
 FIRST_JOINED = 1000
+# Names of a joined machine that has been silent for so long go to the next one [s].
+SILENT_SECONDS = 600.0
 # Metrics group of scripts that are no components; their names begin with it.
 CLIENT = "client"
 

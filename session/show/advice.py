@@ -11,9 +11,9 @@ from session.show.text import percent
 
 # The wanted number changes at most once in this time, unless agents come or go [s].
 HOLD_SECONDS = 30.0
-# One more agent: the learner has waited for more than this share of so many seconds.
+# More agents: the learner has waited for more than this share of so many seconds.
 LEARNER_WAITS, LEARNER_SECONDS = 0.2, 30.0
-# One agent fewer: senders have waited for replay for more than this share of so many seconds.
+# Fewer agents: senders have waited for replay for more than this share of so many seconds.
 SENDERS_WAIT, SENDERS_SECONDS = 0.5, 60.0
 # One more gateway: places are free for fewer than this share of the clients.
 FREE = 0.1
@@ -41,8 +41,10 @@ class Load(NamedTuple):
 
 
 def want_agents(loads: Sequence[Load], now: float, last: Advice | None = None) -> Advice:
-    """Returns the wanted number of agents.
+    """Returns the wanted number of agents, changed in proportion to what lacks, by one at least.
 
+    Where the learner waits for half of the time, twice as many agents keep it busy. Where senders
+    wait for half of the time, half of the agents suffice; half of the others stay as a reserve.
     Only looks since the number of agents has changed count: a change takes effect before the next.
 
     Args:
@@ -57,10 +59,15 @@ def want_agents(loads: Sequence[Load], now: float, last: Advice | None = None) -
         last = None
     learner = _mean([(each.at, each.learner_waits) for each in same], now - LEARNER_SECONDS)
     senders = _mean([(each.at, each.senders_wait) for each in same], now - SENDERS_SECONDS)
-    more = learner is not None and learner > LEARNER_WAITS
-    fewer = senders is not None and senders > SENDERS_WAIT and agents > 1
+    waits = learner if learner is not None and learner > LEARNER_WAITS else 0.0
+    idle = senders if senders is not None and senders > SENDERS_WAIT else 0.0
+    wanted = agents
+    if waits and not idle:
+        wanted += max(1, round(agents * min(1.0, waits / max(1.0 - waits, 1e-9))))
+    elif idle and not waits:
+        wanted = max(1, agents - max(1, int(agents * idle / 2)))
     reason = f"learner waits {percent(learner)}, agents wait {percent(senders)}"
-    return _hold(agents + more - fewer, reason, now, last)
+    return _hold(wanted, reason, now, last)
 
 
 def _mean(looks: Sequence[tuple[float, float]], begin: float) -> float | None:

@@ -303,8 +303,10 @@ class RunView:
 
     @property
     def state(self) -> str:
-        """``running``, or the outcome."""
+        """``running``, ``waiting`` while its core is in the queue of a cluster, or the outcome."""
         going = self.running and not self.folder.over
+        if going and "core" in self.components:
+            return str(self.components["core"].state)
         return "running" if going else state_of(self.folder, self.launcher)
 
     @property

@@ -16,6 +16,11 @@ def count(value: float | None) -> str:
     return MISSING if value is None else f"{value:,.0f}"
 
 
+def plural(number: int, word: str) -> str:
+    """Formats a number of things: 1 slot, 12 slots."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def rate(value: float | None) -> str:
     """Formats a rate per second: 1,234/s, and rates below 10/s with one decimal."""
     if value is None:

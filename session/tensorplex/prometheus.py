@@ -38,6 +38,7 @@ _MEANINGS = {
     "senders_waiting_ratio": "Share of the time in which replay took no rows.",
     "lag_versions": "Mean age of the parameters that acted, for rows when they are learned from.",
     "replay_fill_ratio": "Rows in replay, as a share of its capacity.",
+    "joined": "Number of agents of machines that have joined, by their state.",
     "wanted": "Number of agents or gateways that the run could use.",
     "disk_size_bytes": "Size of the disk of the run folder.",
     "disk_free_bytes": "Free space of that disk.",

@@ -17,7 +17,7 @@ from session.launchers.supervision import SCALABLE
 from session.loggerplex.append_file import AppendFile
 from session.loggerplex.collector import Bound, Collector
 from session.nest import Array
-from session.process.component import is_client
+from session.process.component import SILENT_SECONDS, has_joined, is_client
 from session.process.context import Context
 from session.process.heartbeat import REPORTED, State, starting_seconds
 from session.show.advice import Advice, want_gateways
@@ -201,6 +201,12 @@ class _Curves:
     taken: set[Place] = field(default_factory=set)
 
 
+def _has_left(row: Mapping[str, Any]) -> bool:
+    """Returns True for an agent that has signed off, or whose name the next machine may take."""
+    state, age_seconds = State(row["state"]), float(row["age_seconds"])
+    return state is State.done or (state is State.silent and age_seconds > SILENT_SECONDS)
+
+
 class Tensorplex(Collector):
     """Gives metrics to the sinks of a run and answers ``status`` requests.
 
@@ -216,6 +222,8 @@ class Tensorplex(Collector):
         self._run = ShownRun(context.folder, context.config, context.clock.time())
         self._sinks = make_sinks(self._run)
         self._reported: set[str] = set()
+        # Agent of a joined machine -> incarnation that was reported as lost.
+        self._lost: dict[str, int] = {}
         self._table = ComponentTable(timeout_seconds=session.heartbeat.timeout)
         self._requests = context.wire.router("tensorplex.requests", REQUESTS)
         self._newest: dict[tuple[str, str], float] = {}
@@ -281,6 +289,7 @@ class Tensorplex(Collector):
         """Writes the files of the sinks, updates the Prometheus text, reports failing sinks."""
         self.flush(self._files)
         self._report_sinks()
+        self._report_joined()
         if self._page is not None:
             self._page.show(self._exposition())
 
@@ -319,20 +328,34 @@ class Tensorplex(Collector):
                 self._reported.add(name)
                 self._context.event("not_written", f"sink {name}: {sink.problem}", sink=name)
 
+    def _report_joined(self) -> None:
+        """Reports each agent of a joined machine that has fallen silent, once for each process."""
+        for row in self._rows():
+            name, life = row["name"], row["incarnation"]
+            if row["state"] == State.silent and has_joined(name) and self._lost.get(name) != life:
+                self._lost[name] = life
+                seconds = f"{row['age_seconds']:.0f} s"
+                self._context.event("joined_lost", f"{name} was not heard of for {seconds}")
+
     def _exposition(self) -> str:
         rows, context = self._rows(), self._context
         over = any(row["status"].get("run_over") for row in rows if row["name"] == "learner")
         core = {c.name for c in context.topology.components if c.kind not in SCALABLE}
         for row in rows:
-            # SIGTERM ends a component as planned; the run needs it again.
-            if row["state"] == State.done and row["name"] in core and not over:
+            # One whose end was planned, although the run needs it.
+            needed = row["state"] == State.done and row["name"] in core and not over
+            if needed or (has_joined(row["name"]) and _has_left(row)):
                 row["state"] = State.gone
         absent = sorted(core - {row["name"] for row in rows})
+        joined = Counter(str(row["state"]) for row in rows if has_joined(row["name"]))
         living = [row["status"] for row in rows if row["state"] == State.running]
         sessions = [status["sessions"] for status in living if "sessions" in status]
         places = (context.config.session_config.get("gateway") or {}).get("max_clients", 0)
         self._gateways = want_gateways(sessions, places, context.clock.now(), self._gateways)
-        more: dict[str, Samples] = {"component_up": [({"component": c}, 0.0) for c in absent]}
+        more: dict[str, Samples] = {
+            "component_up": [({"component": c}, 0.0) for c in absent],
+            "joined": [({"state": state}, number) for state, number in sorted(joined.items())],
+        }
         if self._gateways is not None:
             more["wanted"] = [({"what": "gateways"}, self._gateways.number)]
         with suppress(OSError):

@@ -11,6 +11,7 @@ from math import ceil
 
 from session.launchers.engines.machines import Machines
 from session.show.advice import SENDERS_SECONDS, Advice, Load, want_agents
+from session.show.text import plural
 from surreal_like.join.agents import INTERRUPTED, RunWatch, try_again
 from surreal_like.join.client import Invitation, default_folder, remove_key, request_admission
 from surreal_like.run.observer import Interrupts
@@ -121,7 +122,8 @@ class Target:
             wanted_slots: slots that a tuning wants from machines; None: it is a run.
         """
         if wanted_slots is not None:
-            return self._set(ceil(wanted_slots / self._slots), f"{wanted_slots} slots wanted")
+            reason = f"{plural(wanted_slots, 'slot')} wanted"
+            return self._set(ceil(wanted_slots / self._slots), reason)
         bounds, at = self._bounds, load.get("wall_seconds")
         if at is None or bounds.least == bounds.most:
             return ""
@@ -140,4 +142,4 @@ class Target:
         if number == self.number:
             return ""
         self.number = number
-        return f"{number} machine{'' if number == 1 else 's'} from now on: {reason}"
+        return f"{plural(number, 'machine')} from now on: {reason}"

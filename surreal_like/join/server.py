@@ -14,7 +14,7 @@ from session.folder import RunFolder
 from session.json_file import ANY
 from session.line_limit import LineLimit
 from session.process.clock import Clock
-from session.process.component import is_client
+from session.process.component import SILENT_SECONDS, is_client
 from session.wire import Wire
 from session.wire.requests import Request
 from session.wire.roles import GUEST, WATCHER, Grant
@@ -39,7 +39,6 @@ from surreal_like.coordinator.stop_rule import Verdict
 from surreal_like.join.tokens import (
     AGAIN,
     AGENT,
-    SILENT_SECONDS,
     WORKER,
     JoinedMachine,
     NotAdmittedError,

@@ -41,8 +41,6 @@ _MACHINE = {
 _PLACES = {"uses": COUNT, "until": Nullable(NUMBER), "machines": [_MACHINE]}
 USES_LIMIT = 10_000
 AGAIN = "get another on the run's machine with: surreal-like join --print RUN"
-# Names of a machine that has been silent for so long go to the next one [s].
-SILENT_SECONDS = 600.0
 
 
 class NotAdmittedError(Exception):

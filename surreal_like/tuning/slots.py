@@ -12,6 +12,7 @@ from typing import Any
 from session.config import Config
 from session.errors import UsageError
 from session.launchers.registry import launcher_of
+from session.show.text import plural
 from surreal_like.experiment.machine import find_available_bytes, replay_need
 from surreal_like.experiment.topology import make_topology
 
@@ -123,11 +124,14 @@ def find_slots(tune: Mapping[str, Any], config: Config, machine: Machine) -> Slo
     num = max(0, int(tune["slots"]) or max(1, room))
     if tune["slots"] and num * cores > machine.cores:
         note = (
-            f"{num} slots of {cores:g} cores are more than the {machine.cores} of this machine: "
-            "trials share them"
+            f"{plural(num, 'slot')} of {cores:g} cores are more than the {machine.cores} of this "
+            "machine: trials share them"
         )
     if num > resident:
-        note = f"{num} slots, but memory for {resident} trials: {resident} work at the same time"
+        note = (
+            f"{plural(num, 'slot')}, but memory for {plural(resident, 'trial')}: "
+            f"{resident} work at the same time"
+        )
     fixed = tune["max_resident"] or tune["trial_memory_bytes"]
     least = 0 if fixed else max(1, replay_need(config).total_bytes)
     return Slots(min(num, resident), resident, cores, size, least, machine.memory_bytes, note)

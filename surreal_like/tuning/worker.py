@@ -31,6 +31,7 @@ from session.launchers.processes import Processes
 from session.process.component import Component
 from session.process.entry import Lifeline, remove_socket_folders
 from session.process.heartbeat import read_beat
+from session.show.text import plural
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.security import Security
@@ -110,7 +111,7 @@ def work(
         worker = _Worker(admission, file, room, servers, interrupts)
         stack.callback(worker.close)
         name = admission.names[0]
-        report(f"joined a tuning as {name}: {room.num} slots for trials; Ctrl-C to leave")
+        report(f"joined a tuning as {name}: {plural(room.num, 'slot')} for trials; Ctrl-C to leave")
         if room.note:
             report(room.note)
         return worker.run(report, watch)

@@ -31,6 +31,7 @@ from session.process.clock import WallClock
 from session.process.component import Component
 from session.process.heartbeat import ALIVE, Beat, State, write_beat
 from session.show.advice import want_slots
+from session.show.text import plural
 from session.wire import AddressBook, Wire
 from session.wire.requests import Request
 from session.wire.schema import (
@@ -418,7 +419,7 @@ class Workers:
                 self._forget(name, now)
             worker = self._workers[name] = _Worker(incarnation, now)
             slots = fields["slots"]
-            self._note(name, "joined", f"{slots} slot{'' if slots == 1 else 's'}")
+            self._note(name, "joined", plural(slots, "slot"))
         worker.seen_at, worker.request, worker.leaving = now, request, fields["leaving"]
         self._tuning.set_place(name, fields["slots"], fields["max_resident"])
         for trial, beat in fields["beats"].items():

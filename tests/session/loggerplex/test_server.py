@@ -414,3 +414,20 @@ def test_delays_below_the_window_never_show(sent: list[tuple[float, float]]) -> 
         merge.put(time, arrived, str(time).encode())
     lines += merge.pop(float("inf"))
     assert [float(line) for line in lines] == sorted(time for time, _ in sent)
+
+
+def test_lines_of_a_joined_machine_have_the_time_of_the_run(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    server = Loggerplex(rig.context("loggerplex"))
+    now = rig.clock.time()
+    for name in ("agent-0", "agent-1000"):
+        push = rig.context(name).wire.push("loggerplex.records")
+        record = {"time": 1e9, "level": "info", "component": name, "text": "a", "event": "b"}
+        message = Message("loggerplex", {"records": [record], "dropped": 0})
+        rig.pump(server, lambda push=push, message=message: push.send(message))  # type: ignore[misc]
+    rig.pump(server, lambda: server._records.counters.received >= 2)
+    server.close()
+    lines = map(json.loads, rig.folder.events.read_text().splitlines())
+    times = {each["component"]: each["time"] for each in lines}
+    assert times["agent-0"] == 1e9
+    assert times["agent-1000"] >= now

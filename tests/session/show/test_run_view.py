@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from main.cli.live_table import render
-from session.launchers.status import ComponentStatus
+from session.launchers.status import ComponentStatus, status_row
 from session.process.component import Component, Topology
 from session.process.heartbeat import Beat, State, write_beat
-from session.show.components import ComponentRow
+from session.show.components import ComponentRow, component_row
 from session.show.overview import overview, share_of
 from session.show.run_view import RunView
 from tests.session.fake_run import FakeRun
@@ -51,6 +51,15 @@ class Made:
 @pytest.fixture
 def made(tmp_path: Path) -> Made:
     return Made(tmp_path / "r")
+
+
+def test_a_run_in_the_queue_of_a_cluster_waits(made: Made) -> None:
+    made.view.running = True
+    waits = component_row(status_row("core", None, state=State.waiting), timeout_seconds=10.0)
+    made.view.components = {"core": waits}
+    assert made.view.state == "waiting"
+    made.view.components = {"learner": waits}
+    assert made.view.state == "running"
 
 
 def test_states_of_components(made: Made) -> None:

@@ -40,6 +40,7 @@ OF_RUN = {
 }
 MORE: dict[str, Samples] = {
     "component_up": [({"component": "loggerplex"}, 0.0)],
+    "joined": [({"state": "silent"}, 2.0)],
     "wanted": [({"what": "gateways"}, 2.0)],
     "disk_size_bytes": [({}, 10.0)],
     "disk_free_bytes": [({}, 4.0)],

@@ -214,6 +214,35 @@ def test_newest_values_are_served_where_a_port_is_set(make_rig: MakeRig) -> None
     assert 'surreal_like_component_up{component="agent-0"} 1.0' in text
 
 
+@pytest.mark.parametrize(
+    ("state", "age", "shown", "event"),
+    [
+        ("running", 1.0, "running", 0),
+        ("running", 40.0, "silent", 1),
+        ("running", 700.0, "gone", 1),
+        ("done", 40.0, "gone", 0),
+    ],
+)
+def test_agents_of_machines_that_joined_are_counted_and_their_loss_is_an_event(
+    make_rig: MakeRig, state: str, age: float, shown: str, event: int
+) -> None:
+    rig = make_rig(tensorplex={"prometheus_port": free_port()})
+    context = rig.context("tensorplex")
+    server = Tensorplex(context)
+    for name in ("agent-0", "agent-1000"):
+        server._table.beat(Identity(name), beat(state=state), rig.clock.now())
+    rig.clock.seconds += age
+    server.write()
+    server.write()
+    text = server._exposition()
+    server.close()
+    assert re.findall(r"(surreal_like_joined{.*)", text) == [
+        f'surreal_like_joined{{state="{shown}"}} 1'
+    ]
+    records = [record for record, _ in context._channels["loggerplex"]._records]
+    assert sum(record.get("event") == "joined_lost" for record in records) == event
+
+
 @needs("gateway")
 def test_the_page_has_the_disk_the_planned_components_and_the_wanted_gateways(
     make_rig: MakeRig,

@@ -15,12 +15,13 @@ import pytest
 
 from session.folder import RunFolder
 from session.process.clock import CountedClock
+from session.process.component import SILENT_SECONDS
 from session.wire import Address, AddressBook, Identity, Message
 from session.wire.requests import Request
 from session.wire.roles import GUEST, WATCHER, Grant
 from session.wire.security import Security, write_keys
 from surreal_like.join.server import ENDPOINT, TUNE_ENDPOINT, Host, JoinServer
-from surreal_like.join.tokens import SILENT_SECONDS, Places, Token, TokenFolder, make_token
+from surreal_like.join.tokens import Places, Token, TokenFolder, make_token
 from tests.surreal_like.agent.rig import make_config
 
 DOORS = (ENDPOINT, TUNE_ENDPOINT)
