@@ -102,6 +102,14 @@ machines: names of one that is there go to another
 machines: a silent one keeps its key
 - self._grant(gone.key, self._tokens.records(gone.key, token))
 + pass
+> tests/session/tensorplex/test_prometheus.py
+pages: they answer for the name of another machine
+- own = is_own_host(_host_of(request))
++ own = True
+> tests/session/tensorplex/test_board.py
+pages: tensorboard answers for the name of another machine
+- if is_own_host(environ.get("HTTP_HOST", "")):
++ if environ is not None:
 > tests/surreal_like/gateway/test_admission.py
 gateway: a session is resumed under another token
 - if session is not None and (session.mode, session.token) == (mode, name):

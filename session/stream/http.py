@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 
 from session.stream.protocols import Encoding, ProtocolSettings, StreamProtocol
+from session.wire.endpoint import is_own_host
 
 HEAD_LIMIT_BYTES = 8192
 WEBSOCKET_PATH = "/v1"
@@ -157,19 +157,9 @@ def find_refusal(headers: Mapping[str, str], settings: ProtocolSettings) -> str:
     by its Origin, and a name that was made to point here by the Host.
     """
     host, origin = headers.get("host", ""), headers.get("origin")
-    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    names = ("localhost", settings.host, *settings.hosts)
-    if name not in names and not _is_address(name.strip("[]")):
+    if not is_own_host(host, (settings.host, *settings.hosts)):
         return "the Host of the request is unknown here: add it to the allowed hosts"
     own = (f"http://{host}", f"https://{host}")
     if origin is not None and origin not in (*own, *settings.origins):
         return "pages of this Origin may not connect: add it to the allowed origins"
     return ""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -74,7 +74,8 @@ class Board(Service):
         # can be removed as a whole.
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir(parents=True)
-        command = [sys.executable, "-P", "-m", "tensorboard.main", "--logdir", str(self._logdir)]
+        module = "session.tensorplex.board_server"
+        command = [sys.executable, "-P", "-m", module, "--logdir", str(self._logdir)]
         return subprocess.Popen(
             [*command, "--host", _HOST, "--port", str(self.port)],
             env={**os.environ, "TMPDIR": str(self._scratch)},

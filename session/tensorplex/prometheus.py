@@ -14,13 +14,14 @@ from session.config import Config
 from session.errors import UsageError
 from session.launchers.registry import launcher_of
 from session.process.heartbeat import State
-from session.wire.endpoint import LOOPBACK, expand
+from session.wire.endpoint import LOOPBACK, expand, is_own_host
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _POLL_SECONDS = 0.1
 # Of one client, so that none can occupy the page, or delay the end of its server.
 _CLIENT_SECONDS = 0.5
 _LARGEST_REQUEST_BYTES = 16_384
+_FOREIGN = b"the Host of the request is no name of this machine\n"
 _PREFIX = "surreal_like_"
 # Name of a series -> its meaning; those whose names end with _total are counters.
 _MEANINGS = {
@@ -165,26 +166,36 @@ class _Handler(socketserver.BaseRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        """Sends the text to any complete request that arrives in time."""
+        """Sends the text to a complete request that arrives in time, for a name of this machine."""
         # A client that has disconnected, or sends nothing.
         with suppress(OSError):
-            if self._receive():
-                body = self.server.text
-                head = f"HTTP/1.0 200 OK\r\nContent-Type: {_CONTENT_TYPE}\r\n"
+            if request := self._receive():
+                own = is_own_host(_host_of(request))
+                body = self.server.text if own else _FOREIGN
+                status = "200 OK" if own else "403 Forbidden"
+                head = f"HTTP/1.0 {status}\r\nContent-Type: {_CONTENT_TYPE}\r\n"
                 head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
                 self.request.settimeout(_CLIENT_SECONDS)
                 self.request.sendall(head.encode() + body)
 
-    def _receive(self) -> bool:
-        """Reads the head of a request; returns False if it is too long, too late or cut off."""
+    def _receive(self) -> bytes:
+        """Returns the head of a request; nothing if it is too long, too late or cut off."""
         received, deadline = b"", time.monotonic() + _CLIENT_SECONDS
         while b"\r\n\r\n" not in received:
             left = deadline - time.monotonic()
             if left <= 0 or len(received) > _LARGEST_REQUEST_BYTES:
-                return False
+                return b""
             self.request.settimeout(left)
             more = self.request.recv(4096)
             if not more:
-                return False
+                return b""
             received += more
-        return True
+        return received
+
+
+def _host_of(request: bytes) -> str:
+    """Returns the Host of a request; "" if it has none, or several."""
+    lines = request.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")[1:]
+    headers = (line.partition(":") for line in lines)
+    found = [value.strip() for name, _, value in headers if name.strip().lower() == "host"]
+    return found[0] if len(found) == 1 else ""

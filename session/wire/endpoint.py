@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -17,6 +18,26 @@ _TRANSPORTS = ("inproc://", IPC, "tcp://")
 _IPC_PATH_LIMIT = 107
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 LOOPBACK = "127.0.0.1"
+
+
+def is_own_host(host: str, names: Iterable[str] = ()) -> bool:
+    """Returns True unless the Host of an HTTP request is a name of another machine.
+
+    Any web page can give a name of its own the address of this machine, and then read the pages
+    here; its requests have that name. An address is none.
+
+    Args:
+        host: the header, with or without a port.
+        names: further names of this machine.
+    """
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    if name.lower() in ("localhost", *(each.lower() for each in names)):
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

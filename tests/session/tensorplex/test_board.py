@@ -12,12 +12,14 @@ import pytest
 
 from session.errors import UsageError
 from session.tensorplex.board import Board
+from session.tensorplex.board_server import guard
 from session.tensorplex.sinks.sink import ShownRun
 from session.tensorplex.sinks.tensorboard import TensorBoard
 from tests.browser import browser
 from tests.polling import until
 from tests.session.made_run import STARTED, made_events
 from tests.session.tensorplex.rig import Rig
+from tests.session.tensorplex.test_prometheus import FOREIGN, OWN, request
 
 # Titles of the charts of the first section, which are in shadow trees.
 CARDS = """(() => {
@@ -105,6 +107,24 @@ def test_without_a_folder_it_does_not_start(rig: Rig) -> None:
         Board(rig.context("tensorboard", folder=False))
 
 
+def test_pages_answer_only_for_names_of_this_machine() -> None:
+    began: list[str] = []
+    pages = guard(lambda environ, start: [b"curves"])
+    for host in (*OWN, *FOREIGN):
+        answer = pages({"HTTP_HOST": host}, lambda status, headers: began.append(status))
+        assert (answer == [b"curves"]) == (host in OWN)
+    assert began == ["403 Forbidden"] * len(FOREIGN)
+    assert pages({}, lambda status, headers: began.append(status)) != [b"curves"]
+
+
+def test_the_program_of_a_run_is_guarded(rig: Rig) -> None:
+    board = Board(rig.context("tensorboard"))
+    try:
+        assert "session.tensorplex.board_server" in psutil.Process(board._process.pid).cmdline()
+    finally:
+        board.close()
+
+
 @pytest.mark.slow
 def test_page_is_served_and_a_killed_component_leaves_no_program(rig: Rig) -> None:
     rig.folder.tensorboard.mkdir()
@@ -120,6 +140,9 @@ def test_page_is_served_and_a_killed_component_leaves_no_program(rig: Rig) -> No
     os.close(reader)
     os.close(writer)
     until(lambda: answers(port))
+    environment = f"http://127.0.0.1:{port}/data/environment"
+    assert b"403 " in request(environment, "evil.example")
+    assert b"tensorboard" in request(environment, "localhost")
     children = [psutil.Process(program), *psutil.Process(program).children(recursive=True)]
     os.kill(component, signal.SIGKILL)
     os.waitpid(component, 0)

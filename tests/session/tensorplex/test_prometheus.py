@@ -189,6 +189,31 @@ def test_page_serves_the_newest_text(page: Page) -> None:
     assert fetch(page.address) == ("text/plain; version=0.0.4; charset=utf-8", "a 2\n")
 
 
+def request(address: str, host: str) -> bytes:
+    """The answer to a request with that Host, of a server on any path."""
+    place, _, path = address.removeprefix("http://").partition("/")
+    where, _, port = place.rpartition(":")
+    with socket.create_connection((where, int(port)), timeout=20) as connection:
+        line = f"GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        connection.sendall(line.encode())
+        return b"".join(iter(lambda: connection.recv(4096), b""))
+
+
+OWN = ("localhost", "LocalHost:9100", "127.0.0.1", "127.0.0.1:80", "[::1]:80", "10.0.0.7:9100")
+FOREIGN = ("", "evil.example", "evil.example:9100", "localhost.evil.example", "127.0.0.1.evil")
+
+
+@pytest.mark.parametrize("host", [*OWN, *FOREIGN, "a\r\nHost: localhost"])
+def test_page_answers_only_for_names_of_this_machine(page: Page, host: str) -> None:
+    page.show("a 1\n")
+    answer = request(page.address, host)
+    assert (b" 200 OK" in answer, b"a 1" in answer) == (
+        (True,) * 2 if host in OWN else (False,) * 2
+    )
+    if host not in OWN:
+        assert b" 403 Forbidden" in answer
+
+
 def test_reader_that_says_nothing_delays_others_only_for_a_moment(page: Page) -> None:
     page.show("a 1\n")
     host, port = page.address.removeprefix("http://").removesuffix("/metrics").split(":")
