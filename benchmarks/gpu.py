@@ -40,7 +40,8 @@ from session import nest  # noqa: E402
 from session.config import Config  # noqa: E402
 from session.folder import RunFolder  # noqa: E402
 from surreal_like.data.batch import Batch  # noqa: E402
-from surreal_like.learner.link import DeviceFeed  # noqa: E402
+from surreal_like.learner.feed import CudaCopies, DeviceFeed, FeedAhead  # noqa: E402
+from surreal_like.replay.client import Sampled  # noqa: E402
 from surreal_like.run.request import RunRequest  # noqa: E402
 
 ROWS, SMALL_ROWS = (256, 2048), (32,)
@@ -140,10 +141,15 @@ def updates(algorithm: str, rows: int, device: torch.device, seconds: float) -> 
         learner.learn(Batch(given))
         learner.pop_updates()
 
-    feed = DeviceFeed(device)
+    feed, ahead = DeviceFeed(device), None
+    if device.type == "cuda":
+        sampled = Sampled(arrays, 0, 0, {})
+        ahead = FeedAhead(lambda: sampled, lambda each: False, CudaCopies(device))
 
     def fed() -> None:
-        learn(Batch({"extras": {}, **nest.unflatten(feed(arrays))}))
+        found = None if ahead is None else ahead.next()
+        tensors = feed(arrays) if found is None else found[1]
+        learn(Batch({"extras": {}, **nest.unflatten(tensors)}))
 
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

@@ -84,6 +84,16 @@ workers: a lost one is not counted
 episodes: one that begins late is too long
 - self._begun_at[stream] += 1
 + pass
+> tests/surreal_like/learner/test_device_feed.py
+feed: a batch ahead is used after its sender was fenced
+- if not self._leaves_out(job.sampled):
++ if job.sampled is not None:
+feed: replay writes over a batch that is being copied
+- while len(self._ahead) < AHEAD and all(job.sent.is_set() for job in self._ahead):
++ while len(self._ahead) < AHEAD:
+feed: memory of a batch in use is filled again
+- self._stagings = deque(_Staging(copies) for _ in range(AHEAD + 1))
++ self._stagings = deque([_Staging(copies)])
 > tests/surreal_like/env/test_registry.py
 environments: a constructor changes the arguments of the next copy
 - return deepcopy({**(env_config.get("env_args") or {}), **overrides})
@@ -193,7 +203,7 @@ what an alias stands for is counted once
 + self._values += 1
 > tests/session/test_checkpoint.py
 a checkpoint lists files of other folders
-- if name in ("", ".", "..") or "/" in name or "\\0" in name:
+- if name in ("", ".", "..") or "/" in name or "\0" in name:
 + if not name:
 a file of another format is read
 - if (found := content.pop("format", FORMAT)) != FORMAT:

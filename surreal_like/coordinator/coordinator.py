@@ -260,7 +260,7 @@ class RunCoordinator:
 
     def on_learned(self, learned: Learned) -> None:
         """Adds one attempt of the learners to learn."""
-        self._report.add_batch(learned.had_batch, learned.asked, learned.waiting)
+        self._report.add_batch(learned.had_batch, learned.asked, learned.waiting, learned.copying)
         for update in learned.updates:
             self._on_update(update)
         if learned.error is not None:

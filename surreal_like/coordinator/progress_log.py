@@ -51,6 +51,8 @@ class ProgressLog:
         self._updates: dict[str, deque[Mapping[str, Any]]] = {}
         self._began = context.clock.now()
         self._waited = 0.0
+        # As `copying` of the batches since the last line.
+        self._copying: float | None = None
         # Seconds in which the present shards had taken no rows, at the last line.
         self._senders_waited = 0.0
         self._loads: list[Load] = []
@@ -60,14 +62,20 @@ class ProgressLog:
         # Time since which there is no batch; None while there is one.
         self._empty_since: float | None = self._began
 
-    def add_batch(self, there: bool, asked: float, waiting: int = 0) -> None:
+    def add_batch(
+        self, there: bool, asked: float, waiting: int = 0, copying: float | None = None
+    ) -> None:
         """Records if a batch was available when the learner needed one.
 
         Args:
             there: True if it was; it may have been learned from meanwhile.
             asked: when it was needed, by the clock [s].
             waiting: number of batches that waited then.
+            copying: seconds for which the learner waited for copies to its device; None: it has no
+                copies made ahead.
         """
+        if copying is not None:
+            self._copying = (self._copying or 0.0) + copying
         self._waiting.append(waiting)
         if self._empty_since is not None:
             self._waited += asked - self._empty_since
@@ -113,6 +121,8 @@ class ProgressLog:
         now = self._clock.now()
         seconds, self._began = max(1e-9, now - self._began), now
         line["waiting_share"] = min(1.0, self._waited / seconds)
+        if self._copying is not None:
+            line["feed_share"], self._copying = min(1.0, self._copying / seconds), 0.0
         line["senders_waiting_share"] = self._find_senders_share(counts, seconds)
         line["wanted"] = self._advise(line, agents)
         self._waited = 0.0
@@ -175,6 +185,7 @@ class ProgressLog:
             "replay": {**line["replay"], "samples_per_insert": rates["samples_per_insert"]},
             "performance": {
                 "waiting_share": line["waiting_share"],
+                "feed_share": line.get("feed_share"),
                 **{f"batches_waiting_{key}": n for key, n in line["batches_waiting"].items()},
             },
             "learn": line["learn"],

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import torch
 
 from session.config import Config
-from session.process.clock import Clock
+from session.process.clock import Clock, WallClock
 from session.process.context import Context
+from session.show.text import size
 from session.wire.schema import cut
 from session.wire.shared import poll
 from session.wire.sockets import PublisherSocket, Socket
@@ -27,10 +28,10 @@ from surreal_like.data.policy_names import (
 from surreal_like.dataflow.flow import NOT_READY, Signal
 from surreal_like.experience.row_accounts import RowAccounts
 from surreal_like.exploration.schedule import Progress
-from surreal_like.network.flat import manifest_of, named_tensors, read_flat, to_tensor
+from surreal_like.learner.feed import AHEAD, CudaCopies, DeviceFeed, FeedAhead, feed_columns
+from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import ReplayClient, Sampled
-from surreal_like.replay.storage import SENDER
 
 _WAIT_SECONDS = 0.05
 
@@ -192,72 +193,6 @@ class Publisher:
             self._sent_at = self._clock.now()
 
 
-Columns = Mapping[str, npt.NDArray[Any]]
-
-
-class DeviceFeed:
-    """Converts columns to tensors.
-
-    On the CPU they share the memory of the arrays. To CUDA they are copied through pinned memory on
-    a separate stream, so that the transfer overlaps with computation on the previous batch; the
-    arrays may be reused as soon as the call returns.
-
-    Args:
-        device: device of the tensors.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._cuda = _CudaFeed(device) if device.type == "cuda" else None
-
-    def __call__(self, columns: Columns) -> dict[str, torch.Tensor]:
-        """Returns the tensors of the columns, by the same names."""
-        if self._cuda is not None:
-            return self._cuda.send(columns)
-        return {name: to_tensor(column, self._device) for name, column in columns.items()}
-
-
-class _CudaFeed:
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._staging = (_Staging(), _Staging())
-
-    def send(self, columns: Columns) -> dict[str, torch.Tensor]:
-        staging = self._staging[0]
-        self._staging = self._staging[::-1]
-        pinned = staging.fill(columns)
-        with torch.cuda.stream(self._stream):
-            tensors = {
-                name: tensor.to(self._device, non_blocking=True) for name, tensor in pinned.items()
-            }
-            staging.left.record(self._stream)
-        user = torch.cuda.current_stream(self._device)
-        user.wait_stream(self._stream)
-        for tensor in tensors.values():
-            # Otherwise the allocator could give its memory to the next batch while it is in use.
-            tensor.record_stream(user)
-        return tensors
-
-
-class _Staging:
-    """Pinned memory for one batch; the event ``left`` marks the end of the device's copy."""
-
-    def __init__(self) -> None:
-        self.left = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._pinned: dict[str, torch.Tensor] = {}
-
-    def fill(self, columns: Columns) -> dict[str, torch.Tensor]:
-        self.left.synchronize()
-        for name, column in columns.items():
-            source = torch.from_numpy(column)
-            known = self._pinned.get(name)
-            if known is None or known.shape != source.shape or known.dtype != source.dtype:
-                known = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
-            self._pinned[name] = known.copy_(source)
-        return {name: self._pinned[name] for name in columns}
-
-
 class LearnerLink:
     """Requests batches, and publishes parameters at most as often as the config allows.
 
@@ -275,6 +210,7 @@ class LearnerLink:
         publisher: publisher of the parameters.
         sampled: newest batch as replay sent it; None before the first.
         env_steps: environment steps of the whole run, by the accounts of replay; in scripts.
+        ahead: copies batches ahead to CUDA; None on the CPU and in a serial run.
     """
 
     def __init__(
@@ -297,6 +233,13 @@ class LearnerLink:
         self.env_steps = 0
         self._modules = modules
         self._feed = DeviceFeed(device)
+        self.ahead: FeedAhead | None = None
+        if before is not None:
+            self.ahead = before.ahead
+        elif device.type == "cuda" and isinstance(context.clock, WallClock):
+            replay = self.replay
+            self.ahead = FeedAhead(replay.next, replay.leaves_out, CudaCopies(device))
+        self._device = device
         self._accounts = RowAccounts()
         self._synchronous = bool(learner_config.algo.get("synchronous", False))
         self._rule = PublishRule(learner_config.parameter_publish, now=context.clock.now())
@@ -309,17 +252,32 @@ class LearnerLink:
 
     def next_batch(self) -> Batch | Signal:
         """Returns the next batch of replay on the device, or NOT_READY."""
-        sampled = self.replay.next()
-        return NOT_READY if sampled is None else self.to_batch(sampled)
+        if self.ahead is None:
+            sampled = self.replay.next()
+            return NOT_READY if sampled is None else self.to_batch(sampled)
+        found = self.ahead.next()
+        if found is None:
+            return NOT_READY
+        if self.sampled is None:
+            memory = f"{size(AHEAD * self.ahead.size_bytes)} on {self._device}"
+            pinned = f"{size((AHEAD + 1) * self.ahead.size_bytes)} of pinned memory"
+            self.context.event("feed", f"{AHEAD} batches ahead: {memory}, {pinned}")
+        return self._make_batch(*found)
 
     def to_batch(self, sampled: Sampled) -> Batch:
         """Converts sampled columns to a batch on the device."""
+        return self._make_batch(sampled, self._feed(feed_columns(sampled.columns)))
+
+    def _make_batch(self, sampled: Sampled, tensors: Mapping[str, torch.Tensor]) -> Batch:
         self.sampled = sampled
-        # Only the quarantine reads the senders.
-        columns = {name: each for name, each in sampled.columns.items() if name != SENDER}
-        batch = make_batch(self._feed(columns))
+        batch = make_batch(tensors)
         batch.origin = sampled
         return batch
+
+    @property
+    def waiting(self) -> int:
+        """Number of batches that are ready, or on their way to the device."""
+        return self.replay.waiting + (0 if self.ahead is None else len(self.ahead))
 
     def send_priorities(self, sampled: Sampled, priorities: torch.Tensor) -> None:
         """Sets new priorities of the rows of a batch that replay sent, ``[B]``."""

@@ -82,6 +82,8 @@ class Learned:
         waiting: number of batches that waited then.
         updates: updates that were made.
         error: error with which the run cannot go on, else None.
+        copying: seconds for which it waited for copies to the device; None: they are not made
+            ahead.
     """
 
     had_batch: bool
@@ -89,6 +91,7 @@ class Learned:
     waiting: int = 0
     updates: Sequence[Update] = ()
     error: Exception | None = None
+    copying: float | None = None
 
 
 class LearnerWorker:
@@ -236,7 +239,7 @@ class LearnerWorker:
         """Returns rates and queue lengths for the heartbeat."""
         return {
             "updates_per_second": self._updates.per_second(),
-            "batches_waiting": float(self.replay.waiting),
+            "batches_waiting": float(self._learner.link.waiting),
             "iteration": float(self._learner.iteration),
         }
 
@@ -250,7 +253,7 @@ class LearnerWorker:
         Raises:
             BadUpdates: too many non-finite updates in a row; a restart returns to a checkpoint.
         """
-        learner, waiting = self._learner, self.replay.waiting
+        learner, waiting = self._learner, self._learner.link.waiting
         now = self._context.clock.now()
         try:
             item = learner.flow.pull()
@@ -271,7 +274,9 @@ class LearnerWorker:
                 wrong = self._set_aside(NotFinite("a loss or gradient is not finite")) or wrong
             else:
                 self._quarantine.clear()
-        return Learned(item is not NOT_READY, now, waiting, counted, wrong)
+        ahead = learner.link.ahead
+        waited = None if ahead is None else ahead.pop_waited()
+        return Learned(item is not NOT_READY, now, waiting, counted, wrong, waited)
 
     def _take_snapshot(self, take: Callable[[Learner], None]) -> None:
         try:

@@ -362,22 +362,32 @@ class ReplayClient:
             answer.left -= 1
             if not answer.left:
                 self._used = self._ready.popleft().asked
-            columns = next(answer.batches)
-            old = self._consumes and self.since and columns["version"].min() < self.since
-            fenced = answer.last is None and self._is_fenced(answer.shard, columns)
-            if not old and not fenced:
-                return Sampled(
-                    columns,
-                    answer.shard,
-                    answer.incarnation,
-                    answer.stamps,
-                    answer.last,
-                    answer.returns,
-                )
-            self.rows_left_out += columns["version"].size
-            # Agents that sent its newer rows wait for a version that has learned from them.
-            self._missed |= bool(columns["version"].max() >= self.since)
+            sampled = Sampled(
+                next(answer.batches),
+                answer.shard,
+                answer.incarnation,
+                answer.stamps,
+                answer.last,
+                answer.returns,
+            )
+            if not self.leaves_out(sampled):
+                return sampled
         return None
+
+    def leaves_out(self, sampled: Sampled) -> bool:
+        """Returns True for a batch that must not be learned from any more, and counts its rows.
+
+        What is kept for later is asked about again: rules may have changed meanwhile.
+        """
+        columns = sampled.columns
+        old = self._consumes and self.since and columns["version"].min() < self.since
+        fenced = sampled.last is None and self._is_fenced(sampled.shard, columns)
+        if not old and not fenced:
+            return False
+        self.rows_left_out += columns["version"].size
+        # Agents that sent its newer rows wait for a version that has learned from them.
+        self._missed |= bool(columns["version"].max() >= self.since)
+        return True
 
     def _is_fenced(self, shard: int, columns: Columns) -> bool:
         """Returns True if a batch that was sampled before a fence has rows of its sender."""

@@ -16,10 +16,12 @@ from surreal_like import Learner
 from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
 from surreal_like.data.batch import Batch
 from surreal_like.data.parameters import Parameters
+from surreal_like.learner.feed import AHEAD, FeedAhead
 from surreal_like.network.flat import read_flat
 from surreal_like.run.train import Run
 from tests.api.parts import MyAgent, MyLearner
 from tests.api.stage import Stage
+from tests.surreal_like.learner.test_device_feed import StandIn
 
 
 def make_learner(config: Config, kind: type[Learner] = MyLearner) -> Any:
@@ -303,3 +305,27 @@ def test_what_came_too_early_is_published_when_the_interval_is_over(stage: Stage
 def test_in_a_process_the_loop_is_the_library_s(run: Run) -> None:
     assert run.result["iterations"] == 60
     assert [line["iteration"] for line in run.progress()][-1] == 60
+
+
+def test_batches_that_are_copied_ahead_are_those_that_replay_sent(stage: Stage) -> None:
+    learner, device = fed(stage), StandIn()
+    link = learner.link
+    link.ahead = FeedAhead(link.replay.next, link.replay.leaves_out, device)
+    said: list[tuple[str, str]] = []
+    link.context.event = lambda kind, detail: said.append((kind, detail))
+
+    def next_one() -> Batch | None:
+        link.publisher.tick()
+        link.replay.tick()
+        batch = link.next_batch()
+        return batch if isinstance(batch, Batch) else None
+
+    for _ in range(2 * AHEAD):
+        batch = stage.until(next_one)
+        assert link.sampled is batch.origin
+        for name in ("rewards", "indices", "version"):
+            assert np.array_equal(batch[name].numpy(), batch.origin.columns[name]), name
+        learner.update_priorities(batch.rewards)
+    assert link.waiting >= link.replay.waiting
+    assert [kind for kind, _ in said] == ["feed"]
+    assert said[0][1].startswith("2 batches ahead: ")
