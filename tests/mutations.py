@@ -37,6 +37,13 @@ PASSED, FAILED, HANGS = 0, 1, -1000
 # ">" the tests that must fail with each of the faults that follow. A fault is its name; "-" one or
 # two neighbouring lines of source, or parts of them, without indentation; "+" their replacement.
 FAULTS = r"""
+> tests/surreal_like/experience/test_row_accounts.py
+accounts: a joined machine has clients
+- sender.clients = {} if sender.joined else dict(account.get("clients") or {})
++ sender.clients = dict(account.get("clients") or {})
+accounts: a joined machine has made any number of environments anew
+- return sum(each.bound_by_rows(each.env_restarts) for each in self.senders.values())
++ return sum(each.env_restarts for each in self.senders.values())
 > tests/session/launchers/engines/test_processes.py
 machines: an engine that does not answer ends them
 - self._silence = str(error)

@@ -19,7 +19,7 @@ from session.process.component import has_joined, is_client
 from session.process.context import Context
 from session.process.heartbeat import ALIVE, read_beat
 from session.wire import Identity, Message
-from session.wire.schema import MapOf, Name, Optional, Plain, Schema, Text, Time
+from session.wire.schema import Kinds, MapOf, Name, Optional, Plain, Schema, Text, Time
 
 _REORDER_SECONDS = 0.5
 _ROTATE_BYTES = 50_000_000
@@ -30,7 +30,7 @@ _LOGS = 1000
 _SCRIPTS = 200
 _RESERVED = ("time", "component", "event", "detail")
 _LINE = Text((1 << 14) + 64)
-_RECORDS = {
+RECORDS: Kinds = {
     "loggerplex": Schema(
         {
             "time": Time(),
@@ -57,7 +57,7 @@ class Loggerplex(Collector):
     """
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context, "loggerplex", _RECORDS)
+        super().__init__(context, "loggerplex", RECORDS)
         if context.folder is None:
             raise UsageError("loggerplex writes into the run folder: start it with --folder")
         self._folder, self._alive = context.folder.logs, context.folder.alive

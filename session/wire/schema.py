@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -57,11 +57,13 @@ class Type:
         expected: description for the reason of a refusal.
         fits: returns True for a valid value; never raises, for any value.
         optional: True if the field may be missing.
+        parts: types of the named values inside it, also of those of each entry.
     """
 
     expected: str
     fits: Fits
     optional: bool = False
+    parts: Mapping[str, Type] = field(default_factory=dict)
 
 
 def Optional(of: Type) -> Type:
@@ -189,7 +191,7 @@ def ListOf(of: Type, most: int) -> Type:
     def fits(value: Any) -> bool:
         return type(value) is list and len(value) <= most and all(map(each, value))
 
-    return Type(f"a list of 0 to {most}, each {of.expected}", fits)
+    return Type(f"a list of 0 to {most}, each {of.expected}", fits, parts=of.parts)
 
 
 def Row(*types: Type) -> Type:
@@ -216,7 +218,8 @@ def MapOf(key: Type, value: Type, most: int) -> Type:
             and all(map(value_fits, given.values()))
         )
 
-    return Type(f"a mapping of at most {most}: {key.expected} to {value.expected}", fits)
+    expected = f"a mapping of at most {most}: {key.expected} to {value.expected}"
+    return Type(expected, fits, parts=value.parts)
 
 
 def _find_needed(types: Mapping[str, Type]) -> tuple[tuple[str, Fits], ...]:
@@ -236,7 +239,7 @@ def Fields(types: Mapping[str, Type]) -> Type:
                 return False
         return len(value) == len(needed) or _others_fit(value, needed, others)
 
-    return Type(f"a mapping of {', '.join(types)}", fits)
+    return Type(f"a mapping of {', '.join(types)}", fits, parts=types)
 
 
 def _others_fit(
@@ -308,6 +311,7 @@ def ArrayOf(*dtypes: str, shape: tuple[int | None, ...], optional: bool = False)
 
 
 _NO_TYPES: Mapping[str, Type] = MappingProxyType({})
+_NUMBER = Optional(Count())
 
 
 class Schema:
@@ -334,11 +338,17 @@ class Schema:
     ) -> None:
         self.any_run = any_run
         self.header_bytes = header_bytes
-        self._types = {_ID: Optional(Count()), **fields}
+        self._types = {_ID: _NUMBER, **fields}
         self._arrays = arrays
         self._others = others
         self._needed = _find_needed(fields)
         self._needed_names = frozenset(name for name, _ in self._needed)
+
+    def paths(self) -> list[str]:
+        """Returns the names of all fields and arrays, those inside a field as ``field.name``."""
+        given = {name: each for name, each in self._types.items() if each is not _NUMBER}
+        arrays = ["arrays"] if self._arrays is None else list(self._arrays)
+        return [*_paths(given), *arrays]
 
     def complaint(self, message: Message) -> str | None:
         """Returns the first fault of a message of this kind, None if it is valid.
@@ -385,6 +395,13 @@ class Schema:
         if value is _MISSING:
             return f"'{name}' is missing, expected {expected.expected}"
         return f"'{name}' is {quote(value)}, expected {expected.expected}"
+
+
+def _paths(types: Mapping[str, Type]) -> list[str]:
+    found = []
+    for name, each in types.items():
+        found += [f"{name}.{inner}" for inner in _paths(each.parts)] or [name]
+    return found
 
 
 Kinds = Mapping[str, Schema]

@@ -159,7 +159,8 @@ class RowAccounts:
         sender.rise(**{name: account[name] for name in names})
         sender.rise(env_restarts=account.get("env_restarts", 0))
         sender.unacked = int(account["unacked"])
-        sender.clients = dict(account.get("clients") or {})
+        # A machine that has joined has no gateway.
+        sender.clients = {} if sender.joined else dict(account.get("clients") or {})
         sender.final = bool(account["final"])
 
     def add_shard(self, key: str, counts: Mapping[str, Any]) -> int:
@@ -314,7 +315,7 @@ class RowAccounts:
     @property
     def env_restarts(self) -> int:
         """Number of environments that were made anew after an error."""
-        return sum(sender.env_restarts for sender in self.senders.values())
+        return sum(each.bound_by_rows(each.env_restarts) for each in self.senders.values())
 
     def clients(self) -> dict[str, int]:
         """Returns the totals of all gateways, over all incarnations; empty without any."""

@@ -347,14 +347,14 @@ def test_it_ends_after_tensorplex_which_reports_losses_at_its_end(
     server.drain()
     server.tick()
     for _ in range(5):
-        rig.clock.seconds += 0.3
+        rig.clock.seconds += 0.4
         server.tick()
         assert server.done == ends
     beat.state = State.done
     write_beat(rig.folder.alive, beat)
     # A loss that is reported with the last heartbeat still has time to arrive.
     assert server.done == ends
-    rig.clock.seconds += 0.3
+    rig.clock.seconds += 0.4
     assert server.done
     server.close()
 

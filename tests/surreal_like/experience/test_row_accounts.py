@@ -263,6 +263,13 @@ def test_restarts_of_environments_add_up_over_incarnations() -> None:
     assert again.env_restarts == accounts.env_restarts == 6
 
 
+def test_a_joined_agent_forges_no_totals() -> None:
+    accounts = RowAccounts(1000)
+    forged = {"env_restarts": 10**9, "clients": {"sessions": 10**9}}
+    accounts.add_sender("agent-1000/1", said(10, 10) | forged)
+    assert (accounts.env_restarts, accounts.clients()) == (0, {})
+
+
 def test_rows_that_were_rolled_back_count_once_where_a_shard_goes_on() -> None:
     accounts = RowAccounts()
     accounts.add_shard("replay-0/1", {**shard(100, 70), "rolled_back": 30})
