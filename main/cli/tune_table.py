@@ -181,6 +181,10 @@ def tuning_page(handle: RunHandle, *, as_json: bool) -> tuple[str, bool]:
     slots = want_slots(found["states"])
     wanted = f"wanted: {slots.number} slots ({slots.reason})"
     states = [each["state"] for each in trials]
+    lines += [
+        f"{name or 'this machine'} gets no trials any more: {reason}"
+        for name, reason in found["unfit"].items()
+    ]
     lines += [wanted] if handle.running else _resume_lines(handle.folder.path, states)
     rows = [{**each, "doing": each["reason"]} for each in trials]
     return "\n".join([*lines, "", *trial_table(rows)]), handle.running

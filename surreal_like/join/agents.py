@@ -247,7 +247,8 @@ class RunWatch:
         self.wanted_slots: int | None = None
         given = {**leaves(BASE_CONFIG), **leaves(admission.config)}
         self.timeout_seconds: float = given["session_config.heartbeat.timeout"]
-        self._last_answer_at = time.monotonic()
+        # Time of the first question since the newest answer; None: nothing was asked since.
+        self._asked_at: float | None = None
         if admission.wants == "slots":
             security = Security.load(admission.folder.keys)
             self._wire = Client(admission.addresses, "join", security=security)
@@ -260,8 +261,8 @@ class RunWatch:
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since the last answer of the run."""
-        return time.monotonic() - self._last_answer_at
+        """Seconds since the first question that has no answer; a slow start here is no silence."""
+        return 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
 
     @property
     def lost(self) -> bool:
@@ -281,12 +282,14 @@ class RunWatch:
         """
         now = time.monotonic()
         if (answer := self._requests.ask(self._info, now)) is not None:
-            self._last_answer_at = now
+            self._asked_at = None
             info = answer.fields["info"] if answer.kind == "info" else {"final": False}
             self.over |= info["final"]
             self.load = answer.fields.get("load", self.load)
             self.wanted_slots = answer.fields.get("wanted_slots")
             self.resumable |= info.get("resumable", False)
+        elif self._asked_at is None:
+            self._asked_at = now
         return [] if self.over else self._wire.check()
 
     def loss(self) -> LostRunError:

@@ -76,7 +76,7 @@ class TuningHandle(RunHandle):
         return RunFolder(self._folder.path / best.name)
 
     def summary(self) -> dict[str, Any]:
-        """Returns state, number of trials by state, best trial and all trials, as plain data."""
+        """Returns state, best trial, all trials and their number by state, and unfit machines."""
         trials, best, state = self.trials(), self.best(), state_of(self._folder)
         if not self._folder.in_use:
             # Its trials have ended with it; without a result it was killed.
@@ -90,6 +90,7 @@ class TuningHandle(RunHandle):
             "state": state,
             "states": dict(Counter(each["state"] for each in trials)),
             "best": None if best is None else {"trial": best.name, "score": best.score},
+            "unfit": read_tuning(self._folder.path).get("unfit") or {},
             "trials": {each["name"]: each for each in trials},
         }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from session.config.string_enum import StringEnum
-from session.launchers.instruction import Signal, Start
+from session.launchers.instruction import Event, Signal, Start
 
 # Report of a trial: incarnation of its process, number of the report, step within its dialogue.
 Report = tuple[int, int, int]
@@ -154,7 +154,7 @@ class Skipped:
     reason: str
 
 
-Instruction = Start | Signal | Answer | Changed | Exploit | Skipped
+Instruction = Start | Signal | Answer | Changed | Exploit | Skipped | Event
 
 
 _FIELDS = tuple(each.name for each in fields(Trial))

@@ -23,7 +23,18 @@ from session.errors import (
     UsageError,
 )
 from session.folder import RunFolder
-from session.json_file import COUNT, NUMBER, OBJECT, TEXT, VALUE, Leaf, Maybe, Nullable, read_object
+from session.json_file import (
+    COUNT,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    VALUE,
+    Leaf,
+    MapOf,
+    Maybe,
+    Nullable,
+    read_object,
+)
 from session.launchers.registry import launcher_of
 from session.process.context import run_part
 from session.process.entry import Lifeline
@@ -61,6 +72,7 @@ _STATE = {
     "trials": [_TRIAL],
     "scheduler": Maybe(OBJECT),
     "skipped": Maybe(COUNT),
+    "unfit": Maybe(MapOf(TEXT)),
 }
 SEED = "session_config.seed"
 # Modules of a serial run that the fork server imports once for all trials.

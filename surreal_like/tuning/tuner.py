@@ -268,6 +268,9 @@ class Tuner:
         beat = read_beat(self._folder.alive, end.name)
         tuning.trials[number].cpu_seconds += beat.status.get(CPU_SECONDS, 0.0) if beat else 0.0
         run = RunFolder(self._folder.path / end.name)
+        if end.exit_code in _STOPPED and tuning.place(end.name) != HERE and not run.over:
+            # Whatever a worker says: without a result the trial has none.
+            return tuning.on_death(number, "it has ended without a result", now)
         if end.exit_code in _STOPPED:
             line, result = self._note_last(number, run), run.read_result() or {}
             if tuning.trials[number].score is None:
@@ -318,6 +321,9 @@ class Tuner:
                 self._control.answer(each)
             elif isinstance(each, Exploit):
                 self._exploit(each)
+            elif isinstance(each, Event):
+                self._save()
+                self._on_worker(each.component, each.kind, each.detail)
             elif isinstance(each, Skipped):
                 name = self._tuning.trials[each.trial].name
                 self._log_exploit({"recipient": name, "skipped": each.reason})

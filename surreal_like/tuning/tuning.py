@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from session.errors import START_AGAIN
-from session.launchers.instruction import Signal, exit_error
+from session.launchers.instruction import Event, Signal, exit_error
 from session.launchers.supervised_components import (
     Deadlines,
     Loss,
+    SupervisedComponent,
     SupervisedComponents,
+    restart_time,
 )
 from session.process.component import Component, Restart, Topology
 from session.process.heartbeat import Beat
@@ -38,6 +40,8 @@ from surreal_like.tuning.state import (
 )
 
 SAVE, LOAD, LEAVE = "save", "load", "leave"
+# A time after each pause.
+_EVER = sys.float_info.max
 # Name of this machine among the places of trials; the others are workers.
 HERE = ""
 # Workers that a trial may lose in a row; then that counts as a death.
@@ -46,6 +50,11 @@ _LOST_LIMIT = 20
 # Each start of a trial costs seconds of a processor.
 _BACK_OFF = {"back_off_seconds": 0.5, "back_off_limit_seconds": 60.0}
 _NO_DEADLINES = Deadlines(math.inf, math.inf)
+# A machine whose trials die, or that is lost soon after it came, gets none for a while, and after
+# so many times in a row none any more; its next process may try after this time.
+_MACHINE = Restart(2, 3600.0)
+# Trials that live longer say nothing against their machine [s].
+_PROVEN_SECONDS = 60.0
 
 
 class Tuning:
@@ -90,6 +99,10 @@ class Tuning:
         # Place of the process of each trial that has one, and the workers it has lost in a row.
         self._at = [HERE for _ in trials]
         self._lost = [0 for _ in trials]
+        # Places where each trial has died.
+        self._died_at: list[set[str]] = [set() for _ in trials]
+        # Place -> the failures there.
+        self._machines: dict[str, SupervisedComponent] = {}
         self._scheduler = scheduler
         self._mode, self._sign = mode, 1.0 if mode == "max" else -1.0
         self._fail_fast = fail_fast
@@ -99,8 +112,8 @@ class Tuning:
             Component(each.name, "trial", "main.trial", needs_torch=True, restart=rule)
             for each in trials
         )
-        deadlines = replace(deadlines, **_BACK_OFF)
-        self._processes = SupervisedComponents(components, deadlines, restarts=True)
+        self._deadlines = replace(deadlines, **_BACK_OFF)
+        self._processes = SupervisedComponents(components, self._deadlines, restarts=True)
         # In the order of the trials.
         self.children = list(self._processes.children.values())
         for trial, child in zip(trials, self.children, strict=True):
@@ -127,8 +140,8 @@ class Tuning:
 
     @property
     def slots(self) -> int:
-        """Maximum number of trials that work at the same time, on all machines."""
-        return sum(each.slots for each in self.places.values())
+        """Maximum number of trials that work at the same time, on all machines that get some."""
+        return sum(each.slots for name, each in self.places.items() if self._gets(name, _EVER))
 
     @property
     def working(self) -> int:
@@ -155,7 +168,20 @@ class Tuning:
             return "waits for a slot"
         if trial.state is TrialState.pending and not self.slots:
             return "no slot: join a machine"
+        if trial.state is TrialState.pending and not any(
+            each.slots and self._suits(number, name) for name, each in self.places.items()
+        ):
+            return f"waits for another machine: {trial.reason}"
         return trial.reason
+
+    @property
+    def unfit(self) -> dict[str, str]:
+        """The machines that get no trials any more, each with the reason."""
+        return {
+            name: f"{len(each.losses)} failures in a row, the last: {each.losses[-1].error}"
+            for name, each in self._machines.items()
+            if not self._gets(name, _EVER)
+        }
 
     def retry_at(self) -> float:
         """Returns the earliest time at which a trial may be started again [s]."""
@@ -178,16 +204,17 @@ class Tuning:
 
     def _fill(self, place: str, now: float) -> None:
         """Lets trials work on one machine."""
-        room = self.places[place]
+        room, gets = self.places[place], self._gets(place, now)
         if self._resident(place) > room.max_resident:
             self._make_room(place)
         while self._free(place):
             number = self._next(now, place)
             if number is None:
-                self._call_over(place)
+                if gets:
+                    self._call_over(place)
                 break
             child = self.children[number]
-            if not child.alive and place == HERE and not self._admits:
+            if not child.alive and not (gets and (place != HERE or self._admits)):
                 break
             if not child.alive and self._resident(place) >= room.max_resident:
                 self._make_room(place)
@@ -202,6 +229,42 @@ class Tuning:
                 if place == HERE:
                     self._choose_slot(number)
                 self._out.append(self._processes.start(child, now))
+
+    def _machine(self, place: str) -> SupervisedComponent:
+        component = Component(place or "tuner", "worker", "", restart=_MACHINE)
+        return self._machines.setdefault(place, SupervisedComponent(component))
+
+    def _gets(self, place: str, now: float) -> bool:
+        """Returns True if trials may be started on a machine; here also if no other one works."""
+        if place not in self._machines or now >= self._machines[place].due:
+            return True
+        others = (name for name, each in self.places.items() if name != HERE and each.slots)
+        return place == HERE and not any(self._gets(name, now) for name in others)
+
+    def _suits(self, number: int, place: str) -> bool:
+        """Returns False if a trial would use up its last life where alone it has died."""
+        child = self.children[number]
+        last = len(child.losses) >= child.component.restart.max_restarts
+        if child.alive or not last or self._died_at[number] != {place}:
+            return True
+        others = any(other != place and each.slots for other, each in self.places.items())
+        return not others and (place == HERE or self._machine(place).ran)
+
+    def _on_failure(self, place: str, error: str, now: float) -> None:
+        """Counts a failure for a machine; it is not given up while trials are at work there."""
+        machine = self._machine(place)
+        due = restart_time(machine, Loss(now, error, ""), self._deadlines, allowed=True)
+        if due is None and self._resident(place):
+            due = now + self._deadlines.pause_seconds(len(machine.losses))
+        machine.due = math.inf if due is None else due
+        if due is None and (reason := self.unfit.get(place)):
+            self._out.append(Event(place, "unfit", f"gets no trials any more: {reason}"))
+
+    def _on_success(self, place: str) -> None:
+        """Notes that a trial has worked on a machine."""
+        if place in self.places:
+            machine = self._machine(place)
+            machine.ran, machine.losses, machine.due = True, [], 0.0
 
     def _free(self, place: str) -> bool:
         """Returns True if a further trial can work on a machine."""
@@ -222,14 +285,20 @@ class Tuning:
                 self._make_room(other, held=False)
                 return
 
-    def set_place(self, place: str, slots: int, max_resident: int) -> None:
+    def set_place(self, place: str, slots: int, max_resident: int, now: float = 0.0) -> None:
         """Adds a worker, or changes its slots.
 
         Args:
             place: name of the worker.
             slots: maximum number of trials that work there at the same time.
             max_resident: maximum number of trials that have processes there.
+            now: monotonic time [s].
         """
+        if place not in self.places:
+            machine = self._machine(place)
+            machine.started_at = now
+            if machine.losses and now - machine.losses[-1].time > _MACHINE.window_seconds:
+                machine.losses, machine.due = [], 0.0
         self.places[place] = Place(slots, max_resident)
 
     def empty_place(self, place: str) -> list[Instruction]:
@@ -247,8 +316,8 @@ class Tuning:
             place: name of the worker.
             now: monotonic time [s].
         """
+        had, out = self._resident(place) > 0, list[Instruction]()
         self.places.pop(place, None)
-        out: list[Instruction] = []
         for number, (child, at) in enumerate(zip(self.children, self._at, strict=True)):
             if at != place or not child.alive:
                 continue
@@ -261,7 +330,9 @@ class Tuning:
             child.end(START_AGAIN, now)
             ends = TrialState.paused if self.ending else TrialState.pending
             out += self._bury(number, ends, f"{place} was lost")
-        return out
+        if had and now - self._machine(place).started_at < _PROVEN_SECONDS:
+            self._on_failure(place, "it was lost", now)
+        return [*out, *self._pop()]
 
     def relieve(self, memory: Mapping[str, float], cause: str, now: float) -> list[Instruction]:
         """Makes room in the memory here: a paused trial leaves, else the largest one ends.
@@ -363,6 +434,7 @@ class Tuning:
             return []
         talk.report, talk.waiting, talk.saving = report, True, False
         self._lost[number] = 0
+        self._on_success(self._at[number])
         if report[2] == 0:
             self.note(number, time, score)
         # A donor goes on only after its checkpoint is copied.
@@ -432,6 +504,7 @@ class Tuning:
     def on_end(self, number: int, reason: str, now: float) -> list[Instruction]:
         """Records that the process of a trial has ended because its run is complete."""
         self.children[number].end(0, now)
+        self._on_success(self._at[number])
         return self._bury(number, TrialState.terminated, reason)
 
     def on_left(self, number: int, now: float) -> list[Instruction]:
@@ -459,11 +532,17 @@ class Tuning:
             now: Monotonic time [s].
             exit_code: Exit code of the process.
         """
-        trial, child = self.trials[number], self.children[number]
-        child.end(exit_code, now)
+        trial, child, place = self.trials[number], self.children[number], self._at[number]
+        # That another start cannot help may be the fault of the machine: another one is tried.
+        child.end(exit_code if place == HERE else 1, now)
         if trial.state in OVER:
             return self._bury(number, trial.state, "")
         loss = Loss(now, child.cause or error, "")
+        self._died_at[number].add(place)
+        if now - child.started_at < _PROVEN_SECONDS:
+            self._on_failure(place, f"{trial.name}: {loss.error}", now)
+        else:
+            self._on_success(place)
         again = self._processes.record_death(child, loss)
         trial.failures, trial.reason = len(child.losses), trial.reason or loss.error
         if again:
@@ -503,6 +582,7 @@ class Tuning:
         return {
             "trials": trials,
             "skipped": self.skipped,
+            "unfit": self.unfit,
             "scheduler": self._scheduler.state(),
         }
 
@@ -522,6 +602,7 @@ class Tuning:
             for number, (trial, talk) in enumerate(zip(self.trials, self._dialogues, strict=True))
             if number not in busy
             and (not self.children[number].alive or self._at[number] == place)
+            and self._suits(number, place)
             and (
                 (trial.state is TrialState.paused and not talk.held and not talk.asked)
                 or (trial.state is TrialState.pending and self._may_start(number, now))

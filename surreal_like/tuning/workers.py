@@ -421,7 +421,7 @@ class Workers:
             slots = fields["slots"]
             self._note(name, "joined", plural(slots, "slot"))
         worker.seen_at, worker.request, worker.leaving = now, request, fields["leaving"]
-        self._tuning.set_place(name, fields["slots"], fields["max_resident"])
+        self._tuning.set_place(name, fields["slots"], fields["max_resident"], now)
         for trial, beat in fields["beats"].items():
             work = self._work.get(trial)
             if work is not None and work.worker == name and beat["time"] != work.beat:

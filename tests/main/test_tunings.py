@@ -70,6 +70,15 @@ def test_status(command: Command, tuning: Path) -> None:
     assert found["trials"]["trial-003"]["reason"] == "no env"
 
 
+def test_status_names_the_machines_that_get_no_trials(command: Command, tuning: Path) -> None:
+    state = json.loads((tuning / "tuning.json").read_text())
+    reason = "3 failures in a row, the last: trial-000: no driver"
+    state["unfit"] = {"worker-1000": reason}
+    (tuning / "tuning.json").write_text(json.dumps(state))
+    said = command("status", "mine").out
+    assert f"worker-1000 gets no trials any more: {reason}" in said.splitlines()
+
+
 @pytest.mark.parametrize(
     ("held", "result", "head", "resumes"),
     [
@@ -169,8 +178,8 @@ def test_the_policy_of_a_tuning_is_that_of_its_best_trial(
     said = command(*words)
     assert said.code == 0, said.err
     assert said.err == "best trial of tuning runs/mine: trial-001\n"
-    # The newest one: only the policy of the start was evaluated.
-    assert re.search(r"checkpoint \d+ of runs/mine/trial-001", said.out)
+    # The parameters of the end were evaluated.
+    assert "checkpoint best of runs/mine/trial-001" in said.out
     # A trial without evaluations has no best checkpoint.
     shutil.rmtree(run / "checkpoints" / "best")
     assert re.search(r"checkpoint \d+ of runs/mine/trial-001", command(*words).out)

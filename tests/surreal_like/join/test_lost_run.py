@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
+from session.wire import Message
+from surreal_like.join import agents as module
 from surreal_like.join.agents import LostRunError, RunWatch, _Stay
 from surreal_like.run.observer import Interrupts
 
@@ -45,11 +48,11 @@ class LateAnswer(RunWatch):
         self.over = self.resumable = False
         self.timeout_seconds = 30.0
         self._agents = agents
-        self._last_answer_at = time.monotonic() - 31.0
+        self._asked_at = time.monotonic() - 31.0
 
     def tick(self) -> list[str]:
         if self._agents.turns is not None:
-            self._last_answer_at = time.monotonic()
+            self._asked_at = None
         return []
 
 
@@ -58,3 +61,37 @@ def test_a_lost_run_was_silent_for_as_long_as_it_was_when_it_was_given_up() -> N
     stay = _Stay(cast(Any, agents), LateAnswer(agents), Interrupts(), lambda line: None)
     with pytest.raises(LostRunError, match="no message of the run came for 30 s"):
         stay.until_the_end()
+
+
+class Questions(RunWatch):
+    """A run that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.over = self.resumable = False
+        self.timeout_seconds, self._asked_at, self.load = 10.0, None, {}
+        self.answer: Message | None = None
+        self._requests = cast(Any, SimpleNamespace(ask=lambda info, now: self.answer))
+        self._wire = cast(Any, SimpleNamespace(check=list))
+        self._info = cast(Any, None)
+
+
+def test_silence_counts_from_the_first_question_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock: Any = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(module, "time", clock)
+    watch = Questions()
+
+    def look(now: float, answer: Message | None = None) -> tuple[bool, float]:
+        clock.now, watch.answer = now, answer
+        watch.tick()
+        return watch.lost, watch.silent_seconds
+
+    # The imports of this machine take longer than the run may be silent.
+    clock.now = 30.0
+    assert not watch.lost
+    assert look(31.0) == (False, 0.0)
+    assert look(40.0) == (False, 9.0)
+    said = Message("info", {"info": {"final": False}})
+    assert look(45.0, said) == (False, 0.0)
+    # It was busy, and asked nothing.
+    assert look(70.0) == (False, 0.0)
+    assert look(80.5) == (True, 10.5)

@@ -25,15 +25,17 @@ from surreal_like.tuning import workers
 from surreal_like.tuning.scheduler import MedianStopping
 from surreal_like.tuning.state import Trial, TrialState
 from surreal_like.tuning.trial import read_tuning
+from surreal_like.tuning.trial_files import is_result
 from surreal_like.tuning.tune_file import read_tune_file
 from surreal_like.tuning.tuner import Tuner
 from surreal_like.tuning.tuning import Tuning
 from surreal_like.tuning.workers import REQUESTS, WORKERS, Host
+from tests.polling import until
 from tests.session.made_run import made_line
 from tests.surreal_like.agent.rig import make_config
 from tests.surreal_like.tuning.test_tuner import Processes
 from tests.surreal_like.tuning.test_tuner import Rig as TunerRig
-from tests.surreal_like.tuning.test_workers import BEAT, POLL, Machine, join
+from tests.surreal_like.tuning.test_workers import BEAT, POLL, Machine, join, send
 
 FILE = """
 algorithm: dqn
@@ -183,3 +185,54 @@ def test_no_field_of_a_file_of_a_trial_ends_the_tuner(alone: TunerRig) -> None:
             assert trial.score is None or abs(trial.score) <= 1e150
             read_tuning(rig.folder.path)
     assert math.isfinite(rig.tuner._write_result()["trials"]["trial-001"]["time"])
+
+
+def misbehave(machine: Machine) -> None:
+    """Takes trials, sends wrong things about them, and says that they have ended."""
+    for number, (name, each) in enumerate(machine.poll(slots=2, max_resident=2).items()):
+        began = {"trial": name, "start": each["start"]}
+        wrong_lines: tuple[Any, ...] = (5, None, [], made_line(10) | {"episodes": "3"})
+        for line in wrong_lines:
+            wrong = {**began, **RIGHT["report"], "line": line}
+            assert machine.ask("report", wrong).kind == "refused"
+        wrong = {**began, "files": {"checkpoints/learner/1/state.json": ENTRY}, "late": False}
+        machine.ask("files", wrong)
+        code = (0, 1, 2, 3, 70, 75)[(number + each["start"]) % 6]
+        machine.ask("ended", {**began, "exit_code": code, "error": "\x1b[2J"})
+
+
+def work(machine: Machine, path: Path) -> int:
+    """Does what it is given, and returns how many trials: the score of trial k is k + 1."""
+    given = machine.poll(slots=3, max_resident=3)
+    for name, each in given.items():
+        began = {"trial": name, "start": each["start"]}
+        run = RunFolder(path / name)
+        run.path.mkdir(parents=True, exist_ok=True)
+        line = made_line(100, training=each["number"] + 1.0) | STEPS
+        run.progress.write_text(json.dumps(line) + "\n")
+        run.result.write_text(json.dumps(RESULT))
+        assert send(machine, began, run, is_result).fields["blocks"] == []
+        assert machine.ask("ended", {**began, "exit_code": 0, "error": ""}).kind == "noted"
+    return len(given)
+
+
+def test_beside_a_hostile_machine_the_tuning_ends_with_its_true_results(rig: Rig) -> None:
+    hostile = rig.machine("worker-1000")
+    until(lambda: "worker-1000" in rig.tuning.unfit, step=lambda: misbehave(hostile))
+    assert [str(each.state) for each in rig.tuning.trials] == ["pending"] * 3
+    honest = rig.machine("worker-1001")
+    done = 0
+    while done < 3:
+        misbehave(hostile)
+        done += work(honest, rig.path / "theirs")
+    until(lambda: rig.found)
+    assert (rig.found["status"], rig.found["best"]["trial"]) == ("stopped", "trial-002")
+    trials = rig.found["trials"].values()
+    assert [(each["state"], each["score"]) for each in trials] == [
+        ("terminated", 1.0),
+        ("terminated", 2.0),
+        ("terminated", 3.0),
+    ]
+    events = rig.folder.events.read_text()
+    assert "gets no trials any more" in events
+    assert "\\u001b" not in events
