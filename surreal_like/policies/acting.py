@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from session.checkpoint import Checkpoints
 from session.config import Config
-from session.errors import RefusedError
 from session.process.context import Context
 from session.wire.sockets import Socket
 from surreal_like.agent.acting import Acting
@@ -28,6 +27,8 @@ from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
 
 _POLL_SECONDS = 0.1
+# Parameters of snapshots that a process keeps.
+_KEPT_BYTES = 1 << 26
 # Episodes against a snapshot before which nothing is known about it.
 _KNOWN = 10
 # Weight of a snapshot that is always beaten.
@@ -170,6 +171,8 @@ class Snapshots(Protocol):
 class PublishedSnapshots:
     """The snapshots that the learner of a policy has published.
 
+    Those that were played once are kept, so that a draw need not wait for them.
+
     Args:
         context: context of the process.
         policy: name of the policy.
@@ -179,45 +182,50 @@ class PublishedSnapshots:
         self.socket = context.wire.dealer("ps.requests", ANSWERS)
         self._clock, self._policy = context.clock, policy
         self._known = ParameterClient(self.socket, context.clock, policy=policy)
-        self._chosen: ParameterClient | None = None
-        self._name = ""
+        # Name -> parameters, those that were drawn last at the end.
+        self._kept: dict[str, Parameters] = {}
+        self._asked: tuple[str, ParameterClient] | None = None
         self._asks_at = 0.0
 
     def get(self, choose: Callable[[Sequence[int]], int | None]) -> tuple[str, Load] | None:
         """See :class:`Snapshots`."""
-        client = self._chosen or self._known
-        if client.waiting:
-            parameters = self._receive(client)
+        if self._asked is not None:
+            name, client = self._asked
+            parameters = client.receive()
             if parameters is not None:
-                self._chosen = None
-                return self._name, lambda agent: agent.load(parameters)
+                self._keep(name, parameters)
+                self._asked = None
+                return name, lambda agent: agent.load(parameters)
             if client.waiting:
                 return None
-            living = client.newest.info.get("snapshots")
-            if client is self._known and living:
-                self._fetch(choose(living))
-                return None
-        # The snapshot has been dropped meanwhile, could not be asked for, or there is none yet.
-        self._chosen = None
+            # The snapshot has been dropped meanwhile, or could not be asked for.
+            self._asked = None
+        self._look()
+        living: Sequence[int] = self._known.newest.info.get("snapshots", ())
+        if not living:
+            return None
+        iteration = choose(living)
+        name = self._policy if iteration is None else snapshot_name(self._policy, iteration)
+        kept = self._kept.pop(name, None)
+        if kept is None or (iteration is None and kept.order < self._known.newest.order):
+            self._asked = name, ParameterClient(self.socket, self._clock, policy=name)
+            self._asked[1].ask()
+            return None
+        self._kept[name] = kept
+        return name, lambda agent: agent.load(kept)
+
+    def _look(self) -> None:
+        """Asks which snapshots live, at intervals, and reads the answer."""
+        self._known.receive()
         now = self._clock.now()
         if now >= self._asks_at and self._known.ask_info():
             self._asks_at = now + _POLL_SECONDS
-        return None
 
-    def _receive(self, client: ParameterClient) -> Parameters | None:
-        """Returns parameters that have arrived; None, too, if the snapshot has been dropped."""
-        try:
-            return client.receive()
-        except RefusedError:
-            if client is self._known:
-                raise
-            return None
-
-    def _fetch(self, iteration: int | None) -> None:
-        policy = self._policy
-        self._name = policy if iteration is None else snapshot_name(policy, iteration)
-        self._chosen = ParameterClient(self.socket, self._clock, policy=self._name)
-        self._chosen.ask()
+    def _keep(self, name: str, parameters: Parameters) -> None:
+        """Keeps parameters; the ones that were not drawn for longest go."""
+        self._kept[name] = parameters
+        while sum(each.flat.nbytes for each in self._kept.values()) > _KEPT_BYTES:
+            del self._kept[next(iter(self._kept))]
 
 
 class StoredSnapshots:

@@ -14,6 +14,7 @@ from session.config import Config
 from surreal_like.agent.base import Agent, policy_seed
 from surreal_like.data.parameters import Parameters
 from surreal_like.env.joint_vector import Rows
+from surreal_like.policies import acting
 from surreal_like.policies.acting import Load, PastSelf, PublishedSnapshots
 from surreal_like.ps.server import ParameterStore
 from tests.surreal_like.agent.rig import LearnerPeer, Rig
@@ -177,6 +178,52 @@ def test_a_fetch_that_could_not_be_sent_is_repeated(
     rig.until(get)
     assert got == ["default-10"]
     assert lost
+
+
+def _choose(iteration: int | None, living: Sequence[int]) -> int | None:
+    return iteration
+
+
+def test_a_snapshot_that_was_drawn_before_needs_no_request(rig: Rig) -> None:
+    learner = LearnerPeer(rig)
+    learner.publish(policy="default-10")
+    learner.publish(policy="default-20")
+    learner.publish(snapshots=[10, 20])
+    snapshots = PublishedSnapshots(rig.context("agent-0"), "default")
+
+    def draw(iteration: int | None) -> str:
+        got: list[str] = []
+
+        def get() -> bool:
+            answer = snapshots.get(lambda living: iteration)
+            got.extend([answer[0]] if answer else [])
+            return bool(got)
+
+        rig.until(get)
+        return got[0]
+
+    names = [draw(each) for each in (10, 20, None)]
+    assert names == ["default-10", "default-20", "default"]
+    # At once, without a round of the parameter server.
+    for each, name in zip((10, None, 20), ("default-10", "default", "default-20"), strict=True):
+        answer = snapshots.get(partial(_choose, each))
+        assert answer is not None
+        assert answer[0] == name
+    # Newer parameters of the policy itself are fetched.
+    learner.publish(snapshots=[10, 20])
+    rig.until(lambda: snapshots.get(lambda living: None) is None)
+    rig.until(lambda: snapshots.get(lambda living: None))
+    assert snapshots._kept["default"].version == learner.version
+
+
+def test_few_bytes_of_snapshots_are_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = LearnerPeer(rig)
+    size = learner.publish(policy="default-10").flat.nbytes
+    monkeypatch.setattr(acting, "_KEPT_BYTES", 2 * size)
+    snapshots = PublishedSnapshots(rig.context("agent-0"), "default")
+    for number in (10, 20, 30):
+        snapshots._keep(f"default-{number}", learner.publish(policy=f"default-{number}"))
+    assert list(snapshots._kept) == ["default-20", "default-30"]
 
 
 def test_the_store_keeps_the_snapshots_that_live() -> None:
