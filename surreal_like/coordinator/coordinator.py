@@ -52,6 +52,8 @@ _ENDING_SHARE = 0.6
 _TRIAL_COUNTS_SECONDS = 0.01
 # Near the end of a budget of environment steps they are counted as often as they can change.
 _LAST_COUNTS_SECONDS = 0.001
+# In one thread a second is a thousand rounds: a curriculum is asked more often than once in it.
+_TASK_SECONDS = 0.02
 
 
 class RunCoordinator:
@@ -86,6 +88,7 @@ class RunCoordinator:
         self.record = RunStats(context.config, clock)
         self.verdict: Verdict | None = None
         self.done = self._begins = False
+        self._donor_steps = 0
         self._restore(restored)
         self._tasks = Tasks(context, self.record, learners)
         self._report = ProgressLog(context, self.record, folder.progress)
@@ -104,6 +107,9 @@ class RunCoordinator:
         # Reports to what runs this run as one of many, and waits for its answers.
         self._reporter: Any = next(filter(None, made), None)
         self._trial_counts_due = Every(seconds=_TRIAL_COUNTS_SECONDS, clock=clock.now)
+        every = session.learner.report_seconds
+        every = min(every, _TASK_SECONDS) if self._runs_alone else every
+        self._task_due = Every(seconds=every, clock=clock.now)
         self._last_counts_due = Every(seconds=_LAST_COUNTS_SECONDS, clock=clock.now)
         # Environment steps at the last regular look at the stop rule, and since the one before.
         self._steps_seen = self._steps_between = 0
@@ -124,9 +130,8 @@ class RunCoordinator:
             record.restored_version, state["version"] if state is not None else 0
         )
         if donor is not None:
-            self._begins = True
+            self._begins, self._donor_steps = True, donor["env_steps"]
             self._on_donor(donor, record.generation, self.restored_version + 1)
-        learners.set_env_steps(int(record.times()["env_steps"]))
         if state is None and donor is None and record.iterations:
             event("begins_anew", begins_anew(record.lost_iterations))
         elif state is not None and "start_from" in state:
@@ -163,6 +168,7 @@ class RunCoordinator:
             status=lambda: self._report.line,
         )
         self._ps = wire.dealer("ps.requests", ANSWERS)
+        self._restore_learned()
         if self.record.rolls_back:
             learners.roll_back()
         if self._begins:
@@ -181,6 +187,15 @@ class RunCoordinator:
             result = self._folder.read_result() or {}
             none = result.get("final_eval_reason") or "the run had ended before"
             self.end(ended, none=none, final=result.get("final_eval"))
+
+    def _restore_learned(self) -> None:
+        """Restores the environment steps that the parameters have learned from."""
+        learners, record = self._learners, self.record
+        # A run that began earlier has not counted them.
+        earlier = {"shards": {}, "more": int(record.times()["env_steps"])}
+        learners.restore_learned(record.learned or earlier)
+        if self._begins:
+            learners.set_learned_steps(self._donor_steps)
 
     @property
     def ending(self) -> bool:
@@ -230,6 +245,9 @@ class RunCoordinator:
             self.judge()
         if self._report.due():
             self.report()
+        if self._task_due() and self._tasks.has_curriculum:
+            self._learners.ask_counts()
+            self._count()
             self._choose_task()
 
     def _choose_task(self) -> None:
@@ -327,7 +345,7 @@ class RunCoordinator:
         donor = learners.load(config)
         self._on_donor(donor, run_generation(config), learners.learner.version + 1)
         self._tasks.restore()
-        learners.set_env_steps(int(self.record.times()["env_steps"]))
+        learners.set_learned_steps(donor["env_steps"])
         reporter.on_load(self.record.times())
         self._report.clear_updates()
         learners.publish("another trial was taken over")
@@ -504,7 +522,7 @@ class RunCoordinator:
             self._context.event("rows_lost", record.losses.pop(0))
         record.add_episodes(learners.pop_finished(), learners.learner.own_metrics)
         record.judge_training()
-        learners.set_env_steps(int(record.times()["env_steps"]))
+        record.learned = learners.save_learned()
 
     def _stop(self, reason: str, status: str) -> None:
         if self.verdict is not None and status not in ("stopped", self.verdict.status):

@@ -32,6 +32,8 @@ class Learners:
         self._workers, self._joint = dict(workers), joint
         self._all = list(self._workers.values())
         self.owner = self._all[0]
+        # Added to the steps of all shards: those of a donor, or of a run that did not count them.
+        self._more_steps = 0
         # Shard -> its newest counts, and the same by accounts.
         self._named: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
 
@@ -60,10 +62,35 @@ class Learners:
         for worker in self._all:
             worker.connect(version)
 
-    def set_env_steps(self, steps: int) -> None:
-        """Sets the environment steps of the run, for schedules."""
+    # -- environment steps ------------------------------------------------------------------------
+
+    @property
+    def learned_steps(self) -> int:
+        """Environment steps of the rows that all policies have learned from."""
+        return self._more_steps + sum(worker.replay.learned_steps for worker in self._all)
+
+    def save_learned(self) -> dict[str, Any]:
+        """Returns the parts of :attr:`learned_steps`, for a file."""
+        shards: dict[str, Any] = {}
+        for worker in self._all:
+            shards |= worker.replay.save_learned()
+        return {"shards": shards, "more": self._more_steps}
+
+    def restore_learned(self, learned: Mapping[str, Any]) -> None:
+        """Restores a result of :meth:`save_learned`, once all are connected."""
+        self._more_steps = learned["more"]
+        for worker in self._all:
+            worker.replay.restore_learned(learned["shards"])
+        self.set_learned_steps(self.learned_steps)
+
+    def set_learned_steps(self, steps: int) -> None:
+        """Sets the environment steps from which the present parameters have learned."""
+        self._more_steps += steps - self.learned_steps
         for worker in self._all:
             worker.learner.env_steps = steps
+            worker.learner.link.count_steps = lambda: self.learned_steps
+
+    # -- publishing -------------------------------------------------------------------------------
 
     def set_task(self, task: Mapping[str, Any]) -> None:
         """Sets the task, its ``number`` and ``settings``, that comes with the next parameters."""

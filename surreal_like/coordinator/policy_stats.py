@@ -29,36 +29,36 @@ class PolicyStats:
         self._seconds = seconds
         self._rates: dict[str, Rate] = {}
 
-    def line(self, rows: RowFates) -> dict[str, Any]:
+    def line(self, rows: RowFates, agent_steps: int) -> dict[str, Any]:
         """Returns the numbers for a line of progress; its lag is that since the previous line.
 
         Args:
             rows: rows of all senders of the policy.
+            agent_steps: steps of its agents.
         """
         rates = {}
-        for name, total in self._totals(rows).items():
+        for name, total in self._totals(agent_steps).items():
             if name not in self._rates:
                 self._rates[name] = Rate(clock=self._seconds)
                 # An earlier process has counted them.
                 self._rates[name].begin(total)
             self._rates[name].reach(total)
             rates[name] = self._rates[name].per_second()
-        return self._numbers(rows, self.lag.pop_recent(), rates)
+        return {"agent_steps": agent_steps, **self._numbers(rows, self.lag.pop_recent(), rates)}
 
-    def result(self, rows: RowFates) -> dict[str, Any]:
+    def result(self, rows: RowFates, agent_steps: int) -> dict[str, Any]:
         """Returns the numbers of the whole run, see :meth:`line`."""
         seconds = self._seconds()
-        rates = {name: total / seconds for name, total in self._totals(rows).items()}
-        return self._numbers(rows, self.lag.summary(), rates)
+        rates = {name: total / seconds for name, total in self._totals(agent_steps).items()}
+        return {"agent_steps": agent_steps, **self._numbers(rows, self.lag.summary(), rates)}
 
-    def _totals(self, rows: RowFates) -> dict[str, int]:
-        return {"agent_steps": rows.inserted, "updates": self.iteration}
+    def _totals(self, agent_steps: int) -> dict[str, int]:
+        return {"agent_steps": agent_steps, "updates": self.iteration}
 
     def _numbers(
         self, rows: RowFates, lag: Mapping[str, Any], rates: Mapping[str, float]
     ) -> dict[str, Any]:
         return {
-            "agent_steps": rows.inserted,
             "iteration": self.iteration,
             "version": self.version,
             "rates": {f"{name}_per_second": rate for name, rate in rates.items()},

@@ -26,9 +26,9 @@ from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.data.sender import Sender
 from surreal_like.data.task import TASK
-from surreal_like.experience.row_accounts import RowAccounts, RowFates
+from surreal_like.experience.row_accounts import RowAccounts, RowFates, steps_per_row
 from surreal_like.experience.sender import MAX_UNACKED_BYTES
-from surreal_like.policies.config import learning_policies, policies_of
+from surreal_like.policies.config import learning_policies
 
 _RECENT_EPISODES = 100
 # Counters whose rates a line of progress contains.
@@ -58,6 +58,8 @@ class RunStats:
         bad_at: iteration at which bad updates have ended a learner since the newest checkpoint, in
             this part of the run; None: none have.
         rolls_back: True until all shards have removed the rows that came after its checkpoint.
+        learned: environment steps that the parameters have learned from, see
+            :meth:`Learners.save_learned`.
         ended_seconds: wall time at which the end of the run began; None: it goes on. Rates of the
             whole run are those until then.
     """
@@ -113,6 +115,7 @@ class RunStats:
         self.task_episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
         self.bad_at: int | None = None
         self.rolls_back = False
+        self.learned: Mapping[str, Any] = {}
         self.ended_seconds: float | None = None
         self._new_episodes = 0
         # Rows that ended with a shard, in words; the coordinator reports and removes them.
@@ -279,7 +282,7 @@ class RunStats:
         return self.policies[policy].lag if self.policies else self.lag
 
     def _of_policies(
-        self, numbers: Callable[[PolicyStats, RowFates], Mapping[str, Any]]
+        self, numbers: Callable[[PolicyStats, RowFates, int], Mapping[str, Any]]
     ) -> dict[str, Any]:
         """Returns the numbers of each policy under ``policies``; empty without names."""
         if not self.policies:
@@ -288,7 +291,7 @@ class RunStats:
         return {
             "policies": {
                 name: {
-                    **numbers(stats, self.accounts.rows(name)),
+                    **numbers(stats, self.accounts.rows(name), self.accounts.agent_steps(name)),
                     "train": {"mean_return_100": own.get(f"policy/{name}")},
                     "eval": {"mean_return": judged.get(name)},
                 }
@@ -414,6 +417,7 @@ class RunStats:
             "task": dict(self.task),
             "task_episodes": list(self.task_episodes),
             "plan": add_numbers(self._plan_before, self.plan),
+            "learned": dict(self.learned),
             "episodes": list(self.episodes),
             "guest_episodes": list(self.guest_episodes),
             "wall_seconds": self.wall_seconds,
@@ -520,6 +524,7 @@ class RunStats:
         self.task_episodes.extend(state.get("task_episodes", []))
         # A run that began before plans were counted has none.
         self._plan_before = state.get("plan", {})
+        self.learned = state.get("learned", {})
         self.iterations, self.repeated_iterations = iterations, repeated
         self.restored_part, self.restored_version = part, version
         self.lost_iterations = max(0, -ahead)
@@ -557,7 +562,5 @@ def _finite(values: list[float], function: Any) -> float | None:
 def _make_accounts(config: Config) -> RowAccounts:
     session = config.session_config
     joinable = session.launcher.host and not session.security.insecure
-    # In a game in turns a row of one agent stands for the steps of all.
-    agents = {name for each in policies_of(config).values() for name in each.get("agents", ())}
     first = FIRST_JOINED if joinable else None
-    return RowAccounts(first, steps_per_row=max(1, len(agents)))
+    return RowAccounts(first, steps_per_row=steps_per_row(config))

@@ -29,6 +29,11 @@ class Tasks:
         self._env_config = context.config.env_config
         self._function = load_curriculum(self._env_config)
 
+    @property
+    def has_curriculum(self) -> bool:
+        """True if tasks are chosen."""
+        return self._function is not None
+
     def restore(self) -> None:
         """Gives the restored task to the learners."""
         if self._record.task["number"]:

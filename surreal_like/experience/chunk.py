@@ -149,6 +149,7 @@ class Chunk:
             ``first`` plus the time in its environments; empty if not traced.
         account: place of the sender in the ledger of the shard that has received it.
         joined: True if its sender is on a machine that has joined, as that shard says.
+        steps: environment steps that are new in it, as that shard has counted them.
     """
 
     columns: Mapping[str, Array]
@@ -170,6 +171,7 @@ class Chunk:
     stamps: dict[str, float] = field(default_factory=dict)
     account: int = -1
     joined: bool = False
+    steps: int = 0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -194,12 +196,14 @@ class Chunk:
             yield self
             return
         for begin in range(0, total, streams):
-            part = slice(begin, begin + streams)
+            end = min(begin + streams, total)
+            part = slice(begin, end)
             yield replace(
                 self,
                 columns={name: column[:, part] for name, column in self.columns.items()},
                 streams=self.streams[part],
                 lead_in={name: lead[:, part] for name, lead in self.lead_in.items()},
+                steps=self.steps * end // total - self.steps * begin // total,
             )
 
     def count_steps(self) -> int:

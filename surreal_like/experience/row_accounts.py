@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from session.config import Config
+from surreal_like.data.policy_names import shard_policy
 from surreal_like.data.sender import Sender
 
 # In the place of senders whose accounts were lost with a damaged record.
@@ -124,6 +126,7 @@ class RowAccounts:
         self.senders: dict[str, SenderRows] = {}
         self._sampled: dict[str, int] = {}
         self._replayed: dict[str, int] = {}
+        self._agent_steps: dict[str, int] = {}
         self._shards: dict[str, ShardRows] = {}
         # Totals that were reported before this process; sums below them are not known completely.
         self._reached = {"env_steps": 0, "episodes": 0}
@@ -173,6 +176,8 @@ class RowAccounts:
         known, before = key in self._shards, self._key_before(key)
         self._sampled[key] = max(self._sampled.get(key, 0), int(counts["sampled"]))
         self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
+        steps = int(counts.get("agent_steps", 0))
+        self._agent_steps[key] = max(self._agent_steps.get(key, 0), steps)
         names = ("restored", "added", "size", "rolled_back")
         restored, added, size, back = (int(counts.get(name, 0)) for name in names)
         rows = ShardRows(restored, added, size, bool(counts.get("goes_on")), back)
@@ -244,6 +249,11 @@ class RowAccounts:
     def replayed(self) -> int:
         """Number of rows of unrolls that were given out again, which :attr:`sampled` excludes."""
         return sum(self._replayed.values())
+
+    def agent_steps(self, policy: str) -> int:
+        """Returns the number of steps of agents whose rows the shards of a policy have inserted."""
+        every = self._agent_steps.items()
+        return sum(n for key, n in every if shard_policy(Sender.parse(key).name) == policy)
 
     def lost(self) -> int:
         """Number of inserted rows that shards kept when they ended, and their successors do not.
@@ -328,6 +338,7 @@ class RowAccounts:
         """Returns plain data for a file."""
         senders = {key: asdict(sender) for key, sender in self.senders.items()}
         given = {"sampled": dict(self._sampled), "replayed": dict(self._replayed)}
+        given["agent_steps"] = dict(self._agent_steps)
         shards = {key: list(rows) for key, rows in self._shards.items()}
         return {"senders": senders, "shards": shards, **given}
 
@@ -336,8 +347,15 @@ class RowAccounts:
         self.senders = {key: SenderRows(**sender) for key, sender in state["senders"].items()}
         self._sampled = dict(state["sampled"])
         self._replayed = dict(state.get("replayed", {}))
+        self._agent_steps = dict(state.get("agent_steps", {}))
         # Runs that began earlier have not counted them.
         self._shards = {key: ShardRows(*rows) for key, rows in state.get("shards", {}).items()}
+
+
+def steps_per_row(config: Config) -> int:
+    """Returns the most environment steps of a row: in a game in turns it stands for all agents."""
+    policies = (config.get("policies") or {}).values()
+    return max(1, len({name for each in policies for name in each.get("agents", ())}))
 
 
 def _sum(senders: Iterable[SenderRows]) -> RowFates:

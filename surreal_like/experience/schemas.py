@@ -40,6 +40,7 @@ _SEEN = ("rows", "base", "inserted", "dropped", "holes", "env_steps", "episodes"
 _STATUS = ("requests_waiting", "needs_rows", "has_rows", "takes_no_rows")
 _COUNTED = (
     "inserted",
+    "agent_steps",
     "added",
     "restored",
     "rolled_back",
@@ -113,6 +114,8 @@ ANSWERS: Kinds = {
             "batch_size": Count(1, _ROWS),
             "counts": Nullable(COUNTS),
             "stamps": _WAY,
+            # Taken by earlier processes of the shard, and by this one; of a queue: of the batch.
+            "env_steps": Row(Count(), Count()),
             # In training iterations: True if no other batch of this one follows.
             "last": Optional(Flag()),
             # Of discounted returns since the start: count, mean, sum of squared distances from it.

@@ -26,7 +26,6 @@ from surreal_like.data.policy_names import (
     snapshot_name,
 )
 from surreal_like.dataflow.flow import NOT_READY, Signal
-from surreal_like.experience.row_accounts import RowAccounts
 from surreal_like.exploration.schedule import Progress
 from surreal_like.learner.feed import AHEAD, CudaCopies, DeviceFeed, FeedAhead, feed_columns
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
@@ -209,8 +208,8 @@ class LearnerLink:
         replay: client of all shards.
         publisher: publisher of the parameters.
         sampled: newest batch as replay sent it; None before the first.
-        env_steps: environment steps of the whole run, by the accounts of replay; in scripts.
         ahead: copies batches ahead to CUDA; None on the CPU and in a serial run.
+        count_steps: returns the environment steps that the parameters have learned from.
     """
 
     def __init__(
@@ -230,7 +229,7 @@ class LearnerLink:
         else:
             self.replay, self.publisher = before.replay, before.publisher
         self.sampled: Sampled | None = None
-        self.env_steps = 0
+        self.count_steps: Callable[[], int] = lambda: self.replay.learned_steps
         self._modules = modules
         self._feed = DeviceFeed(device)
         self.ahead: FeedAhead | None = None
@@ -240,7 +239,6 @@ class LearnerLink:
             replay = self.replay
             self.ahead = FeedAhead(replay.next, replay.leaves_out, CudaCopies(device))
         self._device = device
-        self._accounts = RowAccounts()
         self._synchronous = bool(learner_config.algo.get("synchronous", False))
         self._rule = PublishRule(learner_config.parameter_publish, now=context.clock.now())
         # Iteration and message of a publication that was too early.
@@ -270,6 +268,7 @@ class LearnerLink:
 
     def _make_batch(self, sampled: Sampled, tensors: Mapping[str, torch.Tensor]) -> Batch:
         self.sampled = sampled
+        self.replay.count_steps(sampled)
         batch = make_batch(tensors)
         batch.origin = sampled
         return batch
@@ -309,10 +308,7 @@ class LearnerLink:
         if self.context.stopping:
             return False
         self.context.pulse()
-        if self.tick_replay(progress):
-            for shard, counts in self.replay.counts().items():
-                self._accounts.add_shard(shard, counts)
-            self.env_steps = self._accounts.env_steps
+        self.tick_replay(progress)
         self.tick_publisher(progress)
         return True
 

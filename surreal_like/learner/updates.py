@@ -57,7 +57,8 @@ class Updates(Reporting):
         updates: updates since the last :meth:`pop_updates`.
         updates_made: number of updates of the newest :meth:`learn` by the plan.
         iteration: number of updates of the current weights.
-        env_steps: newest known number of environment steps of the whole run; for schedules.
+        env_steps: environment steps of the rows learned from: of unrolls those in the batches so
+            far, else those that replay had when the newest batch was drawn; for schedules.
         own_metrics: newest values given to :meth:`update_tensorplex`, by name.
     """
 
@@ -186,7 +187,10 @@ class Updates(Reporting):
     def next_batch(self) -> Batch | Signal:
         """Returns the next batch of replay, or NOT_READY; called by the source of a plan."""
         if self._given is None:
-            return self.link.next_batch()
+            batch = self.link.next_batch()
+            # Before the update: its schedules and its version go by them.
+            self.env_steps = max(self.env_steps, self.link.count_steps())
+            return batch
         return self._given.pop() if self._given else NOT_READY
 
     def update_priorities(self, priorities: torch.Tensor) -> None:
@@ -242,9 +246,7 @@ class Updates(Reporting):
 
     def tick_script(self) -> bool:
         """Does what is due between two batches of a script; returns False after a stop request."""
-        goes_on = self.link.tick_script(self)
-        self.env_steps = max(self.env_steps, self.link.env_steps)
-        return goes_on
+        return self.link.tick_script(self)
 
     def wait_script(self) -> None:
         """Waits for a message of replay, 50 ms at most."""

@@ -158,13 +158,14 @@ class AckTracker:
         drops: reason -> rows dropped, chunks after a gap included.
         fenced: names of guests whose rows are not taken any more.
         rolled_back: inserted rows that were removed again, because updates were bad.
+        env_steps: environment steps of the chunks that were admitted, each counted by one shard.
     """
 
     def __init__(self) -> None:
         self.duplicates = 0
         self.drops: dict[str, int] = {}
         self.fenced: set[str] = set()
-        self.rolled_back = 0
+        self.rolled_back = self.env_steps = 0
         self._accounts: dict[Key, SenderAcks] = {}
         self._newest: dict[str, int] = {}
         # Accounts with news since their last ack, in the order of the first news.
@@ -184,6 +185,17 @@ class AckTracker:
         full = account is not None and len(account.beyond) >= _BEYOND
         if account is not None and full and sequence != account.handled + 1:
             raise DecodeError(f"{_BEYOND} chunks have come after one that is missing")
+
+    def count_new_steps(self, chunk: Chunk) -> int:
+        """Returns the environment steps that a chunk adds; call it before :meth:`admit`.
+
+        They are the difference to the total of the chunk before. Where that went to another shard,
+        or is missing, the rows of the chunk are counted.
+        """
+        account = self._accounts.get((chunk.sender, chunk.incarnation))
+        rows, steps = (0, 0) if account is None else (account.seen_rows, account.env_steps)
+        follows = chunk.rows - chunk.size == rows
+        return max(0, chunk.env_steps - steps) if follows else chunk.count_steps()
 
     def admit(self, chunk: Chunk, *, acked: int = 0, acked_rows: int = 0) -> bool:
         """Returns True if a chunk is new and of its sender's newest incarnation.
@@ -340,6 +352,7 @@ class AckTracker:
             "drops": dict(self.drops),
             "newest": dict(self._newest),
             "fenced": sorted(self.fenced),
+            "env_steps": self.env_steps,
             "accounts": [self._state(key) for key in self._accounts],
         }
 
@@ -357,6 +370,7 @@ class AckTracker:
             "drops": self.drops,
             "fenced": sorted(self.fenced),
             "rolled_back": self.rolled_back,
+            "env_steps": self.env_steps,
             "packed": list(self._packed.values()),
         }
 
@@ -377,6 +391,7 @@ class AckTracker:
         self._newest = dict(state["newest"])
         # Runs that began earlier have fenced none.
         self.fenced, self.rolled_back = set(state.get("fenced", ())), 0
+        self.env_steps = state.get("env_steps", 0)
         self._accounts = {}
         for entry in state["accounts"]:
             values = dict(entry)

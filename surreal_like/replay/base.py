@@ -80,6 +80,7 @@ class Replay(Reporting):
         self.iteration = 0
         self.least_mass = math.inf
         self.last: bool | None = None
+        self._steps_given = 0
 
     def _require_turns(self, replay: Mapping[str, Any]) -> None:
         """Raises ConfigError if it should collect and train in turns, and cannot do that."""
@@ -168,6 +169,20 @@ class Replay(Reporting):
     def rows_in(self, batch_size: int) -> int:
         """Returns how many sampled rows to count for the batch of this size just sampled."""
         return batch_size
+
+    def steps_of_batch(self, taken: int) -> int:
+        """Returns the environment steps that a reply with the newest batch reports.
+
+        Where each row is given once, they are those of the rows in the batch; else those of all
+        rows that may be drawn.
+
+        Args:
+            taken: steps of all chunks that this process has taken.
+        """
+        if not self.consumes:
+            return taken
+        given, self._steps_given = self._steps_given, taken
+        return taken - given
 
     def undo_sample(self) -> None:
         """Reverts the newest sample, which could not be sent.

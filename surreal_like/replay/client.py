@@ -20,7 +20,7 @@ from session.wire.sockets import Socket
 from surreal_like.data.batch import Collate, Columns, split
 from surreal_like.data.sender import Sender
 from surreal_like.experience.schemas import ANSWERS
-from surreal_like.replay.shard import REFUSED_SECONDS, Asked, Shard
+from surreal_like.replay.shard import REFUSED_SECONDS, Asked, LearnedSteps, Shard
 from surreal_like.replay.shared_memory import HERE, large_bytes
 from surreal_like.replay.storage import SENDER
 
@@ -134,6 +134,7 @@ class _Answer:
     asked: Asked
     last: bool | None
     returns: Sequence[float] | None
+    env_steps: Sequence[int]
 
 
 @dataclass(slots=True)
@@ -142,7 +143,7 @@ class Sampled:
 
     ``last`` is True for the last batch of a training iteration, None without iterations.
     ``returns`` has the moments of returns that the shard has counted; None unless rewards are
-    normalized.
+    normalized. ``env_steps`` are those that the shard has reported; None for no batch of replay.
     """
 
     columns: Columns
@@ -151,6 +152,7 @@ class Sampled:
     stamps: Mapping[str, float]
     last: bool | None = None
     returns: Sequence[float] | None = None
+    env_steps: Sequence[int] | None = None
 
 
 class ReplayClient:
@@ -349,6 +351,7 @@ class ReplayClient:
                 asked,
                 fields.get("last"),
                 fields.get("returns"),
+                fields["env_steps"],
             )
         )
 
@@ -369,7 +372,11 @@ class ReplayClient:
                 answer.stamps,
                 answer.last,
                 answer.returns,
+                answer.env_steps,
             )
+            if self._consumes:
+                # Of all batches of the answer together.
+                answer.env_steps = (0, 0)
             if not self.leaves_out(sampled):
                 return sampled
         return None
@@ -388,6 +395,26 @@ class ReplayClient:
         # Agents that sent its newer rows wait for a version that has learned from them.
         self._missed |= bool(columns["version"].max() >= self.since)
         return True
+
+    def count_steps(self, sampled: Sampled) -> None:
+        """Counts the environment steps of the rows of a batch that is learned from."""
+        if sampled.env_steps is not None:
+            learned = self._shards[sampled.shard].learned
+            learned.add(sampled.incarnation, sampled.env_steps, consumes=self._consumes)
+
+    @property
+    def learned_steps(self) -> int:
+        """Environment steps of the rows of which the batches so far were made, over all shards."""
+        return sum(shard.learned.total for shard in self._shards)
+
+    def save_learned(self) -> dict[str, list[int]]:
+        """Returns name of each shard -> its part of :attr:`learned_steps`, for a file."""
+        return {shard.name: shard.learned.state() for shard in self._shards}
+
+    def restore_learned(self, learned: Mapping[str, Sequence[int]]) -> None:
+        """Restores a result of :meth:`save_learned`; shards that it lacks begin anew."""
+        for shard in self._shards:
+            shard.learned = LearnedSteps(*learned.get(shard.name, ()))
 
     def _is_fenced(self, shard: int, columns: Columns) -> bool:
         """Returns True if a batch that was sampled before a fence has rows of its sender."""

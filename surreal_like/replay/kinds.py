@@ -178,7 +178,11 @@ class FIFOReplay(Table):
         Those of several agents come in chunks of as many streams as were full at the same time.
         """
         for part in experience.parts(self.plan.num_envs):
+            self.selector.arriving = part.steps
             super().insert(part)
+
+    def steps_of_batch(self, taken: int) -> int:
+        return self.selector.steps
 
     def make_storage(self) -> ColumnStorage:
         """Makes blocks that each hold an unroll; never is one evicted in part."""

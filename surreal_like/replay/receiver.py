@@ -16,6 +16,7 @@ from surreal_like.data.policy_names import shard_policy
 from surreal_like.data.sender import Sender
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.row_accounts import steps_per_row
 from surreal_like.experience.schemas import EXPERIENCE
 from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.base import Replay
@@ -87,6 +88,8 @@ class ExperienceReceiver:
         ledger: accounts of all chunks.
         commit: called before acks are sent: what they say must survive the process.
         inserts: rows inserted.
+        env_steps: environment steps of the chunks that this process has taken.
+        agent_steps: steps of the agents whose rows it has inserted.
         MOST: most chunks that are read in one tick.
         waiting: measures the time for which experience was not read.
         draining: True once every chunk is accepted and the limiter has no effect.
@@ -100,12 +103,14 @@ class ExperienceReceiver:
         self.ledger = AckTracker()
         self.commit: Callable[[], None] = lambda: None
         self.inserts = Rate(clock=clock.now)
+        self.env_steps = self.agent_steps = 0
         self.waiting = Stopwatch(clock.now)
         self._rest = WakeupCoalescer(clock.now)
         self.draining = False
         self._context = context
         self._policy = shard_policy(name)
         self._replay = replay
+        self._steps_per_row = steps_per_row(context.config)
         self.returns = make_return_counter(replay.learner_config.algo)
         self._validator = _make_validator(context, replay)
         self._validator.large = lambda sender, detail: context.event(
@@ -176,6 +181,7 @@ class ExperienceReceiver:
             sender: the sender of the chunk.
             readable: False if only its row count could be read.
         """
+        steps = self.ledger.count_new_steps(chunk)
         if not self.ledger.admit(chunk, acked=chunk.acked, acked_rows=chunk.acked_rows):
             return
         account = self.ledger.account(chunk.sender, chunk.incarnation)
@@ -195,6 +201,9 @@ class ExperienceReceiver:
             chunk.env_steps, chunk.episodes = account.env_steps, account.episodes
             self._drop(chunk, FENCED, _FENCED_DETAIL)
             return
+        chunk.steps = min(steps, chunk.size * self._steps_per_row) if sender.joined else steps
+        self.env_steps += chunk.steps
+        self.ledger.env_steps += chunk.steps
         if (refusal := self._replay.refusal(chunk)) is not None:
             self.ledger.count_dropped(chunk, refusal)
             return
@@ -210,6 +219,7 @@ class ExperienceReceiver:
         if self.returns is not None:
             self.returns.add(chunk)
         self.inserts.add(chunk.size)
+        self.agent_steps += chunk.count_steps()
         for finished in (self._newest_finished, *self._finished.values()):
             finished.extend(chunk.finished)
         if chunk.stamps:

@@ -206,6 +206,10 @@ class ReplayService(Service):
             "batch_size": batch_size,
             "counts": self._counts(request) if self._counts_due() else None,
             "stamps": self._way(since, now),
+            "env_steps": [
+                self._intake.ledger.env_steps - self._intake.env_steps,
+                self._replay.steps_of_batch(self._intake.env_steps),
+            ],
             **placed,
         }
         if self._replay.last is not None:
@@ -269,6 +273,7 @@ class ReplayService(Service):
         totals = self._intake.ledger.totals()
         return {
             "inserted": totals["inserted"],
+            "agent_steps": self._intake.agent_steps,
             "added": int(self._intake.inserts.total) + self._snapshots.inserted,
             "restored": self._snapshots.rows,
             "goes_on": self._snapshots.goes_on,

@@ -38,6 +38,47 @@ class Asked:
 
 
 @dataclass(slots=True)
+class LearnedSteps:
+    """Environment steps of the rows of which the batches of a shard were made.
+
+    Args:
+        incarnation: incarnation of the shard that has given the newest one.
+        before: those of its earlier incarnations.
+        here: those of this one.
+    """
+
+    incarnation: int = 0
+    before: int = 0
+    here: int = 0
+
+    @property
+    def total(self) -> int:
+        """Steps of all incarnations."""
+        return self.before + self.here
+
+    def add(self, incarnation: int, reported: Sequence[int], *, consumes: bool) -> None:
+        """Adds a batch.
+
+        Args:
+            incarnation: incarnation of its shard.
+            reported: steps of earlier incarnations as far as it has their accounts, and its own:
+                of the batch if the shard gives each row once, else of all rows that it has taken.
+            consumes: True if the shard gives each row once.
+        """
+        before, steps = reported
+        if consumes:
+            self.here += steps
+            return
+        if incarnation != self.incarnation:
+            self.incarnation, self.before, self.here = incarnation, max(self.total, before), 0
+        self.here = max(self.here, steps)
+
+    def state(self) -> list[int]:
+        """Returns plain data: the arguments."""
+        return [self.incarnation, self.before, self.here]
+
+
+@dataclass(slots=True)
 class Shard:
     """One shard: its connection, its newest counts, and the requests that it has not answered."""
 
@@ -59,6 +100,7 @@ class Shard:
     rolls_back: bool = False
     roll_back_id: int | None = None
     unsent: deque[Message] = field(default_factory=lambda: deque(maxlen=_UNSENT_PRIORITIES))
+    learned: LearnedSteps = field(default_factory=LearnedSteps)
 
     def send_priorities(self) -> None:
         """Sends the priorities that could not be sent at once."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from surreal_like import train
+from surreal_like.coordinator.tasks import Tasks
 from tests.docs.examples import write_files
 from tests.runs.command import ROOT, Train, balanced, clean
 from tests.runs.faulty import MODULE
@@ -46,6 +49,31 @@ def test_a_learner_that_is_killed_goes_on_with_its_task(tmp_path: Path) -> None:
     # Episodes of the newest task have its length, so they have been reset with it.
     assert ended.progress[-1]["metrics"]["task"]["max"] == 3.0
     assert ended.progress[-1]["train"]["episode_length_100"] > 3.0
+
+
+def test_in_one_thread_it_is_asked_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    choose = Tasks.choose
+
+    def count(tasks: Tasks) -> bool:
+        asked.append(tasks._record.accounts.env_steps)
+        return choose(tasks)
+
+    monkeypatch.setattr(Tasks, "choose", count)
+    train(
+        algorithm="dqn",
+        env=f"{SAMPLES}:Tasked",
+        launcher="serial",
+        folder=tmp_path / "run",
+        overrides={
+            "env_config.curriculum": f"{SAMPLES}:by_steps",
+            "session_config.import_path": [str(ROOT)],
+            "session_config.stop": {"env_steps": 1500, "eval_episodes": 2},
+            "learner_config.replay": {"min_size": 100, "samples_per_insert": 1.0},
+        },
+    )
+    gaps = [after - before for before, after in pairwise(asked)]
+    assert max(gaps) <= 400
 
 
 def test_only_episodes_of_the_present_task_count(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import safetensors.numpy
 
 from surreal_like import train
 from surreal_like.data.policy_names import checkpoint_place
+from surreal_like.learner.link import LearnerLink
+from surreal_like.replay.client import Sampled
 from tests.runs.command import ROOT
 
 SMALL = {
@@ -69,7 +71,29 @@ def check(folder: Path, result: dict[str, Any], policy: str = "default") -> None
         assert tensors(best) == tensors(checkpoint)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Environment steps of the rows of all batches of unrolls, before and after each of them."""
+    totals = [0]
+    to_batch = LearnerLink.to_batch
+
+    def count(link: LearnerLink, sampled: Sampled) -> Any:
+        # A row that begins an episode is no step; the last one of an unroll begins the next.
+        new = ~sampled.columns["first"][:-1, ~sampled.columns["replayed"]]
+        totals.append(totals[-1] + int(new.sum()))
+        return to_batch(link, sampled)
+
+    monkeypatch.setattr(LearnerLink, "to_batch", count)
+    return totals
+
+
+def evaluations(folder: Path) -> dict[int, int]:
+    """Iteration of each evaluated version -> its environment steps."""
+    lines = [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
+    return {line["eval"]["iteration"]: line["eval"]["env_steps"] for line in lines if line["eval"]}
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "sac", "td3"])
 def test_the_number_of_a_run_is_that_of_its_newest_checkpoint(
     algorithm: str, tmp_path: Path
 ) -> None:
@@ -78,6 +102,26 @@ def test_the_number_of_a_run_is_that_of_its_newest_checkpoint(
     result = run(folder, algorithm, env, words)
     check(folder, result)
     assert result["final_eval"]["iteration"] == result["iterations"]
+    # Replay had so many rows when it drew the last batch; agents go on until they know of the end.
+    assert 200 < result["final_eval"]["env_steps"] <= result["env_steps"]
+
+
+def test_steps_of_a_version_are_those_of_the_unrolls_it_has_learned_from(
+    tmp_path: Path, counted: list[int]
+) -> None:
+    env, words = ALGORITHMS["ppo"]
+    folder = tmp_path / "run"
+    often = {
+        "session_config.evaluator.interval_seconds": 0.01,
+        "session_config.learner.report_seconds": 0.01,
+    }
+    result = run(folder, "ppo", env, {**words, **often})
+    check(folder, result)
+    found = evaluations(folder)
+    assert len(found) > 2
+    assert found == {iteration: counted[iteration] for iteration in found}
+    state = json.loads((newest(folder) / "state.json").read_text())
+    assert state["env_steps"] == counted[-1] <= result["env_steps"]
 
 
 def test_so_is_that_of_each_of_two_policies(tmp_path: Path) -> None:
@@ -96,3 +140,5 @@ def test_so_is_that_of_each_of_two_policies(tmp_path: Path) -> None:
         state = json.loads((newest(folder, policy) / "state.json").read_text())
         assert hashes[policy] == state["hash"]
         assert state["iteration"] > 0
+    # A step of both carts counts once.
+    assert 300 < result["final_eval"]["env_steps"] <= result["env_steps"]

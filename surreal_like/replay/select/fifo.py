@@ -20,10 +20,12 @@ class _Group(NamedTuple):
     Attributes:
         first: number of the first row; the others follow it.
         version: the oldest version that acted in them.
+        steps: environment steps of which they are.
     """
 
     first: int
     version: int
+    steps: int = 0
 
 
 class FIFOSelector(Selector):
@@ -42,6 +44,8 @@ class FIFOSelector(Selector):
 
     Attributes:
         replayed: number of samples that were drawn again, since the start.
+        arriving: environment steps of the group that is added next.
+        steps: environment steps of the new samples in the newest batch.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class FIFOSelector(Selector):
         self._rule = rule or AgeRule()
         self._groups: list[_Group] = []  # in order of their coming
         self._given = 0  # the first ones of these, which have been handed out
-        self.replayed = 0
+        self.replayed = self.arriving = self.steps = 0
         self._newest = (0, 0)  # groups of the newest batch: new ones, drawn again
 
     def __len__(self) -> int:
@@ -100,7 +104,9 @@ class FIFOSelector(Selector):
         del self._groups[:unkept]
         self._given -= unkept
         for group in numbers.reshape(-1, self._group):
-            self._groups.append(_Group(int(group[0]), int(self._versions(group).min())))
+            version = int(self._versions(group).min())
+            self._groups.append(_Group(int(group[0]), version, self.arriving))
+            self.arriving = 0
 
     def unmark(self, numbers: Rows) -> int:
         """Removes samples, whole groups only; returns how many there were in the queue.
@@ -164,7 +170,7 @@ class FIFOSelector(Selector):
         taken = self._groups[self._given : self._given + fresh]
         self._given += fresh
         self.replayed += again * self._group
-        self._newest = (fresh, again)
+        self._newest, self.steps = (fresh, again), sum(group.steps for group in taken)
         firsts = np.array([group.first for group in taken + replayed], np.int64)
         numbers = (firsts[:, None] + np.arange(self._group)).reshape(-1)
         return Sample(numbers, {"replayed": np.arange(len(numbers)) >= fresh * self._group})

@@ -133,7 +133,8 @@ def of_two_policies(left_version: int) -> RunStats:
     shard = counts(0)["replay-0/1"]
     for name, rows in (("left", 30), ("right", 12)):
         senders = {f"agent-0:{name}/1": {**sender, "rows": rows, "inserted": rows}}
-        record.add_counts({f"replay-{name}-0/1": {**shard, "senders": senders}})
+        given = {**shard, "senders": senders, "agent_steps": rows - 1}
+        record.add_counts({f"replay-{name}-0/1": given})
     return record
 
 
@@ -143,8 +144,8 @@ def test_each_policy_has_its_own_numbers(tmp_path: Path) -> None:
     one.lag_of("right").add_batch(np.array([1, 1]), 1)
     line = one.line(0, 0, [])
     left, right = line["policies"]["left"], line["policies"]["right"]
-    assert (left["iteration"], left["version"], left["agent_steps"]) == (9, 9, 30)
-    assert (right["iteration"], right["version"], right["agent_steps"]) == (1, 1, 12)
+    assert (left["iteration"], left["version"], left["agent_steps"]) == (9, 9, 29)
+    assert (right["iteration"], right["version"], right["agent_steps"]) == (1, 1, 11)
     assert left["experience"]["inserted"] == 30
     means = [each["lag"]["mean_versions"] for each in (left, right, line)]
     assert means == [4.0, 0.0, 2.0]
