@@ -142,6 +142,8 @@ def test_info_travels_as_columns_and_each_frame_once(stage: Stage) -> None:
         "vector": "sync",
         "num_envs": 2,
     }
+    # The run was resolved without the information.
+    stage.config.learner_config.replay.columns = {}
     recorder = Recorder(stage, make_vector_env(env_config, num_envs=2, seed=0))
     recorder.step(8, np.zeros(2, np.int64))
     first, _ = recorder.chunks()

@@ -29,6 +29,8 @@ from tests.surreal_like.replay.chunks import chunk_of
 def make_replay(config: Config, kind: type[Replay] = UniformReplay, **replay: Any) -> Any:
     config = config.copy()
     config.learner_config.algo.n_step = 1
+    # Chunks of these tests have columns of their own.
+    config.learner_config.replay.columns = {}
     for key, value in {"min_size": 4, "batch_size": 4, **replay}.items():
         config.learner_config.replay[key] = value
     return kind(**sections_of(config))

@@ -185,10 +185,10 @@ def test_the_state_of_a_run_in_a_word(tmp_path: Path) -> None:
     beat = Beat("learner", 1, State.running, 1, time.time())
     write_beat(folder.alive, beat)
     assert state_of(folder) == "running"
-    write_beat(folder.alive, replace(beat, time=time.time() - 60))
+    write_beat(folder.alive, replace(beat, time=time.time() - 60, boot=-1.0))
     assert state_of(folder) == "cut off"
     # Scripts leave no result.
-    write_beat(folder.alive, replace(beat, state=State.done, time=time.time() - 60))
+    write_beat(folder.alive, replace(beat, state=State.done, time=time.time() - 60, boot=-1.0))
     assert state_of(folder) == "ended"
     folder.progress.touch()
     assert state_of(folder) == "cut off"
