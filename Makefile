@@ -26,7 +26,7 @@ help:
 	@echo 'make test      what decides about a change: ruff, mypy, every test that needs no patience or privilege'
 	@echo 'make test-all  the same with the slow tests, more environments, and those that need root, kubectl or Chromium'
 	@echo 'make test-lowest  the tests of make test with the lowest versions that setup.py allows'
-	@echo 'make chaos     26 faults and what they did to runs, as one table with the times of recovery: ten minutes'
+	@echo 'make chaos     27 faults and what they did to runs, as one table with the times of recovery: twenty minutes'
 	@echo 'make cluster-test  whole runs on the cluster that KUBECONFIG names, else on Kubernetes, Slurm and Ray here'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
 	@echo 'make docs      the documentation as a site with search, site/index.html; a broken link is an error'

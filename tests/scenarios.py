@@ -314,4 +314,16 @@ SCENARIOS = (
         "memory and descriptors stay flat; the times of answers are shown",
         ("runs/test_soak.py",),
     ),
+    Scenario(
+        27,
+        "SIGTERM, and SIGSTOP of 20 s, to each part; SIGKILL in tmux",
+        "started again, or goes on; accounts exact; doctor names what is away",
+        (
+            _KILLED + "test_each_part_is_hit_once",
+            "session/launchers/test_local.py"
+            "::test_what_sigterm_ends_is_started_again_and_sigint_to_the_learner_ends_the_run",
+            "session/launchers/test_serial.py::test_what_a_signal_ends_is_started_again",
+        ),
+        "agent replay learner ps eval tensorplex loggerplex",
+    ),
 )

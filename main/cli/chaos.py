@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """examples:
   surreal-like chaos latest --kill agent=30s --kill replay=60s --for 5m
   surreal-like chaos cartpole_dqn --kill agent=10s --kill learner=10s --for 2m
-  surreal-like chaos latest --stop agent=60s --for 10m
+  surreal-like chaos latest --term replay=60s --stop agent=60s --for 10m
 
 Times between two faults are exponential, with the mean that is given. A run that is started for it
 is stopped at the end; one that goes on stays. Exit code 1: something broke.
@@ -37,17 +37,20 @@ _LAST_SECONDS = 60.0
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_args(argv)
-    from surreal_like.chaos.faults import DISK, KILL, STOP, Faults, Plan
+    from surreal_like.chaos.faults import DISK, KILL, STOP, TERM, Faults, Plan
     from surreal_like.chaos.invariants import RunFiles, check
 
-    plans = [Plan(KILL, *_parse(word)) for word in given.kill]
-    plans += [Plan(STOP, *_parse(word)) for word in given.stop]
+    plans = [
+        Plan(what, *_parse(what, word))
+        for what in (KILL, TERM, STOP)
+        for word in getattr(given, what)
+    ]
     if given.disk_full:
         plans.append(Plan(DISK, "", seconds_of(given.disk_full, "--disk-full")))
     seconds = seconds_of(given.duration, "--for")
     if not plans:
-        raise UsageError("nothing to try: give --kill, --stop or --disk-full")
-    with _open(given) as handle:
+        raise UsageError("nothing to try: give --kill, --term, --stop or --disk-full")
+    with _open(given, plans) as handle:
         own = _names_experiment(given)
         try:
             faults = Faults(handle.folder, plans, seed=given.seed or 0)
@@ -74,12 +77,14 @@ def run(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser("chaos", "Tries faults on a run, and checks what must hold.", _EXAMPLES)
     add_experiment(parser)
-    parser.add_argument(
-        "--kill", action="append", default=[], metavar="KIND=MEAN", help="kills, as agent=30s"
-    )
-    parser.add_argument(
-        "--stop", action="append", default=[], metavar="KIND=MEAN", help="stops that hang a process"
-    )
+    for what, meaning in (
+        ("kill", "kills (SIGKILL), as agent=30s"),
+        ("term", "requests to end (SIGTERM)"),
+        ("stop", "stops of 20 s (SIGSTOP), which hang a process"),
+    ):
+        parser.add_argument(
+            f"--{what}", action="append", default=[], metavar="KIND=MEAN", help=meaning
+        )
     parser.add_argument(
         "--disk-full", metavar="MEAN", help="fills the disk of the run folder, if it is a small one"
     )
@@ -93,25 +98,32 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _parse(word: str) -> tuple[str, float]:
+def _parse(what: str, word: str) -> tuple[str, float]:
     kind, equals, mean = word.partition("=")
     if not kind or not equals:
         raise UsageError(f"'{word}' is no fault: write it as agent=30s")
-    return kind, seconds_of(mean, f"--kill {kind}")
+    return kind, seconds_of(mean, f"--{what} {kind}")
 
 
-def _open(given: argparse.Namespace) -> RunHandle:
-    """Opens the run that is named, or starts one of the experiment."""
+def _open(given: argparse.Namespace, plans: Sequence[Plan]) -> RunHandle:
+    """Opens the run that is named, or starts one of the experiment.
+
+    Raises:
+        UsageError: it has no component for a fault; nothing was started.
+    """
     words = given.words
     if not _names_experiment(given):
         handle = open_run(find_run(words[0]))
         refuse_over(handle)
         return handle
+    from surreal_like.chaos.faults import check_kinds
     from surreal_like.run.train import run_detached
 
     # However often a component is killed, that is no reason to give up.
     given.words = [*words, "session_config.launcher.max_restarts=1000000"]
-    return run_detached(request_of(given))
+    request = request_of(given)
+    check_kinds(plans, request.resolve().topology)
+    return run_detached(request)
 
 
 def _names_experiment(given: argparse.Namespace) -> bool:

@@ -14,7 +14,7 @@ from session.folder import RunFolder
 from session.launchers.instruction import exit_error
 from session.launchers.memory import OutOfMemory
 from session.process.component import Component
-from session.process.heartbeat import State, read_beat
+from session.process.heartbeat import Beat, State, read_beat
 
 _DETAILS_BYTES = 1 << 14
 _WORDS_LIMIT = 500
@@ -103,7 +103,12 @@ class StderrTail:
             error: the cause if known; else it is read from exit code, heartbeat and output.
         """
         details = self._details()
-        return Exit(self._name, exit_code, error or self._why(pid, exit_code, details), details)
+        beat = read_beat(self._alive, self._name)
+        beat = beat if beat is not None and beat.pid == pid else None
+        if exit_code == 0 and (beat is None or beat.state != State.done):
+            # Such as by os._exit(0) in code of an author: the run still needs the component.
+            exit_code, error = 1, "ended with exit code 0 before its work was done"
+        return Exit(self._name, exit_code, error or self._why(exit_code, details, beat), details)
 
     def _details(self) -> str:
         try:
@@ -114,7 +119,7 @@ class StderrTail:
         except OSError:
             return ""
 
-    def _why(self, pid: int, exit_code: int, details: str) -> str:
+    def _why(self, exit_code: int, details: str, beat: Beat | None) -> str:
         # Only the kernel knows why: the process itself could write nothing.
         if exit_code == -signal.SIGKILL and self._memory.took_one():
             return f"{exit_error(exit_code)}: out of memory, ended by the kernel"
@@ -124,8 +129,7 @@ class StderrTail:
         if exit_code == START_AGAIN:
             return exit_error(exit_code)
         # The heartbeat has the error in one line; the last line of a traceback is often less clear.
-        beat = read_beat(self._alive, self._name)
-        if beat is not None and beat.pid == pid and beat.state == State.failed and beat.doing:
+        if beat is not None and beat.state == State.failed and beat.doing:
             return beat.doing
         return details.splitlines()[-1] if details else exit_error(exit_code)
 

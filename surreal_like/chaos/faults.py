@@ -1,11 +1,11 @@
-"""Faults for the components of a run on this machine: kills, stops, a full disk."""
+"""Faults for the components of a run on this machine: signals, a full disk."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,10 @@ from session.launchers.status import process_lives
 from session.process.component import Topology
 from session.process.heartbeat import Beat, State, read_beats
 
-KILL, STOP, DISK = "kill", "stop", "disk-full"
+KILL, TERM, STOP, DISK = "kill", "term", "stop", "disk-full"
+_SIGNALS = {KILL: signal.SIGKILL, TERM: signal.SIGTERM, STOP: signal.SIGSTOP}
+# Time for which a process is stopped, if it is not killed for its silence before [s].
+STOP_SECONDS = 20.0
 # Time for which the disk is full [s].
 FULL_SECONDS = 3.0
 # Most free space that is filled.
@@ -31,7 +34,7 @@ class Plan:
     """A fault that comes again and again.
 
     Args:
-        what: kill, stop or disk-full.
+        what: kill, term, stop or disk-full.
         kind: kind of component that it hits; empty for disk-full.
         mean_seconds: mean of the exponential times between two of them.
     """
@@ -51,6 +54,9 @@ class Fault:
         began: time at which it came, by the clock of the faults [s].
         incarnation: incarnation of the component then.
         recovered_seconds: time until the component ran again, None if it has not yet.
+        pid: process that it has hit; 0 for disk-full.
+        went_on_at: monotonic time at which that process may go on after it was stopped [s].
+        survived: True if it has gone on.
         cut_off: True if the run came to its own end before.
     """
 
@@ -60,6 +66,9 @@ class Fault:
     incarnation: int = 0
     recovered_seconds: float | None = None
     cut_off: bool = False
+    pid: int = 0
+    went_on_at: float | None = None
+    survived: bool = False
 
 
 class Faults:
@@ -90,13 +99,7 @@ class Faults:
         self._random = np.random.default_rng(seed)
         self._topology = Topology.load(folder.topology)
         self.happened: list[Fault] = []
-        kinds = {each.kind for each in self._topology}
-        for plan in plans:
-            if plan.kind and plan.kind not in kinds:
-                raise UsageError(
-                    f"{folder} has no component of kind '{plan.kind}'; "
-                    f"it has {', '.join(sorted(kinds))}"
-                )
+        check_kinds(plans, self._topology)
         if any(plan.what == DISK for plan in plans):
             _require_small(folder.path)
         self._plans = tuple(plans)
@@ -147,8 +150,21 @@ class Faults:
                     fault.recovered_seconds = seconds
                 continue
             beat = beats.get(fault.name)
-            if beat and beat.incarnation > fault.incarnation and beat.state == State.running:
+            if beat is not None and self._is_back(fault, beat, seconds):
                 fault.recovered_seconds = seconds
+
+    def _is_back(self, fault: Fault, beat: Beat, seconds: float) -> bool:
+        """Returns True if a component runs again; lets a process go on that was stopped."""
+        if beat.incarnation > fault.incarnation:
+            return beat.state == State.running
+        if fault.plan.what != STOP or seconds < STOP_SECONDS or not process_lives(beat):
+            return False
+        if fault.went_on_at is None:
+            fault.went_on_at = time.monotonic()
+            with suppress(ProcessLookupError):
+                os.kill(fault.pid, signal.SIGCONT)
+        fault.survived = beat.state == State.running and beat.now > fault.went_on_at
+        return fault.survived
 
     def _hit(self, plan: Plan, beats: dict[str, Beat]) -> bool:
         """Returns False if nothing can be hit now: it is tried again at the next call."""
@@ -168,7 +184,7 @@ class Faults:
         return bool(there) and self._signal(plan, there[int(self._random.integers(len(there)))])
 
     def strike(self, what: str, name: str) -> bool:
-        """Kills or stops one component now; :meth:`tick` notes when it is back.
+        """Hits one component now; :meth:`tick` notes when it is back.
 
         Returns False if it does not run now.
         """
@@ -183,10 +199,11 @@ class Faults:
 
     def _signal(self, plan: Plan, beat: Beat) -> bool:
         try:
-            os.kill(beat.pid, signal.SIGKILL if plan.what == KILL else signal.SIGSTOP)
+            os.kill(beat.pid, _SIGNALS[plan.what])
         except ProcessLookupError:
             return False
-        self.happened.append(Fault(plan, beat.name, self._clock(), beat.incarnation))
+        fault = Fault(plan, beat.name, self._clock(), beat.incarnation, pid=beat.pid)
+        self.happened.append(fault)
         return True
 
     def free_disk(self) -> None:
@@ -196,6 +213,20 @@ class Faults:
     def of(self, plan: Plan) -> Iterator[Fault]:
         """Yields the faults of one plan."""
         return (each for each in self.happened if each.plan is plan)
+
+
+def check_kinds(plans: Iterable[Plan], topology: Topology) -> None:
+    """Rejects faults for components that a run does not have.
+
+    Raises:
+        UsageError: names the kind, and those that there are.
+    """
+    kinds = {each.kind for each in topology}
+    for plan in plans:
+        if plan.kind and plan.kind not in kinds:
+            raise UsageError(
+                f"the run has no component of kind '{plan.kind}'; it has {', '.join(sorted(kinds))}"
+            )
 
 
 def _require_small(path: Path) -> None:

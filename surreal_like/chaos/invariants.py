@@ -36,8 +36,9 @@ class RunFiles:
 
     @property
     def hit(self) -> Counter[str]:
-        """Number of hits by component."""
-        return Counter(each.name for each in self.faults if each.plan.what != DISK)
+        """Number of hits by component that have ended its process."""
+        ended = (each for each in self.faults if each.plan.what != DISK and not each.survived)
+        return Counter(each.name for each in ended)
 
     @property
     def rows(self) -> Mapping[str, int]:

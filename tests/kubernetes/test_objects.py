@@ -336,6 +336,16 @@ def test_the_time_for_a_clean_end_fits(objects: list[Data]) -> None:
         assert template["spec"]["terminationGracePeriodSeconds"] > grace_seconds
 
 
+def test_a_container_that_a_signal_ends_is_started_again(objects: list[Data]) -> None:
+    rules = {
+        (each["kind"], each["spec"]["template"]["spec"].get("restartPolicy", "Always"))
+        for each in objects
+        if "template" in each.get("spec", {})
+    }
+    # Always: also after 0. OnFailure: after 75; 0 means that the run is over.
+    assert rules == {("Deployment", "Always"), ("StatefulSet", "Always"), ("Job", "OnFailure")}
+
+
 def test_probes_allow_for_a_slow_start(objects: list[Data]) -> None:
     longest = starting_seconds(setting_of().session.heartbeat.timeout)
     for _, container in containers(objects):

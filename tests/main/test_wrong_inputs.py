@@ -259,7 +259,13 @@ WORDS = (
     Wrong("stop of the dead", ("stop", "ended"), "runs/ended is over", GO_ON),
     Wrong("chaos of nobody", ("chaos", "nope", "--kill", "agent=1s"), "no run 'nope'", LIST),
     Wrong("chaos of the dead", ("chaos", "ended", "--kill", "ps=1s"), "runs/ended is over", GO_ON),
-    Wrong("chaos of nothing", ("chaos", "ended"), "nothing to try", "--kill, --stop or --disk"),
+    Wrong("chaos of nothing", ("chaos", "ended"), "nothing to try", "--kill, --term, --stop"),
+    Wrong(
+        "chaos of a part that there is not",
+        ("chaos", "--algorithm", "dqn", "--env", "gym:CartPole-v1", "--kill", "foo=3s"),
+        "no component of kind 'foo'",
+        "it has agent, evaluator",
+    ),
     Wrong(
         "chaos without a mean",
         ("chaos", "ended", "--kill", "agent"),

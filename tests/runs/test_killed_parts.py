@@ -2,14 +2,23 @@
 
 import itertools
 import signal
+import subprocess
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from surreal_like.chaos.faults import KILL, STOP
-from tests.runs.command import CARTPOLE, Record, Train, balanced, wait_for
+from session.launchers.handle import RunHandle, open_run
+from session.show.run_view import RunView
+from surreal_like.chaos.faults import KILL, STOP, TERM, Faults
+from surreal_like.chaos.invariants import RunFiles
+from surreal_like.chaos.invariants import check as check_invariants
+from surreal_like.doctor.facts import CURVES
+from surreal_like.doctor.rules import diagnose
+from tests.polling import until
+from tests.runs.command import CARTPOLE, COMMAND, ROOT, Record, Train, balanced, wait_for
 
 PARTS = ("agent-0", "replay-0", "learner", "ps", "eval-0", "tensorplex", "loggerplex")
 COUNTERS = ("env_steps", "episodes", "iterations", "frames", "wall_seconds")
@@ -72,6 +81,83 @@ def test_each_part_is_killed_once(run_folder: Path, record_property: Record) -> 
     assert result["iterations"] == result["iteration"] + result["repeated_iterations"]
     versions = [line["version"] for line in train.progress]
     assert versions == sorted(versions)
+
+
+class Hit:
+    """A launched run whose parts are hit one after the other, with a look at what doctor says.
+
+    Attributes:
+        named: parts that doctor has named while they were away.
+    """
+
+    def __init__(self, run: RunHandle) -> None:
+        self.run, self.faults = run, Faults(run.folder, ())
+        self.named: set[str] = set()
+        self._view = RunView(run.folder, curves=CURVES)
+
+    def until(self, look: Callable[[], object]) -> None:
+        until(look, seconds=200.0, what=lambda: self.run.status(), step=lambda: wait_for(0.1))
+
+    def hit(self, what: str, name: str) -> None:
+        """Hits a part, and waits until it is back; doctor may name no other part meanwhile."""
+        self.until(lambda: not self._missing())
+        self.until(lambda: self.faults.strike(what, name))
+        missing: set[str] = set()
+
+        def back() -> bool:
+            missing.update(self._missing())
+            return self.faults.all_back()
+
+        self.until(back)
+        assert missing <= {name}
+        self.named |= missing
+
+    def _missing(self) -> Collection[str]:
+        self._view.refresh(self.run)
+        return diagnose(self._view).facts.missing
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("launcher", "what"),
+    [
+        ("local", TERM),
+        ("local", STOP),
+        *(pytest.param("tmux", what, marks=pytest.mark.tmux) for what in (KILL, TERM, STOP)),
+    ],
+)
+def test_each_part_is_hit_once(
+    run_folder: Path, launcher: str, what: str, record_property: Record
+) -> None:
+    words = (CARTPOLE, "--on", launcher, "--folder", str(run_folder))
+    stop = "session_config.stop={eval_return: 501, env_steps: 100000000, eval_episodes: 10}"
+    subprocess.run([*COMMAND, "launch", *words, stop], check=True, cwd=ROOT)
+    with open_run(run_folder) as run:
+        hit = Hit(run)
+        try:
+            hit.until(lambda: run.progress().get("eval"))
+            for name in PARTS:
+                hit.hit(what, name)
+            hit.until(lambda: run.progress()["best_eval"]["mean_return"] >= LEARNED)
+        finally:
+            run.stop(reason="all parts were hit")
+            run.wait(180.0)
+    result = dict(run.folder.read_result() or {})
+    assert (result["status"], result["reason"]) == ("stopped", "all parts were hit")
+    broken = check_invariants(RunFiles(run.folder, hit.faults.happened))
+    assert not any(broken.values()), broken
+    assert balanced(result)
+    parts = result["components"]
+    restarts = dict.fromkeys(PARTS, 0 if what == STOP else 1)
+    assert {name: parts[name]["restarts"] for name in PARTS} == restarts
+    assert {part["exit_code"] for part in parts.values()} == {0}
+    # The others may be back before the first look.
+    assert hit.named == set(PARTS) if what == STOP else hit.named
+    times = {each.name: round(each.recovered_seconds or 0.0, 3) for each in hit.faults.happened}
+    record_property("recovery_seconds", times)
+    rows = result["experience"]
+    record_property("seen", f"{launcher}: doctor named {len(hit.named)}, {rows['pushed']} rows")
 
 
 @pytest.mark.slow

@@ -136,6 +136,13 @@ def test_the_last_words_of_a_library_are_the_cause_of_an_abort(run_folder: Path)
     assert 'parts.py", line' in (run.folder.logs / "agent-0.err").read_text()
 
 
+def test_a_component_that_ends_itself_with_0_is_started_again(run_folder: Path) -> None:
+    with Run(run_folder, {**ACTS, "agent-0": "vanish with 0"}) as run:
+        run.until(lambda: "restart" in run.kinds("agent-0"))
+        lost = {each.detail for each in run.events if each.kind == "lost"}
+    assert lost == {"ended with exit code 0 before its work was done"}
+
+
 def test_a_killed_component_is_started_again(run_folder: Path) -> None:
     """A light one, the one that owns the run, and a heavy one."""
     with Run(run_folder, {**ACTS, "loggerplex": "work"}) as run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from session.launchers.memory import (
     oom_kills,
     read_memory,
 )
+from session.process.heartbeat import Beat, State, write_beat
 
 V2 = "low 0\nhigh 0\nmax 71\noom 4\noom_kill 3\noom_group_kill 0\n"
 V1 = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"
@@ -66,6 +68,22 @@ def test_each_kill_counts_once(tmp_path: Path) -> None:
     assert words.exit(1, -15).error == "killed by SIGTERM"
     assert words.exit(1, -9).error == "killed by SIGKILL: out of memory, ended by the kernel"
     assert words.exit(1, -9).error == "killed by SIGKILL"
+
+
+@pytest.mark.parametrize(
+    ("pid", "state", "code"),
+    [(7, State.done, 0), (7, State.running, 1), (7, None, 1), (6, State.done, 1)],
+)
+def test_only_a_process_that_says_so_has_ended_well(
+    tmp_path: Path, pid: int, state: State | None, code: int
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    if state is not None:
+        write_beat(folder.alive, Beat("agent-0", 1, state, pid, time.time()))
+    end = StderrTail(folder, "agent-0", OutOfMemory(lambda path: "")).exit(7, 0)
+    assert end.exit_code == code
+    assert (end.error == "ended with exit code 0 before its work was done") == bool(code)
 
 
 MACHINE = 32 << 30

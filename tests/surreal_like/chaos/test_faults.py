@@ -17,7 +17,7 @@ from session.folder import RunFolder
 from session.launchers.launcher import write_topology
 from session.process.component import Component, Topology
 from session.process.heartbeat import Beat, State, write_beat
-from surreal_like.chaos.faults import DISK, KILL, STOP, Faults, Plan
+from surreal_like.chaos.faults import DISK, KILL, STOP, TERM, Faults, Plan
 from tests.polling import until
 
 SOON = 1e-6
@@ -85,12 +85,37 @@ def test_a_kill_is_noted_until_the_component_runs_again(sleeper: Sleeper) -> Non
     assert faults.happened == [fault]
 
 
-def test_a_stop_hangs_the_process(sleeper: Sleeper) -> None:
+def state_of(sleeper: Sleeper) -> str:
+    stat = Path(f"/proc/{sleeper.process.pid}/stat").read_text()
+    return stat.rpartition(") ")[2][0]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_stop_hangs_the_process_for_a_while(sleeper: Sleeper, killed: bool) -> None:
     faults = make(sleeper, STOP)
     faults.tick()
-    state = Path(f"/proc/{sleeper.process.pid}/stat")
-    until(lambda: state.read_text().rpartition(") ")[2].startswith("T"))
-    assert len(faults.happened) == 1
+    until(lambda: state_of(sleeper) == "T")
+    (fault,) = faults.happened
+    faults.end()
+    if killed:
+        # By its launcher, for its silence.
+        sleeper.end()
+        sleeper.start()
+    else:
+        until(lambda: state_of(sleeper) != "T", step=faults.tick)
+        assert faults.away
+        sleeper.beat(State.running)
+    assert faults.all_back()
+    assert fault.survived != killed
+
+
+def test_a_request_to_end_is_noted_until_the_component_runs_again(sleeper: Sleeper) -> None:
+    faults = make(sleeper, TERM)
+    faults.tick()
+    assert sleeper.process.wait(10) == -signal.SIGTERM
+    faults.end()
+    sleeper.start()
+    assert faults.all_back()
 
 
 def test_one_component_is_struck_as_soon_as_it_runs(sleeper: Sleeper) -> None:

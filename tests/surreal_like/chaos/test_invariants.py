@@ -12,7 +12,7 @@ import pytest
 
 import surreal_like
 from session.folder import RunFolder
-from surreal_like.chaos.faults import DISK, KILL, Fault, Plan
+from surreal_like.chaos.faults import DISK, KILL, STOP, Fault, Plan
 from surreal_like.chaos.invariants import AT_THE_END, INVARIANTS, RunFiles, check
 
 KILLS = Plan(KILL, "agent", 10.0)
@@ -105,6 +105,13 @@ def test_faults_must_be_reported_and_over(run: RunFolder) -> None:
     assert [*broken(run, back, away)] == ["every component comes back"]
     away.cut_off = True
     assert not broken(run, back, away)
+
+
+def test_a_process_that_went_on_after_a_stop_is_not_lost(run: RunFolder) -> None:
+    stopped = Fault(Plan(STOP, "agent", 10.0), "agent-0", 1.0, 1, recovered_seconds=21.0)
+    assert [*broken(run, stopped)] == ["each fault is reported once"]
+    stopped.survived = True
+    assert not broken(run, stopped)
 
 
 def test_of_a_run_that_goes_on_less_is_said(run: RunFolder) -> None:
