@@ -173,7 +173,9 @@ class Collector(Service):
         self._rate.add(len(records))
         # Last, because storing may take longer than the silence that ends the server.
         if sender.name != self._context.name:  # its own heartbeats must not keep it alive
-            self._ending.on_message(of_script=is_client(sender.name))
+            # Loggerplex waits for the end of Tensorplex: they must not wait for each other.
+            outlives = is_client(sender.name) or sender.name == "loggerplex"
+            self._ending.on_message(outlives=outlives)
         return len(records)
 
     def _check_component(self, message: Message, record: Mapping[str, Any]) -> None:

@@ -55,9 +55,9 @@ class QuietPeriod:
         self._over = False
         self._last_message = context.clock.now()
 
-    def on_message(self, *, of_script: bool = False) -> None:
-        """Restarts the period. Ignores scripts before :meth:`drain`: they may outlive the run."""
-        if self.draining or not of_script:
+    def on_message(self, *, outlives: bool = False) -> None:
+        """Restarts the period; before :meth:`drain` not for senders that may outlive the server."""
+        if self.draining or not outlives:
             self._last_message = self._context.clock.now()
 
     def drain(self) -> None:

@@ -152,8 +152,12 @@ def test_each_part_is_hit_once(
     restarts = dict.fromkeys(PARTS, 0 if what == STOP else 1)
     assert {name: parts[name]["restarts"] for name in PARTS} == restarts
     assert {part["exit_code"] for part in parts.values()} == {0}
-    # The others may be back before the first look.
-    assert hit.named == set(PARTS) if what == STOP else hit.named
+    if (launcher, what) == ("local", STOP):
+        assert hit.named == set(PARTS)
+    elif what != STOP:
+        # The others may be back before the first look.
+        assert hit.named
+    # A process that is stopped goes on at once in tmux, which continues it.
     times = {each.name: round(each.recovered_seconds or 0.0, 3) for each in hit.faults.happened}
     record_property("recovery_seconds", times)
     rows = result["experience"]
