@@ -54,6 +54,10 @@ class Fetcher:
         account: returns the sender's account, sent with each request; None without a sender.
         renews: fetches once per second whatever the mode: an episode may have no end. False for
             callers that may not change their parameters at any time.
+
+    Attributes:
+        client: the same.
+        by_episodes: True if the mode counts episodes.
     """
 
     def __init__(
@@ -68,7 +72,8 @@ class Fetcher:
     ) -> None:
         self.client = client
         self._clock = clock
-        self._by, self._every = parse_mode(mode)
+        by, self._every = parse_mode(mode)
+        self.by_episodes = by == "episode"
         self._interval_seconds = interval_seconds
         self._account = account
         self._renews = renews
@@ -94,7 +99,7 @@ class Fetcher:
 
     def count(self, ended: int) -> None:
         """Counts a vector step in which ``ended`` streams ended an episode."""
-        self._counted += ended if self._by == "episode" else 1
+        self._counted += ended if self.by_episodes else 1
         if self._counted >= self._every:
             self._wanted = True
             self._counted = 0

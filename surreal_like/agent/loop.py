@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 from session.addons import hooks
@@ -110,12 +109,14 @@ class AgentService(SendingService):
             env.pump()
             return self._window.ready and self._behind is None
         self._pulse.begin()
-        # A stop request ended a long step: `drain` is called next.
-        with suppress(StepAbandonedError):
+        try:
             if self._obs is None:
                 self._obs, _ = self._seen.reset()
                 self._context.event("acting", f"version {self._sending.agent.version}")
             self._step()
+        except StepAbandonedError:
+            # A stop request ended a long step: `drain` is called next.
+            pass
         return True
 
     def _on_parameters(self, parameters: Parameters) -> None:
@@ -145,13 +146,13 @@ class AgentService(SendingService):
 
     def _step(self) -> None:
         acting, env = self._acting, self._env
-        sent = self._window.next_sequence
+        sent = self._window.next_sequence if acting.agent.synchronous else 0
         answer = acting.answer(self._obs, env.first, rewards=self._rewards)
         self._obs, self._rewards, _, _, _ = self._seen.step(answer)
         if acting.hooked:
             acting.end_step(env.finished)
         if not acting.agent.synchronous:
-            self._fetcher.count(env.num_finished)
+            self._fetcher.count(env.num_finished if self._fetcher.by_episodes else 0)
         else:
             self._count_part(sent)
         self._steps += 1

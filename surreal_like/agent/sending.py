@@ -197,6 +197,9 @@ class SendingService(Service):
     @property
     def done(self) -> bool:
         """True once everything is sent, unless the process has to stay."""
+        # The usual answer comes first: this is asked after each step.
+        if not self._sending.leaving.begun:
+            return False
         return all(each.leaving.done for each in self._sendings)
 
     def status(self) -> dict[str, float]:

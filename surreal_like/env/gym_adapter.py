@@ -102,7 +102,9 @@ class GymAdapter(Env):
             wanted = "(observation, reward, terminated, truncated, info)"
             raise DataError(f"step() gave {kinds(result)}, expected {wanted}")
         obs, reward, terminated, truncated, info = result
-        return self._read(obs), number("reward", reward), terminated, truncated, info
+        if type(reward) is not float:
+            reward = number("reward", reward)
+        return self._read(obs), reward, terminated, truncated, info
 
     def seed(self, seed: int) -> None:
         super().seed(seed)

@@ -77,7 +77,7 @@ class ChunkEpisodes:
 
     def num_newest(self, last: Flags) -> int:
         """Returns how many episodes ended at the newest step, whose ends are ``last``."""
-        return int(np.count_nonzero(last)) if self._uncounted else len(self._newest)
+        return last.tobytes().count(1) if self._uncounted else len(self._newest)
 
     def count(self) -> None:
         """Counts all steps that are not counted yet."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,8 @@ class ChunkWriter:
             obs_spec=obs_spec,
             action_spec=action_spec,
         )
-        self._action_dtype = parse_action_spec(action_spec).array.dtype
+        # Takes apart what an agent's ``act`` returned, see :func:`unpack`.
+        self.unpack = partial(unpack, dtype=parse_action_spec(action_spec).array.dtype)
         self._episodes = ChunkEpisodes(num_streams)
         self._lead_in = LeadIn(0, num_streams)
         self._ids = itertools.count() if ids is None else ids
@@ -156,10 +158,6 @@ class ChunkWriter:
             self._episodes.observe(self._row, info)
         else:
             self._episodes.discard()
-
-    def unpack(self, answer: Any) -> tuple[Array, dict[str, Array]]:
-        """Takes apart what an agent's ``act`` returned, see :func:`unpack`."""
-        return unpack(answer, self._action_dtype)
 
     def act(
         self,
