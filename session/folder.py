@@ -143,10 +143,12 @@ class RunFolder:
 
     Args:
         path: the folder; it need not exist yet.
+        copy_of: URL of the mirror that the folder is a copy of; empty: it is the run itself.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, copy_of: str = "") -> None:
         self.path = Path(path)
+        self.copy_of = copy_of
         self.config = self.path / "config.yaml"
         self.topology = self.path / "topology.json"
         self.addresses = self.path / "addresses.json"

@@ -129,7 +129,7 @@ def find_folder(text: str) -> RunFolder:
     A run at a URL is fetched into a temporary folder.
     """
     if is_url(text):
-        return RunFolder(fetch(text))
+        return RunFolder(fetch(text), copy_of=text)
     runs = all_runs()
     if text == "latest" and runs:
         return runs[-1]
@@ -196,10 +196,12 @@ def refuse_over(run: RunHandle) -> None:
     """Refuses a run that does not take commands any more.
 
     Raises:
-        UsageError: it is over, was cut off, was never started, or has no supervisor.
+        UsageError: it is a copy or over, was cut off, was never started, or has no supervisor.
     """
+    from session.launchers.handle import refuse_copy
     from session.show.run_view import is_alive
 
+    refuse_copy(run.folder)
     if run.running:
         return
     folder = run.folder

@@ -156,6 +156,7 @@ class RunHandle:
             UsageError: it does not run, or takes no commands.
         """
         fields = {"interrupted": interrupted, "reason": reason}
+        refuse_copy(self._folder)
         if self._folder.in_use or self._folder.over:
             try:
                 self._ask("stop", fields)
@@ -194,6 +195,7 @@ class RunHandle:
         return UsageError(f"run {self._folder} is not running: it has no supervisor")
 
     def _ask(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        refuse_copy(self._folder)
         if not self._folder.in_use:
             raise self._is_unsupervised()
         if not reachable(self._folder, SUPERVISOR_CONTROL):
@@ -260,12 +262,27 @@ def open_run(folder: str | Path | RunFolder) -> RunHandle:
         UsageError: no run was ever started there.
     """
     folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
+    if folder.copy_of:
+        return RunHandle(folder)
     if home := launcher_of(folder.launcher).control:
         run: RunHandle = load(home)(folder)
         return run
     if not folder.addresses.is_file():
         raise UsageError(f"{folder} holds no run: it has no addresses.json")
     return RunHandle(folder)
+
+
+def refuse_copy(folder: RunFolder) -> None:
+    """Refuses a command to a run of which there is only the copy from its mirror.
+
+    Raises:
+        UsageError: it is such a copy.
+    """
+    if url := folder.copy_of:
+        raise UsageError(
+            f"{url} is a copy, which takes no commands: name the run's own folder, or go on from "
+            f"the copy: surreal-like train --resume {url}"
+        )
 
 
 def check_launcher(on: str) -> None:

@@ -33,7 +33,8 @@ class Number(NamedTuple):
 
 def heading(view: RunView, *words: str) -> str:
     """Lays out title, further words and folder of a run."""
-    return " · ".join([view.title, *filter(None, words), path_from_here(view.folder.path)])
+    place = view.folder.copy_of or path_from_here(view.folder.path)
+    return " · ".join([view.title, *filter(None, words), place])
 
 
 def state_line(view: RunView) -> str:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _SILENT_SECONDS = 10.0
 # State of a run that was killed.
 CUT_OFF = "cut off"
+# State of a run at its mirror that had not ended when it was copied.
+_COPIED = "copied before its end"
 
 
 def state_of(folder: RunFolder, launcher: str | None = None) -> str:
@@ -40,6 +42,8 @@ def state_of(folder: RunFolder, launcher: str | None = None) -> str:
     """
     result = folder.read_result() or {}
     running = result.get("status", "running") == "running"
+    if running and folder.copy_of:
+        return _COPIED
     if folder.in_use or (running and is_alive(folder)):
         return "running"
     if running and launcher_of(launcher or "").remote:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from session.checkpoint import Checkpoints, Note, earlier_ones, read_state
+from session.checkpoint import STATE, Checkpoints, Note, earlier_ones, read_sealed, read_state
 from session.errors import CheckpointError, UsageError
 from session.folder import RUNS, RunFolder
 from surreal_like.data.policy_names import DEFAULT_POLICY, checkpoint_place
+
+_log = logging.getLogger(__name__)
 
 _NAMED = re.compile(r"(.+):(best(?:-\d+)?|latest|\d+)")
 
@@ -67,6 +71,8 @@ def _first_whole(paths: list[Path], there: str) -> Path:
         except CheckpointError as error:
             first = first or error
         else:
+            if first is not None:
+                _log.warning("%s; the older checkpoint %s is used instead", first, path)
             return path
     raise CheckpointError(f"{first}; {there}")
 
@@ -76,12 +82,24 @@ def default_checkpoint(run: RunFolder) -> str:
 
     So it is if nothing was evaluated, or only the policy of the start, as in short runs.
     """
-    newest = run.last_progress().get("eval")
-    learned = newest is None or (newest.get("iteration") or 0) > 0
-    if learned and (run.checkpoints / "best").exists():
+    best = run.checkpoints / "best"
+    newest = run.last_progress().get("eval") or (run.read_result() or {}).get("eval")
+    learned = _is_learned(best) if newest is None else (newest.get("iteration") or 0) > 0
+    if learned and best.exists():
         return "best"
     # Each policy has a folder of its own.
     return "latest" if any(run.checkpoints.glob("*/[0-9]*")) else "best"
+
+
+def _is_learned(best: Path) -> bool:
+    """Returns False if the best parameters are those of the start, by their own record.
+
+    For a run whose progress and result are missing or damaged.
+    """
+    for path in (best, *best.glob("*/")):
+        with suppress(CheckpointError, KeyError, TypeError):
+            return bool(read_sealed(path / STATE)["iteration"] > 0)
+    return True
 
 
 def checkpoint_of(text: str) -> Path:

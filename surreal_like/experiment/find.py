@@ -91,7 +91,9 @@ def find_run(folder: str | Path) -> RunFolder:
     Raises:
         UsageError: the folder is no run folder, or there is no run at the URL.
     """
-    run = RunFolder(fetch(str(folder)) if is_url(folder) else folder)
+    run = (
+        RunFolder(fetch(str(folder)), copy_of=str(folder)) if is_url(folder) else RunFolder(folder)
+    )
     if not os.path.exists(run.config):
         raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
     return run

@@ -85,6 +85,26 @@ def test_a_run_that_was_cut_off_shows_the_age_of_its_copy(
     assert rows["cut"].endswith(" ago")
 
 
+def test_a_run_at_a_url_is_looked_at_and_takes_no_commands(
+    command: Command, mirror: str, place: str
+) -> None:
+    make_copier(make_run(Path("cut").absolute()), f"{place}/cut").copy(1.0)
+    for url, state in ((mirror, "done"), (f"{place}/cut", "copied before its end")):
+        for look in ("status", "doctor"):
+            said = command(look, url)
+            assert (said.code, said.err) == (0, "")
+            head, line, *_ = said.out.splitlines()
+            assert head.endswith(url)
+            assert line.startswith(state)
+            assert "/sl-mirror-" not in said.out
+        for words in (("stop", url), ("scale", url, "agent=2"), ("restart", url, "agent-0")):
+            said = command(*words)
+            assert said.code == 2
+            assert url in said.err
+            assert len(said.err.splitlines()) == 1
+        assert command("logs", url).code == 0
+
+
 def test_policies_at_a_url(command: Command, mirror: str) -> None:
     said = command("evaluate", mirror, "--checkpoint", "latest", "--episodes", "4", "--json")
     assert json.loads(said.out)["episodes"] == 4

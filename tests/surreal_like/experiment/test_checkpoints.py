@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from session.checkpoint import read_state
+from session.checkpoint import read_state, save_one
 from session.config import Config
-from session.errors import ConfigError, SurrealError, UsageError
+from session.errors import CheckpointError, ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.process.clock import CountedClock
 from surreal_like import train as train_run
@@ -103,6 +103,34 @@ def test_a_run_of_which_only_the_start_was_evaluated_has_the_latest(
     run.progress.write_text(json.dumps(made_line(10 * evaluated, greedy=1.0)) + "\n")
     assert checkpoint_of(str(run)).name == name
     assert checkpoint_of(f"{run}:best").name == "best"
+
+
+@pytest.mark.parametrize("damaged", ["progress.jsonl", "progress.jsonl and result.json"])
+@pytest.mark.parametrize(("evaluated", "name"), [(0, "15"), (7, "best")])
+def test_a_damaged_progress_does_not_give_the_policy_of_the_start(
+    run: RunFolder, evaluated: int, name: str, damaged: str
+) -> None:
+    best = run.checkpoints / "best"
+    state = {"iteration": evaluated, "mean_return": 1.0}
+    save_one(best, state, lambda path: (path / "a").touch())
+    run.progress.write_text("\0" * 900)
+    result = {"status": "stopped", "eval": {"mean_return": 1.0, "iteration": evaluated}}
+    run.result.write_text("" if "result" in damaged else json.dumps(result))
+    assert checkpoint_of(str(run)).name == name
+
+
+@pytest.mark.parametrize("file", ["params.safetensors", "optimizer.pt", "state.json"])
+def test_an_older_checkpoint_is_used_with_a_warning(
+    run: RunFolder, file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    damage = run.checkpoints / "learner" / "15" / file
+    damage.write_bytes(damage.read_bytes()[:-3] + b"abc")
+    assert checkpoint_of(f"{run}:latest").name == "10"
+    [said] = caplog.messages
+    assert f"{run}/checkpoints/learner/15/{file} " in said
+    assert said.endswith(f"; the older checkpoint {run}/checkpoints/learner/10 is used instead")
+    with pytest.raises(CheckpointError, match=f"15/{file}"):
+        checkpoint_of(f"{run}:15")
 
 
 @pytest.mark.parametrize(
