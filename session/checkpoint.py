@@ -13,7 +13,7 @@ from typing import Any
 
 from session.atomic_file import write_atomically
 from session.errors import CheckpointError, ConfigError
-from session.json_file import COUNT, TEXT, MapOf, fault, parse_object, read_object
+from session.json_file import COUNT, TEXT, MapOf, fault, open_file, parse_object, read_object
 
 STATE = "state.json"
 ASIDE = "aside"
@@ -291,7 +291,7 @@ def _checksum_of(text: str) -> str:
 
 
 def _checksum(file: Path) -> str:
-    with file.open("rb") as content:
+    with open_file(file) as content:
         return hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 

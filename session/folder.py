@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from session.atomic_file import write_atomically
 from session.config import Config
@@ -30,6 +30,7 @@ from session.json_file import (
     Maybe,
     Nullable,
     fault,
+    read_file,
     read_object,
 )
 from session.tail import Tail
@@ -168,7 +169,7 @@ class RunFolder:
         self.client_tokens = self.keys / "clients"
         self.gateways = self.path / "gateway"
         self.quarantine = self.path / "quarantine"
-        self._lock: IO[str] | None = None
+        self._lock: BinaryIO | None = None
         self._config_read: tuple[tuple[int, ...], Config] | None = None
 
     def __str__(self) -> str:
@@ -192,20 +193,24 @@ class RunFolder:
         except OSError as error:
             raise UsageError(f"cannot make the run folder {self.path}: {error.strerror}") from None
 
-    def check_places(self) -> None:
+    def check_places(self, *others: Path) -> None:
         """Checks that files are files and folders are folders, before a run goes on in them.
+
+        Args:
+            others: further files.
 
         Raises:
             UsageError: something else is in the place of one; the message names it.
         """
-        files = [self.config, self.topology, self.addresses, self.result, self.progress]
+        files = [self.config, self.topology, self.addresses, self.result, self.progress, *others]
         folders = [self.logs, self.checkpoints, self.alive, self.checkpoints / "learner"]
         for below in (self.logs, self.alive):
             files += below.iterdir() if os.path.isdir(below) else ()
-        for path in (*files, self.events):
-            if os.path.isdir(path):
-                raise UsageError(f"{path} is a folder, a run has a file there: move it away")
-        for path in folders:
+        for path in (*files, self.events, self.metrics):
+            if os.path.exists(path) and not os.path.isfile(path):
+                there = "a folder" if os.path.isdir(path) else "no regular file"
+                raise UsageError(f"{path} is {there}, a run has a file there: move it away")
+        for path in (*folders, self.tensorboard, self.code, self.keys):
             if os.path.exists(path) and not os.path.isdir(path):
                 raise UsageError(f"{path} is a file, a run has a folder there: move it away")
 
@@ -230,26 +235,33 @@ class RunFolder:
                     f"stop it with: surreal-like stop {self.path}"
                 )
 
-    def _try_lock(self) -> IO[str] | None:
+    def _try_lock(self) -> BinaryIO | None:
         """Tries to lock; None if another process holds the lock, even for a check of `in_use`."""
         path = self.path / ".lock"
+        lock = None
         try:
-            # Not "w": the file may hold the number of another owner.
-            lock = path.open("a")
-        except OSError as error:
-            raise UsageError(f"cannot use the run folder {self.path}: {error.strerror}") from None
-        try:
+            # Not emptied yet: the file may hold the number of another owner.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK
+            lock = os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The previous owner may have removed the file between open and flock.
             if os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
                 lock.truncate(0)
-                lock.write(str(os.getpid()))
-                lock.flush()
+                lock.write(str(os.getpid()).encode())
                 return lock
-        except OSError:
+        except (BlockingIOError, FileNotFoundError) as error:
+            if lock is None:
+                raise self._unusable(error) from None
             time.sleep(_LOCK_SECONDS / 10)
+        except OSError as error:
+            if lock is not None:
+                lock.close()
+            raise self._unusable(error) from None
         lock.close()
         return None
+
+    def _unusable(self, error: OSError) -> UsageError:
+        return UsageError(f"cannot use the run folder {self.path}: {error.strerror}")
 
     @property
     def locked(self) -> bool:
@@ -281,7 +293,7 @@ class RunFolder:
     def owner(self) -> int | None:
         """Process id of the launcher that holds the lock, on the machine of that; None without."""
         try:
-            return int((self.path / ".lock").read_text()) if self.in_use else None
+            return int(read_file(self.path / ".lock")) if self.in_use else None
         except (OSError, ValueError):
             return None
 

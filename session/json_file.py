@@ -1,4 +1,4 @@
-"""Reads JSON files of a folder, and checks the type of each field that is used.
+"""Opens files of a folder; reads JSON files, and checks the type of each field that is used.
 
 Disks, crashes and people change such files, so nothing of their content is believed. A reader has
 one of three answers to damage: it repairs from what is left, sets the file aside with an event, or
@@ -17,10 +17,14 @@ ends with one line that names the file. The wanted content is described by a *sh
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +153,28 @@ def parse_object(text: str | bytes, shape: Shape = OBJECT) -> dict[str, Any]:
     return found
 
 
+def open_file(path: str | Path) -> BufferedReader:
+    """Opens a file of a folder for reading; never waits, as for the writer of a named pipe.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    kind = os.fstat(number).st_mode
+    if stat.S_ISREG(kind):
+        return os.fdopen(number, "rb")
+    os.close(number)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
+def read_file(path: str | Path) -> bytes:
+    """Returns the content of a file, with the errors of :func:`open_file`."""
+    with open_file(path) as file:
+        return file.read()
+
+
 def read_object(path: Path, shape: Shape = OBJECT) -> dict[str, Any]:
     """Reads a file that holds one JSON object.
 
@@ -160,7 +186,7 @@ def read_object(path: Path, shape: Shape = OBJECT) -> dict[str, Any]:
         ConfigError: it cannot be read, or is damaged: one line that names it.
     """
     try:
-        return parse_object(path.read_bytes(), shape)
+        return parse_object(read_file(path), shape)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
@@ -177,7 +203,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         ConfigError: it cannot be read, or a line is damaged: names the file and the line.
     """
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        lines = read_file(path).split(b"\n")[:-1]
     except FileNotFoundError:
         return []
     except OSError as error:

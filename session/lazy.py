@@ -8,6 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +17,9 @@ from typing import Any
 _LIBRARY = Path(__file__).resolve().parents[1]
 
 
-def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def attach(
+    package: str, file: str, hints: Callable[[str], str] = lambda name: ""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns ``__getattr__`` and ``__dir__`` of a package; its stub lists the public names.
 
     Type checkers read the same stub, so that each name stands in one place.
@@ -25,6 +28,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         package: the ``__name__``.
         file: the ``__file__``; the stub lies beside it, as ``__init__.pyi``, and has lines
             ``from MODULE import NAME as NAME``.
+        hints: unknown name -> text that says what to write instead; empty: the nearest name.
     """
     homes = _homes(Path(file).with_suffix(".pyi"))
 
@@ -33,18 +37,26 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         if home is None:
             names = {public.lower(): public for public in homes}
             near = get_close_matches(name.lower(), names, n=1)
-            hint = f"; the nearest public name is {names[near[0]]}" if near else ""
-            raise AttributeError(
-                f"module '{package}' has no attribute '{name}'{hint}",
-                name=name,
-                obj=sys.modules[package],
-            )
+            hint = hints(name) or (f"the nearest public name is {names[near[0]]}" if near else "")
+            text = f"module '{package}' has no attribute '{name}'" + (hint and f"; {hint}")
+            # `from PACKAGE import NAME` shows no AttributeError; it first looks for a submodule.
+            if _is_from_import() and find_spec(f"{package}.{name}") is None:
+                raise ImportError(text, name=package)
+            raise AttributeError(text, name=name, obj=sys.modules[package])
         return getattr(importlib.import_module(home), name)
 
     def public() -> list[str]:
         return sorted(homes)
 
     return load, public
+
+
+def _is_from_import() -> bool:
+    """Returns True while ``from PACKAGE import NAME`` asks the package for a name."""
+    # The caller of `load`: Python itself, or the `__getattr__` of a package around it.
+    caller = sys._getframe(2)
+    frames = (caller, caller.f_back)
+    return "_handle_fromlist" in (each.f_code.co_name for each in frames if each is not None)
 
 
 def _homes(stub: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from session.json_file import OBJECT, Shape, parse_object
+from session.json_file import OBJECT, Shape, open_file, parse_object
 
 _CATCH_UP_BYTES = 1 << 16
 
@@ -39,7 +39,7 @@ class Tail:
 
     def _new_lines(self) -> list[bytes]:
         try:
-            with self._path.open("rb") as file:
+            with open_file(self._path) as file:
                 return self._read(file)
         except OSError:
             return []

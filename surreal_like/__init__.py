@@ -65,7 +65,18 @@ from session.version import VERSION
 
 __version__ = VERSION
 
-_load, __dir__ = attach(__name__, __file__)
+
+def _hint(name: str) -> str:
+    """Says how an algorithm is used whose class was looked for here."""
+    from surreal_like.algorithm.catalog import list_algorithms
+
+    path = list_algorithms().get(name.lower(), "").partition(":")[0]
+    if not path:
+        return ""
+    return f"write train(algorithm='{name.lower()}', ...); its class is in {path}"
+
+
+_load, __dir__ = attach(__name__, __file__, _hint)
 __all__ = __dir__()
 
 

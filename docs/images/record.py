@@ -133,8 +133,7 @@ def svg(frames: Sequence[Frame], columns: int, title: str) -> str:
         "white-space:pre}",
         f".f{{visibility:hidden;animation:{total:.2f}s step-end infinite}}",
         *_moments(frames, total),
-        f"@media(prefers-reduced-motion){{.f{{animation:none}}#f{len(frames) - 1}"
-        "{visibility:visible}}",
+        "@media(prefers-reduced-motion){.f{animation:none}}",
     ]
     return "\n".join(
         [
@@ -160,7 +159,9 @@ def _moments(frames: Sequence[Frame], total: float) -> Iterator[str]:
         steps = "0%{visibility:hidden}" if first else ""
         steps += f"{first:.3f}%{{visibility:visible}}"
         steps += f"{last:.3f}%{{visibility:hidden}}" if last < 100 else ""
-        yield f"#f{i}{{animation-name:k{i}}}@keyframes k{i}{{{steps}}}"
+        # Where animations do not run, the last frame is seen.
+        still = "visibility:visible;" if frame is frames[-1] else ""
+        yield f"#f{i}{{{still}animation-name:k{i}}}@keyframes k{i}{{{steps}}}"
 
 
 def _group(number: int, frame: Frame, known: dict[str, int]) -> str:

@@ -14,6 +14,7 @@ from main.cli.output import OutputError, prepare_output
 from session.addons import Command
 from session.errors import SurrealError, UsageError, did_you_mean
 from session.folder import UNPACKED
+from session.hidden import hide_secrets
 from session.version import VERSION
 
 INTERRUPTED = 130
@@ -59,8 +60,8 @@ _TOKEN = re.compile(r"\b(s[lg]1-)[\w=-]+")
 
 
 def show_error(error: object) -> None:
-    """Writes an error as one line, without the secrets of tokens."""
-    line = _TOKEN.sub(r"\1...", " ".join(str(error).split()))
+    """Writes an error as one line, without the secrets of tokens and URLs."""
+    line = _TOKEN.sub(r"\1...", hide_secrets(" ".join(str(error).split())))
     sys.stderr.write(f"surreal-like: error: {line}\n")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from yaml.composer import Composer
 
+from session import json_file
 from session.atomic_file import write_atomically
 from session.errors import ConfigError
 
@@ -126,7 +127,7 @@ def read_file(path: str | Path) -> dict[Any, Any]:
     """
     as_json = _is_json(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = json_file.read_file(path).decode()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

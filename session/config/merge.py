@@ -45,6 +45,7 @@ _REMOVED = {
 # Keys that identify a mapping as a schedule, and as a model that accepts a user's torso.
 _SCHEDULE = frozenset({"kind", "by", "start", "end", "steps", "points"})
 _MODEL = frozenset({"torso", "torso_args"})
+_SIMILAR = 0.6
 _EXAMPLE = "{kind: piecewise, points: [[0, 0.001], [1000, 0.0001]]}"
 
 
@@ -108,7 +109,8 @@ def spell_out(user: Section, base: Section) -> dict[str, Any]:
     """Expands the short forms in `user` for which `base` has a known structure.
 
     A number in place of a schedule is a constant schedule; a text in place of a model is its torso;
-    a text in place of a list of texts is a list with one item.
+    a text in place of a list of texts is a list with one item; null in place of a text that is
+    empty by default is the empty text.
     """
     return {key: _spell(value, base.get(key)) for key, value in user.items()}
 
@@ -135,6 +137,8 @@ def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
 def _spell(value: Any, default: Any) -> Any:
     if isinstance(value, str) and _holds_texts(default) and not is_unresolved(value):
         return [value]
+    if value is None and default == "":
+        return ""
     if not isinstance(default, dict):
         return value
     if isinstance(value, dict):
@@ -214,9 +218,12 @@ def nearest(path: str, known: Sequence[str]) -> str:
     if path in known:
         return "; write it as nested mappings, without dots"
     section, _, name = path.rpartition(".")
-    # The name itself in another section is nearer than any similar name.
+    # The name itself in another section is nearer than any similar name; of other sections of the
+    # experiment only that is near.
     close = [key for key in known if key.rpartition(".")[2] == name]
-    close = close or [key for key in known if _likeness(name, key.rpartition(".")[2]) >= 0.6]
+    top = path.partition(".")[0]
+    similar = (key for key in known if _likeness(name, key.rpartition(".")[2]) >= _SIMILAR)
+    close = close or [key for key in similar if key.partition(".")[0] == top or "." not in path]
     if close:
         return f"; did you mean {max(close, key=lambda key: _likeness(path, key))}?"
     beside = [key.rpartition(".")[2] for key in known if key.rpartition(".")[0] == section]

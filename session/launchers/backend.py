@@ -11,6 +11,7 @@ from typing import Protocol
 
 from session.errors import START_AGAIN
 from session.folder import RunFolder
+from session.json_file import open_file
 from session.launchers.instruction import exit_error
 from session.launchers.memory import OutOfMemory
 from session.process.component import Component
@@ -112,7 +113,7 @@ class StderrTail:
 
     def _details(self) -> str:
         try:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 end = file.seek(0, os.SEEK_END)
                 file.seek(max(self._output_bytes, end - _DETAILS_BYTES))
                 return file.read().decode("utf-8", "replace").strip()

@@ -19,6 +19,7 @@ from session.atomic_file import write_atomically
 from session.config import Config
 from session.errors import ConfigError, RunError, UsageError, WireError
 from session.folder import RunFolder
+from session.json_file import open_file, read_file
 from session.launchers.asking import ask
 from session.launchers.instruction import Failure
 from session.launchers.status import ComponentStatus as ComponentStatus
@@ -279,8 +280,8 @@ def log_names(folder: RunFolder) -> str:
 
 
 def _tail(path: Path, lines: int) -> list[str]:
-    with path.open(errors="replace") as file:
-        return [line.rstrip("\n") for line in deque(file, maxlen=lines)]
+    with open_file(path) as file:
+        return [line.decode(errors="replace").rstrip("\n") for line in deque(file, maxlen=lines)]
 
 
 def write_launch(
@@ -367,6 +368,6 @@ def _last_word(folder: RunFolder) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(errors="replace").strip()
+        return read_file(path).decode(errors="replace").strip()
     except OSError:
         return ""

@@ -28,6 +28,7 @@ from session.errors import (
     WireError,
     did_you_mean,
 )
+from session.hidden import hide_secrets
 from session.json_file import COUNT, NUMBER, TEXT, MapOf, fault
 from session.run_files import StoredFile
 
@@ -86,9 +87,15 @@ def check_url(url: str, complaint: str) -> None:
         complaint: begin of the message.
 
     Raises:
-        ConfigError: it is no URL, or of an unknown scheme.
+        ConfigError: it is no URL, of an unknown scheme, or has a secret.
         MissingExtra: the package of its scheme is not installed.
     """
+    if (hidden := hide_secrets(url)) != url:
+        raise ConfigError(
+            f"{complaint.replace(url, hidden)}: a secret in it would stand in files and logs of "
+            "the run: give it as the storage does without, such as by AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or a credentials file"
+        )
     from fsspec.registry import available_protocols, get_filesystem_class
 
     scheme, _, path = url.partition("://")

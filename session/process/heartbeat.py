@@ -11,7 +11,18 @@ from typing import Any
 
 from session.atomic_file import write_atomically
 from session.config.string_enum import StringEnum
-from session.json_file import COUNT, FLAG, NUMBER, TEXT, VALUE, Leaf, MapOf, Maybe, parse_object
+from session.json_file import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    TEXT,
+    VALUE,
+    Leaf,
+    MapOf,
+    Maybe,
+    parse_object,
+    read_file,
+)
 from session.process.clock import Moment
 
 
@@ -176,7 +187,7 @@ def _write_over(path: str, line: bytes) -> None:
 
     For a moment there is more behind the line, if the one before was longer.
     """
-    file = os.open(path, os.O_WRONLY)
+    file = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     try:
         os.write(file, line)
         if os.fstat(file).st_size > len(line):
@@ -190,7 +201,7 @@ def read_beat(folder: Path, name: str) -> Beat | None:
     for _ in range(_READS):
         # A beat that is half written at the moment is damaged, the next reading is not.
         with suppress(OSError, ValueError):
-            found = parse_object((folder / name).read_bytes().partition(b"\n")[0], _SHAPE)
+            found = parse_object(read_file(folder / name).partition(b"\n")[0], _SHAPE)
             values: dict[str, Any] = dict.fromkeys(_MOMENT, 0.0)
             values |= {each: found[each] for each in _SHAPE if found.get(each) is not None}
             beat = Beat(**values)

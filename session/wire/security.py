@@ -19,6 +19,7 @@ import zmq
 
 from session.atomic_file import write_atomically
 from session.errors import ConfigError, UsageError
+from session.json_file import read_file
 from session.wire.roles import EVERYTHING, SHARED, Grant
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class Security:
         found = {_line(folder / f"{role}.pub"): grant for role, grant in SHARED.items()}
         try:
             files = [path for path in (folder / ALLOWED).iterdir() if path.name[0] != "."]
-            lines = [path.read_text(errors="replace").splitlines() for path in files]
+            lines = [read_file(path).decode(errors="replace").splitlines() for path in files]
         except OSError:
             # A file was removed meanwhile, or a Kubernetes Secret has no such folder.
             lines = []
@@ -226,7 +227,7 @@ def is_loopback(address: str) -> bool:
 
 def _read(path: Path) -> bytes:
     try:
-        key = path.read_bytes().strip()
+        key = read_file(path).strip()
     except OSError as error:
         raise ConfigError(f"cannot read the key {path}: {error.strerror}") from None
     if not _KEY.fullmatch(key):
@@ -237,6 +238,6 @@ def _read(path: Path) -> bytes:
 def _line(path: Path) -> bytes:
     """Reads the key in a file, empty if there is none."""
     try:
-        return path.read_bytes().strip()
+        return read_file(path).strip()
     except OSError:
         return b""

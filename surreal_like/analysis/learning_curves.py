@@ -81,6 +81,8 @@ class Picture:
         self._kinds = kinds
         self._x = x
         self._handles: list[Any] = []
+        # Label of an experiment -> colour of its lines, None if each kind has its own.
+        self._colours: dict[str, str | None] = {}
         self._kept = False
         self._banded = False
 
@@ -99,6 +101,7 @@ class Picture:
             curves: curves of each run.
             colour: colour of all its lines; None: each kind has its own.
         """
+        self._colours[experiment.label] = colour
         most, middle = 0, _MIDDLE[self._interval]
         for index, kind in enumerate(self._kinds):
             found = [curves[run].curve(kind.metric, self._x) for run in experiment.runs]
@@ -168,10 +171,18 @@ class Picture:
             names: names of the axes, x and y.
         """
         shown = [kind.metric for kind in self._kinds]
-        goals = {goal for each in experiments if (goal := _goal(each)) and goal[0] in shown}
-        for _, wanted in sorted(goals):
-            self._axes.axhline(wanted, color=INK, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
-            self._write(f"goal {wanted:g}", ("axes fraction", "data"), (1, wanted), (-2, 3))
+        owners: dict[float, list[str]] = {}
+        for each in experiments:
+            if (goal := _goal(each)) and goal[0] in shown:
+                owners.setdefault(goal[1], []).append(each.label)
+        for wanted, labels in sorted(owners.items()):
+            # A goal of some of the experiments only has their names.
+            shared = len(labels) == len(experiments)
+            words = f"goal {wanted:g}" + ("" if shared else f" of {', '.join(labels)}")
+            own = self._colours.get(labels[0]) if len(labels) == 1 and not shared else None
+            style: Any = (0, (1, 2))
+            self._axes.axhline(wanted, color=own or INK, linewidth=1, linestyle=style, zorder=1)
+            self._write(words, ("axes fraction", "data"), (1, wanted), (-2, 3))
         if self._axes.get_xlim()[0] > 0:
             begin_at_zero(self._axes)
         label(self._axes, *names)

@@ -26,6 +26,7 @@ from session.config import Config
 from session.config.named_code import LIBRARY, OWN_FILE, named_places, split_place
 from session.errors import ConfigError, UsageError
 from session.folder import UNPACKED, RunFolder
+from session.json_file import read_file
 from session.loggerplex.append_file import AppendFile
 
 _PACKAGES = ("session", "surreal_like", "main")
@@ -97,7 +98,7 @@ def _sources(import_path: Iterable[str], folder: RunFolder) -> Iterator[tuple[st
 def _content(path: Path, limit_bytes: int) -> bytes | None:
     """Returns the content of a file; None if it is larger, or cannot be read."""
     try:
-        return path.read_bytes() if path.stat().st_size <= limit_bytes else None
+        return read_file(path) if path.stat().st_size <= limit_bytes else None
     except OSError:
         return None
 
@@ -399,7 +400,7 @@ def _copy_all(files: Iterable[tuple[str, Path]], folder: RunFolder) -> None:
 def _copy(file: Path, place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     if file.resolve() != place.resolve():
-        shutil.copyfile(file, place)
+        write_atomically(place, read_file(file))
 
 
 def file_hash(path: Path) -> str:

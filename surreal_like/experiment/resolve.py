@@ -28,7 +28,7 @@ from session.addons import count_acting, hooks
 from session.config.config import Config, apply_overrides, check_resolved, keys_of
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
-from session.config.merge import leaves, paths, spell_out
+from session.config.merge import leaves, paths, quote, spell_out
 from session.config.named_code import (
     Overrides,
     as_overrides,
@@ -101,13 +101,14 @@ def read_experiment(
     for key in user:
         if key not in _KEYS:
             raise ConfigError(f"unknown key '{key}'; an experiment has {', '.join(_KEYS)}")
-    user = Config({section: {} for section in SECTIONS} | user.to_dict())
+    user = _check_sections(user)
     if algorithm is not None:
         user.algorithm = name_of(algorithm)
     if env_name is not None:
         is_text = isinstance(env_name, str)
         user.env_config.env_name = env_name if is_text else place_of(env_name, "env")
     apply_overrides(user, as_overrides(overrides))
+    user = _check_sections(user)
     if "algorithm" not in user:
         raise ConfigError("no algorithm: write 'algorithm: dqn' in the file or give --algorithm")
     if not user.env_config.get("env_name"):
@@ -121,6 +122,24 @@ def read_experiment(
     if folders:
         session.import_path = folders
     return user
+
+
+def _check_sections(user: Config) -> Config:
+    """Returns the experiment with all sections; one that is empty has no settings.
+
+    Raises:
+        ConfigError: a section is no mapping, or the algorithm no text.
+    """
+    given = {key: value for key, value in user.to_dict().items() if value is not None}
+    for key, value in given.items():
+        if key == "algorithm" and not isinstance(value, str):
+            raise ConfigError(f"algorithm is {quote(value)}, expected a name, such as dqn")
+        if key != "algorithm" and not isinstance(value, dict):
+            raise ConfigError(
+                f"{key} is {quote(value)}, expected a mapping of keys to values, such as "
+                "{env_name: gym:CartPole-v1} of env_config"
+            )
+    return Config({section: {} for section in SECTIONS} | given)
 
 
 def _check_without_algorithm(user: Config) -> None:

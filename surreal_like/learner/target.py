@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
@@ -16,7 +17,7 @@ from surreal_like.loss.policy import adapted_kl_coefficient
 from surreal_like.network.head import ScaledValueHead
 from surreal_like.network.module import Module
 
-ModuleT = TypeVar("ModuleT", bound=Module)
+ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
 
 
 class TargetNetwork(Generic[ModuleT]):
@@ -44,7 +45,9 @@ class TargetNetwork(Generic[ModuleT]):
             raise ConfigError(
                 f"a target needs period >= 1 and 0 < tau <= 1, not {period} and {tau}"
             )
-        self.module: ModuleT = online.clone().freeze()
+        # Any module of torch; those of this library are copied while no other thread writes.
+        copied = online.clone() if isinstance(online, Module) else copy.deepcopy(online)
+        self.module: ModuleT = copied.requires_grad_(False).eval()
         self.updates = 0
         self._soft = mode == "soft"
         self._period = period

@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 
 from session.errors import CheckpointError
+from session.json_file import open_file
 from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
 
 
@@ -50,7 +51,7 @@ def read_parameters(modules: Modules, file_path: str | Path) -> dict[str, torch.
     """
     try:
         # Opened first, because safetensors reports an unreadable file as missing.
-        with Path(file_path).open("rb"):
+        with open_file(file_path):
             tensors = safetensors.torch.load_file(str(file_path))
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot read parameters from {file_path}: {error}") from None

@@ -206,7 +206,7 @@ class Policy:
 
     def _batch(self, obs: Any) -> tuple[Any, bool]:
         """Returns the observation with a leading axis, and True if it already had one."""
-        arrays = nest.map(lambda read, part: read(part), self._read, obs)
+        arrays = self._cast(obs)
         pairs = list(zip(nest.leaves(self._spec), nest.leaves(arrays), strict=True))
         extra = {array.ndim - len(spec.dim) for spec, array in pairs}
         fits = all(array.shape[array.ndim - len(spec.dim) :] == spec.dim for spec, array in pairs)
@@ -218,6 +218,23 @@ class Policy:
                 f"observation nor as a batch: {self._obs_spec}"
             )
         return (arrays if batched else nest.map(lambda a: a[None], arrays)), batched
+
+    def _cast(self, obs: Any) -> Any:
+        """Returns the arrays of an observation, in the dtypes of the run.
+
+        Raises:
+            DataError: it has other parts than ``obs_spec``, or a number that is NaN or infinite.
+        """
+        try:
+            arrays = nest.map(lambda read, part: read(part), self._read, obs)
+        except ValueError as error:
+            raise DataError(
+                f"the observation does not fit env_config.obs_spec {self._obs_spec}: {error}"
+            ) from None
+        for path, array in nest.flatten(arrays, "obs").items():
+            if array.dtype.kind == "f" and np.count_nonzero(np.isfinite(array)) < array.size:
+                raise DataError(f"{path} has numbers that are NaN or infinite")
+        return arrays
 
     # -- learning ---------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from session.config import Config
 from session.config.named_code import split_place
 from session.errors import UsageError
 from session.folder import RUNS, RunFolder
+from session.json_file import read_file
 from surreal_like.experiment.code import archive_files, own_files
 from surreal_like.experiment.shipped import find_experiment
 
@@ -140,7 +142,7 @@ def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Itera
         made.insert(0, path)
     folder = RunFolder(path)
     if resume:
-        folder.check_places()
+        folder.check_places(*archive_files(folder))
         folder.lock()
     try:
         if not resume:
@@ -158,22 +160,44 @@ def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Itera
 
 @contextmanager
 def put_back_if_refused(config: Config, folder: RunFolder) -> Iterator[None]:
-    """Restores the files that describe the run in the folder if the code inside raises an error."""
+    """Restores the files that describe the run in the folder if the code inside raises an error.
+
+    Raises:
+        UsageError: a file of the run cannot be read or written.
+    """
     files = [folder.config, folder.topology, folder.addresses, folder.result]
     files += archive_files(folder)
     files += [folder.code / own.name for own in own_files(config)]
     files += [folder.code / below for below in (config.get("recorded") or {}).get("modules", {})]
-    before = {file: file.read_bytes() if file.is_file() else None for file in files}
+    before = {file: read_file(file) if file.is_file() else None for file in files}
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         for file, content in before.items():
-            if content is None:
-                file.unlink(missing_ok=True)
-                _remove_empty(file.parent, folder.code)
-            else:
-                write_atomically(file, content)
+            # An error of the disk here must not hide the first one.
+            with suppress(OSError):
+                _put_back(file, content, folder.code)
+        if isinstance(error, OSError) and (wrong := _fault(error, folder)):
+            raise UsageError(wrong) from None
         raise
+
+
+def _put_back(file: Path, content: bytes | None, code: Path) -> None:
+    if content is None:
+        file.unlink(missing_ok=True)
+        _remove_empty(file.parent, code)
+    elif not file.is_file() or read_file(file) != content:
+        # Not one that is unchanged: on a full disk it could not be written.
+        write_atomically(file, content)
+
+
+def _fault(error: OSError, folder: RunFolder) -> str:
+    """Describes an error about a file of the run, or a full disk; empty for any other error."""
+    place = error.filename2 or error.filename
+    if place and Path(place).absolute().is_relative_to(folder.path.absolute()):
+        return f"{place} cannot be used: {error.strerror}"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+    return f"run folder {folder} cannot be written: {error.strerror}" if full else ""
 
 
 def _remove_empty(path: Path, top: Path) -> None:

@@ -19,6 +19,7 @@ from session.atomic_file import write_atomically
 from session.checkpoint import STATE
 from session.errors import WireError
 from session.folder import RunFolder
+from session.json_file import open_file
 from session.run_files import (
     BLOCK_BYTES,
     StoredFile,
@@ -142,7 +143,7 @@ class TrialFiles:
         """Returns a block of the files that were listed; None if they have changed since."""
         for name, (_, stored) in self._known.items():
             if block in stored.blocks:
-                with suppress(OSError), (self._run.path / name).open("rb") as file:
+                with suppress(OSError), open_file(self._run.path / name) as file:
                     at = file.seek(stored.blocks.index(block) * BLOCK_BYTES)
                     data = file.read(min(stored.bytes - at, BLOCK_BYTES))
                     if checksum(data) == block:

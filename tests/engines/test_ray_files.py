@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -31,6 +32,26 @@ def test_a_job_asks_for_the_sum_of_the_core(tmp_path: Path) -> None:
     assert "--entrypoint-num-cpus 5.25 --entrypoint-num-gpus 1 " in submit
     assert "--address http://192.0.2.7:8265" in submit
     assert subprocess.run(["bash", "-n"], input=submit, text=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("plain-7", "plain-7"),
+        ("_first", "first-[0-9a-f]{6}"),
+        ("über_alles_", "ber-alles-[0-9a-f]{6}"),
+        ("2026-11-25", "run-[0-9a-f]{6}"),
+        ("ßß", "run-[0-9a-f]{6}"),
+        ("a_long_name_of_a_study_with_seeds_101_to_108_and_two_algorithms", "a-long.*[0-9a-f]{6}"),
+    ],
+)
+def test_names_of_ray_jobs_are_those_that_kuberay_takes(
+    tmp_path: Path, folder: str, name: str
+) -> None:
+    job = yaml.safe_load(scripts(tmp_path / folder)["rayjob.yaml"])
+    found = job["metadata"]["name"]
+    assert re.fullmatch(name, found)
+    assert re.fullmatch("[a-z]([-a-z0-9]{0,45}[a-z0-9])?", found)
 
 
 def test_pods_of_a_ray_job_are_pods(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_a_run_without_keys_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_slurm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("PATH", "/dev/null/bin")
     with pytest.raises(UsageError, match="no sbatch here"):
         check_launcher("slurm")
 

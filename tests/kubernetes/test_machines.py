@@ -128,7 +128,7 @@ def test_a_wrong_setting_is_refused(options: dict[str, Any], message: str) -> No
 
 
 def test_without_kubectl_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("PATH", "/dev/null/bin")
     with pytest.raises(UsageError, match="no kubectl on the PATH"):
         make_machines("kubernetes", order_of())
 

@@ -184,7 +184,7 @@ def test_a_failure_is_one_line(said: Path, text: str, line: str) -> None:
 
 
 def test_without_kubectl_there_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("PATH", "/dev/null/bin")
     with pytest.raises(UsageError, match=r"no kubectl on the PATH: install it.*plan"):
         find_kubectl()
 

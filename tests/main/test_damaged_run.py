@@ -7,7 +7,9 @@ the file: never a traceback, and never a count that falls.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -42,6 +44,11 @@ def put_folder_there(path: Path) -> None:
     path.mkdir()
 
 
+def put_pipe_there(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 def set_high_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) * 3 // 4] ^= 0x80
@@ -56,6 +63,7 @@ EVERY: dict[str, Damage] = {
     **DAMAGES,
     "high bit": set_high_bit,
     "a folder": put_folder_there,
+    "a named pipe": put_pipe_there,
     "a list": write("[1]\n"),
     "a number": write("5\n"),
     "no fields": write("{}\n"),
@@ -79,13 +87,15 @@ FILES = (
     "checkpoints/learner/record.json",
     "checkpoints/learner/newest/state.json",
 )
+# Files that are not read as JSON: what matters is that they are files.
+OTHERS = ("checkpoints/learner/newest/params.safetensors", "code/source.tar.gz", "logs/all.log")
 # Each file of a run folder with each damage.
 PLACES = [
     (file, name)
     for file in FILES
     for name in ({**EVERY, **LINES} if file.endswith(".jsonl") else EVERY)
-]
-_QUICK = ("cut", "other JSON", "a folder", "line {}")
+] + [(file, name) for file in OTHERS for name in ("a folder", "a named pipe")]
+_QUICK = ("cut", "other JSON", "a folder", "a named pipe", "line {}")
 
 
 def some(places: Sequence[tuple[str, str]]) -> list[Any]:
@@ -103,6 +113,21 @@ TUNINGS = some(
         for name in {**EVERY, **LINES}
     ]
 )
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits() -> Iterator[None]:
+    """Ends a reader that waits for the writer of a pipe."""
+
+    def end(*_: object) -> None:
+        # Not an OSError, which readers handle.
+        raise AssertionError("a reader waits")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(100)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +210,29 @@ def test_a_config_without_its_settings_is_named(command: Command, run: Path) -> 
     )
 
 
+@pytest.mark.parametrize("file", ["state.json", "params.safetensors", "optimizer.pt"])
+@pytest.mark.parametrize("name", ["a folder", "a named pipe"])
+def test_a_checkpoint_that_is_no_file_is_named(run: Path, file: str, name: str) -> None:
+    path = damage(run, f"checkpoints/learner/newest/{file}", name)
+    with pytest.raises(SurrealError, match=path.name):
+        surreal_like.load_policy(run, "latest")
+
+
+@pytest.mark.parametrize("name", ["a folder", "a named pipe"])
+@pytest.mark.parametrize(
+    "file",
+    ["config.yaml", "progress.jsonl", "metrics.csv", "code/source.tar.gz", "logs/all.log", ".lock"],
+)
+def test_what_is_no_file_is_named_before_a_run_goes_on(run: Path, file: str, name: str) -> None:
+    (run / file).parent.mkdir(exist_ok=True)
+    (run / file).touch()
+    damage(run, file, name)
+    said = resume(run)
+    assert isinstance(said, str)
+    assert (str(run) if file == ".lock" else Path(file).name) in said
+    assert "\n" not in said
+
+
 def resume(run: Path) -> Run | str:
     """Go on with the run for more steps; return the error of one that is refused."""
     longer = {"session_config.stop.env_steps": 1500}
@@ -216,6 +264,8 @@ def check_resumed(run: Path, file: str, name: str) -> None:
         ("progress.jsonl", "cut"),
         ("result.json", "other JSON"),
         ("alive/learner", "a folder"),
+        ("code/source.tar.gz", "a folder"),
+        ("code/packages.txt", "a named pipe"),
         ("checkpoints/learner/record.json", "a byte"),
     ],
 )

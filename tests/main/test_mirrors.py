@@ -105,6 +105,33 @@ def test_a_run_at_a_url_is_looked_at_and_takes_no_commands(
         assert command("logs", url).code == 0
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://AKIAEXAMPLE:hunter2@bucket/runs",
+        "sftp://me:hunter2@host/runs",
+        "https://host/runs?sig=hunter2",
+        "s3://bucket/runs?a=1&secret_token=hunter2",
+    ],
+)
+def test_a_secret_in_a_url_is_refused_and_not_shown(command: Command, url: str) -> None:
+    mirror = f"session_config.mirror={url}"
+    for words in (
+        ("train", "small.yaml", "--folder", "run", mirror, *SERIAL),
+        ("plan", "small.yaml", mirror),
+        ("train", "--resume", url),
+        ("evaluate", url),
+        ("status", url),
+        ("list", url),
+        ("train", "small.yaml", f"session_config.miror={url}"),
+    ):
+        said = command(*words)
+        assert said.code == 2
+        assert len(said.err.splitlines()) == 1
+        assert "hunter2" not in said.err + said.out
+    assert not Path("run").exists()
+
+
 def test_policies_at_a_url(command: Command, mirror: str) -> None:
     said = command("evaluate", mirror, "--checkpoint", "latest", "--episodes", "4", "--json")
     assert json.loads(said.out)["episodes"] == 4

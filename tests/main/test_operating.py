@@ -186,7 +186,7 @@ def test_an_unknown_launcher_is_refused(command: Command, launcher: str, message
 def test_without_tmux_nothing_is_begun(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("PATH", "/dev/null/bin")
     said = refused(command, "launch", "small.yaml", "--on", "tmux", "--folder", "r")
     assert "no tmux on the PATH: install it" in said
     assert "--on local" in said

@@ -12,6 +12,7 @@ import pytest
 from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
+from tests.session.loggerplex.test_append_file import disk_of
 
 
 def test_a_new_folder_has_what_every_process_expects(run_folder: Path) -> None:
@@ -126,6 +127,16 @@ def test_a_folder_that_is_not_there_cannot_be_locked(run_folder: Path) -> None:
     with pytest.raises(UsageError, match="cannot use the run folder"):
         RunFolder(run_folder).lock()
     assert not RunFolder(run_folder).in_use
+
+
+def test_a_full_disk_is_the_reason_of_a_lock_that_fails(run_folder: Path) -> None:
+    folder = RunFolder(run_folder)
+    folder.create()
+    with disk_of(0), pytest.raises(UsageError, match=r"cannot use the run folder .*too large"):
+        folder.lock()
+    assert not folder.in_use
+    folder.lock()
+    folder.unlock()
 
 
 def test_sockets_lie_in_a_short_folder_named_by_the_run(run_folder: Path, tmp_path: Path) -> None:

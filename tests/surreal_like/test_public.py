@@ -68,6 +68,25 @@ def test_a_misspelt_name_suggests_the_nearest(wrong: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("package", "name", "words"),
+    [
+        ("surreal_like", "trian", "the nearest public name is train"),
+        ("surreal_like", "PPO", "its class is in surreal_like.algorithm.ppo"),
+        ("surreal_like", "dqn", "write train(algorithm='dqn', ...)"),
+        ("surreal_like.network", "Torsos", "the nearest public name is Torso"),
+    ],
+)
+def test_an_import_of_a_name_that_is_not_there_gets_the_hint(
+    package: str, name: str, words: str
+) -> None:
+    # `from PACKAGE import NAME`
+    with pytest.raises(ImportError) as refused:
+        __import__(package, fromlist=[name])
+    assert words in str(refused.value)
+    assert __import__("surreal_like", fromlist=["tuning"]).tuning  # a package below
+
+
+@pytest.mark.parametrize(
     ("owner", "call", "method"),
     [
         (Agent, lambda each: each.act(None), "act(obs)"),

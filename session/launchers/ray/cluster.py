@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -72,7 +73,7 @@ class RayCluster(RayRun, SubmittedCluster):
         return {
             "apiVersion": "ray.io/v1",
             "kind": "RayJob",
-            "metadata": {"name": re.sub("[^a-z0-9]+", "-", self._folder.path.name.lower())},
+            "metadata": {"name": _job_name(self._folder.path.name)},
             "spec": {
                 "entrypoint": f"surreal-like ray-run {shlex.quote(str(self._folder))}",
                 "entrypointNumCpus": needs.cpu,
@@ -121,3 +122,17 @@ class RayCluster(RayRun, SubmittedCluster):
 def _explain(said: str) -> str:
     last_line = said.strip().rpartition("\n")[2]
     return f"Ray refuses: {last_line}"
+
+
+def _job_name(folder: str) -> str:
+    """Returns the name of a RayJob: 47 letters, digits and hyphens at most, a letter first.
+
+    A name that is cut has a hash of the whole one, as two runs must not have one object.
+    """
+    # An installation without Kubernetes writes no such job.
+    from session.launchers.kubernetes.settings import run_name
+
+    name = run_name(folder)
+    if name == re.sub("[^a-z0-9]+", "-", folder.lower()):
+        return name
+    return f"{name}-{hashlib.sha256(folder.encode()).hexdigest()[:6]}"

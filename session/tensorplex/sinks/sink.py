@@ -19,6 +19,7 @@ from session.config import Config
 from session.config.merge import leaves
 from session.errors import MissingExtra, describe
 from session.folder import RunFolder
+from session.hidden import hide_secrets
 from session.launchers.registry import launcher_of
 from session.loggerplex.append_file import AppendFile
 from session.nest import Array
@@ -296,7 +297,7 @@ class QueuedSink(Sink):
                 call()
                 return True
             except Exception as error:  # noqa: BLE001 - another package, or the network behind it
-                self._drop((), describe(error))
+                self._drop((), hide_secrets(describe(error)))
             failures += 1
             if last or failures >= tries:
                 return False

@@ -188,6 +188,12 @@ def test_the_same_name_in_another_section_is_nearer_than_a_similar_name() -> Non
     assert message == "unknown key algo = {'gama': 1}; did you mean learner_config.algo?"
 
 
+def test_a_similar_name_in_another_section_of_the_experiment_is_not_near() -> None:
+    base = {"learner_config": {"model": {"shared": 1}}, "env_config": {"vector": "auto"}}
+    message = refusal({"learner_config": {"model": {"core": "lstm"}}}, base, strict=True)
+    assert message == "unknown key learner_config.model.core = 'lstm'; keys here: shared"
+
+
 def test_a_long_value_is_shown_in_part() -> None:
     assert refusal({"k": "x" * 1000}, {"k": 1}) == f"k is '{'x' * 56}..., expected an integer"
 

@@ -209,7 +209,7 @@ def test_in_a_cgroup_its_limit_and_its_processes_count() -> None:
     group.mkdir()
     code = (
         "import json; from pathlib import Path; from session.launchers import memory as m; "
-        "data = bytes(100 << 20); r = m.read_memory(); print(m.describe(r, Path('/none')))"
+        "data = bytes(100 << 20); r = m.read_memory(); print(m.describe(r, Path('/dev/null/none')))"
     )
     enter = f'echo $$ > {group}/cgroup.procs && exec {sys.executable} -c "{code}"'
     try:

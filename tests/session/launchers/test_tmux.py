@@ -351,7 +351,7 @@ def test_a_run_that_ended_without_its_supervisor_is_cleared_up(run_folder: Path)
 
 
 def test_without_tmux_nothing_is_begun(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("PATH", "/dev/null/bin")
     run = Run(run_folder, ACTS)
     with pytest.raises(UsageError, match="no tmux on the PATH: install it"):
         run.cluster.launch()
@@ -381,7 +381,7 @@ def test_a_supervisor_that_dies_at_once_says_why(run_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("preamble_cmd", "error"), [("cd /nowhere", "No such file"), ("exit 3", "left no word")]
+    ("preamble_cmd", "error"), [('cd "$(mktemp -u)"', "No such file"), ("exit 3", "left no word")]
 )
 def test_a_preamble_that_fails_is_the_reason(
     run_folder: Path, preamble_cmd: str, error: str

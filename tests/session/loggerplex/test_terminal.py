@@ -73,5 +73,5 @@ def test_without_a_terminal_nothing_is_shown(
 ) -> None:
     monkeypatch.delenv(TERMINAL, raising=False)
     assert Terminal.of_process() is None
-    monkeypatch.setenv(TERMINAL, "/nowhere")
+    monkeypatch.setenv(TERMINAL, "/dev/null/terminal")
     assert Terminal.of_process() is None

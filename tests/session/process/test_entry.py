@@ -167,7 +167,7 @@ def test_a_process_where_no_folder_is_shared(folder: RunFolder, tmp_path: Path) 
     ("arguments", "words"),
     [
         (["--name", "agent-0"], "give --folder, or --config together with --address"),
-        (["--name", "agent-0", "--folder", "/nowhere"], "/nowhere"),
+        (["--name", "agent-0", "--folder", "/dev/null/run"], "/dev/null/run"),
         (["--name", "replay-9", "--folder", "{}"], "no component 'replay-9'; there are learner"),
         (["--name", "agent-x", "--folder", "{}"], "no component 'agent-x'; there are learner"),
     ],

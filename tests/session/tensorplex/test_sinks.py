@@ -201,7 +201,7 @@ def test_a_sink_that_is_away_for_a_while_gets_all_points(
 
     def make(run: ShownRun) -> Kept:
         if next(starts) < 2:
-            raise OSError("503")
+            raise OSError("http://me:hunter2@host answers 503")
         return kept
 
     kept.fails = fails
@@ -212,7 +212,7 @@ def test_a_sink_that_is_away_for_a_while_gets_all_points(
     queued.wait(60.0)
     assert (kept.points, kept.outcome) == (POINTS, [{"status": "stopped"}])
     assert (queued.losses, queued.dropped) == ("", 0)
-    assert queued.problem.startswith("OSError('503')")
+    assert queued.problem.startswith("OSError('http://...@host answers 503')")
 
 
 def test_points_that_a_sink_refuses_again_and_again_are_dropped_and_counted(

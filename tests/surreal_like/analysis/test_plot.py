@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from tests.session.made_run import made_config, made_events, made_line, made_run
 
 def make(path: Path, seed: int, end: int, *, goal_met: bool = True, **settings: object) -> Path:
     """A run whose greedy return is steps / 10 + seed, whose training return is a tenth of it."""
-    config = made_config(seed, session_config__stop__eval_return=100, **settings)  # type: ignore[arg-type]
+    config = made_config(seed, **{"session_config__stop__eval_return": 100, **settings})  # type: ignore[arg-type]
     lines = [
         made_line(steps, greedy=steps / 10 + seed, training=steps / 100)
         for steps in range(0, end + 1, 100)
@@ -56,6 +57,27 @@ def said(axes: Axes) -> list[str]:
 
 def thick(axes: Axes) -> list[Line2D]:
     return [line for line in axes.lines if line.get_linewidth() > 1.2]
+
+
+@pytest.mark.parametrize("others", [None, 200, 100])
+def test_a_goal_of_one_of_two_experiments_has_its_name_and_colour(
+    tmp_path: Path, others: int | None
+) -> None:
+    stop = "session_config__stop__eval_return"
+    settings: dict[str, Any] = {stop: others, "env_config__num_envs": 3}
+    one = make(tmp_path / "one", 0, 1000, env_config__num_envs=2)
+    other = make(tmp_path / "other", 0, 1000, **settings)
+    axes = axes_of([one, other])
+    goals = [text for text in axes.texts if text.get_text().startswith("goal")]
+    if others == 100:
+        assert [text.get_text() for text in goals] == ["goal 100"]
+        return
+    labels = said(axes)[:2]
+    wanted = [f"goal 100 of {labels[0]}", f"goal 200 of {labels[1]}"]
+    assert [text.get_text() for text in goals] == wanted[: 1 + (others is not None)]
+    curves = {line.get_color() for line in thick(axes)}
+    dotted = [line for line in axes.lines if line.get_linewidth() == 1]
+    assert len({line.get_color() for line in dotted} & curves) == len(dotted) == len(goals)
 
 
 def test_three_seeds_are_mean_and_band_of_evaluation_and_training(seeds: list[Path]) -> None:

@@ -128,10 +128,10 @@ def test_the_fingerprint_covers_policies(tmp_path: Path) -> None:
         ),
         (
             {
-                "policies.other": {"fixed": "run:/none"},
+                "policies.other": {"fixed": "run:/dev/null/none"},
                 "env_config.eval_policy_mapping": {"*": ["left", "other"]},
             },
-            "/none is not a run folder",
+            "/dev/null/none is not a run folder",
         ),
         ({"policies.other": {"fixed": "random"}}, "policy other plays no agent"),
         (

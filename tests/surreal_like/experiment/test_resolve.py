@@ -131,6 +131,38 @@ def test_what_is_wrong_in_any_case_is_found_without_the_algorithm(
         read_experiment(file, words)
 
 
+@pytest.mark.parametrize("section", ["env_config", "learner_config", "session_config", "policies"])
+@pytest.mark.parametrize("value", ["gym:CartPole-v1", "[a]", "5", "true"])
+@pytest.mark.parametrize("by_word", [False, True])
+def test_a_section_that_is_no_mapping_is_named(
+    tmp_path: Path, section: str, value: str, by_word: bool
+) -> None:
+    path, words = tmp_path / "a.yaml", []
+    if by_word:
+        words.append(f"{section}={value}")
+    path.write_text("algorithm: dqn\n" + ("" if by_word else f"{section}: {value}\n"))
+    with pytest.raises(ConfigError, match=rf"^{section} is .*expected a mapping"):
+        read_experiment(path, words)
+
+
+def test_a_section_that_is_empty_has_no_settings(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("algorithm: dqn\nenv_config:\nlearner_config:\npolicies:\n")
+    assert read_experiment(path, ["env_config.env_name=toy:chain"]).learner_config == {}
+    with pytest.raises(ConfigError, match=r"write env_config\.env_name"):
+        read_experiment(path)
+    path.write_text("algorithm: [dqn]\n")
+    with pytest.raises(ConfigError, match=r"algorithm is .*expected a name"):
+        read_experiment(path)
+
+
+@pytest.mark.parametrize("words", [[], ["session_config.mirror=null"]])
+def test_null_switches_a_text_off_that_is_empty_by_default(file: Path, words: list[str]) -> None:
+    given = ["session_config.mirror=file:///bucket", *words]
+    config = resolve(read_experiment(file, given))
+    assert config.session_config.mirror == ("" if words else "file:///bucket")
+
+
 def test_modes_are_one_or_a_list_and_may_wait_for_evaluators(file: Path) -> None:
     def modes(*words: str) -> list[str]:
         return list(resolve(read_experiment(file, words)).session_config.evaluator.mode)

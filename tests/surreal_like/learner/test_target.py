@@ -51,6 +51,18 @@ def test_a_soft_target_moves_by_its_share() -> None:
     assert int(target.module.get_buffer("count")) == 1
 
 
+def test_any_module_of_torch_has_a_target() -> None:
+    online = torch.nn.Linear(2, 1)
+    target = TargetNetwork(online, mode="soft", tau=0.5)
+    with torch.no_grad():
+        online.weight.add_(1.0)
+    target.update()
+    assert torch.allclose(target.module.weight, online.weight - 0.5)
+    assert not target.module.training
+    assert not any(each.requires_grad for each in target.module.parameters())
+    assert online.training
+
+
 def test_a_target_does_not_learn() -> None:
     online = Net()
     target = TargetNetwork(online)

@@ -90,6 +90,26 @@ def test_an_observation_of_another_shape_is_refused(run: Path, shape: tuple[int,
         load_policy(run)(np.zeros(shape, np.float32))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"a": np.zeros(8, np.float32)}, "does not fit env_config.obs_spec"),
+        ((np.zeros(8, np.float32),), "does not fit env_config.obs_spec"),
+        ({}, "does not fit env_config.obs_spec"),
+        (np.full(8, np.nan, np.float32), "obs has numbers that are NaN or infinite"),
+        (np.full((2, 8), np.inf, np.float32), "obs has numbers that are NaN or infinite"),
+        (None, "obs"),
+        ("text", "obs"),
+    ],
+)
+def test_an_observation_that_is_no_such_nest_or_no_number_is_refused(
+    run: Path, wrong: Any, words: str
+) -> None:
+    with pytest.raises(DataError, match=words) as caught:
+        load_policy(run)(wrong)
+    assert "\n" not in str(caught.value)
+
+
 def test_checkpoints_by_name_and_number(run: Path) -> None:
     folder = RunFolder(run)
     latest = whole_checkpoint(folder, "latest")

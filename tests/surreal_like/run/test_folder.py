@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from session.errors import UsageError
+from session.folder import RunFolder
 from surreal_like.run import folder as run_folder
-from surreal_like.run.folder import held
+from surreal_like.run.folder import held, put_back_if_refused
+from tests.session.made_run import made_config, made_run
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +40,36 @@ def test_a_folder_that_was_there_stays(tmp_path: Path) -> None:
     with held(Path("mine")):
         pass
     assert not any(Path("mine").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "run folder run cannot be written: No "),
+        (
+            IsADirectoryError(errno.EISDIR, "Is a directory", "run/code/a.py"),
+            "run/code/a.py cannot",
+        ),
+        (
+            OSError(errno.EISDIR, "Is a directory", "x", None, "run/code/a.py"),
+            "run/code/a.py canno",
+        ),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/dev/null/of-a-user"), ""),
+    ],
+)
+def test_a_disk_that_refuses_files_of_the_run_is_one_line(error: OSError, words: str) -> None:
+    folder: RunFolder = made_run(Path("run"))
+    content = folder.config.read_text()
+    kind = UsageError if words else OSError
+
+    def begin() -> None:
+        with put_back_if_refused(made_config(), folder):
+            folder.config.write_text("changed")
+            folder.result.write_text("new")
+            raise error
+
+    with pytest.raises(kind) as refused:
+        begin()
+    assert words in str(refused.value)
+    assert folder.config.read_text() == content
+    assert not folder.result.exists()
