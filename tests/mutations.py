@@ -543,6 +543,18 @@ guests end episodes anywhere
 values of refused rows are reported
 - if wrong is None and not fits:
 + if not fits:
+> tests/surreal_like/experiment/test_fetching.py
+agents that act for unrolls fetch once per episode
+- if steps and key not in given and agent[key] == usual[key]:
++ if False:
+> tests/surreal_like/replay/test_fifo_replay.py
+rows that are too old are not counted
+- self._gone[fate] += gone
++ pass
+> tests/surreal_like/experience/test_row_accounts.py
+rows of queues that waited in a shard that has ended count twice
+- if fate != "waiting" or newest[name] == key:
++ if True:
 > tests/surreal_like/replay/test_columns.py
 the first sender decides about the columns of all, wherever it is
 - if has_joined(chunk.sender):

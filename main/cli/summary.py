@@ -22,6 +22,7 @@ from session.show.text import (
     short_time,
     tenths,
 )
+from surreal_like.experience.row_accounts import REMEDY, describe_too_old
 from surreal_like.run.train import Run
 
 _WAY = {
@@ -158,7 +159,9 @@ def _experience(result: Mapping[str, Any]) -> str:
 
 
 def _advice(ended: Run) -> str:
-    """Names the setting to change if an off-policy learner has hardly used its rows."""
+    """Names the setting to change if a learner was given few of its rows."""
+    if old := describe_too_old(ended.result):
+        return f"{old} were too old to be learned from: set {REMEDY}"
     times = (ended.result.get("rates") or {}).get("samples_per_insert")
     try:
         learner = RunFolder(ended.folder).read_config().learner_config

@@ -44,10 +44,14 @@ _KEYS = {
             "fetch_parameter_mode": Key(
                 "episode",
                 "Schedule of parameter fetches: episode, episode:<n>, step or step:<n>; in "
-                "addition once per second, unless the algorithm is synchronous.",
+                "addition once per second, unless the algorithm is synchronous. Default of "
+                "algorithms that learn from unrolls: step:N with N of sender.flush_iteration.",
             ),
             "fetch_interval_seconds": Key(
-                0.1, "Shortest time between two fetches.", unit="seconds"
+                0.1,
+                "Shortest time between two fetches; default of algorithms that learn from "
+                "unrolls: 0.",
+                unit="seconds",
             ),
         },
     ),

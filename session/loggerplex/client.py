@@ -37,6 +37,7 @@ _WARNINGS = (
     "snapshot_bad",
     "snapshot_failed",
     "standstill",
+    "too_old",
 )
 _EVENT_LEVELS = {**dict.fromkeys(_WARNINGS, logging.WARNING), "failed": logging.ERROR}
 

@@ -103,6 +103,7 @@ SHOWN_EVENTS = (
     "large_values",
     "standstill",
     "slow",
+    "too_old",
     "checkpoint_bad",
     "checkpoint_failed",
     "not_written",

@@ -41,6 +41,7 @@ from surreal_like.coordinator.standstill import (
 )
 from surreal_like.coordinator.stop_rule import LEFT, WAITS, Shutdown, Verdict, end_before
 from surreal_like.coordinator.tasks import Tasks
+from surreal_like.experience.row_accounts import REMEDY, describe_too_old
 from surreal_like.learner.quarantine import BadUpdates
 from surreal_like.learner.worker import Learned, Update
 from surreal_like.ps.schemas import ANSWERS
@@ -97,6 +98,7 @@ class RunCoordinator:
         self._standstill = Standstill(clock.now())
         # True if replay or the parameter server did not work at the newest line of progress.
         self._lacked = False
+        self._old_reported = False
         # Sender with incarnation -> the account that it reported to the parameter server.
         self._sender_accounts: Mapping[str, Mapping[str, Any]] = {}
         self._disk_failing = False
@@ -491,6 +493,9 @@ class RunCoordinator:
             standstill=self._look_for_standstill(),
             report=number,
         )
+        if (old := describe_too_old(self._report.line)) and not self._old_reported:
+            self._old_reported = True
+            self._context.event("too_old", f"{old} were too old to be learned from: {REMEDY}")
 
     def _save_record(self) -> None:
         learner = self._learners.learner

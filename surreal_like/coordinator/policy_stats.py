@@ -63,5 +63,4 @@ class PolicyStats:
             "version": self.version,
             "rates": {f"{name}_per_second": rate for name, rate in rates.items()},
             "lag": lag,
-            "experience": rows._asdict(),
         }

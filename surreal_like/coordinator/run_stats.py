@@ -292,6 +292,7 @@ class RunStats:
             "policies": {
                 name: {
                     **numbers(stats, self.accounts.rows(name), self.accounts.agent_steps(name)),
+                    "experience": self.accounts.of_policy(name),
                     "train": {"mean_return_100": own.get(f"policy/{name}")},
                     "eval": {"mean_return": judged.get(name)},
                 }
@@ -358,6 +359,7 @@ class RunStats:
             "left_out": sum(plan.get("rows_left_out", 0) for plan in plans),
             "lost": accounts.lost(),
             "rolled_back": accounts.rolled_back,
+            **accounts.unlearned(),
         }
 
     def _plan_counts(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from session.show.run_view import RunView
 from session.show.text import count, decimal, percent, short_time, size
 from surreal_like.doctor.facts import Facts
+from surreal_like.experience.row_accounts import REMEDY, TOO_OLD, describe_too_old
 
 _GB = 1_000_000_000
 # The learner waits for this share of its time and more: some other part limits the run.
@@ -309,6 +310,10 @@ def _see_lost(facts: Facts, limit: float) -> str:
     return f"rows: {', '.join(found)}" if found else ""
 
 
+def _see_too_old(facts: Facts, limit: float) -> str:
+    return describe_too_old(facts.line, limit)
+
+
 def _see_restarts(facts: Facts, limit: float) -> str:
     return ", ".join(f"{name} {n}x" for name, n in facts.restarts.items() if n >= limit)
 
@@ -340,6 +345,15 @@ ODDITIES = (
         "session_config.sender.max_unacked_chunks and flush_iteration down, "
         "session_config.agent.fetch_parameter_mode=step:20, learner_config.replay.capacity down",
         _see_lag,
+    ),
+    Rule(
+        "old rows",
+        "share of the rows of a queue that were older than "
+        "learner_config.replay.evict_rule.max_version_lag allows",
+        TOO_OLD,
+        "rows are too old to be learned from",
+        REMEDY,
+        _see_too_old,
     ),
     Rule(
         "slow agent",

@@ -13,6 +13,33 @@ from surreal_like.data.sender import Sender
 
 # In the place of senders whose accounts were lost with a damaged record.
 _UNKNOWN = "unknown/0"
+# Fates of inserted rows of queues that no learner was given: older than max_version_lag allows;
+# acted before a trial took over another; removed by newer ones (when_full: drop_oldest); of a guest
+# that was fenced; still in a queue.
+UNLEARNED = ("too_old", "taken_over", "overflowed", "fenced", "waiting")
+# Share of inserted rows that are too old from which on that is reported, with the remedy.
+TOO_OLD = 0.01
+REMEDY = (
+    "session_config.agent.fetch_parameter_mode=step:N, N as session_config.sender.flush_iteration, "
+    "and fetch_interval_seconds=0; else learner_config.replay.evict_rule.max_version_lag up"
+)
+
+
+def describe_too_old(numbers: Mapping[str, Any], share: float = TOO_OLD) -> str:
+    """Describes how many rows were too old to be learned from; empty for a smaller share.
+
+    Args:
+        numbers: a line of progress or the result of a run.
+        share: of the rows that replay has inserted, of the run or of one policy.
+    """
+    found = []
+    for name, part in {"": numbers, **(numbers.get("policies") or {})}.items():
+        rows = part.get("experience") or {}
+        gone, inserted = rows.get("too_old") or 0, rows.get("inserted") or 0
+        if gone > share * inserted:
+            of = f" of policy {name}" if name else ""
+            found.append(f"{gone:,} of {inserted:,} rows{of} ({100 * gone / inserted:.0f} %)")
+    return ", ".join(found)
 
 
 class RowFates(NamedTuple):
@@ -127,6 +154,7 @@ class RowAccounts:
         self._sampled: dict[str, int] = {}
         self._replayed: dict[str, int] = {}
         self._agent_steps: dict[str, int] = {}
+        self._unlearned: dict[str, dict[str, int]] = {}
         self._shards: dict[str, ShardRows] = {}
         # Totals that were reported before this process; sums below them are not known completely.
         self._reached = {"env_steps": 0, "episodes": 0}
@@ -178,6 +206,7 @@ class RowAccounts:
         self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
         steps = int(counts.get("agent_steps", 0))
         self._agent_steps[key] = max(self._agent_steps.get(key, 0), steps)
+        self._unlearned[key] = dict(counts.get("unlearned") or {})
         names = ("restored", "added", "size", "rolled_back")
         restored, added, size, back = (int(counts.get(name, 0)) for name in names)
         rows = ShardRows(restored, added, size, bool(counts.get("goes_on")), back)
@@ -279,6 +308,27 @@ class RowAccounts:
         # had not acked yet were sent again and are in two.
         return max(0, lost + self.rows().inserted - reported)
 
+    def unlearned(self, policy: str = "") -> dict[str, int]:
+        """Returns the rows of queues that no learner was given, by fate.
+
+        Args:
+            policy: only those of this policy; empty: of all.
+        """
+        newest = {Sender.parse(key).name: key for key in sorted(self._unlearned, key=Sender.parse)}
+        totals = dict.fromkeys(UNLEARNED, 0)
+        for key, counts in self._unlearned.items():
+            name = Sender.parse(key).name
+            if policy in ("", shard_policy(name)):
+                for fate, rows in counts.items():
+                    # Rows that waited in a shard that has ended are lost, or restored.
+                    if fate != "waiting" or newest[name] == key:
+                        totals[fate] += rows
+        return totals
+
+    def of_policy(self, policy: str) -> dict[str, int]:
+        """Returns the row counts of all senders of a policy, and its rows that were not learned."""
+        return {**self.rows(policy)._asdict(), **self.unlearned(policy)}
+
     @property
     def rolled_back(self) -> int:
         """Number of inserted rows that shards have removed because updates were bad."""
@@ -337,8 +387,9 @@ class RowAccounts:
     def state(self) -> dict[str, Any]:
         """Returns plain data for a file."""
         senders = {key: asdict(sender) for key, sender in self.senders.items()}
-        given = {"sampled": dict(self._sampled), "replayed": dict(self._replayed)}
+        given: dict[str, Any] = {"sampled": dict(self._sampled), "replayed": dict(self._replayed)}
         given["agent_steps"] = dict(self._agent_steps)
+        given["unlearned"] = {key: dict(each) for key, each in self._unlearned.items()}
         shards = {key: list(rows) for key, rows in self._shards.items()}
         return {"senders": senders, "shards": shards, **given}
 
@@ -348,6 +399,7 @@ class RowAccounts:
         self._sampled = dict(state["sampled"])
         self._replayed = dict(state.get("replayed", {}))
         self._agent_steps = dict(state.get("agent_steps", {}))
+        self._unlearned = {key: dict(each) for key, each in state.get("unlearned", {}).items()}
         # Runs that began earlier have not counted them.
         self._shards = {key: ShardRows(*rows) for key, rows in state.get("shards", {}).items()}
 

@@ -27,6 +27,7 @@ from session.wire.schema import (
     Text,
 )
 from surreal_like.experience.chunk import CHUNK, GOODBYE, MARKED_EPISODES, STAMPS
+from surreal_like.experience.row_accounts import UNLEARNED
 
 _ROWS = 1 << 20
 _LAYOUT_BYTES = 1 << 16
@@ -59,6 +60,7 @@ COUNTS = Fields(
     {
         **dict.fromkeys(_COUNTED, Count()),
         "dropped": MapOf(Text(200), Count(), _ARRAYS),
+        "unlearned": Fields({name: Optional(Count()) for name in UNLEARNED}),
         "mass": Number(0.0, math.inf),
         # Infinity where there is no row.
         "least": Number(0.0, math.inf),

@@ -51,7 +51,12 @@ from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.errors import SpecError
 from surreal_like.experiment.code import git_revision, own_modules
 from surreal_like.experiment.shipped import find_experiment
-from surreal_like.policies.config import learning_policies, policies_of, policy_config
+from surreal_like.policies.config import (
+    learning_policies,
+    policies_of,
+    policy_config,
+    policy_configs,
+)
 
 if TYPE_CHECKING:
     pass
@@ -222,6 +227,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
         else:
             env.obs_spec, env.action_spec, info = specs
     check_policies(config, wanted)
+    _fetch_once_per_unroll(config, user)
     for name in learning_policies(config):
         own = policy_config(config, name)
         env, algorithm = own.env_config, find_algorithm(own.algorithm)
@@ -251,6 +257,30 @@ def _find_changed(user: Config, config: Config, default: Config) -> dict[str, An
         for key, value in leaves(config).items()
         if key in given and value != usual.get(key) and not _UNCOMPARED.match(key)
     }
+
+
+def _fetch_once_per_unroll(config: Config, user: Config) -> None:
+    """Completes the schedule of fetches where a policy learns from unrolls.
+
+    What they learn from must not be older than ``evict_rule.max_version_lag``: with a fetch per
+    episode, rows of long episodes are. Values of the user and of the algorithm stay.
+    """
+    from surreal_like.replay.base import load_replay_class
+
+    steps = [
+        own.session_config.sender.flush_iteration
+        for own in policy_configs(config).values()
+        if load_replay_class(own.learner_config).overlap
+    ]
+    agent, usual = config.session_config.agent, BASE_CONFIG.session_config.agent
+    given = user.session_config.get("agent") or {}
+    wanted = {
+        "fetch_parameter_mode": f"step:{min(steps, default=0)}",
+        "fetch_interval_seconds": 0.0,
+    }
+    for key, value in wanted.items():
+        if steps and key not in given and agent[key] == usual[key]:
+            agent[key] = value
 
 
 def _known_info(known: Config) -> dict[str, Any]:

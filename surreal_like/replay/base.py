@@ -249,6 +249,13 @@ class Replay(Reporting):
         """Returns numbers for metrics and the heartbeat."""
         return {}
 
+    def unlearned(self) -> dict[str, int]:
+        """Returns the rows that a queue has taken and not given, by fate; else nothing.
+
+        See :data:`surreal_like.experience.row_accounts.UNLEARNED`.
+        """
+        return {}
+
     def state(self) -> dict[str, Any]:
         """Returns everything that is kept, as arrays and plain values."""
         return {}

@@ -14,6 +14,7 @@ from session.nest import Array
 from surreal_like.data.batch import Collate, split
 from surreal_like.errors import unwritten
 from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.row_accounts import UNLEARNED
 from surreal_like.replay.base import Replay
 from surreal_like.replay.kept_memory import Zeros
 from surreal_like.replay.limiter import Turns
@@ -73,6 +74,8 @@ class Table(Replay):
         self._newest = Sample(_NONE, {})
         # Removed from a queue, or from a training, by a roll-back.
         self._rolled_back = 0
+        # Samples that a queue has removed since the start of this process, by fate.
+        self._gone = dict.fromkeys(UNLEARNED, 0)
 
     # -- the parts of a kind ---------------------------------------------------------------------
 
@@ -176,10 +179,13 @@ class Table(Replay):
         """
         if not self.consumes:
             return 0
-        oldest = max(self.since, self.newest_version - self._lag if self._lag else 0)
-        gone = self.selector.drop_older(oldest) if oldest else 0
-        self.limiter.evict(gone)
-        return gone * self.plan.unit
+        total, oldest = 0, self.newest_version - self._lag if self._lag else 0
+        for fate, version in (("taken_over", self.since), ("too_old", oldest)):
+            gone = self.selector.drop_older(version) if version > 0 else 0
+            self.limiter.evict(gone)
+            self._gone[fate] += gone
+            total += gone
+        return total * self.plan.unit
 
     def _remove_before(self, oldest: int) -> None:
         losing = self.view.find_losing(self.storage, oldest)
@@ -190,13 +196,16 @@ class Table(Replay):
         """Removes evicted rows, and rows that need them for their stacks, from the selector."""
         oldest = self.storage.oldest
         gone = self.selector.evict(oldest)
+        self._gone["overflowed"] += gone
         if len(losing):
             gone += self.selector.unmark(losing)
         self.limiter.evict(gone)
 
     def fence(self, accounts: Collection[int]) -> None:
         if self._names_senders and len(self.storage):
-            self.limiter.evict(self.selector.unmark(self.storage.fence(accounts)))
+            gone = self.selector.unmark(self.storage.fence(accounts))
+            self.limiter.evict(gone)
+            self._gone["fenced"] += gone
 
     def forget_senders(self) -> None:
         if self._names_senders and self.storage.names:
@@ -353,6 +362,12 @@ class Table(Replay):
         }
         rows = {name: count * self.plan.unit for name, count in counts.items()}
         return {**rows, "size_bytes": storage.size_bytes, **self.view.statistics()}
+
+    def unlearned(self) -> dict[str, int]:
+        if not self.consumes:
+            return {}
+        samples = {**self._gone, "waiting": len(self.selector)}
+        return {name: count * self.plan.unit for name, count in samples.items()}
 
     def state(self) -> dict[str, Any]:
         """Everything that is kept.

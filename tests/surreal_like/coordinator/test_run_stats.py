@@ -15,6 +15,7 @@ from session.process.clock import CountedClock
 from session.process.component import FIRST_JOINED
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.stop_rule import Verdict
+from surreal_like.experience.row_accounts import UNLEARNED
 
 
 def config(**run: Any) -> Config:
@@ -282,6 +283,7 @@ def test_the_result_has_every_key_of_its_schema() -> None:
         "left_out": 0,
         "lost": 0,
         "rolled_back": 0,
+        **dict.fromkeys(UNLEARNED, 0),
     }
     json.dumps(result, allow_nan=False)
     assert "gateway" not in result

@@ -91,6 +91,9 @@ ODD: dict[str, dict[str, Any]] = {
         **QUEUE,
         "line": {"lag": {"mean_versions": 30.0, "max_versions": 40, "mean_updates": None}},
     },
+    "old rows": {
+        "line": {"experience": {"pushed": 99, "inserted": 99, "dropped": 0, "too_old": 1}}
+    },
     "slow agent": {
         "beats": {
             f"agent-{number}": {"env_steps": steps}

@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from surreal_like.experience.row_accounts import RowAccounts, RowFates
+from surreal_like.experience.row_accounts import (
+    UNLEARNED,
+    RowAccounts,
+    RowFates,
+    describe_too_old,
+)
 
 
 def said(pushed: int, inserted: int, dropped: int = 0, *, final: bool = False) -> dict[str, Any]:
@@ -285,3 +290,46 @@ def test_rows_that_were_rolled_back_count_once_where_a_shard_goes_on() -> None:
     older = {**accounts.state(), "shards": {"replay-0/1": [0, 100, 70, False]}}
     resumed.restore(older)
     assert resumed.rolled_back == 0
+
+
+def queue(**fates: int) -> dict[str, Any]:
+    return {**shard(100, 0), "unlearned": fates}
+
+
+def test_rows_that_no_learner_was_given_add_up_over_restarts_and_by_policy() -> None:
+    accounts = RowAccounts()
+    accounts.add_shard("replay-left-0/1", queue(too_old=10, waiting=6))
+    accounts.add_shard("replay-left-0/1", queue(too_old=12, waiting=8))
+    accounts.add_shard("replay-left-0/2", queue(too_old=3, overflowed=1, waiting=2))
+    accounts.add_shard("replay-right-0/1", queue(fenced=5, waiting=4))
+    accounts.add_shard("replay-wide-0/1", shard(100, 80))
+    resumed = RowAccounts()
+    resumed.restore(json.loads(json.dumps(accounts.state())))
+    none = dict.fromkeys(UNLEARNED, 0)
+    for each in (accounts, resumed):
+        assert each.unlearned("left") == {**none, "too_old": 15, "overflowed": 1, "waiting": 2}
+        assert each.unlearned("wide") == none
+        assert each.unlearned() == {
+            **none, "too_old": 15, "overflowed": 1, "fenced": 5, "waiting": 6
+        }  # fmt: skip
+    resumed.restore({k: v for k, v in accounts.state().items() if k != "unlearned"})
+    assert resumed.unlearned() == none
+
+
+@pytest.mark.parametrize(
+    ("too_old", "policies", "said"),
+    [
+        (0, {}, ""),
+        (10, {}, ""),
+        (11, {}, "11 of 1,000 rows (1 %)"),
+        (10, {"left": (10, 20)}, "10 of 20 rows of policy left (50 %)"),
+    ],
+)
+def test_rows_that_were_too_old_are_described_from_one_percent_on(
+    too_old: int, policies: dict[str, tuple[int, int]], said: str
+) -> None:
+    def experience(gone: int, inserted: int) -> dict[str, Any]:
+        return {"experience": {"too_old": gone, "inserted": inserted}}
+
+    parts = {name: experience(*each) for name, each in policies.items()}
+    assert describe_too_old({**experience(too_old, 1000), "policies": parts}) == said

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from session.errors import ConfigError, SurrealError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.kinds import FIFOReplay
+from surreal_like.experience.row_accounts import UNLEARNED
+from surreal_like.replay.kinds import FIFOReplay, UniformReplay
 from surreal_like.replay.storage import LINK_BYTES
 from tests.surreal_like.replay.chunks import columns_of
 from tests.surreal_like.replay.configs import configs
@@ -121,6 +122,29 @@ def test_versions_of_a_guest_make_no_rows_of_others_too_old() -> None:
     replay.insert(ahead)
     assert replay.can_sample(4)
     assert replay.statistics()["evicted"] == 0
+
+
+def test_rows_that_were_not_given_are_counted_by_their_fate() -> None:
+    replay = make(evict_rule={"max_version_lag": 2}, when_full="drop_oldest")
+    for number, version in enumerate((1, 2, 5, 5, 5, 5), 1):
+        replay.insert(unroll(number, version=version))
+    # Two had no room; of the others none is too old yet.
+    fates = dict.fromkeys(UNLEARNED, 0)
+    assert replay.unlearned() == {**fates, "overflowed": 12, "waiting": 24}
+    replay.sample(2)
+    replay.insert(unroll(7, version=8))
+    replay.on_learner(version=7, least_mass=1.0, since=6)
+    replay.evict()
+    assert replay.unlearned() == {**fates, "overflowed": 12, "taken_over": 18, "waiting": 6}
+    replay.on_learner(version=11, least_mass=1.0)
+    replay.evict()
+    assert replay.unlearned() == {**fates, "overflowed": 12, "taken_over": 18, "too_old": 6}
+    rows = replay.statistics()
+    assert rows["inserted"] == rows["sampled"] + sum(replay.unlearned().values()) == 42
+
+
+def test_a_replay_that_draws_rows_again_counts_none() -> None:
+    assert UniformReplay(**configs(capacity=100, min_size=1)).unlearned() == {}
 
 
 def test_what_was_acted_before_a_trial_loaded_another_one_is_evicted() -> None:
