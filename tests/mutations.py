@@ -204,6 +204,17 @@ curves: a name that MLflow refuses
 parameters: what float16 cannot hold becomes infinite
 - return half if np.isfinite(half).all() else array
 + return half
+parameters: float16 rounds buffers, too
+- (entry, _halve(array) if entry.name in weights else array)
++ (entry, _halve(array))
+> tests/surreal_like/learner/test_half.py
+parameters that are not trained are rounded
+- if each.requires_grad
++ if True
+a new snapshot has names of no weights
+- env_steps=learner.env_steps,
+- weights=weights_of(modules),
++ env_steps=learner.env_steps,
 > tests/session/launchers/engines/test_processes.py
 machines: one that is lost is not replaced
 - if place.work is None and time.monotonic() >= place.due_at:

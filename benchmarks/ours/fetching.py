@@ -34,6 +34,7 @@ from surreal_like.network.flat import (  # noqa: E402
     manifest_of,
     named_tensors,
     read_flat,
+    weights_of,
 )
 from surreal_like.ps.client import ParameterClient  # noqa: E402
 from surreal_like.ps.schemas import ANSWERS  # noqa: E402
@@ -99,7 +100,8 @@ class Publishing:
         """One publication; when it began, on the clock that all processes here share."""
         began = time.monotonic()
         flat = read_flat(self._network)
-        self._publisher.publish(flat, self._manifest, iteration=1, env_steps=1)
+        weights = weights_of(self._network)
+        self._publisher.publish(flat, self._manifest, iteration=1, env_steps=1, weights=weights)
         return {
             "version": self._publisher.version,
             "began": began,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -100,13 +100,20 @@ class Parameters:
         """True for the last ones of a run."""
         return bool(self.info.get("final", False))
 
-    def encode_half(self) -> Parameters:
-        """Returns them with float32 as float16, rounded to the nearest.
+    def encode_half(self, weights: Collection[str]) -> Parameters:
+        """Returns them with the weights in float32 as float16, rounded to the nearest.
 
         The error of a number is at most 2**-11 of it, or 2**-25 if that is more. A tensor with a
         number that float16 cannot hold, beyond 65504 or not finite, stays as it is.
+
+        Args:
+            weights: names of the tensors that may be rounded. Others stay as they are: by a
+                rounded mean, observations that differ become equal.
         """
-        found = [(entry, _halve(self._array(entry))) for entry in self.manifest]
+        found = [
+            (entry, _halve(array) if entry.name in weights else array)
+            for entry, array in ((each, self._array(each)) for each in self.manifest)
+        ]
         return self._with(
             [(e, array, HALF if array.dtype == "f2" else e.dtype) for e, array in found]
         )

@@ -12,7 +12,7 @@ from session.errors import SurrealError
 from surreal_like.learner.base import Learner
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import read_parameters, save_parameters
-from surreal_like.network.flat import manifest_of, named_tensors, pack_tensors
+from surreal_like.network.flat import manifest_of, named_tensors, pack_tensors, weights_of
 
 
 class League:
@@ -48,6 +48,7 @@ class League:
                 manifest_of(tensors),
                 iteration=int(path.name),
                 env_steps=int(state["env_steps"]),
+                weights=weights_of(learner.module_dict()),
             )
         self.tick(learner)
 
@@ -74,6 +75,7 @@ class League:
             manifest_of(tensors),
             iteration=iteration,
             env_steps=learner.env_steps,
+            weights=weights_of(modules),
         )
         self._drop(publisher.snapshots)
 

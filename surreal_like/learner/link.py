@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +28,7 @@ from surreal_like.data.policy_names import (
 from surreal_like.dataflow.flow import NOT_READY, Signal
 from surreal_like.exploration.schedule import Progress
 from surreal_like.learner.feed import AHEAD, CudaCopies, DeviceFeed, FeedAhead, feed_columns
-from surreal_like.network.flat import manifest_of, named_tensors, read_flat
+from surreal_like.network.flat import manifest_of, named_tensors, read_flat, weights_of
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.client import ReplayClient, Sampled
 
@@ -82,7 +82,7 @@ class Publisher:
         incarnation: incarnation of the learner.
         version: the largest version published so far; the next one is larger by 1.
         policy: name of the policy.
-        half: True sends float32 as float16.
+        half: True sends weights in float32 as float16.
 
     Attributes:
         newest: the newest publication, None before the first.
@@ -127,8 +127,18 @@ class Publisher:
         env_steps: int,
         message: str = "",
         final: bool = False,
+        weights: Collection[str] = (),
     ) -> None:
-        """Publishes a new version; ``flat`` must not change afterwards."""
+        """Publishes a new version; ``flat`` must not change afterwards.
+
+        Args:
+            flat, manifest: parameters.
+            iteration: number of updates that they have had.
+            env_steps: environment steps of the run.
+            message: text for agents.
+            final: True for the last version of the run.
+            weights: names of the tensors that may be rounded.
+        """
         self.version += 1
         info = self._describe(flat, iteration, env_steps)
         info |= {"message": cut(message), "final": final, **self.exploit}
@@ -140,15 +150,12 @@ class Publisher:
             info["final_seconds"] = self.final_seconds
         if self.snapshots:
             info["snapshots"] = sorted(self.snapshots)
-        self.newest = self._encode(
-            Parameters(
-                flat, manifest, self.version, self._incarnation, iteration, info, self._policy
-            )
-        )
+        about = self.version, self._incarnation, iteration, info, self._policy
+        self.newest = self._encode(Parameters(flat, manifest, *about), weights)
         self._send()
 
-    def _encode(self, parameters: Parameters) -> Parameters:
-        return parameters.encode_half() if self._half else parameters
+    def _encode(self, parameters: Parameters, weights: Collection[str]) -> Parameters:
+        return parameters.encode_half(weights) if self._half else parameters
 
     def _describe(
         self, flat: npt.NDArray[np.uint8], iteration: int, env_steps: int
@@ -163,15 +170,20 @@ class Publisher:
         }
 
     def add_snapshot(
-        self, flat: npt.NDArray[np.uint8], manifest: Manifest, *, iteration: int, env_steps: int
+        self,
+        flat: npt.NDArray[np.uint8],
+        manifest: Manifest,
+        *,
+        iteration: int,
+        env_steps: int,
+        weights: Collection[str] = (),
     ) -> None:
-        """Publishes a snapshot under a name of its own; ``flat`` must not change afterwards."""
+        """Publishes a snapshot under a name of its own; arguments are those of `publish`."""
         info = self._describe(flat, iteration, env_steps)
         name = snapshot_name(self._policy, iteration)
         # Versions begin with 1.
-        snapshot = self._encode(
-            Parameters(flat, manifest, iteration + 1, self._incarnation, iteration, info, name)
-        )
+        about = iteration + 1, self._incarnation, iteration, info, name
+        snapshot = self._encode(Parameters(flat, manifest, *about), weights)
         self.snapshots[iteration] = snapshot
         self._waiting.append(snapshot)
 
@@ -358,6 +370,7 @@ class LearnerLink:
             env_steps=progress.env_steps,
             message=message,
             final=final,
+            weights=weights_of(modules),
         )
         self.replay.version = self.publisher.version
         return True

@@ -39,6 +39,20 @@ def named_tensors(modules: Modules) -> dict[str, torch.Tensor]:
     }
 
 
+def weights_of(modules: Modules) -> frozenset[str]:
+    """Returns the names, as of :func:`named_tensors`, of the parameters that are trained.
+
+    Moments, scales, counters and tables are buffers, or parameters without a gradient.
+    """
+    parts = {"": modules} if isinstance(modules, nn.Module) else modules
+    return frozenset(
+        f"{key}/{name}" if key else name
+        for key, module in parts.items()
+        for name, each in module.named_parameters(remove_duplicate=False)
+        if each.requires_grad
+    )
+
+
 def manifest_of(tensors: Mapping[str, torch.Tensor]) -> Manifest:
     """Returns the position of each tensor in a flat buffer: name, dtype, shape and offset."""
     return make_manifest(
