@@ -566,6 +566,21 @@ rows that are too old are not counted
 rows of queues that waited in a shard that has ended count twice
 - if fate != "waiting" or newest[name] == key:
 + if True:
+> tests/surreal_like/learner/test_adaptive_step.py
+the step size falls before the divergence is twice its target
+- if kl > 2.0 * self._kl:
++ if kl > 1.5 * self._kl:
+> tests/surreal_like/algorithm/test_ppo.py
+any divergence ends the passes over a batch
+- return bool(0.0 < self.algo.kl.stop < means["kl"])
++ return bool(0.0 < self.algo.kl.stop and means["kl"] > 1e-3)
+> tests/surreal_like/env/test_added_parts.py
+the mean reward of a team counts agents that have ended
+- return sum(shared) / (len(shared) if self._team_reward == "mean" and shared else 1)
++ return sum(shared) / (len(seats) if self._team_reward == "mean" and shared else 1)
+the team gets rewards of agents that have ended
+- lived = [agent for agent, seat in seats.items() if not seat.ended]
++ lived = [agent for agent, seat in seats.items()]
 > tests/surreal_like/replay/test_columns.py
 the first sender decides about the columns of all, wherever it is
 - if has_joined(chunk.sender):

@@ -199,6 +199,16 @@ def test_a_long_update_gives_signs_of_life() -> None:
     assert len(pulses) == 6
 
 
+@pytest.mark.parametrize(
+    ("stop", "kl", "ends"),
+    [(0.02, 0.019, False), (0.02, 0.021, True), (0.5, 0.4, False), (0.5, 0.6, True), (0, 9, False)],
+)
+def test_the_divergence_that_ends_the_passes_is_the_given_number(
+    stop: float, kl: float, ends: bool
+) -> None:
+    assert make_learner(kl={"stop": stop}).far_enough({"kl": kl}) is ends
+
+
 def test_passes_end_where_the_policy_has_gone_far_enough() -> None:
     fast = {"learning_rate": constant(0.05), "num_sgd_iter": 10}
     assert make_learner(**fast).learn(make_batch(DISCRETE))["passes"] == 10.0

@@ -131,17 +131,18 @@ def test_living_agents_share_the_rewards_of_a_step(team_reward: str, rewards: An
     assert summary["metrics"] == {"return/a_0": 5.0, "return/a_1": 6.0, "policy/p": 5.5}
 
 
-def test_an_agent_that_has_ended_earns_nothing_for_the_team() -> None:
+@pytest.mark.parametrize(("team_reward", "late"), [("sum", 100.0), ("mean", 100.0), ("mean", 0.0)])
+def test_an_agent_that_has_ended_earns_nothing_for_the_team(team_reward: str, late: float) -> None:
     env: Any = Stated()
     inner = env.step
 
     def step(actions: Any) -> Any:
         result = inner(actions)
-        result[1].setdefault("a_1", 100.0)
+        result[1].setdefault("a_1", late)
         return result
 
     env.step = step
-    assert rewards_of(env, team_reward="sum")[0][-1] == [1]
+    assert rewards_of(env, team_reward=team_reward)[0][-1] == [1]
 
 
 def test_a_vector_follows_the_config() -> None:

@@ -16,6 +16,16 @@ def test_it_follows_the_divergence() -> None:
     assert found == pytest.approx([4.5e-4, 6.75e-4, 6.75e-4, 4.5e-4, 3e-4], rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("share", "change"),
+    [(0.49, 1.5), (0.51, 1.0), (1.0, 1.0), (1.5, 1.0), (1.99, 1.0), (2.01, 1 / 1.5)],
+)
+def test_within_a_factor_of_two_of_the_target_it_stays(share: float, change: float) -> None:
+    step = AdaptiveStep(3e-4, kl=0.01)
+    step.adapt(share * 0.01)
+    assert step.value == pytest.approx(change * 3e-4, rel=1e-9)
+
+
 @pytest.mark.parametrize(("kl", "end"), [(0.0, 1e-3), (1.0, 1e-4), (math.inf, 1e-4)])
 def test_it_stays_within_bounds(kl: float, end: float) -> None:
     step = AdaptiveStep(3e-4, kl=0.01, low=1e-4, high=1e-3)
