@@ -359,7 +359,7 @@ class RunStats:
             "left_out": sum(plan.get("rows_left_out", 0) for plan in plans),
             "lost": accounts.lost(),
             "rolled_back": accounts.rolled_back,
-            **accounts.unlearned(),
+            **accounts.count_unlearned(),
         }
 
     def _plan_counts(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def describe_too_old(numbers: Mapping[str, Any], share: float = TOO_OLD) -> str:
 
     Args:
         numbers: a line of progress or the result of a run.
-        share: of the rows that replay has inserted, of the run or of one policy.
+        share: least share of the rows that replay has inserted, of the run or of one policy.
     """
     found = []
     for name, part in {"": numbers, **(numbers.get("policies") or {})}.items():
@@ -308,7 +308,7 @@ class RowAccounts:
         # had not acked yet were sent again and are in two.
         return max(0, lost + self.rows().inserted - reported)
 
-    def unlearned(self, policy: str = "") -> dict[str, int]:
+    def count_unlearned(self, policy: str = "") -> dict[str, int]:
         """Returns the rows of queues that no learner was given, by fate.
 
         Args:
@@ -327,7 +327,7 @@ class RowAccounts:
 
     def of_policy(self, policy: str) -> dict[str, int]:
         """Returns the row counts of all senders of a policy, and its rows that were not learned."""
-        return {**self.rows(policy)._asdict(), **self.unlearned(policy)}
+        return {**self.rows(policy)._asdict(), **self.count_unlearned(policy)}
 
     @property
     def rolled_back(self) -> int:

@@ -249,7 +249,7 @@ class Replay(Reporting):
         """Returns numbers for metrics and the heartbeat."""
         return {}
 
-    def unlearned(self) -> dict[str, int]:
+    def count_unlearned(self) -> dict[str, int]:
         """Returns the rows that a queue has taken and not given, by fate; else nothing.
 
         See :data:`surreal_like.experience.row_accounts.UNLEARNED`.

@@ -290,7 +290,7 @@ class ReplayService(Service):
             "least": statistics.get("priority_least", math.inf),
             "bytes": int(statistics.get("size_bytes", 0)),
             "evicted": int(statistics.get("evicted", 0)),
-            "unlearned": self._replay.unlearned(),
+            "unlearned": self._replay.count_unlearned(),
             "takes_priorities": self._replay.takes_priorities,
             "priorities_ignored": self._priorities_ignored(statistics),
             "waiting_insert_seconds": self._intake.waiting.seconds,

@@ -363,7 +363,7 @@ class Table(Replay):
         rows = {name: count * self.plan.unit for name, count in counts.items()}
         return {**rows, "size_bytes": storage.size_bytes, **self.view.statistics()}
 
-    def unlearned(self) -> dict[str, int]:
+    def count_unlearned(self) -> dict[str, int]:
         if not self.consumes:
             return {}
         samples = {**self._gone, "waiting": len(self.selector)}

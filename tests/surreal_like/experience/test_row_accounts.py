@@ -307,13 +307,18 @@ def test_rows_that_no_learner_was_given_add_up_over_restarts_and_by_policy() -> 
     resumed.restore(json.loads(json.dumps(accounts.state())))
     none = dict.fromkeys(UNLEARNED, 0)
     for each in (accounts, resumed):
-        assert each.unlearned("left") == {**none, "too_old": 15, "overflowed": 1, "waiting": 2}
-        assert each.unlearned("wide") == none
-        assert each.unlearned() == {
+        assert each.count_unlearned("left") == {
+            **none,
+            "too_old": 15,
+            "overflowed": 1,
+            "waiting": 2,
+        }
+        assert each.count_unlearned("wide") == none
+        assert each.count_unlearned() == {
             **none, "too_old": 15, "overflowed": 1, "fenced": 5, "waiting": 6
         }  # fmt: skip
     resumed.restore({k: v for k, v in accounts.state().items() if k != "unlearned"})
-    assert resumed.unlearned() == none
+    assert resumed.count_unlearned() == none
 
 
 @pytest.mark.parametrize(

@@ -130,21 +130,21 @@ def test_rows_that_were_not_given_are_counted_by_their_fate() -> None:
         replay.insert(unroll(number, version=version))
     # Two had no room; of the others none is too old yet.
     fates = dict.fromkeys(UNLEARNED, 0)
-    assert replay.unlearned() == {**fates, "overflowed": 12, "waiting": 24}
+    assert replay.count_unlearned() == {**fates, "overflowed": 12, "waiting": 24}
     replay.sample(2)
     replay.insert(unroll(7, version=8))
     replay.on_learner(version=7, least_mass=1.0, since=6)
     replay.evict()
-    assert replay.unlearned() == {**fates, "overflowed": 12, "taken_over": 18, "waiting": 6}
+    assert replay.count_unlearned() == {**fates, "overflowed": 12, "taken_over": 18, "waiting": 6}
     replay.on_learner(version=11, least_mass=1.0)
     replay.evict()
-    assert replay.unlearned() == {**fates, "overflowed": 12, "taken_over": 18, "too_old": 6}
+    assert replay.count_unlearned() == {**fates, "overflowed": 12, "taken_over": 18, "too_old": 6}
     rows = replay.statistics()
-    assert rows["inserted"] == rows["sampled"] + sum(replay.unlearned().values()) == 42
+    assert rows["inserted"] == rows["sampled"] + sum(replay.count_unlearned().values()) == 42
 
 
 def test_a_replay_that_draws_rows_again_counts_none() -> None:
-    assert UniformReplay(**configs(capacity=100, min_size=1)).unlearned() == {}
+    assert UniformReplay(**configs(capacity=100, min_size=1)).count_unlearned() == {}
 
 
 def test_what_was_acted_before_a_trial_loaded_another_one_is_evicted() -> None:
