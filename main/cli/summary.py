@@ -22,7 +22,6 @@ from session.show.text import (
     short_time,
     tenths,
 )
-from surreal_like.experience.row_accounts import REMEDY, describe_too_old
 from surreal_like.run.train import Run
 
 _WAY = {
@@ -160,6 +159,9 @@ def _experience(result: Mapping[str, Any]) -> str:
 
 def _advice(ended: Run) -> str:
     """Names the setting to change if a learner was given few of its rows."""
+    # Imported late, as below: it imports numpy, which must not delay the end of a command.
+    from surreal_like.experience.row_accounts import REMEDY, describe_too_old
+
     if old := describe_too_old(ended.result):
         return f"{old} were too old to be learned from: set {REMEDY}"
     times = (ended.result.get("rates") or {}).get("samples_per_insert")
@@ -168,7 +170,6 @@ def _advice(ended: Run) -> str:
         unused = times is not None and times < 1 and not learner.replay.samples_per_insert
         if not unused:
             return ""
-        # Imported late: it imports numpy, which must not delay the end of a command.
         from surreal_like.replay.base import load_replay_class
 
         if load_replay_class(learner).overlap:
