@@ -131,7 +131,7 @@ def _evaluation(score: Mapping[str, Any]) -> str:
 def _training(result: Mapping[str, Any]) -> str:
     means = {
         whose: (result.get(section) or {}).get("mean_return_100")
-        for section, whose in (("train", ""), ("guests", " of joined machines"))
+        for section, whose in (("train", ""), ("guests", " of joined machines and clients"))
     }
     return ", ".join(
         f"{decimal(mean)} over the last 100 episodes{whose}"

@@ -412,7 +412,8 @@ class RunView:
         if not own and self.line.get("guests"):
             return (
                 f"the goal cannot be met: {wanted} is of the episodes of the run's own agents, and "
-                "all that have ended are of joined machines; set session_config.stop.eval_return"
+                "all that have ended are of joined machines or clients; set "
+                "session_config.stop.eval_return"
             )
         if wanted == TRAINING_RETURN:
             return ""

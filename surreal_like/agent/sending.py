@@ -70,10 +70,17 @@ class Leaving:
             self._sender.pump()
             if self._sender.window.empty or now >= self._deadline:
                 self._acked = True
+                self._report_unacked()
                 self._deadline = now + _FAREWELL_SHARE * self._grace_seconds
         elif not self.over:
             noted = self._client.leave(self._account())
             self.over = bool(noted) or now >= self._deadline
+
+    def _report_unacked(self) -> None:
+        """Reports rows that replay has not taken in time: no process keeps them any more."""
+        if rows := self._sender.window.unacked:
+            text = f"{rows:,} rows were not acknowledged in time, and are lost if replay lacks them"
+            self._context.event("rows_unacked", text, rows=rows)
 
 
 class Sending:
@@ -211,6 +218,7 @@ class SendingService(Service):
             "version": min(one["version"] for one in each),
             "version_lag": float(max(sending.fetcher.lag for sending in self._sendings)),
             "unacked_bytes": float(sum(s.window.unacked_bytes for s in self._sendings)),
+            "unacked_rows": float(sum(s.window.unacked for s in self._sendings)),
             "env_steps": float(sum(s.sender.env_steps for s in self._sendings)),
             **self._restarts(),
         }

@@ -153,7 +153,7 @@ class RunStats:
 
         Args:
             finished: ``return``, ``length`` and the environment's and agent's own ``metrics``;
-                ``guest`` marks those of joined machines.
+                ``guest`` marks those of joined machines, and of clients that decide nothing.
             own: the learner's own metrics at their end.
         """
         for episode in finished:

@@ -22,6 +22,7 @@ from session.folder import RunFolder
 from session.launchers.engines.machines import GIVEN_UP
 from session.process.component import Topology
 from session.process.entry import Lifeline
+from session.process.heartbeat import read_beats
 from session.show.text import duration
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
@@ -194,7 +195,8 @@ def _join_once(
         launched = starter.launch(config, agents, admission.folder)
         report(f"joined {invitation.address} with {names}; Ctrl-C to leave")
         watch = stack.enter_context(RunWatch(admission))
-        code = _Stay(launched, watch, interrupts, report).until_the_end()
+        alive = admission.folder.alive
+        code = _Stay(launched, watch, interrupts, report, alive).until_the_end()
     if code == 0 and watch.resumable and not interrupts.count:
         return None
     _tidy(invitation, admission, watch)
@@ -323,6 +325,7 @@ class _Stay:
         watch: watch of the run.
         interrupts: interrupts of this process.
         report: called with each line of progress.
+        alive: folder of the agents' heartbeats.
     """
 
     def __init__(
@@ -331,11 +334,13 @@ class _Stay:
         watch: RunWatch,
         interrupts: Interrupts,
         report: Callable[[str], object],
+        alive: Path,
     ) -> None:
         self._launched = launched
         self._watch = watch
         self._interrupts = interrupts
         self._report = report
+        self._alive = alive
         self._handled = 0
         self._loss: LostRunError | None = None
         self._lifeline = Lifeline()
@@ -354,9 +359,8 @@ class _Stay:
         # A cluster may send the notice to the agents, too.
         failed = [name for name, code in ends.items() if code not in (0, START_AGAIN)]
         if self._handled:
-            self._report(
-                "left the run" if not failed else f"left; ended at once: {', '.join(failed)}"
-            )
+            left = "left the run" if not failed else f"left; ended at once: {', '.join(failed)}"
+            self._report(left + self._unacked())
             return 0 if self._interrupts.terminated and not failed else INTERRUPTED
         if self._loss is not None or self._watch.silent:
             raise self._loss or self._watch.loss()
@@ -364,8 +368,15 @@ class _Stay:
             raise RunError(outcome.reason)
         self._watch.look_back()
         end = "goes on later" if self._watch.resumable else "is over"
-        self._report(f"the run {end}; its agents here have left")
+        self._report(f"the run {end}; its agents here have left{self._unacked()}")
         return 0
+
+    def _unacked(self) -> str:
+        """Returns a text with the number of rows that replay has not taken; empty for none."""
+        beats = read_beats(self._alive)
+        names = self._launched.components().keys() & beats.keys()
+        rows = round(sum(beats[name].status.get("unacked_rows", 0.0) for name in names))
+        return f"; {rows:,} rows were not acknowledged by replay, and are lost" if rows else ""
 
     def _leave_if_stopped(self) -> None:
         self._lifeline.pass_on(signal.SIGTERM)

@@ -24,6 +24,7 @@ from surreal_like.replay.chunk_validator import WRONG_COLUMNS, ChunkValidator
 from surreal_like.replay.returns import make_return_counter
 from surreal_like.replay.storage import recorded_columns
 
+_GATEWAYS = "gateway-"
 # The first chunk after a sleep costs several times as much as one that follows another.
 _TOGETHER = 4
 # Chunks that arrive faster gather without a delay.
@@ -116,6 +117,10 @@ class ExperienceReceiver:
         self._validator.large = lambda sender, detail: context.event(
             "large_values", f"{sender}: {detail}: losses may become infinite", sender=sender
         )
+        session = context.config.session_config
+        # Beside own agents clients decide about no goal, unless a key says so.
+        decide = session.get("gateway", {}).get("clients_decide", False)
+        self._clients_decide = decide or not session.agent.num
         self._experience = wire.pull(f"{name}.experience", EXPERIENCE)
         self._acks = wire.publisher(f"{name}.acks", high_water_mark=_ACKS_HIGH_WATER_MARK)
         self._finished: dict[bytes, deque[dict[str, Any]]] = {}
@@ -168,7 +173,8 @@ class ExperienceReceiver:
             self._experience.reject(message, str(error))
         if sender.joined:
             self._validator.distrust(sender.name)
-            # No decision of the run goes by what a joined machine says of its episodes.
+        if sender.joined or (not self._clients_decide and sender.name.startswith(_GATEWAYS)):
+            # No decision of the run goes by what a joined machine or a client says of its episodes.
             marks = {"metrics": {}, "guest": True}
             chunk.finished = [{**each, **marks} for each in chunk.finished]
         self._insert(chunk, sender, readable=readable)

@@ -96,7 +96,7 @@ def stay(silent: bool, **signals: Any) -> Callable[[], int]:
     watch.resumable, watch.look_back = False, lambda: None
     watch.loss = lambda: RunWatch.loss(watch)
     interrupts: Any = SimpleNamespace(**{"count": 0, "terminated": False, **signals})
-    agents = _Stay(launched, watch, interrupts, lambda line: None)
+    agents = _Stay(launched, watch, interrupts, lambda line: None, Path("none"))
     if interrupts.count:
         launched.stop = lambda **own: None
         agents._leave_if_stopped()

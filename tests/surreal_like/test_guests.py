@@ -140,6 +140,30 @@ def test_what_a_guest_says_of_its_episodes_is_marked(door: Door) -> None:
     assert finished == {**episode, "metrics": {}, "guest": True}
 
 
+@pytest.mark.parametrize(
+    ("agents", "decide", "counts"), [(0, False, True), (1, False, False), (1, True, True)]
+)
+def test_episodes_of_clients_count_beside_own_agents_only_where_a_key_says_so(
+    agents: int, decide: bool, counts: bool, tmp_path: Path
+) -> None:
+    settings = config()
+    settings.session_config.agent.num = agents
+    settings.session_config["gateway"] = {"clients_decide": decide}
+    episode = {"return": 1e6, "length": 10, "metrics": {"my/score": 1.0}}
+    marked = {**episode, "metrics": {}, "guest": True}
+    context: zmq.Context[Any] = zmq.Context()
+    with ExitStack() as stack:
+        stack.callback(context.destroy, 0)
+        bench = stack.enter_context(closing(Bench(context, tmp_path, settings)))
+        bench.until(lambda: bench.service)
+        intake: Any = bench.service._intake
+        for name in ("gateway-0", "agent-0"):
+            given = chunk_of("FM").to_message()
+            fields = {**given.fields, "seq": 1, "finished": [episode]}
+            intake._take(Message("chunk", fields, given.arrays, Identity(name, 5, bytes(8))))
+        assert intake.pop_finished(b"learner") == [episode if counts else marked, episode]
+
+
 @pytest.mark.parametrize("inserted", [0, 8])
 def test_a_guest_is_an_agent_once_replay_has_rows_of_it(inserted: int) -> None:
     accounts = RowAccounts()

@@ -1,9 +1,10 @@
-"""Agents of a machine that has joined: what is said when its run is lost."""
+"""Agents of a machine that has joined: what is said when its run is lost, or rows of theirs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 
 from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
+from session.process.heartbeat import Beat, State, write_beat
 from session.wire import Message
 from surreal_like.join import agents as module
 from surreal_like.join.agents import LostRunError, RunWatch, _Stay
@@ -58,7 +60,9 @@ class LateAnswer(RunWatch):
 
 def test_a_lost_run_was_silent_for_as_long_as_it_was_when_it_was_given_up() -> None:
     agents = Agents()
-    stay = _Stay(cast(Any, agents), LateAnswer(agents), Interrupts(), lambda line: None)
+    stay = _Stay(
+        cast(Any, agents), LateAnswer(agents), Interrupts(), lambda line: None, Path("none")
+    )
     with pytest.raises(LostRunError, match="no message of the run came for 30 s"):
         stay.until_the_end()
 
@@ -95,3 +99,26 @@ def test_silence_counts_from_the_first_question_on(monkeypatch: pytest.MonkeyPat
     # It was busy, and asked nothing.
     assert look(70.0) == (False, 0.0)
     assert look(80.5) == (True, 10.5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "last"),
+    [
+        (0, "left the run"),
+        (1234, "left the run; 1,234 rows were not acknowledged by replay, and are lost"),
+    ],
+)
+def test_the_last_line_has_the_number_of_rows_that_are_lost(
+    rows: int, last: str, tmp_path: Path
+) -> None:
+    for name in ("agent-1000", "agent-1"):
+        # Only those of this machine's agents count.
+        write_beat(
+            tmp_path, Beat(name, 1, State.done, 7, 1.0, status={"unacked_rows": float(rows)})
+        )
+    agents, lines = Agents(), list[str]()
+    interrupts: Any = SimpleNamespace(count=1, terminated=True)
+    watch = cast(Any, SimpleNamespace(tick=list, lost=False, silent=False))
+    stay = _Stay(cast(Any, agents), watch, interrupts, lines.append, tmp_path)
+    assert stay.until_the_end() == 0
+    assert lines[-1] == last
