@@ -12,12 +12,15 @@ from session.config.key import (
     SHARE_ABOVE_0,
     SOME_TIME,
     Key,
+    Range,
     section,
     with_add_ons,
 )
 
 # Budgets of a run -> the counter of `progress.jsonl` that uses each.
 BUDGETS = {"env_steps": "env_steps", "iterations": "iterations", "seconds": "wall_seconds"}
+# Agents of a run's own; names with further numbers are those of machines that join.
+MOST_AGENTS = 1000
 # Modes of evaluators.
 EVALUATION_MODES = ("eval_deterministic", "eval_stochastic")
 
@@ -37,7 +40,7 @@ _KEYS = {
     "agent": section(
         "The processes that step environments.",
         {
-            "num": Key(2, "Number at the start.", unit="processes"),
+            "num": Key(2, "Number at the start.", unit="processes", within=Range(0, MOST_AGENTS)),
             "max": Key(
                 0, "Maximum number when the run is scaled up; 0: twice num.", unit="processes"
             ),

@@ -18,14 +18,14 @@ from session.launchers.asking import ask, count_joined_rows
 from session.launchers.handle import Cluster, RunHandle
 from session.launchers.launcher import finish_result, refuse_running, write_launch
 from session.launchers.status import ComponentStatus, rows_of_files, status_row
-from session.process.component import Topology
+from session.process.component import FIRST_JOINED, Topology
 from session.process.context import run_part
 from session.process.heartbeat import State
 from session.wire.security import write_keys
 
 _ANSWER_SECONDS = 5.0
 # Machines that the token admits.
-_MACHINES = 1000
+_MACHINES = FIRST_JOINED
 
 
 class Core(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any
 
 from session.addons import acting_kinds
 from session.config.config import Config
+from session.config.session_defaults import MOST_AGENTS
 from session.errors import ConfigError, did_you_mean
 from session.json_file import COUNT, FLAG, NUMBER, TEXT, MapOf, Maybe, read_object
 from session.lazy import import_own
@@ -23,7 +24,7 @@ LIFELINE = "SURREAL_LIKE_LIFELINE"
 # Environment variable with a token, which other users cannot read as they can a command line.
 TOKEN = "SURREAL_LIKE_TOKEN"
 # Agents of machines that join a run have indices from here on.
-FIRST_JOINED = 1000
+FIRST_JOINED = MOST_AGENTS
 # Names of a joined machine that has been silent for so long go to the next one [s].
 SILENT_SECONDS = 600.0
 # Metrics group of scripts that are no components; their names begin with it.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from surreal_like.join.client import (
     Admission,
     Invitation,
     NotNowError,
+    in_use_text,
     join_endpoint,
     remove_key,
     request_admission,
@@ -178,7 +180,7 @@ def _join_once(
         work = next(hooks("work"), None)
         if work is None:
             raise UsageError(f"{invitation.address} is a tuning, whose add-on is not here")
-        with RunWatch(admission) as watch:
+        with refuse_second(admission.folder), RunWatch(admission) as watch:
             code: int | None = work(admission, slots, report, interrupts, watch)
         _tidy(invitation, admission, watch)
         return code
@@ -192,7 +194,8 @@ def _join_once(
         topology = make_topology(config)
         agents = Topology(map(topology.component, admission.names), outside=admission.addresses)
         interrupts.only_count()
-        launched = starter.launch(config, agents, admission.folder)
+        with refuse_second(admission.folder):
+            launched = starter.launch(config, agents, admission.folder)
         report(f"joined {invitation.address} with {names}; Ctrl-C to leave")
         watch = stack.enter_context(RunWatch(admission))
         alive = admission.folder.alive
@@ -201,6 +204,21 @@ def _join_once(
         return None
     _tidy(invitation, admission, watch)
     return code
+
+
+@contextmanager
+def refuse_second(folder: RunFolder) -> Iterator[None]:
+    """Says of a folder that another ``join`` has taken meanwhile what to do, without its end.
+
+    Raises:
+        UsageError: agents of another process run in the folder.
+    """
+    try:
+        yield
+    except UsageError:
+        if folder.owner in (None, os.getpid()):
+            raise
+        raise UsageError(in_use_text(folder)) from None
 
 
 def _tidy(invitation: Invitation, admission: Admission, watch: RunWatch) -> None:
@@ -360,7 +378,7 @@ class _Stay:
         failed = [name for name, code in ends.items() if code not in (0, START_AGAIN)]
         if self._handled:
             left = "left the run" if not failed else f"left; ended at once: {', '.join(failed)}"
-            self._report(left + self._unacked())
+            self._report(left + self._describe_unacked())
             return 0 if self._interrupts.terminated and not failed else INTERRUPTED
         if self._loss is not None or self._watch.silent:
             raise self._loss or self._watch.loss()
@@ -368,10 +386,10 @@ class _Stay:
             raise RunError(outcome.reason)
         self._watch.look_back()
         end = "goes on later" if self._watch.resumable else "is over"
-        self._report(f"the run {end}; its agents here have left{self._unacked()}")
+        self._report(f"the run {end}; its agents here have left{self._describe_unacked()}")
         return 0
 
-    def _unacked(self) -> str:
+    def _describe_unacked(self) -> str:
         """Returns a text with the number of rows that replay has not taken; empty for none."""
         beats = read_beats(self._alive)
         names = self._launched.components().keys() & beats.keys()

@@ -165,6 +165,11 @@ def default_folder(token: str) -> Path:
     return Path(tempfile.gettempdir()) / f"surreal-like-join-{digest}"
 
 
+def in_use_text(folder: RunFolder) -> str:
+    """Returns the error for a folder in which agents of another process run."""
+    return f"agents of this token run here already, in {folder}: give further ones another --folder"
+
+
 def remove_key(folder: Path) -> None:
     """Removes the secret key of a machine from its folder: the run, or tuning, is over."""
     (RunFolder(folder).keys / "client.key").unlink(missing_ok=True)
@@ -179,7 +184,7 @@ def _make_folder(invitation: Invitation, token: Token) -> RunFolder:
     if not owned or (os.path.exists(path) and any(path.iterdir()) and not folder.keys.is_dir()):
         raise UsageError(f"folder {path} is not empty: choose another with --folder")
     if folder.in_use:
-        raise UsageError(f"agents of this token run here already, in {path}")
+        raise UsageError(in_use_text(folder))
     try:
         for below in (folder.path, folder.keys, folder.logs, folder.alive):
             below.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -427,7 +427,16 @@ RESOLVED = (
     setting("steps in words", "session_config.stop.env_steps=many", "'many'", "a number, or null"),
     setting("steps below 0", "session_config.stop.env_steps=-5", "is -5", "expected 1 or more"),
     setting("nowhere", "session_config.import_path=[nowhere]", "no folder nowhere", "your modules"),
-    setting("many agents", "session_config.agent.num=5000", "agent.num 5000 x num_envs 4", "lower"),
+    setting("many agents", "session_config.agent.num=1000", "agent.num 1000 x num_envs 4", "lower"),
+    *(
+        Wrong(
+            f"agents with names of machines that join, on {place}",
+            ("plan", "small.yaml", "--on", place, "--agents", "1001"),
+            "session_config.agent.num is 1001",
+            "expected 0 to 1000",
+        )
+        for place in ("local", "slurm", "ray", "kubernetes")
+    ),
     Wrong(
         "a budget that is used",
         ("train", "--resume", "--folder", "runs/ended", "--on", "serial"),

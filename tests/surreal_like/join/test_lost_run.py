@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any, cast
 
 import pytest
 
+from session.errors import UsageError
+from session.folder import RunFolder
 from session.launchers.instruction import Event
 from session.launchers.launcher import Outcome
 from session.process.heartbeat import Beat, State, write_beat
 from session.wire import Message
 from surreal_like.join import agents as module
-from surreal_like.join.agents import LostRunError, RunWatch, _Stay
+from surreal_like.join.agents import LostRunError, RunWatch, _Stay, refuse_second
 from surreal_like.run.observer import Interrupts
 
 
@@ -122,3 +125,14 @@ def test_the_last_line_has_the_number_of_rows_that_are_lost(
     stay = _Stay(cast(Any, agents), watch, interrupts, lines.append, tmp_path)
     assert stay.until_the_end() == 0
     assert lines[-1] == last
+
+
+@pytest.mark.parametrize("owner", [1, None, os.getpid()])
+def test_a_second_join_is_not_told_to_stop_the_first(
+    owner: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunFolder, "owner", owner)
+    said = "run here already, in .*: give further ones another --folder" if owner == 1 else "stop"
+    with pytest.raises(UsageError, match=said) as caught, refuse_second(RunFolder(tmp_path)):
+        raise UsageError("in use by another launcher; stop it with: surreal-like stop")
+    assert ("stop" in str(caught.value)) == (owner != 1)
