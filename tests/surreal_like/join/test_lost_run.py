@@ -128,7 +128,7 @@ def test_the_last_line_has_the_number_of_rows_that_are_lost(
 
 
 @pytest.mark.parametrize("owner", [1, None, os.getpid()])
-def test_a_second_join_is_not_told_to_stop_the_first(
+def test_a_second_join_gets_no_advice_to_stop_the_first(
     owner: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RunFolder, "owner", owner)
