@@ -34,6 +34,7 @@ _TAG = "tag:yaml.org,2002:"
 # Values of a file, each alias with all that it stands for, and how deep they nest: a few aliases of
 # aliases are more data than any memory holds. A config of a run has some hundreds.
 VALUES_LIMIT, DEPTH_LIMIT = 100_000, 100
+_TOO_MANY = f"more than {VALUES_LIMIT} values"
 _TOO_DEEP = f"nests too deeply, expected at most {DEPTH_LIMIT} levels"
 
 
@@ -63,7 +64,7 @@ class _Loader(Composer, _SafeLoader):
             self._sizes[id(node)] = self._values - before
         if self._values > VALUES_LIMIT:
             raise yaml.MarkedYAMLError(
-                problem=f"more than {VALUES_LIMIT} values, counted as often as aliases repeat them",
+                problem=f"{_TOO_MANY}, counted as often as aliases repeat them",
                 problem_mark=node.start_mark if node is not None else None,
             )
         return node
@@ -204,11 +205,24 @@ def _parse_json(text: str, source: str) -> Any:
         return data
 
     try:
-        return json.loads(text, object_pairs_hook=unique) if text.strip() else None
+        data = json.loads(text, object_pairs_hook=unique) if text.strip() else None
     except json.JSONDecodeError as error:
         raise ConfigError(f"{source}:{error.lineno}: {error.msg}") from None
     except RecursionError:
         raise ConfigError(f"{source}: {_TOO_DEEP}") from None
+    if _count(data) > VALUES_LIMIT:
+        raise ConfigError(f"{source}: {_TOO_MANY}")
+    return data
+
+
+def _count(data: Any) -> int:
+    """Returns the number of values in plain data."""
+    found, waiting = 0, [data]
+    while waiting:
+        found, value = found + 1, waiting.pop()
+        if isinstance(value, dict | list):
+            waiting += value.values() if isinstance(value, dict) else value
+    return found
 
 
 def _is_json(path: str | Path) -> bool:

@@ -114,6 +114,7 @@ class RunRequest:
         snapshot: ``session_config.launcher.snapshot``.
         started: start time of the command, seconds since 1970.
         trial: name of the trial that the run is in a tuning; empty: none.
+        run_id: id under which trackers know a new run; empty: any.
 
     The others are those of :func:`surreal_like.train` and :func:`surreal_like.launch`. A run to
     resume that is named by a URL is fetched at once, into ``folder``.
@@ -140,6 +141,7 @@ class RunRequest:
     start_from: str | Path | None = None
     started: float = field(default_factory=time.time)
     trial: str = ""
+    run_id: str = ""
 
     def __post_init__(self) -> None:
         check_no_import("starts a run")
@@ -366,7 +368,7 @@ class RunRequest:
         # The counted clock of a serial run begins at 0.
         run |= Moment.at(clock)._asdict() if clock else {}
         # Trackers know the run by it, wherever its folder is.
-        run["id"] = secrets.token_hex(6)
+        run["id"] = self.run_id or secrets.token_hex(6)
         if before is not None:
             _name_as_before(config, before, folder)
             self._check_resumed(before, config, folder, watch)

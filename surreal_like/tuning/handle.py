@@ -194,6 +194,14 @@ class Control:
         self._numbers = {name: number for number, name in enumerate(names)}
         self._dialogues = [_Dialogue() for _ in names]
 
+    def begin(self, trial: int) -> None:
+        """Forgets the reports of a trial whose process is started now.
+
+        Reports of a process are ordered by the clock of the system at its start, which may have
+        been set back since the process before.
+        """
+        self._dialogues[trial] = _Dialogue()
+
     def receive(self) -> Reported | None:
         """Returns the next new report, None if there is none now."""
         while (request := self.socket.receive()) is not None:

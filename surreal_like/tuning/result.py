@@ -63,7 +63,7 @@ def result_of(path: Path, tuning: Tuning, seconds: float) -> dict[str, Any]:
     Args:
         path: folder of the tuning.
         tuning: a tuning that has ended.
-        seconds: duration of this part.
+        seconds: duration of the tuning, all its parts together.
     """
     best = tuning.best
     interrupted = tuning.ending == INTERRUPTED

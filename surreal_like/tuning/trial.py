@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -160,6 +161,17 @@ def new_request(file: TuneFile, settings: Mapping[str, Any], number: int, **own:
     )
 
 
+def run_id_of(tuning: RunFolder, name: str) -> str:
+    """Returns the id under which trackers know a trial, the same on all machines of a tuning.
+
+    It is empty, and may be any, where no machine can join.
+    """
+    key = tuning.keys / "server.pub"
+    if not key.is_file():
+        return ""
+    return hashlib.sha256(f"{key.read_text().strip()}/{name}".encode()).hexdigest()[:12]
+
+
 def write_part(run: RunFolder, file: TuneFile, new: Config | None) -> None:
     """Writes the config of a trial of which a part has begun at a worker, as its run here would.
 
@@ -185,6 +197,8 @@ def write_part(run: RunFolder, file: TuneFile, new: Config | None) -> None:
         "launcher": file.tune.launcher,
         "trial": run.path.name,
     }
+    if new is not None:
+        config["run"]["id"] = run_id_of(RunFolder(run.path.parent), run.path.name)
     config.session_config.folder = str(run.path)
     run.path.mkdir(exist_ok=True)
     config.dump_file(run.config)
@@ -212,7 +226,8 @@ def request_of_trial(tuning: RunFolder, name: str) -> RunRequest:
     trials = read_tuning(tuning.path)["trials"]
     for number, each in enumerate(trials):
         if each["name"] == name:
-            return new_request(file, each["settings"], number, folder=folder.path, trial=name)
+            own = {"folder": folder.path, "trial": name, "run_id": run_id_of(tuning, name)}
+            return new_request(file, each["settings"], number, **own)
     raise UsageError(f"{tuning} has no trial {name}; there are {len(trials)}")
 
 

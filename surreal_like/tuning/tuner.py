@@ -392,6 +392,7 @@ class Tuner:
                 return
         # Otherwise the heartbeat of its earlier process would count for the new one.
         (self._folder.alive / name).unlink(missing_ok=True)
+        self._control.begin(number)
         self._processes.start(component)
 
     def _read_beats(self) -> None:
@@ -477,7 +478,8 @@ class Tuner:
         self._show(lambda watch: watch.on_message(text))
 
     def _write_result(self) -> dict[str, Any]:
-        result = result_of(self._folder.path, self._tuning, self._seconds)
+        seconds = self._seconds_before + self._seconds
+        result = result_of(self._folder.path, self._tuning, seconds)
         with suppress(OSError):
             write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
         return result

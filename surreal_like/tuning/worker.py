@@ -339,6 +339,7 @@ class _Worker:
         state = {"format": FORMAT, "trials": list(map(plain_trial, self._entries))}
         write_atomically(self._folder.path / TUNING, state_text(state))
         (self._folder.alive / trial.name).unlink(missing_ok=True)
+        self._control.begin(trial.number)
         trial.begun = True
         self._processes.start(Component(trial.name, "trial", "main.trial", needs_torch=True))
 

@@ -122,6 +122,16 @@ def test_trials_of_a_worker_learn_the_same_as_here(tuning: Tuning) -> None:
     assert "joined a tuning as worker-1001: 2 slots" in worker.words
     tuning.check_complete()
     assert weights(tuning.folder) == weights(alone)
+    for name in tuning.trials():
+        ours, theirs, same = (
+            RunFolder(path / name).read_config()
+            for path in (tuning.folder, tuning.path / "one", alone)
+        )
+        # For trackers it is one run, wherever it goes on.
+        assert (ours.run.id, ours.run.part) == (theirs.run.id, theirs.run.get("part", 1))
+        for config in (ours, same):
+            del config["run"], config.session_config["folder"]
+        assert ours.to_dict() == same.to_dict()
     # A secret.
     assert "sl1-" not in (tuning.folder / "events.jsonl").read_text()
 

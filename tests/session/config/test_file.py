@@ -114,6 +114,7 @@ def test_aliases_within_the_bound_are_read(tmp_path: Path) -> None:
         ("c.yaml", aliases("{{k: {0}, l: {0}}}"), ":14: more than 100000 values"),
         ("c.yaml", aliases("{{<<: [{0}, {0}]}}"), ":14: more than 100000 values"),
         ("c.yaml", f"a: [{'1, ' * 100_000}]", ":1: more than 100000 values"),
+        ("c.json", f'{{"a": [{"1, " * 100_000}1]}}', ": more than 100000 values"),
         ("c.json", '{"a": 1,\nb}', ":2: "),
         ("c.yaml", "- a", ": holds list, expected a mapping"),
         ("c.yaml", "a: !!python/name:os.system 1", ":1: could not determine a constructor"),

@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -187,9 +188,9 @@ def test_no_field_of_a_file_of_a_trial_ends_the_tuner(alone: TunerRig) -> None:
     assert math.isfinite(rig.tuner._write_result()["trials"]["trial-001"]["time"])
 
 
-def misbehave(machine: Machine) -> None:
+def misbehave(machine: Machine, codes: Iterator[int]) -> None:
     """Takes trials, sends wrong things about them, and says that they have ended."""
-    for number, (name, each) in enumerate(machine.poll(slots=2, max_resident=2).items()):
+    for name, each in machine.poll(slots=2, max_resident=2).items():
         began = {"trial": name, "start": each["start"]}
         wrong_lines: tuple[Any, ...] = (5, None, [], made_line(10) | {"episodes": "3"})
         for line in wrong_lines:
@@ -197,8 +198,7 @@ def misbehave(machine: Machine) -> None:
             assert machine.ask("report", wrong).kind == "refused"
         wrong = {**began, "files": {"checkpoints/learner/1/state.json": ENTRY}, "late": False}
         machine.ask("files", wrong)
-        code = (0, 1, 2, 3, 70, 75)[(number + each["start"]) % 6]
-        machine.ask("ended", {**began, "exit_code": code, "error": "\x1b[2J"})
+        machine.ask("ended", {**began, "exit_code": next(codes), "error": "\x1b[2J"})
 
 
 def work(machine: Machine, path: Path) -> int:
@@ -217,13 +217,13 @@ def work(machine: Machine, path: Path) -> int:
 
 
 def test_beside_a_hostile_machine_the_tuning_ends_with_its_true_results(rig: Rig) -> None:
-    hostile = rig.machine("worker-1000")
-    until(lambda: "worker-1000" in rig.tuning.unfit, step=lambda: misbehave(hostile))
+    hostile, codes = rig.machine("worker-1000"), cycle((0, 70, 2, 3, 1, 75))
+    until(lambda: "worker-1000" in rig.tuning.unfit, step=lambda: misbehave(hostile, codes))
     assert [str(each.state) for each in rig.tuning.trials] == ["pending"] * 3
     honest = rig.machine("worker-1001")
     done = 0
     while done < 3:
-        misbehave(hostile)
+        misbehave(hostile, codes)
         done += work(honest, rig.path / "theirs")
     until(lambda: rig.found)
     assert (rig.found["status"], rig.found["best"]["trial"]) == ("stopped", "trial-002")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from session.errors import RefusedError
 from session.folder import RunFolder
 from session.process.heartbeat import read_beat
 from session.wire import AddressBook, Message
+from session.wire.requests import Request
 from session.wire.shared import poll
 from surreal_like.tuning import reporter as module
 from surreal_like.tuning.handle import Control, Reported
@@ -143,6 +144,23 @@ def test_a_dialogue(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
         answer = asking.result(control)
         assert (answer.kind, answer.fields["reason"]) == ("stop", "worse than others")
     reporter.close()
+
+
+def test_a_new_process_reports_whatever_the_clock_of_the_system_says() -> None:
+    control = Control(cast(Any, None), ["trial-000", "trial-001"])
+
+    def accept(incarnation: int, number: int) -> Reported | None:
+        fields = {"trial": "trial-000", "incarnation": incarnation, "number": number}
+        message = Message("report", {**fields, "step": 0, "time": 1.0, "line": LINE})
+        return control.accept(Request(b"", message), cast(Any, None))
+
+    assert accept(1_000_000, 7) is not None
+    # One of an earlier process, as far as is known.
+    assert accept(5, 1) is None
+    control.begin(0)
+    found = accept(5, 1)
+    assert found is not None
+    assert found.report == (5, 1, 0)
 
 
 def test_a_lost_answer_is_given_again(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,6 +247,7 @@ def test_a_tuning_has_a_budget_of_seconds(
     assert rig.tuning.ending == ending
     assert len(rig.processes.signals) == 2 * bool(ending)
     assert json.loads((rig.folder.path / "tuning.json").read_text())["seconds"] >= before
+    assert rig.tuner._write_result()["seconds"] >= before
 
 
 def test_a_trial_that_ends_with_its_tuning_keeps_its_last_score(made: Callable[..., Rig]) -> None:

@@ -28,7 +28,7 @@ from surreal_like.ps.schemas import ANSWERS as PS_ANSWERS
 from surreal_like.tuning.exploit import write_settings
 from surreal_like.tuning.scheduler import Fifo
 from surreal_like.tuning.state import Trial
-from surreal_like.tuning.trial import own_words
+from surreal_like.tuning.trial import own_words, run_id_of
 from surreal_like.tuning.trial_files import (
     Moves,
     TrialFiles,
@@ -278,6 +278,8 @@ def test_the_config_of_a_trial_is_that_of_its_tuning(rig: Rig) -> None:
         "part": 1,
         "launcher": "serial",
         "trial": "trial-000",
+        # As a worker makes it, which has the same public key.
+        "id": run_id_of(rig.folder, "trial-000"),
     }
     expected = with_settings(rig.config, {"session_config.folder": str(ours.path)})
     expected = apply_overrides(expected, own_words(rig.file))
