@@ -112,3 +112,9 @@ def value(node: ast.expr) -> Any:
         return f"normal {noise[1]}"
     found = ast.literal_eval(node)
     return list(found) if isinstance(found, tuple) else found
+
+
+def test_every_shipped_experiment_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    names = [path.name for path in (ROOT / "configs").glob("*.yaml")]
+    assert [name for name in names if f"`{name}`" not in index] == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +122,16 @@ def test_numbers_beyond_those_of_a_double_are_no_counts() -> None:
     assert fault(json.loads("1e999"), NUMBER)
     assert not fault(1 << 53, COUNT)
     assert fault((1 << 53) + 1, COUNT)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"), [(os.mkfifo, "it is no regular file"), (os.mkdir, "Is a directory")]
+)
+def test_what_is_no_file_is_refused_without_a_wait(
+    make: Callable[[Path], None], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.json"
+    make(path)
+    for read in (read_object, read_lines):
+        with pytest.raises(ConfigError, match=rf"a\.json cannot be read: {said}"):
+            read(path)
