@@ -235,6 +235,9 @@ def outcome_of(result: Mapping[str, Any]) -> dict[str, Any]:
         "confirmed": (result["eval"] or {}).get("confirmed"),
         "mean_return": (result["eval"] or {}).get("mean_return"),
         "best_mean_return": (result["best_eval"] or {}).get("mean_return"),
+        # Not the evaluations that met the goal: those are the ones that were good enough.
+        "last_mean_return": (result.get("final_eval") or {}).get("mean_return"),
+        "last_episodes": (result.get("final_eval") or {}).get("episodes"),
         "env_steps": result["env_steps"],
         "iterations": result["iterations"],
         "rates": result["rates"],
@@ -257,10 +260,18 @@ def judged(wanted: Row, runs: list[dict[str, Any]]) -> dict[str, Any]:
         "seconds": spread([run["greedy_seconds"] for run in met]) if met else None,
         "env_steps": spread([run["greedy_env_steps"] for run in met]) if met else None,
         "best_mean_return": spread([run["best_mean_return"] for run in runs]),
+        **_afterwards(runs),
         "met": len(met),
         "passed": sum(not holds(wanted, run) for run in runs) <= wanted.may_miss,
         "runs": runs,
     }
+
+
+def _afterwards(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the range of the evaluations after the runs; of runs of before there is none."""
+    found = [run.get("last_mean_return") for run in runs]
+    known = [mean for mean in found if mean is not None]
+    return {"last_mean_return": spread(known)} if len(known) == len(runs) else {}
 
 
 def holds(wanted: Row, run: Mapping[str, Any]) -> bool:

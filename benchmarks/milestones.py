@@ -10,9 +10,9 @@ if a row that was asked for is missed or a run has failed.
     python benchmarks/milestones.py --rows halfcheetah_sac --peer
 
 --peer adds runs of stable-baselines3 with the settings of the same config, as many steps and seeds,
-and the same greedy judge; a row then holds if its interquartile mean is not below the peer's. Rows
-without a goal use up their environment steps: `surreal-like compare` compares their folders, which
---keep keeps.
+and the same greedy judge; a row then holds if its interquartile mean (of fewer than four seeds the
+mean) is not below the peer's. Rows without a goal use up their environment steps: `surreal-like
+compare` compares their folders, which --keep keeps.
 """
 
 from __future__ import annotations

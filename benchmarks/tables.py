@@ -127,13 +127,20 @@ def measured(found: Mapping[str, Any]) -> str:
 # -- results of learning -------------------------------------------------------------------------
 
 
+_LAST = "afterwards"
+
+
 def learned_table(found: Mapping[str, Any]) -> str:
     """Formats one line for each experiment, and below the table the machine and the date."""
-    head = ("experiment", "must reach", "reached", "seconds", "at most", "environment steps", "")
     rows = found["learned"]
+    # Results of before have none.
+    afterwards = [_LAST] if any("last_mean_return" in row for row in rows) else []
+    head = ["experiment", "must reach", "reached", *afterwards]
+    head += ["seconds", "at most", "environment steps", ""]
     runs = [run for row in rows for run in row["runs"]]
     where = learned_on(found["machine"], [run["seed"] for run in rows[0]["runs"]])
-    return f"{grid(head, map(_learned, rows))}\n\n{where} {loads(runs)}"
+    lines = [_learned(row, afterwards=bool(afterwards)) for row in rows]
+    return f"{grid(head, lines)}\n\n{where} {loads(runs)}"
 
 
 def _goal(goal: float | Mapping[str, float]) -> str:
@@ -143,11 +150,14 @@ def _goal(goal: float | Mapping[str, float]) -> str:
     return f"{goal:g}"
 
 
-def _learned(row: Mapping[str, Any]) -> list[str]:
+def _learned(row: Mapping[str, Any], *, afterwards: bool) -> list[str]:
+    last = row.get("last_mean_return")
+    fresh = [span(last, ".2f") if last else ""] if afterwards else []
     cells = [f"`{row['config']}.yaml`{row['name'].removeprefix(row['config'])}"]
     if row["below"] is not None:
         best = row["best_mean_return"]
-        cells += [f"stays below {row['below']:g}", f"at best {best['max']:.2f}", "", "", ""]
+        cells += [f"stays below {row['below']:g}", f"at best {best['max']:.2f}", *fresh]
+        cells += ["", "", ""]
     else:
         bounds = row.get("at_most", {})
         wanted = [_goal(row["goal"])] if row["goal"] is not None else []
@@ -156,7 +166,7 @@ def _learned(row: Mapping[str, Any]) -> list[str]:
         reached += [
             f"{name} at most {max(run[name] for run in row['runs']):.3g}" for name in bounds
         ]
-        cells += ["; ".join(wanted), "; ".join(reached)]
+        cells += ["; ".join(wanted), "; ".join(reached), *fresh]
         cells += [span(row["seconds"], ".1f"), f"{row['at_most_seconds']:g}"]
         cells += [span(row["env_steps"], ",.0f")]
     return [*cells, verdict(row["passed"])]

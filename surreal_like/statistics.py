@@ -14,6 +14,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 DRAWS = 2000
+# Runs from which on an interval is one: of three it goes from the least to the most, and covers the
+# true mean in 72 % of all cases; of five in 88 %, of ten in 95 %.
+ENOUGH_RUNS = 5
 # Ends of an interval that holds 95 % of the draws.
 PERCENTILES = (2.5, 97.5)
 # Memory of one block of draws [numbers].
@@ -94,6 +97,7 @@ def stratified_interval(
     """Returns the 95 % interval of a statistic, by a bootstrap stratified over tasks.
 
     Each draw takes as many runs as there are, with replacement, within each task independently.
+    Of fewer runs than :data:`ENOUGH_RUNS` it is too narrow: give their scores and range.
 
     Args:
         scores: ``[runs, tasks]``.

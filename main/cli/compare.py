@@ -15,9 +15,10 @@ _EXAMPLES = """examples:
   surreal-like compare 'runs/cartpole_*'
   surreal-like compare runs/dqn-* runs/rainbow-* --normalize scores.yaml --json compared.json
 
-Runs whose configs differ only in the seed are one experiment, which needs 3 seeds or more; those
-that differ only in the environment are tasks of one method. The score of a run is the last value
-of the metric. FILE has a line 'task: {low: NUMBER, high: NUMBER}' for each environment.
+Runs whose configs differ only in the seed are one experiment, which needs 3 seeds or more, 5 for an
+interval; those that differ only in the environment are tasks of one method. The score of a run is
+the last value of the metric. FILE has a line 'task: {low: NUMBER, high: NUMBER}' for each
+environment.
 """
 
 
@@ -58,6 +59,7 @@ def _texts(found: Mapping[str, Any]) -> list[str]:
         parts.append(_profiles(known))
     else:
         parts.append("--normalize FILE gives means over several tasks")
+    parts += _few(methods)
     if found["improvement"]:
         parts.append(_pairs(found["improvement"]))
     return parts
@@ -71,12 +73,26 @@ def _means(methods: Sequence[Mapping[str, Any]]) -> str:
             str(len(each["tasks"])),
             _number(each.get("iqm")),
             _span(each.get("interval")),
+            _number(each.get("mean")),
+            _span(each.get("range")),
             _number(each.get("gap")),
         ]
         for each in methods
     ]
-    head = ["method", "seeds", "tasks", "IQM", "95 % interval", "optimality gap"]
-    return columns(head, rows, right=(1, 2, 3, 4, 5))
+    head = ["method", "seeds", "tasks", "IQM", "95 % interval"]
+    head += ["mean", "lowest to highest", "optimality gap"]
+    return columns(head, rows, right=range(1, len(head)))
+
+
+def _few(methods: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the scores of methods with too few seeds for an interval."""
+    few = [each for each in methods if "range" in each]
+    lines = [
+        f"{each['label']}: {', '.join(_number(one) for row in each['scores'] for one in row)}"
+        for each in few
+    ]
+    head = "Fewer than 5 seeds show no interval, only their scores:"
+    return ["\n".join([head, *lines])] if few else []
 
 
 def _profiles(methods: Sequence[Mapping[str, Any]]) -> str:
@@ -90,7 +106,11 @@ def _profiles(methods: Sequence[Mapping[str, Any]]) -> str:
 
 def _pairs(pairs: Sequence[Mapping[str, Any]]) -> str:
     rows = [
-        [f"{each['of']} over {each['over']}", f"{each['probability']:.2f}", _span(each["interval"])]
+        [
+            f"{each['of']} over {each['over']}",
+            f"{each['probability']:.2f}",
+            _span(each.get("interval")),
+        ]
         for each in pairs
     ]
     head = ["probability of improvement", "", "95 % interval"]

@@ -44,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
         "--band",
         default="range",
         choices=("range", "interval"),
-        help="lowest to highest run, or the 95%% interval of the interquartile mean",
+        help="lowest to highest run, or the 95%% interval of the interquartile mean of 5 or more",
     )
     parser.add_argument("--list", action="store_true", help="list the metrics of these runs")
     parser.add_argument(

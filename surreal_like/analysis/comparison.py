@@ -26,6 +26,7 @@ from surreal_like.analysis.run_groups import (
     run_folders,
 )
 from surreal_like.statistics import (
+    ENOUGH_RUNS,
     iqm,
     optimality_gap,
     performance_profile,
@@ -33,6 +34,7 @@ from surreal_like.statistics import (
     stratified_interval,
 )
 
+_LEAST_SEEDS = 3
 THRESHOLDS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
 # Settings that belong to a task: a method may have others for each.
 _OF_TASK = (
@@ -63,7 +65,8 @@ def compare(
 ) -> dict[str, Any]:
     """Computes statistics of the last value of a metric, for each method and each pair of them.
 
-    Experiments that differ only in the environment are tasks of one method.
+    Experiments that differ only in the environment are tasks of one method. Of fewer than 5 seeds
+    there are mean and range in place of an interquartile mean and its interval.
 
     Args:
         runs: a run folder, or several.
@@ -133,7 +136,7 @@ def _method(
 ) -> Method:
     columns = []
     for experiment in experiments:
-        check_seeds(experiment.label, len(experiment.seeds))
+        check_seeds(experiment.label, len(experiment.seeds), "a comparison", _LEAST_SEEDS)
         columns.append([_last(curves[run], metric) for run in experiment.runs])
     sizes = sorted({len(column) for column in columns})
     if len(sizes) > 1:
@@ -197,10 +200,13 @@ def _statistics(method: Method, thresholds: list[float], normalized: bool) -> di
     # Scores of several tasks have no common unit before they are normalized.
     if not normalized and len(method.tasks) > 1:
         return shown
-    low, high = stratified_interval(method.scores)
+    scores = method.scores
+    if method.seeds < ENOUGH_RUNS:
+        shown |= {"mean": float(scores.mean()), "range": [float(scores.min()), float(scores.max())]}
+    else:
+        low, high = stratified_interval(scores)
+        shown |= {"iqm": float(iqm(scores)), "interval": [float(low), float(high)]}
     shown |= {
-        "iqm": float(iqm(method.scores)),
-        "interval": [float(low), float(high)],
         "profile": {
             "thresholds": thresholds,
             "above": performance_profile(method.scores, thresholds).tolist(),
@@ -210,10 +216,12 @@ def _statistics(method: Method, thresholds: list[float], normalized: bool) -> di
 
 
 def _improvement(one: Method, other: Method) -> dict[str, Any]:
-    low, high = stratified_interval(one.scores, probability_of_improvement, other.scores)
-    return {
+    found = {
         "of": one.label,
         "over": other.label,
         "probability": float(probability_of_improvement(one.scores, other.scores)),
-        "interval": [float(low), float(high)],
     }
+    if min(one.seeds, other.seeds) < ENOUGH_RUNS:
+        return found
+    low, high = stratified_interval(one.scores, probability_of_improvement, other.scores)
+    return {**found, "interval": [float(low), float(high)]}

@@ -11,6 +11,7 @@ from session.show.charts import COLOURS, FAINT, INK, begin_at_zero, label, legen
 from session.show.progress import MODES, Curve, mode_name
 from surreal_like.analysis.run_curves import RunCurves
 from surreal_like.analysis.run_groups import Experiment, band, check_seeds
+from surreal_like.statistics import ENOUGH_RUNS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,7 +108,7 @@ class Picture:
             found = [curves[run].curve(kind.metric, self._x) for run in experiment.runs]
             number = sum(bool(curve.x) for curve in found)
             if self._interval and number:
-                check_seeds(experiment.label, number)
+                check_seeds(experiment.label, number, "an interval", ENOUGH_RUNS)
             most = max(most, number)
             if number:
                 held = [kind.lasting and _find_reached(run) for run in experiment.runs]

@@ -41,7 +41,7 @@ def plot(
         out: ``.png``, ``.svg`` or ``.pdf``; None: ``<experiment>-<metric>.png`` in the current
             folder.
         band: ``range``: mean, and the lowest and highest run; ``interval``: interquartile mean and
-            its 95 % interval, of 3 runs or more.
+            its 95 % interval, of 5 runs or more.
 
     Returns:
         Path of the file.

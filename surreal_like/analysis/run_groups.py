@@ -29,7 +29,6 @@ _DATED = re.compile(r"-\d{8}-\d{6}(-\d+)?(-seed\d+)?$")
 _SEED = re.compile(r"seed-?\d+")
 _GRID_POINTS = 400
 _SHOWN_SETTINGS = 3
-_MIN_SEEDS = 3
 _DEFAULTS = leaves(
     {
         "learner_config": BASE_LEARNER_CONFIG,
@@ -102,16 +101,16 @@ def group(runs: Sequence[RunFolder]) -> list[Experiment]:
     ]
 
 
-def check_seeds(label: str, number: int) -> None:
-    """Checks that an experiment has seeds enough for an interval.
+def check_seeds(label: str, number: int, what: str, least: int) -> None:
+    """Checks that an experiment has seeds enough.
 
     Raises:
-        UsageError: it has fewer than 3.
+        UsageError: it has fewer than so many.
     """
-    if number < _MIN_SEEDS:
+    if number < least:
         raise UsageError(
-            f"{label} has {number} seed{'s' if number > 1 else ''}, an interval needs "
-            f"{_MIN_SEEDS} or more: name more runs, or train them with --seeds 1..5"
+            f"{label} has {number} seed{'s' if number > 1 else ''}, {what} needs "
+            f"{least} or more: name more runs, or train them with --seeds 1..5"
         )
 
 

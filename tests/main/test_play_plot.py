@@ -111,7 +111,7 @@ def test_plot_refuses_in_one_line(
     assert said.err.count("\n") == 1
 
 
-def test_compare_prints_means_intervals_and_pairs(command: Command, runs: list[str]) -> None:
+def test_compare_prints_scores_and_range_of_few_seeds(command: Command, runs: list[str]) -> None:
     made = [Path("runs") / f"run-20250101-14000{seed}" for seed in (1, 2, 3)]
     for seed, path in enumerate(made):
         config = made_config(seed, session_config__agent__num=5)
@@ -121,12 +121,14 @@ def test_compare_prints_means_intervals_and_pairs(command: Command, runs: list[s
     head, _, names, chain, run, *rest = said.out.splitlines()
     assert head == "last eval.mean_return of each run, in units of the task"
     assert names.split("   ")[-1].strip() == "optimality gap"
-    assert chain.split() == ["chain", "3", "1", "4", "2", "to", "6", "-"]
-    assert run.split() == ["run", "3", "1", "5", "5", "to", "5", "-"]
+    assert chain.split() == ["chain", "3", "1", "-", "-", "4", "2", "to", "6", "-"]
+    assert run.split() == ["run", "3", "1", "-", "-", "5", "5", "to", "5", "-"]
+    few = said.out.split("Fewer than 5 seeds show no interval, only their scores:\n")[1]
+    assert few.splitlines()[:2] == ["chain: 2, 4, 6", "run: 5, 5, 5"]
     assert rest[1].split()[:5] == ["share", "of", "scores", "above", "2"]
     assert rest[-1].split()[:4] == ["chain", "over", "run", "0.33"]
     kept = json.loads(Path("compared.json").read_text())
-    assert [each["iqm"] for each in kept["methods"]] == [4.0, 5.0]
+    assert [each["mean"] for each in kept["methods"]] == [4.0, 5.0]
     assert kept["improvement"][0]["probability"] == pytest.approx(1 / 3)
 
 
@@ -255,6 +257,7 @@ def test_play_reports_each_episode_and_the_video(command: Command, quick: None) 
     first, second, checkpoint, video = said.out.splitlines()
     assert first.startswith("episode 1: return ")
     assert second.startswith("episode 2: return ")
+    # The parameters that the run ended with were evaluated.
     assert checkpoint == "checkpoint best of runs/a"
     named = command("play", "a", "--video", "out.gif", "--checkpoint", "latest")
     assert re.search(r"checkpoint \d+ of runs/a", named.out)

@@ -345,7 +345,7 @@ WORDS = (
         "--seeds 1..5",
     ),
     Wrong("compare nobody", ("compare", "nope"), "no run 'nope'", LIST),
-    Wrong("compare one seed", ("compare", "ended"), "has 1 seed, an interval", "--seeds 1..5"),
+    Wrong("compare one seed", ("compare", "ended"), "has 1 seed, a comparison", "--seeds 1..5"),
     Wrong(
         "comparison of no kind", ("compare", "ended", "--json", "x.doc"), "x.doc", "end in .json"
     ),

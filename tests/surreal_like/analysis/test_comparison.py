@@ -64,6 +64,26 @@ def test_tasks_of_one_method_are_joined(both: list[Path], units: Path) -> None:
     assert pair["interval"][0] < 0.66 < pair["interval"][1]
 
 
+@pytest.mark.parametrize("number", [3, 4])
+def test_few_seeds_have_scores_and_a_range_and_no_interval(
+    number: int, tmp_path: Path, units: Path
+) -> None:
+    few = make(tmp_path / "few", RAINBOW[:number], learner_config__model__noisy=0.5)
+    found = compare([*few, *make(tmp_path / "many", DQN)], normalize=units)
+    first, second = found["methods"]
+    assert "iqm" not in first
+    assert "interval" not in first
+    scores = [one for row in first["scores"] for one in row]
+    assert len(scores) == 2 * number
+    assert first["mean"] == pytest.approx(sum(scores) / len(scores))
+    assert first["range"] == [min(scores), max(scores)]
+    assert "mean" not in second
+    assert len(second["interval"]) == 2
+    # Nor has a pair of which one has few.
+    [pair] = found["improvement"]
+    assert "interval" not in pair
+
+
 def test_several_tasks_have_no_mean_before_they_are_normalized(both: list[Path]) -> None:
     found = compare(both)
     assert all("iqm" not in each and "profile" not in each for each in found["methods"])
@@ -120,7 +140,7 @@ def test_other_metrics_are_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "options", "words"),
     [
-        (2, {}, "Cart has 2 seeds, an interval needs 3 or more: .* --seeds 1..5"),
+        (2, {}, "Cart has 2 seeds, a comparison needs 3 or more: .* --seeds 1..5"),
         (0, {}, "name at least one"),
         (3, {"metric": "eval.mean_retrun"}, r"did you mean eval\.mean_return"),
         (8, {}, "dqn on 2 tasks has 3 to 5 seeds per task, expected equally many"),

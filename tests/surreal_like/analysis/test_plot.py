@@ -185,8 +185,8 @@ def test_curves_of_one_point_are_dots(tmp_path: Path) -> None:
     assert [line.get_marker() for line in axes.lines if len(points(line)) == 1] == ["o"] * 6
 
 
-def test_an_interval_of_two_seeds_is_refused(seeds: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="chain has 2 seeds, an interval needs 3 or more"):
+def test_an_interval_of_few_seeds_is_refused(seeds: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="chain has 2 seeds, an interval needs 5 or more"):
         plot(seeds[:2], out=tmp_path / "a.png", band="interval")
     with pytest.raises(UsageError, match="no band 'rang': there are range, interval"):
         plot(seeds, out=tmp_path / "a.png", band="rang")
