@@ -166,6 +166,17 @@ machines: a run that is over leaves their keys
 machines: one that was asked to leave loses its key
 - if not watch.over or watch.resumable:
 + if watch.resumable:
+> tests/surreal_like/test_guests.py
+machines: one that only looks makes accounts
+- if sender.name != WATCH:
++ if sender.name != "":
+clients: their returns decide beside own agents
+- self._clients_decide = decide or not session.agent.num
++ self._clients_decide = True
+> tests/surreal_like/agent/test_leaving.py
+agents: rows that are lost at their end are not said
+- self._report_unacked()
++ pass
 > tests/surreal_like/join/test_admissions.py
 machines: one that only looks gets agents by a token that was used
 - if machine.named:

@@ -14,6 +14,7 @@ from session.process.context import Context
 from session.process.service import QuietPeriod, Service
 from session.wire import PROTOCOL_VERSION, Message
 from session.wire.requests import Request
+from session.wire.roles import WATCH
 from session.wire.schema import SENDERS_LIMIT
 from session.wire.shared import Pollable
 from session.wire.sockets import SubscriberSocket
@@ -284,7 +285,9 @@ class ParameterServer(Service):
         if unwanted is not None:
             self._refuse(request, unwanted)
             return
-        self._store_account(sender, fields.get("account"))
+        if sender.name != WATCH:
+            # One that only asks whether the run goes on sends no experience.
+            self._store_account(sender, fields.get("account"))
         if kind == "fetch":
             self._fetch(request, sender)
         elif kind == "info":

@@ -13,7 +13,7 @@ import zmq
 import main.ps
 from session.wire import Identity, Message
 from session.wire.requests import Request
-from session.wire.roles import GUEST, Grant
+from session.wire.roles import GUEST, WATCH, Grant
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.data.sender import Sender
 from surreal_like.experience.row_accounts import RowAccounts
@@ -182,6 +182,13 @@ def test_no_guest_makes_accounts_of_policies_that_do_not_exist(door: Door) -> No
     assert not door.ps._accounts
     assert sum("with an account: snapshots have none" in each for each in door.refused) == 300
     assert sum("but this run has" in each for each in door.refused) == 300
+
+
+def test_a_machine_that_only_asks_whether_the_run_goes_on_makes_no_account(door: Door) -> None:
+    for incarnation in range(1, 100):
+        door.ask("info", door.policies[0], Identity(WATCH, incarnation, bytes(8)))
+    assert not door.ps._accounts
+    assert not door.refused
 
 
 def test_a_snapshot_that_does_not_exist_is_refused_without_an_event(door: Door) -> None:
