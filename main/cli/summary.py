@@ -159,11 +159,12 @@ def _experience(result: Mapping[str, Any]) -> str:
 
 def _advice(ended: Run) -> str:
     """Names the setting to change if a learner was given few of its rows."""
-    # Imported late, as below: it imports numpy, which must not delay the end of a command.
-    from surreal_like.experience.row_accounts import REMEDY, describe_too_old
+    if (ended.result.get("experience") or {}).get("too_old"):
+        # Imported late, as below: it imports numpy, which must not delay the end of a command.
+        from surreal_like.experience.row_accounts import REMEDY, describe_too_old
 
-    if old := describe_too_old(ended.result):
-        return f"{old} were too old to be learned from: set {REMEDY}"
+        if old := describe_too_old(ended.result):
+            return f"{old} were too old to be learned from: set {REMEDY}"
     times = (ended.result.get("rates") or {}).get("samples_per_insert")
     try:
         learner = RunFolder(ended.folder).read_config().learner_config
