@@ -84,12 +84,12 @@ class Door:
         fields = {"id": 1, "policy": policy, **REQUESTS[kind]}
         self.ps._answer(Request(b"x", Message(kind, fields, sender=sender, grant=GRANT)))
 
-    def push(self, what: str, **more: Any) -> None:
+    def push(self, what: str, sender: Identity = SENDER, grant: Grant = GRANT, **more: Any) -> None:
         rows, fields, _ = EXPERIENCE[what]
         kind = what.partition(" ")[0]
         message = chunk_of(rows or "F").to_message() if kind == "chunk" else Message(kind)
         arrays = message.arrays if rows else {}
-        given = Message(kind, {**message.fields, **fields, **more}, arrays, SENDER, GRANT)
+        given = Message(kind, {**message.fields, **fields, **more}, arrays, sender, grant)
         self.intake._take(given)
 
     def accounts(self) -> RowAccounts:
@@ -135,6 +135,8 @@ def test_claims_of_a_guest_count_no_further_than_its_rows(door: Door, what: str)
 
 def test_what_a_guest_says_of_its_episodes_is_marked(door: Door) -> None:
     episode = {"return": 499.0, "length": 10, "metrics": {"task": 1.0}}
+    # The first rows, which decide the columns here, are never those of a guest.
+    door.push("chunk", Identity("agent-0", 5, bytes(8)), Grant(), policy=door.policy)
     door.push("chunk", policy=door.policy, finished=[episode])
     (finished,) = door.intake.pop_finished(b"learner")
     assert finished == {**episode, "metrics": {}, "guest": True}
