@@ -269,9 +269,8 @@ class RunCoordinator:
             learners.drain()
             self._final.on_beats(self._beats().values())
         self._count()
-        now, accounts = self._context.clock.now(), self.record.accounts
-        final = {key: sender.final for key, sender in accounts.senders.items()}
-        if not (ending.over(now, learners.counts(), final) and self._final.over(now)):
+        now, is_final = self._context.clock.now(), self.record.accounts.is_final
+        if not (ending.over(now, learners.counts(), is_final) and self._final.over(now)):
             return
         assert self.verdict is not None  # an ending begins with one
         self.report()

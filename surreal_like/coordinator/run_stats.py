@@ -69,7 +69,7 @@ class RunStats:
         run = config.get("run") or {}
         # Without a launcher, and on Kubernetes, no command has recorded the start time.
         self._by_hand = "started" not in run
-        self.accounts = _make_accounts(config)
+        self.accounts = _make_accounts(config, clock)
         self.judge = StopRule(session.stop, session.evaluator.mode)
         self.lag = Lag()
         self.iterations = 0
@@ -494,7 +494,7 @@ class RunStats:
     def _take(self, state: Mapping[str, Any], iteration: int | None) -> None:
         """Takes over a state; if it is incomplete, raises an error and changes nothing."""
         session = self._config.session_config
-        accounts = _make_accounts(self._config)
+        accounts = _make_accounts(self._config, self._clock)
         judge = StopRule(session.stop, session.evaluator.mode)
         accounts.restore(state["accounts"])
         judge.restore(state["judge"])
@@ -561,8 +561,13 @@ def _finite(values: list[float], function: Any) -> float | None:
     return float(function(finite)) if finite.size else None
 
 
-def _make_accounts(config: Config) -> RowAccounts:
+def _make_accounts(config: Config, clock: Clock) -> RowAccounts:
     session = config.session_config
     joinable = session.launcher.host and not session.security.insecure
     first = FIRST_JOINED if joinable else None
-    return RowAccounts(first, steps_per_row=steps_per_row(config))
+    return RowAccounts(
+        first,
+        steps_per_row=steps_per_row(config),
+        now=clock.now,
+        quiet_seconds=session.heartbeat.timeout,
+    )

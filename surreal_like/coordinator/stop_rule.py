@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from math import inf
@@ -331,7 +331,7 @@ def still_here(counts: Mapping[str, Mapping[str, Any]]) -> set[str]:
             newest[sender.account] = max(newest.get(sender.account, 0), sender.incarnation)
             if rows["goodbye"]:
                 gone.add(key)
-            else:
+            elif not rows["closed"]:
                 waiting[key] = sender
     return {
         key
@@ -357,14 +357,14 @@ class Shutdown:
         self,
         now: float,
         counts: Mapping[str, Mapping[str, Any]],
-        senders_final: Mapping[str, bool],
+        is_final: Callable[[str], bool],
     ) -> bool:
         """Returns True once no sender has to be waited for, or at the deadline.
 
         Args:
             now: seconds.
             counts: shard -> newest counts.
-            senders_final: sender -> True once its leave message has arrived.
+            is_final: returns True for a sender once its leave message has arrived.
         """
         if now >= self._deadline:
             return True
@@ -375,6 +375,6 @@ class Shutdown:
             key
             for shard in counts.values()
             for key, sender in shard["senders"].items()
-            if sender["goodbye"]
+            if sender["goodbye"] and not sender["closed"]
         }
-        return all(senders_final.get(key, False) for key in goodbyes)
+        return all(map(is_final, goodbyes))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from session.config import Config
 from surreal_like.data.policy_names import shard_policy
-from surreal_like.data.sender import Sender
+from surreal_like.data.sender import Incarnations, Sender
 
 # In the place of senders whose accounts were lost with a damaged record.
 _UNKNOWN = "unknown/0"
@@ -139,18 +140,52 @@ class ShardRows(NamedTuple):
     rolled_back: int = 0
 
 
+@dataclass(slots=True)
+class ClosedRows:
+    """Sums over the closed incarnations of an account, up to the one of this number."""
+
+    incarnation: int = -1
+    rows: RowFates = field(default_factory=RowFates)
+    env_steps: int = 0
+    episodes: int = 0
+    env_restarts: int = 0
+    killed: int = 0
+    clients: dict[str, int] = field(default_factory=dict)
+
+    def add(self, incarnation: int, sender: SenderRows, *, killed: bool) -> None:
+        """Adds the numbers of one incarnation."""
+        self.incarnation = incarnation
+        self.rows = _sum((self.rows, sender.rows()))
+        self.env_steps += sender.bound_by_rows(sender.env_steps)
+        self.episodes += sender.bound_by_rows(sender.episodes)
+        self.env_restarts += sender.bound_by_rows(sender.env_restarts)
+        self.killed += killed
+        self.clients = dict(Counter(self.clients) + Counter(sender.clients))
+
+
 class RowAccounts:
     """Row accounts of a whole run, kept by the learner.
 
     Args:
         first_joined_agent: number of the first agent of a joined machine; None: none can join.
         steps_per_row: most environment steps of a row of such an agent.
+        now: returns the time [s].
+        quiet_seconds: see :class:`Incarnations`; the sums of what is closed are kept.
     """
 
-    def __init__(self, first_joined_agent: int | None = None, *, steps_per_row: int = 1) -> None:
+    def __init__(
+        self,
+        first_joined_agent: int | None = None,
+        *,
+        steps_per_row: int = 1,
+        now: Callable[[], float] = lambda: 0.0,
+        quiet_seconds: float = math.inf,
+    ) -> None:
         self._first_joined_agent = first_joined_agent
         self._steps_per_row = steps_per_row
         self.senders: dict[str, SenderRows] = {}
+        self.closed: dict[str, ClosedRows] = {}
+        self._incarnations = Incarnations(now, quiet_seconds)
         self._sampled: dict[str, int] = {}
         self._replayed: dict[str, int] = {}
         self._agent_steps: dict[str, int] = {}
@@ -182,6 +217,8 @@ class RowAccounts:
         Until a sender leaves, its steps are counted from its chunks, as replay has seen them: the
         unsent steps of a killed sender are in no known row.
         """
+        if not self._note(key, ended=account["final"]):
+            return
         sender = self._sender(key, joined=account.get("guest", False))
         if sender.final:
             return
@@ -212,6 +249,9 @@ class RowAccounts:
         rows = ShardRows(restored, added, size, bool(counts.get("goes_on")), back)
         self._shards[key] = rows
         for name, seen in counts["senders"].items():
+            # The sums of a shard are of incarnations that it reported one by one before.
+            if seen.get("closed") or not self._note(name, ended=seen.get("goodbye", False)):
+                continue
             sender = self._sender(name, joined=seen.get("guest", False))
             if sender.joined:
                 if rows.goes_on:
@@ -227,8 +267,33 @@ class RowAccounts:
                 env_steps=seen["env_steps"],
                 episodes=seen["episodes"],
             )
+        self._close_quiet()
         kept = self._shards[before].stored if before and not known and not rows.goes_on else 0
         return max(0, kept - rows.restored)
+
+    def _note(self, key: str, *, ended: bool) -> bool:
+        """Records that a sender was reported; returns False if its incarnation is closed."""
+        if self._is_closed(key):
+            return False
+        sender = Sender.parse(key)
+        self._incarnations.note(sender.account, sender.incarnation, ended=ended)
+        return True
+
+    def _close_quiet(self) -> None:
+        for account, incarnation in self._incarnations.close_quiet():
+            rows = self.senders.pop(f"{account}/{incarnation}", None)
+            if rows is not None:
+                killed = not rows.final and incarnation < self._incarnations.newest(account)
+                closed = self.closed.setdefault(account, ClosedRows())
+                closed.add(incarnation, rows, killed=killed)
+
+    def is_final(self, key: str) -> bool:
+        """Returns True once nothing more comes of a sender: it has left, or is closed."""
+        return self._is_closed(key) or (key in self.senders and self.senders[key].final)
+
+    def _is_closed(self, key: str) -> bool:
+        sender = Sender.parse(key)
+        return self._incarnations.is_closed(sender.account, sender.incarnation)
 
     def _key_before(self, key: str) -> str:
         """Returns the key of the incarnation of a shard before this one; empty: there is none."""
@@ -261,12 +326,14 @@ class RowAccounts:
     def env_steps(self) -> int:
         """Environment steps of all senders of the whole run."""
         known = sum(sender.bound_by_rows(sender.env_steps) for sender in self.senders.values())
+        known += sum(closed.env_steps for closed in self.closed.values())
         return max(known, self._reached["env_steps"])
 
     @property
     def episodes(self) -> int:
         """Finished episodes of all senders of the whole run."""
         known = sum(sender.bound_by_rows(sender.episodes) for sender in self.senders.values())
+        known += sum(closed.episodes for closed in self.closed.values())
         return max(known, self._reached["episodes"])
 
     @property
@@ -345,7 +412,8 @@ class RowAccounts:
         senders = {Sender.parse(key): rows for key, rows in self.senders.items()}
         for each in senders:
             newest[each.account] = max(newest.get(each.account, 0), each.incarnation)
-        return sum(
+        closed = sum(each.killed for each in self.closed.values())
+        return closed + sum(
             not rows.final and sender.incarnation < newest[sender.account]
             for sender, rows in senders.items()
         )
@@ -356,30 +424,33 @@ class RowAccounts:
         Args:
             policy: only those of this policy; empty: of all.
         """
-        every = self.senders.items()
+        every = [(key, each.rows()) for key, each in self.senders.items()]
+        every += [(f"{account}/0", each.rows) for account, each in self.closed.items()]
         return _sum(rows for key, rows in every if policy in ("", Sender.parse(key).policy))
 
     def by_name(self) -> dict[str, dict[str, int]]:
         """Returns row counts and environment steps by sender name, over all incarnations."""
-        found: dict[str, list[SenderRows]] = {}
+        found = {name: [(each.rows, each.env_steps)] for name, each in self.closed.items()}
         for key, sender in self.senders.items():
-            found.setdefault(Sender.parse(key).account, []).append(sender)
+            numbers = sender.rows(), sender.bound_by_rows(sender.env_steps)
+            found.setdefault(Sender.parse(key).account, []).append(numbers)
         return {
             name: {
-                **_sum(senders)._asdict(),
-                "env_steps": sum(each.bound_by_rows(each.env_steps) for each in senders),
+                **_sum(rows for rows, _ in every)._asdict(),
+                "env_steps": sum(steps for _, steps in every),
             }
-            for name, senders in sorted(found.items())
+            for name, every in sorted(found.items())
         }
 
     @property
     def env_restarts(self) -> int:
         """Number of environments that were made anew after an error."""
-        return sum(each.bound_by_rows(each.env_restarts) for each in self.senders.values())
+        bounded = (each.bound_by_rows(each.env_restarts) for each in self.senders.values())
+        return sum(bounded) + sum(each.env_restarts for each in self.closed.values())
 
     def clients(self) -> dict[str, int]:
         """Returns the totals of all gateways, over all incarnations; empty without any."""
-        totals: Counter[str] = Counter()
+        totals = sum((Counter(each.clients) for each in self.closed.values()), Counter[str]())
         for sender in self.senders.values():
             totals.update(sender.clients)
         return dict(totals)
@@ -387,15 +458,22 @@ class RowAccounts:
     def state(self) -> dict[str, Any]:
         """Returns plain data for a file."""
         senders = {key: asdict(sender) for key, sender in self.senders.items()}
+        closed = {account: asdict(each) for account, each in self.closed.items()}
         given: dict[str, Any] = {"sampled": dict(self._sampled), "replayed": dict(self._replayed)}
         given["agent_steps"] = dict(self._agent_steps)
         given["unlearned"] = {key: dict(each) for key, each in self._unlearned.items()}
         shards = {key: list(rows) for key, rows in self._shards.items()}
-        return {"senders": senders, "shards": shards, **given}
+        return {"senders": senders, "closed": closed, "shards": shards, **given}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores a result of :meth:`state`."""
         self.senders = {key: SenderRows(**sender) for key, sender in state["senders"].items()}
+        self.closed, self._incarnations = {}, self._incarnations.empty()
+        for account, values in state.get("closed", {}).items():
+            self.closed[account] = ClosedRows(**{**values, "rows": RowFates(*values["rows"])})
+            self._incarnations.reopen(account, self.closed[account].incarnation)
+        for key, sender in self.senders.items():
+            self._note(key, ended=sender.final)
         self._sampled = dict(state["sampled"])
         self._replayed = dict(state.get("replayed", {}))
         self._agent_steps = dict(state.get("agent_steps", {}))
@@ -410,6 +488,5 @@ def steps_per_row(config: Config) -> int:
     return max(1, len({name for each in policies for name in each.get("agents", ())}))
 
 
-def _sum(senders: Iterable[SenderRows]) -> RowFates:
-    every = [sender.rows() for sender in senders]
-    return RowFates(*map(sum, zip(*every, strict=True))) if every else RowFates()
+def _sum(every: Iterable[RowFates]) -> RowFates:
+    return RowFates(*map(sum, zip(RowFates(), *every, strict=True)))

@@ -73,8 +73,14 @@ COUNTS = Fields(
         "status": Fields(dict.fromkeys(_STATUS, Number())),
         "senders": MapOf(
             SenderKey(),
-            # Not Count: negative if a sender reports fewer cut rows than were inserted.
-            Fields({**dict.fromkeys(_SEEN, Number()), "goodbye": Flag(), "guest": Flag()}),
+            Fields(
+                {
+                    # Not Count: negative if a sender reports fewer cut rows than were inserted.
+                    **dict.fromkeys(_SEEN, Number()),
+                    **dict.fromkeys(("goodbye", "guest", "closed"), Flag()),
+                    "place": Count(),
+                }
+            ),
             SENDERS_LIMIT,
         ),
         "finished": MARKED_EPISODES,

@@ -197,7 +197,8 @@ class SenderWindow:
         self._handled = ack.handled
         self._next = max(self._next, self._handled + 1)
         # Rows handled but not inserted count as dropped, so that every row is counted.
-        inserted = min(ack.inserted - self._acked_inserted, rows)
+        # Of a closed incarnation replay has no numbers: all that it still gets is dropped.
+        inserted = max(0, min(ack.inserted - self._acked_inserted, rows))
         self._acked_inserted = ack.inserted
         self.inserted += inserted
         self.dropped += rows - inserted

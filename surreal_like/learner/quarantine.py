@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -134,8 +134,9 @@ class Quarantine:
         return f"{shard_name(self._policy, sampled.shard)}/{sampled.incarnation}"
 
     def _count_senders(self, sampled: Sampled, counts: ShardCounts) -> dict[str, int]:
-        accounts = counts.get(self._shard(sampled), {}).get("senders", {})
-        return count_senders(sampled.columns, [Sender.parse(key).name for key in accounts])
+        senders = counts.get(self._shard(sampled), {}).get("senders", {})
+        names = {rows["place"]: Sender.parse(key).name for key, rows in senders.items()}
+        return count_senders(sampled.columns, names)
 
     def _keep(
         self, sampled: Sampled, error: Exception, iteration: int, counts: ShardCounts
@@ -170,7 +171,7 @@ class Quarantine:
         return path
 
 
-def count_senders(columns: Columns, accounts: Sequence[str]) -> dict[str, int]:
+def count_senders(columns: Columns, names: Mapping[int, str]) -> dict[str, int]:
     """Returns the number of rows of a bad batch by sender, the most first.
 
     If some rows have values that are not finite, or above 1e12, only these count: they explain the
@@ -178,8 +179,7 @@ def count_senders(columns: Columns, accounts: Sequence[str]) -> dict[str, int]:
 
     Args:
         columns: columns of the batch; without senders, as where no guest can come, none is found.
-        accounts: names of the senders in the order of their accounts; rows of others are of
-            ``unknown``.
+        names: names of the senders by their places; rows of others are of ``unknown``.
     """
     senders = columns.get(SENDER)
     if senders is None:
@@ -188,7 +188,7 @@ def count_senders(columns: Columns, accounts: Sequence[str]) -> dict[str, int]:
     chosen = senders[..., large] if large.any() else senders
     found: Counter[str] = Counter()
     for place, rows in zip(*np.unique(chosen, return_counts=True), strict=True):
-        found[accounts[place] if 0 <= place < len(accounts) else "unknown"] += int(rows)
+        found[names.get(int(place), "unknown")] += int(rows)
     return dict(found.most_common())
 
 

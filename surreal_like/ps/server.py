@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +20,7 @@ from session.wire.shared import Pollable
 from session.wire.sockets import SubscriberSocket
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.policy_names import learning_policies, parameters_end, snapshot_name
-from surreal_like.data.sender import Sender
+from surreal_like.data.sender import ENTRIES, Incarnations, Sender
 from surreal_like.ps.schemas import PUBLICATIONS, REQUESTS
 
 _REQUESTS_PER_TICK = 64
@@ -211,6 +211,8 @@ class ParameterServer(Service):
             spec_hash=context.spec_hash,
         )
         self._accounts: dict[str, Mapping[str, Any]] = {}
+        timeout = context.config.session_config.heartbeat.timeout
+        self._incarnations = Incarnations(context.clock.now, timeout)
         # Of the run, for machines that have joined.
         self._load: Mapping[str, float] | None = None
         self._refusals = LineLimit(context.clock.now)
@@ -298,6 +300,7 @@ class ParameterServer(Service):
         else:
             self._load = fields.get("load", self._load)
             self._requests.reply(request, "accounts", {"accounts": self._accounts})
+            self._close(self._incarnations.close_quiet())
 
     def _why_unwanted(self, sender: Sender, fields: Mapping[str, Any]) -> Refused | None:
         """Returns a refusal for an outdated incarnation or an unknown policy, else None."""
@@ -380,12 +383,20 @@ class ParameterServer(Service):
         """Stores the account that a sender reports; ignores accounts after the final one."""
         if account is None:
             return
-        key = sender.key
-        known = self._accounts.get(key)
+        known, of = self._accounts.get(sender.key), self._incarnations
         # Limited, because the accounts of all senders must fit into one header.
-        room = known is not None or len(self._accounts) < SENDERS_LIMIT
-        if room and not (known or {}).get("final", False):
-            self._accounts[key] = {**account, "guest": True} if sender.joined else account
+        room = sender.account in of or len(of) < SENDERS_LIMIT // ENTRIES
+        closed = of.is_closed(sender.account, sender.incarnation)
+        if not room or closed or (known or {}).get("final", False):
+            return
+        self._accounts[sender.key] = {**account, "guest": True} if sender.joined else account
+        of.note(sender.account, sender.incarnation, ended=account["final"])
+        self._close((sender.account, each) for each in of.close_surplus(sender.account))
+
+    def _close(self, closed: Iterable[tuple[str, int]]) -> None:
+        """Removes the accounts of closed incarnations, whose numbers the learner has."""
+        for account, incarnation in closed:
+            self._accounts.pop(f"{account}/{incarnation}", None)
 
     def _refuse(self, request: Request, refused: Refused) -> None:
         """Sends a refusal to the peer, and logs a line in a minute for each component and kind."""

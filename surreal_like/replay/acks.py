@@ -7,7 +7,8 @@ handled; the sender keeps the later ones and sends them again, so a gap can clos
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -16,13 +17,16 @@ import msgpack
 from session.errors import DecodeError
 from session.wire import Identity
 from session.wire.schema import SENDERS_LIMIT
+from surreal_like.data.sender import ENTRIES, Incarnations
 from surreal_like.experience.chunk import Chunk
 
-OLDER_INCARNATION = "older incarnation"
+OLDER_INCARNATION, CLOSED = "older incarnation", "closed incarnation"
 # More chunks than a sender may have in flight.
 _BEYOND = 1 << 16
 
 Key = tuple[str, int]
+# In the place of the incarnation, for the sum over all that are closed.
+_SUM = -1
 
 
 class Ack(NamedTuple):
@@ -45,7 +49,7 @@ class Ack(NamedTuple):
 
 @dataclass(slots=True)
 class SenderAcks:
-    """Account of one sender incarnation.
+    """Account of one sender incarnation, or the sums over all that are closed.
 
     Attributes:
         handled: highest chunk number without a gap below it.
@@ -58,7 +62,7 @@ class SenderAcks:
         ended: True after its goodbye.
         beyond: chunks received after a gap: number -> (row count there, rows, inserted or not).
         guest: True for a sender of a machine that has joined.
-        place: place of the account in the ledger.
+        place: number of the sender's name in the ledger.
     """
 
     handled: int = 0
@@ -72,6 +76,22 @@ class SenderAcks:
     beyond: dict[int, tuple[int, int, bool]] = field(default_factory=dict)
     guest: bool = False
     place: int = 0
+
+    @property
+    def done(self) -> bool:
+        """True once its goodbye and all chunks before it were handled."""
+        return self.ended and not self.beyond
+
+    def add(self, other: SenderAcks) -> None:
+        """Adds the numbers of an incarnation that is closed; its gaps are never filled."""
+        early = other.early
+        self.inserted += other.inserted + early["inserted"]
+        self.dropped += other.dropped + early["dropped"]
+        self.handled_rows += other.handled_rows + sum(early.values())
+        self.seen_rows += other.seen_rows
+        self.env_steps += other.env_steps
+        self.episodes += other.episodes
+        self.guest |= other.guest
 
     @property
     def holes(self) -> int:
@@ -131,7 +151,7 @@ class SenderAcks:
     def from_state(cls, state: Mapping[str, Any], place: int = 0) -> SenderAcks:
         """Returns the account that gave this state."""
         beyond = {number: (at, rows, inserted) for number, at, rows, inserted in state["beyond"]}
-        return cls(**{**state, "beyond": beyond}, place=place)
+        return cls(**{"place": place, **state, "beyond": beyond})
 
     def _move_on(self) -> None:
         while self.handled + 1 in self.beyond:
@@ -147,11 +167,15 @@ class SenderAcks:
         return rows_there
 
 
-_COUNTS = [each.name for each in fields(SenderAcks) if each.name not in ("beyond", "place")]
+_COUNTS = [each.name for each in fields(SenderAcks) if each.name != "beyond"]
 
 
 class AckTracker:
-    """Accounts of all senders of one replay.
+    """Accounts of all senders of one replay; those of closed incarnations are one of each name.
+
+    Args:
+        now: returns the time [s].
+        quiet_seconds: see :class:`Incarnations`.
 
     Attributes:
         duplicates: rows of chunks that arrived again and were ignored.
@@ -161,13 +185,21 @@ class AckTracker:
         env_steps: environment steps of the chunks that were admitted, each counted by one shard.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, now: Callable[[], float] = lambda: 0.0, quiet_seconds: float = math.inf
+    ) -> None:
         self.duplicates = 0
         self.drops: dict[str, int] = {}
         self.fenced: set[str] = set()
         self.rolled_back = self.env_steps = 0
         self._accounts: dict[Key, SenderAcks] = {}
-        self._newest: dict[str, int] = {}
+        # Name -> sums over its closed incarnations.
+        self._closed: dict[str, SenderAcks] = {}
+        # Name -> its place, which rows keep: a name never gets another one.
+        self._places: dict[str, int] = {}
+        self._incarnations = Incarnations(now, quiet_seconds)
+        # Newest number of a chunk that came of a closed incarnation since the last acks.
+        self._late: dict[Key, int] = {}
         # Accounts with news since their last ack, in the order of the first news.
         self._news: dict[Key, None] = {}
         # Packed accounts, and those that have changed since.
@@ -180,8 +212,9 @@ class AckTracker:
         This bounds the ledger for any number of incarnations and gaps.
         """
         account = self._accounts.get((sender.name, sender.incarnation))
-        if account is None and len(self._accounts) >= SENDERS_LIMIT:
-            raise DecodeError(f"accounts of {SENDERS_LIMIT} senders are kept already")
+        most = SENDERS_LIMIT // ENTRIES
+        if sender.name not in self._places and len(self._places) >= most:
+            raise DecodeError(f"accounts of {most} senders are kept already")
         full = account is not None and len(account.beyond) >= _BEYOND
         if account is not None and full and sequence != account.handled + 1:
             raise DecodeError(f"{_BEYOND} chunks have come after one that is missing")
@@ -211,24 +244,65 @@ class AckTracker:
         """
         key = (chunk.sender, chunk.incarnation)
         account = self._open(key)
+        if account is None:
+            self._refuse_late(chunk)
+            return False
         account.skip(acked, acked_rows)
         if chunk.sequence <= account.handled or chunk.sequence in account.beyond:
             self.duplicates += chunk.size
             self._note(key)  # sent again because its ack was lost
             return False
-        newest = self._newest.setdefault(chunk.sender, chunk.incarnation)
-        if chunk.incarnation < newest:
+        if chunk.incarnation < self._incarnations.newest(chunk.sender):
             self.count_dropped(chunk, OLDER_INCARNATION)
             return False
-        self._newest[chunk.sender] = chunk.incarnation
         return True
 
-    def _open(self, key: Key) -> SenderAcks:
-        """Returns an account; makes it if there is none."""
-        account = self._accounts.get(key)
-        if account is None:
-            account = self._accounts[key] = SenderAcks(place=len(self._accounts))
-        return account
+    def _open(self, key: Key) -> SenderAcks | None:
+        """Returns an account, made if there is none; None if its incarnation is closed."""
+        name = key[0]
+        if key not in self._accounts and not self._incarnations.is_closed(*key):
+            unused = 1 + max(self._places.values(), default=-1)
+            place = self._places.setdefault(name, unused)
+            self._accounts[key] = SenderAcks(place=place)
+            self._incarnations.note(*key)
+            for each in self._incarnations.close_surplus(name):
+                self._add_to_sum((name, each))
+        return self._accounts.get(key)
+
+    def _refuse_late(self, chunk: Chunk) -> None:
+        """Counts a chunk of a closed incarnation as dropped; it gets an ack as any other."""
+        account = self._closed[chunk.sender]
+        account.dropped += chunk.size
+        account.handled_rows += chunk.size
+        account.seen_rows += chunk.size
+        self.drops[CLOSED] = self.drops.get(CLOSED, 0) + chunk.size
+        self._changed[chunk.sender, _SUM] = None
+        self._note_late((chunk.sender, chunk.incarnation), chunk.sequence)
+
+    def _note_late(self, key: Key, sequence: int) -> None:
+        self._late[key] = max(sequence, self._late.get(key, 0))
+
+    def close(self) -> list[Key]:
+        """Closes the incarnations that are due, after their numbers were reported; returns them."""
+        keys = list(self._incarnations.close_quiet())
+        for key in keys:
+            self._add_to_sum(key)
+        return keys
+
+    def _add_to_sum(self, key: Key) -> None:
+        """Adds the account of an incarnation that was closed to the sum of its name."""
+        account, name = self._accounts.pop(key), key[0]
+        self._closed.setdefault(name, SenderAcks(place=self._places[name])).add(account)
+        for kept in (self._news, self._changed, self._packed):
+            kept.pop(key, None)
+        self._changed[name, _SUM] = None
+
+    def _entries(self) -> Iterator[tuple[Key, SenderAcks, bool]]:
+        """Yields sender with incarnation, account, and whether it is the sum of closed ones."""
+        for name, account in self._closed.items():
+            yield (name, self._incarnations.closed[name]), account, True
+        for key, account in self._accounts.items():
+            yield key, account, False
 
     def fence(self, names: Collection[str]) -> list[int]:
         """Fences guests, also those that come later; returns the places of their accounts.
@@ -239,8 +313,10 @@ class AckTracker:
             names: names of senders, without incarnations.
         """
         self.fenced.update(names)
-        accounts = self._accounts.items()
-        return [each.place for (name, _), each in accounts if each.guest and name in names]
+        entries = self._entries()
+        return sorted(
+            {each.place for (name, _), each, _ in entries if each.guest and name in names}
+        )
 
     def count_inserted(self, chunk: Chunk) -> None:
         """Records that an admitted chunk was inserted."""
@@ -258,6 +334,7 @@ class AckTracker:
 
     def _note(self, key: Key) -> None:
         self._news[key] = self._changed[key] = None
+        self._incarnations.note(*key, ended=self._accounts[key].done)
 
     def goodbye(
         self,
@@ -275,12 +352,15 @@ class AckTracker:
         The goodbye has the next chunk number and is acked like a chunk. ``acked`` and
         ``acked_rows`` are as in :meth:`admit`; ``guest`` is that of the account.
         """
-        account = self._open((sender, incarnation))
+        key = (sender, incarnation)
+        account = self._open(key)
+        if account is None:
+            self._note_late(key, sequence)
+            return
         account.guest = guest
         account.skip(acked, acked_rows)
         account.end(rows, sequence)
-        self._note((sender, incarnation))
-        self._newest[sender] = max(incarnation, self._newest.get(sender, incarnation))
+        self._note(key)
 
     def acks(self, *, news: bool = False) -> list[Ack]:
         """Returns one ack per sender's newest incarnation, and per older one that has news.
@@ -290,9 +370,12 @@ class AckTracker:
         """
         keys = dict(self._news)
         if not news:
-            keys |= {key: None for key in self._newest.items() if key in self._accounts}
+            newest = self._incarnations.newest
+            keys |= {key: None for key in self._accounts if key[1] == newest(key[0])}
+        late = [Ack(*key, sequence, 0, 0) for key, sequence in self._late.items()]
         self._news.clear()
-        return [self._ack(*key) for key in keys]
+        self._late.clear()
+        return [*(self._ack(*key) for key in keys), *late]
 
     def _ack(self, sender: str, incarnation: int) -> Ack:
         account = self._accounts[sender, incarnation]
@@ -326,11 +409,11 @@ class AckTracker:
     def senders(self) -> dict[str, dict[str, int]]:
         """Rows of each sender incarnation (``name/incarnation``); ``base`` was handled elsewhere.
 
-        ``rows = base + inserted + dropped + holes``; ``goodbye`` is True after its goodbye. They
-        are in the order of their places.
+        ``rows = base + inserted + dropped + holes``; ``goodbye`` is True after its goodbye. With
+        ``closed`` they are the sums over all incarnations up to this one.
         """
         counts = {}
-        for (sender, incarnation), account in self._accounts.items():
+        for (sender, incarnation), account, closed in self._entries():
             early = account.early
             counts[f"{sender}/{incarnation}"] = {
                 "rows": account.seen_rows,
@@ -342,6 +425,8 @@ class AckTracker:
                 "episodes": account.episodes,
                 "goodbye": account.ended,
                 "guest": account.guest,
+                "place": account.place,
+                "closed": closed,
             }
         return counts
 
@@ -350,15 +435,20 @@ class AckTracker:
         return {
             "duplicates": self.duplicates,
             "drops": dict(self.drops),
-            "newest": dict(self._newest),
             "fenced": sorted(self.fenced),
             "env_steps": self.env_steps,
-            "accounts": [self._state(key) for key in self._accounts],
+            "accounts": [self._state(key) for key in self._keys()],
         }
+
+    def _keys(self) -> list[Key]:
+        return [*((name, _SUM) for name in self._closed), *self._accounts]
 
     def _state(self, key: Key) -> dict[str, Any]:
         sender, incarnation = key
-        return {"sender": sender, "incarnation": incarnation, **self._accounts[key].state()}
+        closed = incarnation == _SUM
+        account = self._closed[sender] if closed else self._accounts[key]
+        newest = self._incarnations.closed[sender] if closed else incarnation
+        return {"sender": sender, "incarnation": newest, "closed": closed, **account.state()}
 
     def pack(self) -> dict[str, Any]:
         """Returns :meth:`state` with packed accounts; packs only those that have changed."""
@@ -377,10 +467,7 @@ class AckTracker:
     def unpack(self, packed: Mapping[str, Any]) -> None:
         """Restores what :meth:`pack` gave."""
         accounts = [msgpack.unpackb(each) for each in packed["packed"]]
-        newest: dict[str, int] = {}
-        for each in accounts:
-            newest[each["sender"]] = max(each["incarnation"], newest.get(each["sender"], 0))
-        self.restore({**packed, "newest": newest, "accounts": accounts})
+        self.restore({**packed, "accounts": accounts})
         # A snapshot has none: its process begins a new count.
         self.rolled_back = packed["rolled_back"]
 
@@ -388,14 +475,23 @@ class AckTracker:
         """Restores what :meth:`state` gave."""
         self.duplicates = state["duplicates"]
         self.drops = dict(state["drops"])
-        self._newest = dict(state["newest"])
         # Runs that began earlier have fenced none.
         self.fenced, self.rolled_back = set(state.get("fenced", ())), 0
         self.env_steps = state.get("env_steps", 0)
-        self._accounts = {}
-        for entry in state["accounts"]:
+        self._accounts, self._closed, self._places = {}, {}, {}
+        self._incarnations = self._incarnations.empty()
+        for place, entry in enumerate(state["accounts"]):
             values = dict(entry)
-            key = (values.pop("sender"), values.pop("incarnation"))
-            self._accounts[key] = SenderAcks.from_state(values, len(self._accounts))
+            name, incarnation = values.pop("sender"), values.pop("incarnation")
+            closed = values.pop("closed", False)
+            account = SenderAcks.from_state(values, place)
+            self._places[name] = account.place
+            if closed:
+                self._closed[name] = account
+                self._incarnations.reopen(name, incarnation)
+            else:
+                self._accounts[name, incarnation] = account
+                self._incarnations.note(name, incarnation, ended=account.done)
         self._news, self._packed = dict.fromkeys(self._accounts), {}
-        self._changed = dict(self._news)
+        self._changed = dict.fromkeys(self._keys())
+        self._late.clear()

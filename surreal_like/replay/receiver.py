@@ -101,7 +101,7 @@ class ExperienceReceiver:
 
     def __init__(self, context: Context, replay: Replay) -> None:
         wire, clock, name = context.wire, context.clock, context.name
-        self.ledger = AckTracker()
+        self.ledger = AckTracker(clock.now, context.config.session_config.heartbeat.timeout)
         self.commit: Callable[[], None] = lambda: None
         self.inserts = Rate(clock=clock.now)
         self.env_steps = self.agent_steps = 0
@@ -252,6 +252,12 @@ class ExperienceReceiver:
             guest=sender.joined,
         )
         self.send_acks()
+
+    def close_senders(self) -> None:
+        """Closes senders that are gone; call it after the learner was given their numbers."""
+        for name, incarnation in self.ledger.close():
+            if self.returns is not None:
+                self.returns.forget(name, incarnation)
 
     def acks_due(self) -> bool:
         """Returns True periodically, and at once if a sender would soon wait for its ack."""

@@ -100,6 +100,11 @@ class ReturnCounter:
         for stream in list(itertools.islice(newest, max(0, len(newest) - _OPEN))):
             del newest[stream]
 
+    def forget(self, sender: str, incarnation: int) -> None:
+        """Forgets the streams of an incarnation that is closed."""
+        if self._senders.get(sender, (-1, {}))[0] == incarnation:
+            del self._senders[sender]
+
 
 def make_return_counter(algo: Config) -> ReturnCounter | None:
     """Returns what counts returns with `algo.normalize_rewards`; None without."""

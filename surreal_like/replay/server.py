@@ -121,6 +121,7 @@ class ReplayService(Service):
                 elif kind == "roll_back":
                     self._roll_back(request)
                 self._batches.reply(request, "counts", {"counts": self._counts(request)})
+                self._intake.close_senders()
         return _AT_ONCE
 
     def _roll_back(self, request: Request) -> None:

@@ -151,8 +151,9 @@ class Shard:
     def note_fenced(self, names: Collection[str]) -> None:
         """Finds the places of these senders in its ledger."""
         if names and self.counts is not None:
-            keys = enumerate(self.counts["senders"])
-            self.fenced = [place for place, key in keys if Sender.parse(key).name in names]
+            senders = self.counts["senders"].items()
+            found = {rows["place"] for key, rows in senders if Sender.parse(key).name in names}
+            self.fenced = sorted(found)
 
     def end_of(self, earlier: Sequence[int]) -> int:
         """Returns the number at which its rows ended at an earlier time.

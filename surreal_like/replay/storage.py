@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -118,22 +119,24 @@ NO_SENDER, FENCED = -1, -2
 
 
 class _Sender:
-    """Sender incarnation: number of its newest chunk, newest row of each stream."""
+    """Newest incarnation of a sender: number of its newest chunk, newest row of each stream."""
 
-    def __init__(self, sequence: int, newest: dict[int, int]) -> None:
+    def __init__(self, incarnation: int, sequence: int, newest: dict[int, int]) -> None:
+        self.incarnation = incarnation
         self.sequence = sequence
         self.newest = newest
 
 
 class StreamTable:
-    """Maps (sender, incarnation, stream) to the number of the stream's newest row.
+    """Maps sender and stream to the number of the stream's newest row.
 
+    Only the newest incarnation of a sender is known: replay takes no rows of older ones any more.
     Rows are neighbours only if no chunk is missing between them, so a gap in the sequence numbers
     is a cut: the rows after it start without a predecessor.
     """
 
     def __init__(self) -> None:
-        self._senders: dict[tuple[str, int], _Sender] = {}
+        self._senders: dict[str, _Sender] = {}
 
     def advance(self, chunk: Chunk, newest: Rows) -> Rows:
         """Stores the last row of each of a chunk's streams; returns the rows before their first.
@@ -151,11 +154,11 @@ class StreamTable:
         streams = chunk.streams
         if len(set(streams)) != len(streams):
             raise DataError(f"chunk from {chunk.sender}: a stream stands twice in {list(streams)}")
-        key = (chunk.sender, chunk.incarnation)
-        known = self._senders.get(key)
-        if known is None:
-            known = self._senders[key] = _Sender(chunk.sequence - 1, {})
-        if chunk.sequence <= known.sequence:
+        known = self._senders.get(chunk.sender)
+        if known is None or chunk.incarnation > known.incarnation:
+            known = _Sender(chunk.incarnation, chunk.sequence - 1, {})
+            self._senders[chunk.sender] = known
+        if chunk.incarnation < known.incarnation or chunk.sequence <= known.sequence:
             return np.full(len(streams), NO_ROW, np.int64)
         if chunk.sequence != known.sequence + 1:
             known.newest.clear()
@@ -178,21 +181,24 @@ class StreamTable:
         return [
             {
                 "sender": sender,
-                "incarnation": incarnation,
+                "incarnation": known.incarnation,
                 "sequence": known.sequence,
                 "streams": list(known.newest),
                 "newest": list(known.newest.values()),
             }
-            for (sender, incarnation), known in self._senders.items()
+            for sender, known in self._senders.items()
         ]
 
     def restore(self, state: Sequence[dict[str, Any]]) -> None:
         """Restores what :meth:`state` gave."""
         self._senders = {
-            (entry["sender"], entry["incarnation"]): _Sender(
-                entry["sequence"], dict(zip(entry["streams"], entry["newest"], strict=True))
+            entry["sender"]: _Sender(
+                entry["incarnation"],
+                entry["sequence"],
+                dict(zip(entry["streams"], entry["newest"], strict=True)),
             )
-            for entry in state
+            # Those of earlier versions have more than one incarnation.
+            for entry in sorted(state, key=itemgetter("incarnation"))
         }
 
 

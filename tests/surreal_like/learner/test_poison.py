@@ -25,7 +25,7 @@ from surreal_like.replay.client import Sampled
 from surreal_like.replay.receiver import ExperienceReceiver
 from tests.api.stage import Stage, experiment
 
-AGENTS = ["agent-0", "agent-1000", "agent-1001"]
+AGENTS = {0: "agent-0", 1: "agent-1000", 2: "agent-1001"}
 NAN = np.float32(np.nan)
 
 
@@ -60,7 +60,7 @@ def counts(guests: Mapping[str, bool]) -> dict[str, Any]:
 
 
 def test_a_sender_repeats_that_stands_in_three_of_the_last_five_bad_batches(tmp_path: Path) -> None:
-    quarantine, names = Quarantine(tmp_path), counts(dict.fromkeys(AGENTS, True))
+    quarantine, names = Quarantine(tmp_path), counts(dict.fromkeys(AGENTS.values(), True))
 
     def add(*places: int) -> set[str]:
         quarantine.add(Sampled(batch(places), 0, 1, {}), NotFinite("NaN"), 1, names)
@@ -80,7 +80,7 @@ def test_a_sender_repeats_that_stands_in_three_of_the_last_five_bad_batches(tmp_
 
 
 def test_the_end_names_the_senders_and_the_first_batch(tmp_path: Path) -> None:
-    quarantine, names = Quarantine(tmp_path), counts(dict.fromkeys(AGENTS, True))
+    quarantine, names = Quarantine(tmp_path), counts(dict.fromkeys(AGENTS.values(), True))
     for number in range(BAD_LIMIT):
         quarantine.add(Sampled(batch([0, 1, 1]), 0, 1, {}), NotFinite("NaN"), number, names)
     assert quarantine.explain().startswith(

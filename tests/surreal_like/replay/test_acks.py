@@ -169,6 +169,8 @@ def test_accounts_of_every_sender() -> None:
             "episodes": 5,
             "goodbye": False,
             "guest": False,
+            "place": 0,
+            "closed": False,
         }
     }
     ledger.goodbye("a", 1, rows=10, sequence=6)
