@@ -712,7 +712,7 @@ lost chunks are not sent again
 - self._next = self._handled + 1
 + pass
 a sender counts dropped rows as inserted
-- inserted = min(ack.inserted - self._acked_inserted, rows)
+- inserted = max(0, min(ack.inserted - self._acked_inserted, rows))
 + inserted = rows
 > tests/surreal_like/agent/test_wrapper.py
 steps are counted once per chunk, not per stream
