@@ -160,7 +160,7 @@ class ClosedRows:
         self.episodes += sender.bound_by_rows(sender.episodes)
         self.env_restarts += sender.bound_by_rows(sender.env_restarts)
         self.killed += killed
-        self.clients = dict(Counter(self.clients) + Counter(sender.clients))
+        self.clients = _add_up((self.clients, sender.clients))
 
 
 class RowAccounts:
@@ -450,10 +450,8 @@ class RowAccounts:
 
     def clients(self) -> dict[str, int]:
         """Returns the totals of all gateways, over all incarnations; empty without any."""
-        totals = sum((Counter(each.clients) for each in self.closed.values()), Counter[str]())
-        for sender in self.senders.values():
-            totals.update(sender.clients)
-        return dict(totals)
+        closed = (each.clients for each in self.closed.values())
+        return _add_up((*closed, *(each.clients for each in self.senders.values())))
 
     def state(self) -> dict[str, Any]:
         """Returns plain data for a file."""
@@ -486,6 +484,13 @@ def steps_per_row(config: Config) -> int:
     """Returns the most environment steps of a row: in a game in turns it stands for all agents."""
     policies = (config.get("policies") or {}).values()
     return max(1, len({name for each in policies for name in each.get("agents", ())}))
+
+
+def _add_up(every: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    totals: Counter[str] = Counter()
+    for each in every:
+        totals.update(each)
+    return dict(totals)
 
 
 def _sum(every: Iterable[RowFates]) -> RowFates:

@@ -190,7 +190,12 @@ def test_accounts_are_the_same_before_and_after_incarnations_are_closed(clock: T
     kept, closing_ones = RowAccounts(1000), RowAccounts(1000, now=clock.now, quiet_seconds=QUIET)
     seen = {"rows": 10, "base": 0, "inserted": 6, "dropped": 1, "holes": 3, "episodes": 2}
     final = {"pushed": 12, "inserted": 10, "dropped": 1, "unacked": 1, "episodes": 3}
-    more = {"env_restarts": 2, "clients": {"sessions": 3}, "final": True, "env_steps": 11}
+    more = {
+        "env_restarts": 2,
+        "clients": {"sessions": 3, "refused": 0},
+        "final": True,
+        "env_steps": 11,
+    }
     for accounts in (kept, closing_ones):
         for key in ("agent-0/1", "agent-0/2", "agent-1000:left/1", "agent-1000:left/2"):
             senders = {key: {**seen, "env_steps": 10**6, "goodbye": False, "guest": False}}

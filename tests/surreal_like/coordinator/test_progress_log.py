@@ -107,7 +107,7 @@ def test_a_line_has_the_wanted_number_of_agents(report: ProgressLog, context: Co
     # The learner has had no batch at all.
     assert write(None) == {"agents": None, "reason": ""}
     numbers = [write(4)["agents"] for _ in range(5)]
-    assert numbers == [4, 4, 4, 5, 5]
+    assert numbers == [4, 4, 4, 8, 8]
     assert report.line["wanted"]["reason"] == "learner waits 100 %, agents wait -"
     # After a pause the history begins anew.
     assert write(None)["agents"] is None

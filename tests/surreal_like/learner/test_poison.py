@@ -54,9 +54,11 @@ def test_if_some_rows_explain_the_update_only_their_senders_count(value: float) 
 
 def counts(guests: Mapping[str, bool]) -> dict[str, Any]:
     rows = {"inserted": 1, "dropped": 0}
-    return {
-        "replay-0/1": {"senders": {f"{name}/1": {**rows, "guest": guests[name]} for name in guests}}
+    senders = {
+        f"{name}/1": {**rows, "guest": guest, "place": place}
+        for place, (name, guest) in enumerate(guests.items())
     }
+    return {"replay-0/1": {"senders": senders}}
 
 
 def test_a_sender_repeats_that_stands_in_three_of_the_last_five_bad_batches(tmp_path: Path) -> None:
