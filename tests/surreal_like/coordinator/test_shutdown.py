@@ -16,7 +16,7 @@ def shard(draining: bool = True, **goodbyes: bool) -> dict[str, Any]:
     return {"draining": draining, "senders": senders}
 
 
-def nobody(sender: str) -> bool:
+def never(sender: str) -> bool:
     """No leave message has arrived."""
     return False
 
@@ -27,7 +27,7 @@ def test_sums_of_closed_incarnations_are_not_waited_for() -> None:
         counts["senders"]["agent-0/1"]["closed"] = True
         assert still_here({"r": counts}) == set()
         ending = Shutdown(0.0, timeout_seconds=5.0, shards=1)
-        assert ending.over(1.0, {"r": counts}, nobody)
+        assert ending.over(1.0, {"r": counts}, never)
 
 
 def test_a_replaced_incarnation_is_not_waited_for() -> None:
@@ -48,22 +48,22 @@ def test_over_when_all_senders_said_goodbye_and_leave() -> None:
     ending = Shutdown(0.0, timeout_seconds=5.0, shards=1)
     counts = {"r": shard(agent_0__1=True)}
     assert not ending.over(1.0, counts, {"agent-1/1"}.__contains__)
-    assert not ending.over(1.0, counts, nobody)
+    assert not ending.over(1.0, counts, never)
     assert ending.over(1.0, counts, {"agent-0/1"}.__contains__)
 
 
 def test_every_shard_must_be_draining() -> None:
     ending = Shutdown(0.0, timeout_seconds=5.0, shards=2)
-    assert not ending.over(1.0, {"a": shard()}, nobody)
-    assert not ending.over(1.0, {"a": shard(), "b": shard(draining=False)}, nobody)
-    assert ending.over(1.0, {"a": shard(), "b": shard()}, nobody)
+    assert not ending.over(1.0, {"a": shard()}, never)
+    assert not ending.over(1.0, {"a": shard(), "b": shard(draining=False)}, never)
+    assert ending.over(1.0, {"a": shard(), "b": shard()}, never)
 
 
 def test_the_deadline_ends_it_in_any_case() -> None:
     ending = Shutdown(0.0, timeout_seconds=5.0, shards=1)
     counts = {"r": shard(agent_0__1=False)}
-    assert not ending.over(4.9, counts, nobody)
-    assert ending.over(5.0, counts, nobody)
+    assert not ending.over(4.9, counts, never)
+    assert ending.over(5.0, counts, never)
 
 
 STOPPED = {"status": "stopped", "goal_met": True, "reason": "solved"}
