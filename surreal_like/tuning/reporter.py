@@ -77,7 +77,9 @@ class TrialBeat:
 
     def __init__(self, tuning: Path, name: str) -> None:
         self._alive, self._name = tuning / "alive", name
-        self._incarnation = time.time_ns() // 1_000_000
+        # Of the process: the run and its reporter both beat, and the end must not look like an
+        # older process.
+        self._incarnation = int(psutil.Process().create_time() * 1000)
         self._due = Every(seconds=_SECONDS, clock=time.monotonic)
         self._memory_due = Every(seconds=_MEMORY_SECONDS, clock=time.monotonic)
         self._memory_bytes = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from session.client import Client
 from session.errors import RefusedError
 from session.folder import RunFolder
-from session.process.heartbeat import read_beat
+from session.process.heartbeat import State, read_beat
 from session.wire import AddressBook, Message
 from session.wire.requests import Request
 from session.wire.shared import poll
@@ -161,6 +162,20 @@ def test_a_new_process_reports_whatever_the_clock_of_the_system_says() -> None:
     found = accept(5, 1)
     assert found is not None
     assert found.report == (5, 1, 0)
+
+
+def test_the_end_of_a_trial_is_written_soon_after_a_beat_of_its_reporter(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = TrialBeat(folder.path, "trial-000")
+    later = time.time() + 2.0
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: int(later * 1e9))
+        TrialBeat(folder.path, "trial-000").beat()
+    run.beat("ended", state=State.done)
+    beat = read_beat(folder.alive, "trial-000")
+    assert beat is not None
+    assert beat.state == "done"
 
 
 def test_a_lost_answer_is_given_again(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
