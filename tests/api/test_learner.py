@@ -310,6 +310,7 @@ def test_in_a_process_the_loop_is_the_library_s(run: Run) -> None:
 def test_batches_that_are_copied_ahead_are_those_that_replay_sent(stage: Stage) -> None:
     learner, device = fed(stage), StandIn()
     link = learner.link
+    assert link.ahead is None, "on the CPU no thread copies"
     link.ahead = FeedAhead(link.replay.next, link.replay.leaves_out, device)
     said: list[tuple[str, str]] = []
     link.context.event = lambda kind, detail: said.append((kind, detail))
