@@ -215,10 +215,10 @@ curves: a name that MLflow refuses
 parameters: what float16 cannot hold becomes infinite
 - return half if np.isfinite(half).all() else array
 + return half
+> tests/surreal_like/learner/test_half.py
 parameters: float16 rounds buffers, too
 - (entry, _halve(array) if entry.name in weights else array)
 + (entry, _halve(array))
-> tests/surreal_like/learner/test_half.py
 parameters that are not trained are rounded
 - for name, each in module.named_parameters(remove_duplicate=False)
 - if each.requires_grad
