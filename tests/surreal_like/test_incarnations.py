@@ -150,6 +150,7 @@ def test_what_comes_of_a_closed_incarnation_is_acked_and_dropped(clock: Time) ->
     before = ledger.totals()
     for sequence in (2, 3):
         assert not ledger.admit(numbered(sequence))
+    assert [each.handled for each in ledger.acks(news=True) if each.incarnation == 1] == [3]
     ledger.goodbye("a", 1, rows=6, sequence=4)
     window.keep(Kept(4, Message("goodbye")))
     (ack,) = [each for each in ledger.acks(news=True) if each.incarnation == 1]
