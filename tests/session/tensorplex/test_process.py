@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from session.errors import START_AGAIN
 from session.wire.requests import RouterSocket
 from session.wire.shared import poll
 from tests.polling import until
@@ -80,7 +81,7 @@ def test_sigterm_saves_what_was_sent_just_before(processes: Processes) -> None:
     for server in servers:
         server.send_signal(signal.SIGTERM)
     processes.wait(lambda: all(map(ended, servers)))
-    assert [server.returncode for server in servers] == [0, 0]
+    assert [server.returncode for server in servers] == [START_AGAIN, START_AGAIN]
     assert processes.complaints.read_text() == ""
     folder = processes.rig.folder
     assert len(scalars(folder.tensorboard, "agent/a:agent-0")) == 2000
