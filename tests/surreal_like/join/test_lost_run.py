@@ -127,7 +127,7 @@ def test_the_last_line_has_the_number_of_rows_that_are_lost(
     assert lines[-1] == last
 
 
-@pytest.mark.parametrize("owner", [1, None, os.getpid()])
+@pytest.mark.parametrize("owner", [1, None, os.getpid()], ids=["other", "none", "own"])
 def test_a_second_join_gets_no_advice_to_stop_the_first(
     owner: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
