@@ -82,7 +82,7 @@ class EpisodeCounter:
             the FIRST row that follows may have a reward, which counts for that game.
         begun: True: the next episodes of streams that ended have begun in this step already, so
             that their next row is a step.
-        absent: `info["absent"]`, bool [N], streams that have ended before and have no row.
+        absent: `info["absent_streams"]`, bool [N], streams that have ended before and have no row.
 
         A summary has `return`, `length` (environment steps) and `metrics`; summaries are in the
         order of the streams, see :func:`ended`. Raises DataError for a metric that is no number.

@@ -218,8 +218,8 @@ class VectorEnv(_Seeded, ABC):
     def leave_out(self) -> bool:
         """Lets steps leave out streams that are made anew; returns False if they never do.
 
-        Such a step has `info["absent"]`, bool [N]. A stream that is absent has ended before; it has
-        its last observation again, reward 0 and `truncated`, which are no row.
+        Such a step has `info["absent_streams"]`, bool [N]. One that is absent has ended before; it
+        has its last observation again, reward 0 and `truncated`, which are no row.
         """
         return False
 

@@ -286,7 +286,7 @@ class SubprocessVector(VectorEnv):
         """Marks in the info which episodes were cut short, and which streams are absent."""
         absent = missing & before
         if absent.any():
-            info["absent"] = absent
+            info["absent_streams"] = absent
         cut = np.flatnonzero(missing & ~before).tolist()
         if cut:
             metrics = info.setdefault("metrics", [None] * self.num_envs)

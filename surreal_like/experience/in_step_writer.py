@@ -112,7 +112,7 @@ class InStepWriter:
             info.get("metrics"),
             info.get("life_lost"),
             begun=self._in_step,
-            absent=info.get("absent"),
+            absent=info.get("absent_streams"),
         )
         self._ended += self.finished
         self._recent += self.finished
@@ -141,8 +141,8 @@ class InStepWriter:
         first, columns = flags[2], info_columns(info)
         rows = Rows(self._streams, obs, reward, *flags, (~first).astype(np.int64))
         self._present = None
-        if "absent" in info:
-            self._present = ~info["absent"]
+        if "absent_streams" in info:
+            self._present = ~info["absent_streams"]
             rows = rows.select(self._present)
             columns = {name: column[self._present] for name, column in columns.items()}
         self._writer.observe(rows, [], columns)

@@ -26,7 +26,7 @@ from surreal_like.experience.row_buffer import LeadIn, RowBuffer
 # Fast environments fill a chunk much sooner.
 _FLUSH_SECONDS = 5.0
 _NO_INFO: Info = {}
-_NOT_COLUMNS = {"raw_reward", "metrics", "life_lost", "final_obs", "final_info", "absent"}
+_NOT_COLUMNS = {"raw_reward", "metrics", "life_lost", "final_obs", "final_info", "absent_streams"}
 
 
 class ChunkWriter:

@@ -34,7 +34,7 @@ from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType
 from surreal_like.dataflow.flow import Flow
 from surreal_like.experience.chunk import Chunk, postprocess_chunk
-from surreal_like.experience.writer import check_sender
+from surreal_like.experience.writer import check_sender, info_columns
 from surreal_like.experiment.checkpoints import checkpoint_of
 from surreal_like.experiment.machine import replay_need
 from surreal_like.learner.base import Learner
@@ -211,7 +211,7 @@ def write_chunk(
     frames = _zero_obs(frame_spec(env.obs_spec, stack_size(env)))
     actions = parse_action_spec(env.action_spec).array.zeros(_STREAMS)
     rows = {**nest.flatten(frames, "obs"), **nest.flatten(actions, "action"), **extras}
-    rows |= {f"extras/{key}": np.stack([each] * _STREAMS) for key, each in info.items()}
+    rows |= info_columns({key: np.stack([each] * _STREAMS) for key, each in info.items()})
     columns |= {name: np.stack([each] * lead[0]) for name, each in rows.items()}
     chunk = Chunk(columns, 1, list(range(_STREAMS)), overlap=1)
     try:

@@ -68,7 +68,7 @@ def test_the_notebook_launches_and_manages_the_system() -> None:
     code = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     for verb in ("launch(", "Dashboard(run)", ".add_agent(", ".kill(", ".table(", ".stop("):
         assert verb in code
-    assert "configs/cartpole_dqn.yaml" in code
+    assert "cartpole_dqn" in code
 
 
 def test_tmux_is_a_prerequisite_of_that_launcher(

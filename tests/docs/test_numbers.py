@@ -136,7 +136,7 @@ def test_figures_at_the_top_of_readme_are_what_was_measured() -> None:
     to_64 = [share for agents, share in shares.items() if agents <= 64]
     said = f"1 to 64 agents make {min(to_64):.2f} to {max(to_64):.2f} of the steps"
     assert said in row(README, "[more agents]")
-    assert f"128 make {shares[128]:.2f} |" in row(README, "[more agents]")
+    assert f"128 make {shares[128]:.2f} (" in row(README, "[more agents]")
     kills = kept["kills"]
     lost = kills["pushed"] - kills["inserted"]
     line = row(README, "[rows lost]")

@@ -284,7 +284,7 @@ RESOLVED = (
     Case(
         "fewer than no agents",
         (*SERIAL, "--agents", "-1"),
-        ("session_config.agent.num is -1", "expected 0 or more"),
+        ("session_config.agent.num is -1", "expected 0 to 1000"),
     ),
 )
 

@@ -341,7 +341,7 @@ WORDS = (
     Wrong(
         "interval of one seed",
         ("plot", "ended", "--band", "interval"),
-        "has 1 seed, an interval needs 3 or more",
+        "has 1 seed, an interval needs 5 or more",
         "--seeds 1..5",
     ),
     Wrong("compare nobody", ("compare", "nope"), "no run 'nope'", LIST),

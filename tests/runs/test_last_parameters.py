@@ -118,7 +118,7 @@ def test_steps_of_a_version_are_those_of_the_unrolls_it_has_learned_from(
     result = run(folder, "ppo", env, {**words, **often})
     check(folder, result)
     found = evaluations(folder)
-    assert len(found) > 2
+    assert max(found) > 0
     assert found == {iteration: counted[iteration] for iteration in found}
     state = json.loads((newest(folder) / "state.json").read_text())
     assert state["env_steps"] == counted[-1] <= result["env_steps"]

@@ -250,7 +250,7 @@ def test_silence_is_death(run: Run) -> None:
 
 def test_a_repeated_beat_is_no_sign_of_life(run: Run) -> None:
     old = Beat("agent-0", 1, State.running, 1, 1000.0)
-    for _ in range(31):
+    for _ in range(32):
         run.after(1)
         run.beat(*(name for name in NAMES if name != "agent-0"))
         run.supervision.on_heartbeat(old, run.now)

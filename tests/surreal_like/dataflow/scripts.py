@@ -56,7 +56,13 @@ def link(learner: Learner, **methods: Any) -> None:
     context = cast(Context, SimpleNamespace(clock=WallClock(), pulse=lambda: None))
     before = cast(
         LearnerLink,
-        SimpleNamespace(replay=SimpleNamespace(**methods), publisher=SimpleNamespace(version=0)),
+        SimpleNamespace(
+            replay=SimpleNamespace(
+                **{"count_steps": lambda sampled: None, "learned_steps": 0} | methods
+            ),
+            publisher=SimpleNamespace(version=0),
+            ahead=None,
+        ),
     )
     learner._link = LearnerLink(
         context, learner.learner_config, learner.device, learner.module_dict, before=before

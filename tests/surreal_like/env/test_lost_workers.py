@@ -236,15 +236,15 @@ def test_siblings_go_on_while_a_worker_is_made_anew(
         assert (obs, reward) == ([1, 1, 2, 2], [0, 0, 1, 1])
         assert (terminated, truncated) == ([False] * 4, [True, True, False, False])
         assert info["metrics"] == [{CUT_SHORT: 1}, {CUT_SHORT: 1}, None, None]
-        assert "absent" not in info
+        assert "absent_streams" not in info
         vector._workers[0].deadline += 600.0
         for count in (3, 4, 5, 0, 1):
             obs, reward, _, truncated, info = advance(vector)
             assert (obs[:2], obs[2:], reward[:2]) == ([1, 1], [count, count], [0, 0])
-            assert (truncated, info["absent"].tolist()) == ([True, True, False, False],) * 2
+            assert (truncated, info["absent_streams"].tolist()) == ([True, True, False, False],) * 2
         gate.touch()
         steps = 0
-        while "absent" in (outcome := advance(vector))[4]:
+        while "absent_streams" in (outcome := advance(vector))[4]:
             steps += 1
         assert outcome[0][:2] == [0, 0]
         assert (outcome[1][:2], outcome[3]) == ([0, 0], [False] * 4)
@@ -284,7 +284,7 @@ def test_a_reset_of_all_waits_for_lost_workers() -> None:
         for worker in vector._workers:
             worker.process.kill()
         assert advance(vector)[3] == [True, True]
-        assert advance(vector)[0] == [0, 0] or "absent" in advance(vector)[4]
+        assert advance(vector)[0] == [0, 0] or "absent_streams" in advance(vector)[4]
         assert vector.env_restarts == 4
 
 

@@ -55,11 +55,15 @@ class Twin:
         self.next_number = 0
         self._newest: dict[tuple[str, int, int], Row] = {}
         self._sequence: dict[tuple[str, int], int] = {}
+        self._incarnations: dict[str, int] = {}
 
     def insert(self, chunk: Chunk) -> None:
         key = (chunk.sender, chunk.incarnation)
         known = self._sequence.get(key, chunk.sequence - 1)
-        late = chunk.sequence <= known
+        # Replay refuses rows of older incarnations, so nothing is known of their streams.
+        newest = self._incarnations.get(chunk.sender, chunk.incarnation)
+        self._incarnations[chunk.sender] = max(newest, chunk.incarnation)
+        late = chunk.sequence <= known or chunk.incarnation < newest
         if chunk.sequence > known + 1:
             self._newest = {k: row for k, row in self._newest.items() if k[:2] != key}
         own: dict[tuple[str, int, int], Row] = {}

@@ -117,6 +117,7 @@ def test_a_run_has_result_progress_and_folder() -> None:
     assert run.progress()[-1]["env_steps"] == run.result["env_steps"] >= 400
     config = Config.load_file("r/config.yaml")
     began = {"started": 0.0, "first_started": 0.0, "seconds_before": 0.0}
+    assert config.run.pop("id")
     assert config.run == {**began, "launcher": "serial"}
     assert config.session_config.folder == "r"
     assert "numpy==" in Path("r/code/packages.txt").read_text()
