@@ -95,7 +95,7 @@ PLACES = [
     for file in FILES
     for name in ({**EVERY, **LINES} if file.endswith(".jsonl") else EVERY)
 ] + [(file, name) for file in OTHERS for name in ("a folder", "a named pipe")]
-_QUICK = ("cut", "other JSON", "a folder", "a named pipe", "line {}")
+_QUICK = ("cut", "other JSON", "a named pipe", "line {}")
 
 
 def some(places: Sequence[tuple[str, str]]) -> list[Any]:

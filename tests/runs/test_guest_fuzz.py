@@ -95,7 +95,7 @@ def check(stage: GuestStage) -> None:
     assert record.accounts.env_restarts <= most * record.accounts.rows().pushed
 
 
-@pytest.mark.parametrize("sequences", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sequences", [150, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.timeout(900)
 def test_guests_decide_nothing(
     sequences: int,

@@ -93,7 +93,9 @@ def evaluations(folder: Path) -> dict[int, int]:
     return {line["eval"]["iteration"]: line["eval"]["env_steps"] for line in lines if line["eval"]}
 
 
-@pytest.mark.parametrize("algorithm", ["dqn", "sac", "td3"])
+@pytest.mark.parametrize(
+    "algorithm", ["dqn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sac", "td3"))]
+)
 def test_the_number_of_a_run_is_that_of_its_newest_checkpoint(
     algorithm: str, tmp_path: Path
 ) -> None:

@@ -134,7 +134,7 @@ def idle(mirrored: Mirrored) -> bool:
 def _touch(path: Path, mirrored: Mirrored) -> None:
     """Makes a heartbeat a new one."""
     beat = json.loads(path.read_text())
-    path.write_text(json.dumps({**beat, "time": time.time() + 60}))
+    path.write_text(json.dumps({**beat, "time": time.time() + 60, "now": time.monotonic()}))
 
 
 def test_it_ends_by_itself_with_a_run_that_is_over(mirrored: Mirrored) -> None:
