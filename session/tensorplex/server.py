@@ -335,7 +335,7 @@ class Tensorplex(Collector):
             if row["state"] == State.silent and has_joined(name) and self._lost.get(name) != life:
                 self._lost[name] = life
                 seconds = f"{row['age_seconds']:.0f} s"
-                self._context.event("joined_lost", f"{name} was not heard of for {seconds}")
+                self._context.event("joined_lost", f"{name} has sent no heartbeat for {seconds}")
 
     def _exposition(self) -> str:
         rows, context = self._rows(), self._context

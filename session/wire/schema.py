@@ -260,7 +260,7 @@ def Plain(shape: Shape, length: int = _TEXT_LIMIT) -> Type:
 
     Args:
         shape: shape of what the receiver reads, as of a file; further keys are not looked at.
-            ``ANY`` is for what only the run's own processes send, or what nobody reads.
+            ``ANY`` is for what only the run's own processes send, or what is never read.
         length: maximum characters of each text in it.
     """
 
