@@ -24,6 +24,8 @@ _WRITE_SECONDS = 0.2
 _BYTES_PER_SECOND, _BYTES_AT_ONCE = 1 << 20, 64 << 20
 _SENDERS = 4096
 _BOUND = "bound"
+# The component that ends after all others.
+_LAST = "loggerplex"
 # Errors of a record that fits its schema but cannot be written, such as an empty picture.
 _BAD_RECORD = (ValueError, OSError, SurrealError)
 # A client sends at most 500 records per message, each with texts of at most 64 KiB.
@@ -172,10 +174,9 @@ class Collector(Service):
             self._compare_dropped(message)
         self._rate.add(len(records))
         # Last, because storing may take longer than the silence that ends the server.
-        if sender.name != self._context.name:  # its own heartbeats must not keep it alive
-            # Loggerplex waits for the end of Tensorplex: they must not wait for each other.
-            outlives = is_client(sender.name) or sender.name == "loggerplex"
-            self._ending.on_message(outlives=outlives)
+        # Its own heartbeats must not keep it alive, nor those of the one that waits for its end.
+        if sender.name not in (self._context.name, _LAST):
+            self._ending.on_message(outlives=is_client(sender.name))
         return len(records)
 
     def _check_component(self, message: Message, record: Mapping[str, Any]) -> None:

@@ -381,26 +381,42 @@ class RunView:
         """Returns warnings of this part of the run that hold on, with the causes.
 
         They are of what could not be written, such as a sink, of metrics, logs and copies whose
-        process was killed before it had written the last ones, and of guests that were fenced.
+        process was killed before it had written the last ones, of points that were lost after the
+        last event, and of guests that were fenced.
         """
         began = (self.config.get("run") or {}).get("started", 0.0)
         for event in self._warnings.objects():
             if event["event"] in _LASTING and (event.get("time") or 0.0) >= began:
                 detail = " ".join(str(event.get("detail")).split())
                 self._failed.append(f"{event.get('component')}: {event['event']}: {detail}")
-        return [*dict.fromkeys(self._failed), *self._list_killed()]
+        return [*dict.fromkeys(self._failed), *self._list_killed(), *self._list_lost()]
 
     def _list_killed(self) -> list[str]:
         """Names the processes that failed at their last writes, once the run is over."""
         ends = (self.folder.read_result() or {}).get("components") or {}
         codes = {name: (ends.get(name) or {}).get("exit_code") for name in telemetry_kinds()}
-        writes = {"tensorplex": f" to {', '.join(self.config.session_config.tensorplex.sinks)}"}
         return [
             f"{name}: ended with exit code {code}: what it had not written by then"
-            f"{writes.get(name, '')} is lost"
+            f"{self._place_of(name)} is lost"
             for name, code in codes.items()
             if code
         ]
+
+    def _list_lost(self) -> list[str]:
+        """Names points that a sink lost so late that no event could be written, from heartbeats."""
+        if not self.folder.over or any("not_written: sink" in said for said in self._failed):
+            return []
+        points = {name: beat.status.get("dropped_points") for name, beat in self.beats.items()}
+        return [
+            f"{name}: not_written: points lost on the way{self._place_of(name)}: {number:,.0f}"
+            for name, number in points.items()
+            if number
+        ]
+
+    def _place_of(self, name: str) -> str:
+        """Returns where a telemetry server writes besides the run folder."""
+        sinks = ", ".join(self.config.session_config.tensorplex.sinks)
+        return f" to {sinks}" if name == "tensorplex" else ""
 
     def missing_metric(self) -> str:
         """Warns if no episode has reported the metric of the goal, once enough have ended."""

@@ -42,9 +42,16 @@ class Made:
         self.view.refresh()
 
     def beat(
-        self, name: str, state: str, *, age: float = 0.0, doing: str = "", busy: float = 0.0
+        self,
+        name: str,
+        state: str,
+        *,
+        age: float = 0.0,
+        doing: str = "",
+        busy: float = 0.0,
+        **status: float,
     ) -> None:
-        beat = Beat(name, 1, State(state), 1, time.time() - age, busy, doing)
+        beat = Beat(name, 1, State(state), 1, time.time() - age, busy, doing, status=status)
         write_beat(self.folder.alive, beat)
 
 
@@ -195,6 +202,20 @@ def test_telemetry_that_was_killed_at_the_end_is_shown(made: Made) -> None:
         "lost"
     )
     assert said in overview(made.view)
+
+
+def test_points_that_a_sink_lost_after_the_last_event_are_shown(made: Made) -> None:
+    lost = "tensorplex: not_written: points lost on the way to tensorboard: 76"
+    made.beat("tensorplex", "done", dropped_points=76.0)
+    made.line(1000)
+    assert not made.view.lasting()
+    made.folder.result.write_text(json.dumps({"status": "stopped"}))
+    assert made.view.lasting() == [lost]
+    assert lost in overview(made.view)
+    said = {"component": "tensorplex", "event": "not_written", "detail": "sink wandb: lost: 76"}
+    with made.folder.events.open("a") as file:
+        file.write(json.dumps({**said, "time": time.time()}) + "\n")
+    assert made.view.lasting() == ["tensorplex: not_written: sink wandb: lost: 76"]
 
 
 def test_the_newest_task_of_a_curriculum_is_shown(made: Made) -> None:
