@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import SequenceMatcher
 from typing import Any
 
 from session.config.file import inline_yaml, plain_value
 from session.config.placeholder import expectation, is_unresolved
-from session.errors import ConfigError
+from session.errors import ConfigError, did_you_mean
 
 Section = Mapping[str, Any]
 
@@ -45,7 +44,8 @@ _REMOVED = {
 # Keys that identify a mapping as a schedule, and as a model that accepts a user's torso.
 _SCHEDULE = frozenset({"kind", "by", "start", "end", "steps", "points"})
 _MODEL = frozenset({"torso", "torso_args"})
-_SIMILAR = 0.6
+# Between `algo`, which is no misspelt `algorithm`, and `bb` for `b`.
+_SIMILAR = 0.65
 _EXAMPLE = "{kind: piecewise, points: [[0, 0.001], [1000, 0.0001]]}"
 
 
@@ -214,24 +214,18 @@ def paths(config: Section, path: str = "") -> list[str]:
 
 
 def nearest(path: str, known: Sequence[str]) -> str:
-    """Returns a hint: the most similar known key, or else the keys of the same section."""
+    """Returns a hint: the most similar key of the same section, the key of this name if only one
+    other section has it, or else the keys of the section.
+    """
     if path in known:
         return "; write it as nested mappings, without dots"
     section, _, name = path.rpartition(".")
-    # The name itself in another section is nearer than any similar name; of other sections of the
-    # experiment only that is near.
-    close = [key for key in known if key.rpartition(".")[2] == name]
-    top = path.partition(".")[0]
-    similar = (key for key in known if _likeness(name, key.rpartition(".")[2]) >= _SIMILAR)
-    close = close or [key for key in similar if key.partition(".")[0] == top or "." not in path]
-    if close:
-        return f"; did you mean {max(close, key=lambda key: _likeness(path, key))}?"
-    beside = [key.rpartition(".")[2] for key in known if key.rpartition(".")[0] == section]
-    return f"; keys here: {', '.join(beside)}" if beside else ""
-
-
-def _likeness(one: str, other: str) -> float:
-    return SequenceMatcher(None, one, other).ratio()
+    beside = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == section}
+    similar = did_you_mean(name, beside, lead="; ", cutoff=_SIMILAR, shown=beside.__getitem__)
+    same = [key for key in known if key.rpartition(".")[2] == name]
+    if not similar and len(same) == 1:
+        return f"; did you mean {same[0]}?"
+    return similar or (f"; keys here: {', '.join(beside)}" if beside else "")
 
 
 def join(path: str, key: str) -> str:

@@ -146,7 +146,9 @@ def load_named(word: str, where: str) -> Any:
         raise ConfigError(f"{where} is {word!r}, expected package.module:Name or file.py:Name")
     module = load_module(place, f"{where} {word!r}")
     if not hasattr(module, name):
-        hint = did_you_mean(name, [key for key in vars(module) if key[0] != "_"], lead="; ")
+        # Modules of a package are no candidates: a setting names a class or a function.
+        known = [key for key, value in vars(module).items() if not isinstance(value, ModuleType)]
+        hint = did_you_mean(name, [key for key in known if key[0] != "_"], lead="; ")
         raise ConfigError(f"{where} {word!r}: {place} has no {name!r}{hides(module) or hint}")
     return getattr(module, name)
 

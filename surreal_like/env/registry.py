@@ -354,9 +354,10 @@ def _build_toy(name: str, arguments: Config) -> Any:
     from surreal_like.env.toy import JOINT_TOYS, TOYS
 
     toys: Mapping[str, Callable[..., Any]] = {**TOYS, **JOINT_TOYS}
+    full = f"toy:{name}"
     if name not in toys:
-        raise ConfigError(f"env_config.env_name: no environment 'toy:{name}'; {_suggest(name)}")
-    return _call(toys[name], f"toy:{name}", arguments, "env_config.env_args")
+        raise ConfigError(f"env_config.env_name: no environment {full!r}; {_suggest(full)}")
+    return _call(toys[name], full, arguments, "env_config.env_args")
 
 
 def _adapt(built: Any, name: str, env_config: Config, evaluation: bool) -> Env:
@@ -465,10 +466,13 @@ def _suggest(name: str) -> str:
     prefix, _, rest = name.partition(":")
     if prefix.casefold() in ("gymnasium", "openai", "gym") and rest:
         return f"write gym:{rest}"
-    bare = {full.partition(":")[2]: full for full in reversed(list_environments())}
+    # Of the same kind, if there is one.
+    known = [full for full in list_environments() if full.startswith(f"{prefix}:" if rest else "")]
+    bare = {full.partition(":")[2]: full for full in reversed(known)}
     otherwise = (
         "expected gym:NAME, gymvec:NAME, atari:NAME, envpool:NAME, toy:NAME, package.module:Class "
         "or file.py:Class "
         "(`surreal-like list environments`)"
     )
-    return did_you_mean(name, bare, most=3, shown=bare.__getitem__, otherwise=otherwise)
+    wanted, shown = rest or name, bare.__getitem__
+    return did_you_mean(wanted, bare, most=3, cutoff=0.7, shown=shown, otherwise=otherwise)

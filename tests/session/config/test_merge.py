@@ -182,16 +182,29 @@ def test_nearest_key_is_the_one_in_the_nearest_section() -> None:
     assert message == "unknown key learner.thread = 2; did you mean learner.threads?"
 
 
-def test_the_same_name_in_another_section_is_nearer_than_a_similar_name() -> None:
-    base = {"algorithm": "dqn", "learner_config": {"algo": {"gamma": 0.99}}}
-    message = refusal({"algo": {"gama": 1}}, base, strict=True)
-    assert message == "unknown key algo = {'gama': 1}; did you mean learner_config.algo?"
-
-
-def test_a_similar_name_in_another_section_of_the_experiment_is_not_near() -> None:
-    base = {"learner_config": {"model": {"shared": 1}}, "env_config": {"vector": "auto"}}
-    message = refusal({"learner_config": {"model": {"core": "lstm"}}}, base, strict=True)
-    assert message == "unknown key learner_config.model.core = 'lstm'; keys here: shared"
+@pytest.mark.parametrize(
+    ("user", "hint"),
+    [
+        ({"algo": {"gama": 1}}, "did you mean learner_config.algo?"),
+        ({"learner_config": {"model": {"core": "lstm"}}}, "keys here: shared"),
+        ({"session_config": {"agents": {"num": 3}}}, "did you mean session_config.agent?"),
+        ({"session_config": {"agent": {"agents": 3}}}, "did you mean session_config.slurm.agents?"),
+        ({"session_config": {"agent": {"mode": 1}}}, "keys here: num"),
+        ({"vectors": "sync"}, "keys here: algorithm, learner_config, env_config, session_config"),
+    ],
+)
+def test_a_hint_comes_from_the_section_or_is_the_name_itself(
+    user: dict[str, Any], hint: str
+) -> None:
+    base = {
+        "algorithm": "dqn",
+        "learner_config": {"algo": {"gamma": 0.99, "mode": "hard"}, "model": {"shared": 1}},
+        "env_config": {"vector": "auto"},
+        "session_config": {"agent": {"num": 1}, "slurm": {"agents": 1}, "evaluator": {"mode": "a"}},
+    }
+    message = refusal(user, base, strict=True)
+    assert message.startswith("unknown key ")
+    assert message.endswith(f"; {hint}")
 
 
 def test_a_long_value_is_shown_in_part() -> None:

@@ -51,6 +51,10 @@ WRONG_NAMES = [
     ("chain", "did you mean toy:chain"),
     ("toy:chian", "no environment 'toy:chian'; did you mean toy:chain"),
     ("gym:CartPole-v9", "did you mean gym:CartPole-v"),
+    # Hints come from near: no name of another kind, no word that is half alike, no module.
+    ("toy:CartPole", "no environment 'toy:CartPole'; did you mean toy:multi_cartpole\\?$"),
+    ("minigrid", "no environment 'minigrid'; expected gym:NAME"),
+    ("surreal_like.env:registri", "surreal_like.env has no 'registri'$"),
     (
         "zzzzzzzzz",
         "expected gym:NAME, gymvec:NAME, .*, toy:NAME, package.module:Class or file.py:Class",
