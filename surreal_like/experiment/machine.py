@@ -28,8 +28,9 @@ class Need(NamedTuple):
 
     Attributes:
         rows: rows over all shards.
-        parts: name -> bytes of one row. Extras that an algorithm adds to rows of the environment
-            are known only to its agents, so they are not counted.
+        parts: name -> bytes of one row: those of the environment, and ``extras``, which the
+            algorithm adds; of an algorithm whose agents compute gradients ``gradient`` and
+            ``links``.
         max_bytes: bound on the memory, 0 for none.
     """
 
@@ -54,6 +55,10 @@ def replay_need(config: Config) -> Need:
     replay, gradient = config.learner_config.replay, config.learner_config.gradient_columns
     rows = replay.capacity + (replay.replay_capacity if replay.replay_proportion else 0)
     parts = env_row_parts(config)
+    columns = parse_columns(replay.columns)
+    extras = {name: each for name, each in columns.items() if name.startswith("extras/")}
+    if extras:
+        parts["extras"] = row_bytes(extras)
     if gradient:
         parts = {"gradient": row_bytes(parse_columns(gradient)), "links": LINK_BYTES}
     return Need(rows, parts, replay.max_bytes)

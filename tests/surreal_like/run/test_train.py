@@ -74,9 +74,10 @@ def small(
     *,
     watch: RunObserver | None = None,
     changed: Mapping[str, Any] = MappingProxyType({}),
+    algorithm: str = "dqn",
 ) -> Run:
     run: Run = train(
-        algorithm="dqn",
+        algorithm=algorithm,
         env="toy:chain",
         overrides={**SMALL, **changed},
         launcher="serial",
@@ -622,11 +623,14 @@ def test_the_memory_that_gradients_need_is_that_of_all_parameters(
     assert config.fingerprint() == config.recorded["fingerprint"]
 
 
-def test_the_row_that_is_computed_is_the_row_that_is_stored(config: Config) -> None:
-    run = small()
+@pytest.mark.parametrize(("algorithm", "extras"), [("dqn", 0), ("r2d2", 4 * 2 * 64)])
+def test_the_row_that_is_computed_is_the_row_that_is_stored(algorithm: str, extras: int) -> None:
+    run = small(algorithm=algorithm)
     size, rows = (run.progress()[-1]["replay"][name] for name in ("size_bytes", "size"))
+    need = replay_need(RunFolder(run.folder).read_config())
+    assert need.parts.get("extras", 0) == extras
     # Whether bytes counts the whole ring or its filled part, it is a whole number of rows.
-    assert size % replay_need(config).row_bytes == 0
+    assert size % need.row_bytes == 0
     assert rows > 0
 
 
