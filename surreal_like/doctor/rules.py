@@ -343,7 +343,8 @@ ODDITIES = (
         1.0,
         "rows are older than the algorithm bears",
         "session_config.sender.max_unacked_chunks and flush_iteration down, "
-        "session_config.agent.fetch_parameter_mode=step:20, learner_config.replay.capacity down",
+        "session_config.agent.fetch_parameter_mode=step:N, N as session_config.sender."
+        "flush_iteration, learner_config.replay.capacity down",
         _see_lag,
     ),
     Rule(
