@@ -15,6 +15,9 @@ LEARNED_CRITERION = (
 # Packages whose versions matter for rates, and for what is learned.
 OF_RATES = ("numpy", "pyzmq", "torch")
 OF_LEARNING = ("torch", "gymnasium")
+# Day since when the steps of a version are those of the rows that it has learned from.
+CHANGED = "2026-11-28"
+_WHAT_CHANGED = "[what changed](algorithms.md#what-they-reach)"
 _STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -121,7 +124,16 @@ def measured(found: Mapping[str, Any]) -> str:
     text += f" Medians of {rounds} rounds, and from the least to the most."
     missing = [f"{peer} ({reason})" for peer, reason in found["left_out"].items()]
     text += f" Left out: {'; '.join(missing)}." if missing else ""
+    text += steps_note(found)
     return f"{tables(found)}\n\n{text}"
+
+
+def steps_note(found: Mapping[str, Any]) -> str:
+    """Formats a sentence for environment steps that were counted otherwise than now; else empty."""
+    lines = [line["what"] for group in found["groups"] for line in group["lines"]]
+    old = "environment steps" in lines and found["machine"]["date"] < CHANGED
+    note = f" Environment steps were measured before the change of {CHANGED} ({_WHAT_CHANGED})."
+    return note if old else ""
 
 
 # -- results of learning -------------------------------------------------------------------------

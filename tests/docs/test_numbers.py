@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from session.config.defaults import BASE_CONFIG
+from session.wire.schema import SENDERS_LIMIT
+from surreal_like.data.sender import ENTRIES
 from tests.docs.examples import blocks
 from tests.docs.results import result, shown_result
 
@@ -26,6 +29,48 @@ FRONT = ROOT / "docs" / "index.md"
 def section() -> str:
     text = (ROOT / "docs" / "algorithms.md").read_text()
     return text.split("## Results beside other systems")[1].split("\n## ")[0]
+
+
+def test_times_of_cartpole_are_tied_to_each_other() -> None:
+    [row] = [each for each in result("learn")["learned"] if each["name"] == "cartpole_dqn"]
+    solved = next(each for each in result("systems")["groups"] if "solved" in each["name"])
+    ours = solved["sides"][solved["lines"][0]["side"]]["value"]["median"]
+    line = next(line for line in section().splitlines() if line.startswith("The "))
+    assert f"The {row['seconds']['median']:.1f} s of `cartpole_dqn.yaml`" in line
+    assert f"the {ours:.1f} s of the [comparison of whole trainings]" in line
+    assert f"solved by PPO {ours:.1f} s after" in (ROOT / "docs" / "performance.md").read_text()
+
+
+def test_sizes_are_those_of_the_code_and_of_what_was_measured() -> None:
+    text = re.sub(r"\s+", " ", (ROOT / "docs" / "sizes.md").read_text())
+    rows = {each["agents"]: each["ours"] for each in result("scaling")["scaling"]}
+    cores, beside = result("scaling")["machine"]["cores"], sum(rows[128]["cores"].values())
+    most = (cores - beside) / rows[128]["cpu"]
+    assert f"{1e3 * rows[128]['cpu']:.2f} ms for a step of an agent, {beside:.2f} cores" in text
+    assert f"so {most:,.0f} steps/s at most, which are {most / 50:.0f} agents" in text
+    made = [f"{rows[agents]['per_second']:,.0f}" for agents in (128, 256)]
+    assert f"128 made {made[0]}." in text
+    assert f"they made {made[1]}, as" in text
+    senders = f"{SENDERS_LIMIT // ENTRIES:,}"
+    assert f"accounts of {senders} senders are kept already" in text
+    assert f"a shard takes rows of {senders} names" in text
+    limit = BASE_CONFIG.session_config.security.max_connections
+    assert f"`session_config.security.max_connections` ({limit} at each endpoint)" in text
+
+
+def test_the_example_of_sizes_adds_up() -> None:
+    text = (ROOT / "docs" / "sizes.md").read_text()
+    agents, machines = map(int, re.findall(r"example: (\d+) agents on (\d+) machines", text)[0])
+    cores, each = map(int, re.findall(r"with (\d+) cores each: `join --agents (\d+)`", text)[0])
+    assert machines * each >= agents
+    assert each < cores
+    assert f"--uses {2 * machines} " in text
+    large, half = (
+        next(row["network_bytes"] for row in result("fleet")["fleet"] if row["network"] == network)
+        for network in ("large", "half")
+    )
+    assert f"{agents * large * 8 / 1e9:.0f} cables of 1 Gbit/s" in text
+    assert f"{100 * agents / 10 * half * 8 / 1e10:.0f} % of it" in text
 
 
 def row(document: Path, start: str) -> str:
@@ -136,7 +181,8 @@ def test_figures_at_the_top_of_readme_are_what_was_measured() -> None:
     to_64 = [share for agents, share in shares.items() if agents <= 64]
     said = f"1 to 64 agents make {min(to_64):.2f} to {max(to_64):.2f} of the steps"
     assert said in row(README, "[more agents]")
-    assert f"128 make {shares[128]:.2f} (" in row(README, "[more agents]")
+    said = f"128 make {shares[128]:.2f}, 256 only {shares[256]:.2f}, fewer steps than 128 ("
+    assert said in row(README, "[more agents]")
     kills = kept["kills"]
     lost = kills["pushed"] - kills["inserted"]
     line = row(README, "[rows lost]")
@@ -174,7 +220,9 @@ def test_what_is_said_of_many_agents_is_what_was_measured() -> None:
     assert f"RLlib's env runners need {1e3 * by_agents[16]['rllib']['cpu']:.1f} ms with 16" in text
     worst = max(row["ours"]["policy_age_seconds"]["p99"] for row in rows if row["agents"] > 1)
     assert f"below {worst:.1f} s" in text
-    said = f"256 make {by_agents[256]['ours']['per_second']:,.0f}."
+    row = by_agents[256]
+    share = row["ours"]["per_second"] / row["bare"]["per_second"]
+    said = f"256 make {row['ours']['per_second']:,.0f}, {share:.2f} of it: more than"
     assert said in text
     goals = {row["agents"]: row["seconds"] for row in kept["goals"]}
     first, last = goals[1][0], goals[64][0]

@@ -13,6 +13,8 @@ import pytest
 from docs.generate import MEASURED, ROOT, with_tables
 from tests.docs.results import names_with, result, shown_result
 
+CHANGED = importlib.import_module("tables").CHANGED
+
 PARTS = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
 NAMES = (*PARTS, "gateway", "curve", "multi_agent", "batched", "kept")
 # Further kinds of tables, by their key in the kept results.
@@ -127,6 +129,23 @@ def test_a_ratio_is_of_rounds_and_lies_between_the_extremes() -> None:
                     theirs = group["sides"][peer]["value"]
                     assert ours["min"] / theirs["max"] * 0.99 <= ratio["median"]
                     assert ratio["median"] <= ours["max"] / theirs["min"] * 1.01
+
+
+STEPS = {
+    "algorithms": ("learn", "lunarlander", "milestones", "samples", "cartpole_peers"),
+    "multi_agent": ("learn_multi",),
+    "gateway": ("gateway",),
+}
+
+
+@pytest.mark.parametrize("page", STEPS)
+def test_environment_steps_that_were_counted_otherwise_are_said_to_be(page: str) -> None:
+    text = re.sub(r"\s+", " ", (ROOT / "docs" / f"{page}.md").read_text())
+    assert "nvironment steps" in text
+    dates = re.findall(r'"date": "([\d-]+)"', json.dumps([result(name) for name in STEPS[page]]))
+    assert dates
+    note = f"measured before the change of {CHANGED}" in text
+    assert {date < CHANGED for date in dates} == {note}
 
 
 def line(second: float, iterations: int, sampled: int) -> dict[str, Any]:

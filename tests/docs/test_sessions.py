@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.docs.examples import ROOT, blocks
@@ -14,7 +15,7 @@ from tests.docs.sessions import Session
 from tests.docs.test_examples import DOCUMENTS
 from tests.polling import until
 
-README = ROOT / "README.md"
+README, SIZES = ROOT / "README.md", ROOT / "docs" / "sizes.md"
 # Those that another test runs.
 ELSEWHERE: dict[tuple[str, str], str] = {}
 
@@ -70,6 +71,11 @@ def test_a_mirrored_run_goes_on(tmp_path: Path) -> None:
     assert not session.left()
 
 
+def descriptors(session: Session, name: str) -> int:
+    """Return the number of open descriptors of a component."""
+    return psutil.Process(session.pid(name)).num_fds()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("session", ["steer"], indirect=True)
@@ -79,8 +85,16 @@ def test_a_run_is_steered_from_another_terminal(session: Session) -> None:
     session.wait_until_it_learns()
     assert "learner" in session.run(status)
     assert "bottleneck" in session.run(doctor)
+    # What docs/sizes.md says of descriptors.
+    costs = {"replay-0": 2, "ps": 1, "tensorplex": 1, "loggerplex": 1}
+    before = {name: descriptors(session, name) for name in costs}
     session.run(scale)
     session.wait_until_replaced("agent-2", 0)
+    more = {name: before[name] + cost for name, cost in costs.items()}
+    until(lambda: {name: descriptors(session, name) for name in costs} == more, what=lambda: more)
+    most = re.search(r"an agent has at most (\d+) of its own", SIZES.read_text())
+    assert most is not None
+    assert 0.8 * int(most[1]) < descriptors(session, "agent-2") <= int(most[1])
     pid = session.pid("learner")
     session.run(restart)
     session.wait_until_replaced("learner", pid)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import surreal_like
+from docs.images import record
 from session.config import Config
 from tests.browser import browser, keep
 from tests.docs.examples import ROOT, blocks
@@ -41,6 +42,27 @@ def test_drawing_names_all_roles() -> None:
     drawn = set(re.findall(r">([^<]+)</text>", (DOCS / "images" / "roles.svg").read_text()))
     assert {"agents", "replay", "learner", "ps", "evaluators"} <= drawn
     assert {"experience", "acks", "batches", "priorities", "parameters", "scores"} <= drawn
+
+
+MADE = record.svg([record.Frame(0.0, ("$ first",)), record.Frame(1.0, ("last",))], 20, "made")
+
+
+@pytest.mark.parametrize("text", [record.FILE.read_text(), MADE], ids=["kept", "made"])
+def test_recording_shows_its_end_where_animations_do_not_run(text: str) -> None:
+    frames = dict(re.findall(r'<g class="f" id="(f\d+)">(.*?)</g>', text))
+    assert ".f{visibility:hidden;" in text
+    *others, last = frames
+    assert others
+    assert re.findall(r"#(f\d+)\{visibility:visible", text) == [last]
+    drawn = dict(re.findall(r'<g id="(l\d+)">(.*?)</g>', text))
+    words = [drawn[line] for line in re.findall(r'href="#(l\d+)"', frames[last])]
+    assert any(re.search(r">(last|.*solved.*)</text>", each) for each in words)
+
+
+def test_front_page_lists_each_shipped_experiment() -> None:
+    text = (DOCS / "index.md").read_text().partition("\n## The shipped experiments\n")[2]
+    listed = re.findall(r"`(\w+)\.yaml`", text.partition("\n`configs/untried/`")[0])
+    assert sorted(listed) == sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
