@@ -581,6 +581,9 @@ rows that are too old are not counted
 - self._gone[fate] += gone
 + pass
 > tests/surreal_like/experience/test_row_accounts.py
+an account goes back to that of an older snapshot
+- if then["added"] >= self._shards.get(earlier, ShardRows()).inserted:
++ if True:
 rows of queues that waited in a shard that has ended count twice
 - if fate != "waiting" or newest[name] == key:
 + if True:
@@ -610,6 +613,9 @@ a replay of one's own gets any further column
 - unknown = columns.keys() - self._shapes.keys() if self._known else ()
 + unknown = ()
 > tests/surreal_like/replay/test_snapshot.py
+rows that a snapshot has beyond the account are not counted
+- for earlier, then in {} if known else counts.get("before", {}).items():
++ for earlier, then in {}.items():
 rows of before decide about the columns of a shard
 - if self._manifest is not None and (wrong := compare_columns(self._manifest, manifest)):
 + if wrong := "":

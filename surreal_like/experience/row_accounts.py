@@ -234,11 +234,18 @@ class RowAccounts:
     def add_shard(self, key: str, counts: Mapping[str, Any]) -> int:
         """Adds the counts of one incarnation of a shard (``name/incarnation``).
 
+        Its first ones come with those of the incarnation whose snapshot it has restored: all may
+        have been killed before the learner was given these.
+
         Returns:
             With the first counts of an incarnation the rows that the one before it kept by its last
             counts, and that this one has not restored; else 0.
         """
-        known, before = key in self._shards, self._key_before(key)
+        known = key in self._shards
+        for earlier, then in {} if known else counts.get("before", {}).items():
+            if then["added"] >= self._shards.get(earlier, ShardRows()).inserted:
+                self.add_shard(earlier, then)
+        before = self._key_before(key)
         self._sampled[key] = max(self._sampled.get(key, 0), int(counts["sampled"]))
         self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
         steps = int(counts.get("agent_steps", 0))

@@ -25,6 +25,7 @@ from session.wire.schema import (
     Schema,
     SenderKey,
     Text,
+    Type,
 )
 from surreal_like.experience.chunk import CHUNK, GOODBYE, MARKED_EPISODES, STAMPS
 from surreal_like.experience.row_accounts import UNLEARNED
@@ -39,50 +40,51 @@ _WAY = Fields({name: Optional(Number()) for name in (*STAMPS, *_AT_REPLAY)})
 _SEEN = ("rows", "base", "inserted", "dropped", "holes", "env_steps", "episodes")
 # Fields on waiting requests and chunks of a shard.
 _STATUS = ("requests_waiting", "needs_rows", "has_rows", "takes_no_rows")
+_ACCOUNTED = ("agent_steps", "added", "restored", "rolled_back", "sampled", "replayed", "size")
 _COUNTED = (
     "inserted",
-    "agent_steps",
-    "added",
-    "restored",
-    "rolled_back",
     # Number that the next row gets.
     "end",
     "duplicates",
-    "sampled",
-    "replayed",
-    "size",
     "sampleable",
     "bytes",
     "evicted",
     "priorities_ignored",
 )
+# What the accounts of the run take of a shard.
+_ACCOUNT: dict[str, Type] = {
+    **dict.fromkeys(_ACCOUNTED, Count()),
+    "unlearned": Fields({name: Optional(Count()) for name in UNLEARNED}),
+    "goes_on": Flag(),
+    "senders": MapOf(
+        SenderKey(),
+        Fields(
+            {
+                # Not Count: negative if a sender reports fewer cut rows than were inserted.
+                **dict.fromkeys(_SEEN, Number()),
+                **dict.fromkeys(("goodbye", "guest", "closed"), Flag()),
+                "place": Count(),
+            }
+        ),
+        SENDERS_LIMIT,
+    ),
+}
 COUNTS = Fields(
     {
+        **_ACCOUNT,
         **dict.fromkeys(_COUNTED, Count()),
+        # Of the shard that saved the snapshot which was restored.
+        "before": MapOf(SenderKey(), Fields(_ACCOUNT), 1),
         "dropped": MapOf(Text(200), Count(), _ARRAYS),
-        "unlearned": Fields({name: Optional(Count()) for name in UNLEARNED}),
         "mass": Number(0.0, math.inf),
         # Infinity where there is no row.
         "least": Number(0.0, math.inf),
         "takes_priorities": Flag(),
-        "goes_on": Flag(),
         "fenced": ListOf(Name(), SENDERS_LIMIT),
         "waiting_insert_seconds": Number(0.0),
         "waiting_sample_seconds": Number(0.0),
         "draining": Flag(),
         "status": Fields(dict.fromkeys(_STATUS, Number())),
-        "senders": MapOf(
-            SenderKey(),
-            Fields(
-                {
-                    # Not Count: negative if a sender reports fewer cut rows than were inserted.
-                    **dict.fromkeys(_SEEN, Number()),
-                    **dict.fromkeys(("goodbye", "guest", "closed"), Flag()),
-                    "place": Count(),
-                }
-            ),
-            SENDERS_LIMIT,
-        ),
         "finished": MARKED_EPISODES,
     }
 )

@@ -94,7 +94,7 @@ class ReplayService(Service):
         if self._report_due():
             self._report()
         if self._snapshot_due():
-            self._snapshots.save()
+            self._snapshots.save(self._account(self._replay.statistics()))
         self._done |= self._ending.done or (self._leaving and self._intake.empty)
         if requests or priorities or taken or answered:
             self._ending.on_message()
@@ -273,33 +273,40 @@ class ReplayService(Service):
         statistics = self._replay.statistics()
         totals = self._intake.ledger.totals()
         return {
+            **self._account(statistics),
+            "before": self._snapshots.before,
             "inserted": totals["inserted"],
-            "agent_steps": self._intake.agent_steps,
-            "added": int(self._intake.inserts.total) + self._snapshots.inserted,
-            "restored": self._snapshots.rows,
-            "goes_on": self._snapshots.goes_on,
-            "rolled_back": self._intake.ledger.rolled_back,
             "end": int(statistics.get("inserted", 0)),
             "fenced": sorted(self._intake.ledger.fenced),
             "dropped": dict(self._intake.ledger.drops),
             "duplicates": totals["duplicates"],
-            "sampled": int(self._samples.total),
-            "replayed": int(statistics.get("replayed", 0)),
-            "size": int(statistics.get("size", 0)),
             "sampleable": int(statistics.get("sampleable", 0)),
             "mass": self._replay.mass,
             "least": statistics.get("priority_least", math.inf),
             "bytes": int(statistics.get("size_bytes", 0)),
             "evicted": int(statistics.get("evicted", 0)),
-            "unlearned": self._replay.count_unlearned(),
             "takes_priorities": self._replay.takes_priorities,
             "priorities_ignored": self._priorities_ignored(statistics),
             "waiting_insert_seconds": self._intake.waiting.seconds,
             "waiting_sample_seconds": self._waiting.seconds,
             "draining": self._intake.draining,
             "status": self._waits_for(statistics),
-            "senders": self._intake.ledger.senders(),
             "finished": self._intake.pop_finished(request.peer),
+        }
+
+    def _account(self, statistics: Mapping[str, float]) -> dict[str, Any]:
+        """Returns what the accounts of the run take of this shard."""
+        return {
+            "agent_steps": self._intake.agent_steps,
+            "added": int(self._intake.inserts.total) + self._snapshots.inserted,
+            "restored": self._snapshots.rows,
+            "goes_on": self._snapshots.goes_on,
+            "rolled_back": self._intake.ledger.rolled_back,
+            "sampled": int(self._samples.total),
+            "replayed": int(statistics.get("replayed", 0)),
+            "size": int(statistics.get("size", 0)),
+            "unlearned": self._replay.count_unlearned(),
+            "senders": self._intake.ledger.senders(),
         }
 
     def _priorities_ignored(self, statistics: Mapping[str, float]) -> int:
@@ -383,7 +390,7 @@ class ReplayService(Service):
         self._intake.send_acks()
         self._report()
         if self._done:
-            self._snapshots.save()
+            self._snapshots.save(self._account(self._replay.statistics()))
 
 
 def _most_rows(config: Config) -> int:

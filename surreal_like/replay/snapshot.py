@@ -47,6 +47,7 @@ class Snapshots:
         rows: number of restored rows.
         goes_on: whether they are all rows of the process before, from memory.
         inserted: number of rows that were inserted before, as far as this one goes on.
+        before: key of the shard that saved the restored rows -> its numbers of that time.
     """
 
     def __init__(self, context: Context, replay: Replay, ledger: AckTracker) -> None:
@@ -55,6 +56,7 @@ class Snapshots:
         self._ledger = ledger
         self.rows = self.inserted = 0
         self.goes_on = False
+        self.before: Mapping[str, Any] = {}
         folder = context.folder if context.config.session_config.replay.snapshot else None
         self._checkpoints = folder and Checkpoints(
             folder.checkpoints / context.name,
@@ -68,8 +70,12 @@ class Snapshots:
         }
         self._kept = self._open_memory()
 
-    def save(self) -> None:
-        """Saves everything that is kept; a disk error is only reported, as an event."""
+    def save(self, numbers: Mapping[str, Any]) -> None:
+        """Saves everything that is kept; a disk error is only reported, as an event.
+
+        Args:
+            numbers: those of now for the accounts of the run, which may not get them otherwise.
+        """
         context, content = self._context, self._replay.state()
         if not self._checkpoints or not content:
             return
@@ -77,6 +83,7 @@ class Snapshots:
         state = {
             **self._about,
             "ledger": self._ledger.state(),
+            "before": {f"{context.name}/{context.incarnation}": dict(numbers)},
             "replay": _take_arrays(content, arrays),
         }
 
@@ -145,6 +152,8 @@ class Snapshots:
         except Exception:
             self._give_up()
             raise
+        # Runs that began earlier have saved none.
+        self.before = state.get("before", {})
 
     def _give_up(self) -> None:
         """Begins anew with an empty replay, after a restore that may have stopped half-way."""

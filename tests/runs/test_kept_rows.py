@@ -1,5 +1,6 @@
 """A replay that is killed loses no row that it has acked, and stores none twice."""
 
+import json
 import os
 import signal
 import time
@@ -10,7 +11,7 @@ import pytest
 
 from surreal_like.chaos.faults import KILL, Faults
 from tests.polling import until
-from tests.runs.command import CARTPOLE, Record, Train, clean
+from tests.runs.command import CARTPOLE, Record, Train, balanced, clean, gone
 from tests.runs.kept_rows import kill_often
 
 
@@ -61,6 +62,41 @@ def test_a_kill_during_a_snapshot_leaves_the_one_before(
     assert clean(train.result)
     record_property("recovery_seconds", {"replay-0": faults.happened[0].recovered_seconds})
     record_property("seen", f"went on with {restored[0]['detail']} of the snapshot before")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_the_rows_of_a_snapshot_are_counted_after_a_kill_of_all(
+    run_folder: Path, record_property: Record
+) -> None:
+    often = "session_config.replay={snapshot: true, snapshot_seconds: 0.2}"
+    rows = "learner_config.replay={capacity: 200000, samples_per_insert: 0}"
+    stop = "session_config.stop={{eval_return: 501, env_steps: {}}}"
+    with Train(run_folder, CARTPOLE, often, rows, stop.format(10**8)) as train:
+        train.steps(2000)
+        # It writes no account from now on.
+        os.kill(train.running_beat("learner").pid, signal.SIGSTOP)
+        account = json.loads((train.folder.checkpoints / "learner" / "record.json").read_text())
+        counted = sum(each["inserted"] for each in account["accounts"]["senders"].values())
+        reached = train.line["env_steps"]
+
+        def newer() -> list[str]:
+            saved = (each["detail"].split()[0] for each in train.events_of("snapshot"))
+            return [size for size in saved if int(size) > reached + 1000]
+
+        train.until(newer)
+        family = train.family()
+        train.signal(signal.SIGKILL)
+        train.wait()
+        gone(family)
+    with Train(run_folder, "--resume", stop.format(reached + 20000)) as again:
+        assert again.wait(120) == 3, again.words
+    (restored,) = again.events_of("restored")
+    found, shard = again.result["experience"], again.line["replay"]
+    assert (shard["evicted"], found["lost"]) == (0, 0)
+    assert shard["size"] == found["inserted"]
+    assert balanced(again.result)
+    record_property("seen", f"{restored['detail']}, of which the account had {counted}")
 
 
 @pytest.mark.slow

@@ -259,7 +259,7 @@ def snapshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shard = Shard(folder, incarnation)
         shard.snapshots.restore()
         shard.insert(incarnation)
-        shard.snapshots.save()
+        shard.snapshots.save({})
         shutil.copytree(shards / str(incarnation), folder.path / "kept" / str(incarnation))
     shutil.rmtree(shards)
     (folder.path / "kept").rename(shards)

@@ -57,6 +57,10 @@ def shard(added: int, stored: int, restored: int = 0, goes_on: bool = False) -> 
     }
 
 
+def restored(now: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
+    return {**now, "before": {"replay-0/1": then}}
+
+
 LOST: list[tuple[list[tuple[str, dict[str, Any]]], int, int]] = [
     # Shards that live, or have evicted rows, have lost nothing.
     ([("replay-0/1", shard(100, 60)), ("replay-1/1", shard(80, 80))], 180, 0),
@@ -80,6 +84,12 @@ LOST: list[tuple[list[tuple[str, dict[str, Any]]], int, int]] = [
     # One of two shards has died twice.
     ([("replay-0/1", shard(10, 10)), ("replay-1/1", shard(40, 40)), ("replay-0/2", shard(5, 5)),
       ("replay-0/3", shard(0, 0))], 55, 15),
+    # From a snapshot: all rows of then, also 20 after the last report, when as many were evicted.
+    ([("replay-0/1", shard(100, 80)), ("replay-0/2", restored(shard(50, 80, 80), shard(120, 80)))],
+     170, 0),
+    # It was saved before the last report.
+    ([("replay-0/1", shard(100, 80)), ("replay-0/2", restored(shard(50, 110, 60), shard(60, 60)))],
+     150, 20),
 ]  # fmt: skip
 
 

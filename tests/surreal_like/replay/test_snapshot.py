@@ -12,6 +12,7 @@ import pytest
 from session.config import Config
 from session.folder import RunFolder
 from surreal_like.coordinator.stop_rule import still_here
+from surreal_like.experience.row_accounts import RowAccounts, RowFates
 from tests.session.damage import seal_again
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 
@@ -23,14 +24,16 @@ Make = Callable[..., Cluster]
 def make(tmp_path: Path) -> Iterator[Make]:
     made: list[Cluster] = []
 
-    def build(folder: str = "run", part: int = 1, on: bool = True, **replay: Any) -> Cluster:
+    def build(
+        folder: str = "run", part: int = 1, incarnation: int = 1, on: bool = True, **replay: Any
+    ) -> Cluster:
         whole = config(1, **replay)
         whole.session_config.replay.snapshot = on
         whole["run"] = Config({"part": part})
         sockets = tmp_path / str(len(made))
         sockets.mkdir()
         made.append(Cluster(sockets, whole, RunFolder(tmp_path / folder)))
-        made[-1].start(0)
+        made[-1].start(0, incarnation=incarnation)
         return made[-1]
 
     yield build
@@ -127,14 +130,22 @@ def test_a_sender_that_has_left_is_not_waited_for_by_the_next_process(make: Make
 
 
 def test_the_next_part_of_a_run_has_the_rows_and_begins_its_accounts_anew(make: Make) -> None:
-    first = make()
+    accounts, first = RowAccounts(), make()
     first.send(0, 3)
     first.until(first.acked)
+    accounts.add_shard("replay-0/1", counts(first, "replay-0/1"))
+    # The learner is killed before it is given these.
+    first.send(0, 2)
+    first.until(first.acked)
+    assert accounts.rows().inserted == 30
     end(first)
-    second = make(part=2)
-    found = counts(second, "replay-0/1")
-    assert (found["size"], found["senders"]) == (30, {})
+    second = make(part=2, incarnation=2)
+    found = counts(second, "replay-0/2")
+    assert (found["size"], found["senders"]) == (50, {})
     assert second.sample(3)[0] == 3 * BATCH
+    for _ in range(2):
+        accounts.add_shard("replay-0/2", counts(second, "replay-0/2"))
+        assert (accounts.rows(), accounts.lost()) == (RowFates(50, 50), 0)
 
 
 def test_nothing_is_written_unless_asked_for(make: Make) -> None:
