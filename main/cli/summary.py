@@ -153,6 +153,8 @@ def _experience(result: Mapping[str, Any]) -> str:
     text += f"; {count(rows['lost'])} lost with a replay shard" if rows.get("lost") else ""
     back = rows.get("rolled_back")
     text += f"; {count(back)} rolled back after bad updates" if back else ""
+    learned = rows.get("learned", rows["inserted"])
+    text += f"; {count(learned)} learned from" if learned < rows["inserted"] else ""
     times = (result.get("rates") or {}).get("samples_per_insert")
     return text + (f"; each sampled {decimal(times)} times" if times else "")
 

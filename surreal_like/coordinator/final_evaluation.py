@@ -69,7 +69,8 @@ class FinalEvaluation:
             seconds: time that evaluators have.
         """
         self._version, self._digests, self._until = version, digests, until
-        self._why = f"no episode was over within {seconds:g} s"
+        limit = f"{seconds:g} s (session_config.evaluator.final_seconds)"
+        self._why = f"no episode was over within {limit}"
 
     def add(self, evaluation: Evaluation) -> bool:
         """Adds an evaluation; returns True if it is of the last parameters."""
@@ -83,10 +84,11 @@ class FinalEvaluation:
         return True
 
     def on_beats(self, beats: Iterable[Beat]) -> None:
-        """Ends the wait if all evaluators have ended."""
+        """Ends a wait if all evaluators have ended: at its limit, or before."""
         evaluators = [beat for beat in beats if beat.name.startswith("eval-")]
-        if evaluators and all(beat.state is State.done for beat in evaluators):
-            self.skip("no evaluator was left")
+        ended = evaluators and all(beat.state is State.done for beat in evaluators)
+        if ended and self._until > -math.inf:
+            self.skip(f"{self._why}, and no evaluator is left")
 
     def over(self, now: float) -> bool:
         """Returns True once nothing has to be waited for."""

@@ -357,6 +357,7 @@ class RunStats:
             "sampled": accounts.sampled,
             "replayed": accounts.replayed,
             "left_out": sum(plan.get("rows_left_out", 0) for plan in plans),
+            "learned": sum(plan.get("rows_taken", 0) for plan in plans),
             "lost": accounts.lost(),
             "rolled_back": accounts.rolled_back,
             **accounts.count_unlearned(),

@@ -34,6 +34,7 @@ SOLVED: dict[str, Any] = {
         "dropped": 1,
         "holes": 2,
         "unacked": 0,
+        "learned": 6,
         "lost": 5,
         "rolled_back": 3,
     },
@@ -115,7 +116,7 @@ def test_the_summary_shows_what_there_is(tmp_path: Path) -> None:
     )
     assert rows["experience"] == (
         "10 rows pushed = 7 inserted + 1 dropped + 2 holes; 5 lost with a replay shard; 3 rolled "
-        "back after bad updates; each sampled 8.2 times"
+        "back after bad updates; 6 learned from; each sampled 8.2 times"
     )
     assert rows["policy lag"] == "1.9 versions, 13.4 updates on average; at most 8 versions"
     assert rows["where the time went"] == "collect 120 ms, in replay 2.1 s"

@@ -38,6 +38,9 @@ def test_rows_that_are_too_old(tmp_path: Path, late: bool) -> None:
     rows = run.result["experience"]
     gone = sum(rows[fate] for fate in UNLEARNED)
     assert rows["inserted"] == rows["sampled"] + gone + rows["rolled_back"] + rows["lost"]
+    # Each update takes a batch; of what was sampled, some batches lay ready at the end.
+    assert rows["learned"] == 4 * 8 * run.result["iterations"] <= rows["sampled"]
+    assert (rows["learned"] > 0.97 * rows["inserted"]) != late
     assert (rows["too_old"] > 0.3 * rows["inserted"]) == late
     assert late or rows["too_old"] <= 0.01 * rows["inserted"]
     assert run.progress()[-1]["experience"]["too_old"] == rows["too_old"]

@@ -17,6 +17,7 @@ from tests.api.stage import Stage, experiment
 from tests.surreal_like.coordinator.test_stop_rule import score
 
 BUDGET = Verdict("stopped", None, "budget used")
+LIMIT = "60 s (session_config.evaluator.final_seconds)"
 
 
 @pytest.mark.parametrize(
@@ -80,9 +81,11 @@ def test_without_any_the_result_has_the_reason() -> None:
     assert final.over(70.0)
     assert final.result() == {
         "final_eval": None,
-        "final_eval_reason": "no episode was over within 60 s",
+        "final_eval_reason": f"no episode was over within {LIMIT}",
     }
     final.skip("interrupted: Ctrl-C")
+    # Of a wait that is over already evaluators have ended for that reason.
+    final.on_beats([Beat("eval-0", 1, State.done, 1, 0.0)])
     assert final.result()["final_eval_reason"] == "interrupted: Ctrl-C"
 
 
@@ -100,8 +103,11 @@ def test_nothing_is_waited_for_once_all_evaluators_have_ended(
     states: dict[str, State], over: bool
 ) -> None:
     final = begun()
-    final.on_beats([Beat(name, 1, state, 1, 0.0) for name, state in states.items()])
+    for _ in range(2):
+        final.on_beats([Beat(name, 1, state, 1, 0.0) for name, state in states.items()])
     assert final.over(11.0) is over
+    left = ", and no evaluator is left" * over
+    assert final.result()["final_eval_reason"] == f"no episode was over within {LIMIT}{left}"
 
 
 class Ending:

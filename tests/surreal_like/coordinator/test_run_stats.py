@@ -281,6 +281,7 @@ def test_the_result_has_every_key_of_its_schema() -> None:
         "sampled": 400,
         "replayed": 100,
         "left_out": 0,
+        "learned": 0,
         "lost": 0,
         "rolled_back": 0,
         **dict.fromkeys(UNLEARNED, 0),
