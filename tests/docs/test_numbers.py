@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,50 @@ def test_times_of_cartpole_are_tied_to_each_other() -> None:
     assert f"The {row['seconds']['median']:.1f} s of `cartpole_dqn.yaml`" in line
     assert f"the {ours:.1f} s of the [comparison of whole trainings]" in line
     assert f"solved by PPO {ours:.1f} s after" in (ROOT / "docs" / "performance.md").read_text()
+
+
+def sides(name: str, group: str) -> Iterator[tuple[str, float, dict[str, float]]]:
+    """Yields what each line of the groups with this beginning is about, our median, and ratios."""
+    for found in result(name)["groups"]:
+        if found["name"].startswith(group):
+            for line in found["lines"]:
+                ours = float(found["sides"][line["side"]]["value"]["median"])
+                yield line["what"], ours, {k: v["median"] for k, v in line["ratios"].items()}
+
+
+def test_the_short_form_of_performance_is_what_was_measured() -> None:
+    text = re.sub(r"\s+", " ", (ROOT / "docs" / "performance.md").read_text())
+    into = {what: ours for what, ours, _ in sides("replay", "Small rows in")}
+    one, many = (into[f"one step at a time, 100 x {copies}"] for copies in (1, 32))
+    out = [ours for _, ours, _ in sides("replay", "Small transitions out")]
+    assert f"at {one / 1e6:.2f} million rows/s from one environment" in text
+    assert f"at {many / 1e6:.1f} million from 32" in text
+    assert f"out at {min(out) / 1e6:.1f} to {max(out) / 1e6:.1f} million rows/s" in text
+    frames = {what: (ours, ratios) for what, ours, ratios in sides("replay", "Atari frames")}
+    (into_bytes, into_ratio), (out_bytes, out_ratio) = frames["in"], frames["out"]
+    better = [min(ratios.values()) for ratios in (into_ratio, out_ratio)]
+    said = f"at {into_bytes / 1e9:.0f} GB/s of stacks and come out at {out_bytes / 1e9:.0f} GB/s"
+    assert f"{said}, {better[0]:.0f} and {better[1]:.0f} times" in text
+    _, steps, ratios = next(sides("actor", "CartPole, agent alone"))
+    [share] = ratios.values()
+    assert (
+        f"makes {round(steps, -3):,.0f} steps/s, {int(100 * share) / 100:.2f} times a bare" in text
+    )
+    learners = [
+        ratio for _, _, each in sides("learner", "The learner alone") for ratio in each.values()
+    ]
+    said = f"({min(learners):.1f} to {max(learners):.1f} times as many batches per second)"
+    assert said in text
+    waits = max(ours for _, ours, _ in sides("learner", "The learner waits"))
+    assert f"waits for data at most {waits:.1f} % of its time" in text
+
+
+def test_steps_of_a_curve_are_those_of_its_row() -> None:
+    learned = {each["name"]: each["env_steps"] for each in result("learn")["learned"]}
+    for page, config in (("goals", "bitflip_dqn"), ("algorithms", "memory_r2d2")):
+        text = re.sub(r"\s+", " ", (ROOT / "docs" / f"{page}.md").read_text())
+        steps = learned[config]
+        assert f"after {steps['min']:,.0f} to {steps['max']:,.0f} steps" in text
 
 
 def test_sizes_are_those_of_the_code_and_of_what_was_measured() -> None:
