@@ -11,9 +11,11 @@ import pytest
 
 from main.cli import main
 from session.config.defaults import BASE_CONFIG
+from session.launchers.registry import ATTACHED, DETACHED
 from tests.scenarios import SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[2]
+_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "ten": 10}
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 # Page, a sentence with {} for each number, and where the numbers are: a constant of the code, or a
 # default below `session_config`; behind it the unit of the page.
@@ -286,6 +288,153 @@ SAID = (
     ),
     ("troubleshooting", "`session_config.gateway.grace_seconds` ({})", ("gateway.grace_seconds",)),
     ("troubleshooting", "`session_config.gateway.idle_seconds` ({})", ("gateway.idle_seconds",)),
+    (
+        "several_machines",
+        "has left, or has been silent, for {} minutes go to the next one",
+        ("session.process.component.SILENT_SECONDS / 60",),
+    ),
+    (
+        "several_machines",
+        "an agent that stands in {} of the last {} bad batches",
+        ("surreal_like.learner.quarantine.REPEATED", "surreal_like.learner.quarantine.NEWEST"),
+    ),
+    (
+        "resume_and_recovery",
+        "a guest that stands in {} of the last {} bad batches is *fenced*",
+        ("surreal_like.learner.quarantine.REPEATED", "surreal_like.learner.quarantine.NEWEST"),
+    ),
+    (
+        "resume_and_recovery",
+        "values above {} are reported once (event `large_values`)",
+        ("surreal_like.data.bounds.UNUSUAL",),
+    ),
+    (
+        "resume_and_recovery",
+        "names the {} largest processes",
+        ("session.launchers.memory._NAMED",),
+    ),
+    (
+        "resume_and_recovery",
+        "the first {} batches for which `learn()` raised",
+        ("surreal_like.learner.quarantine._MOST",),
+    ),
+    (
+        "resume_and_recovery",
+        "replay checks each chunk, not one in {} as before",
+        ("surreal_like.replay.chunk_validator._EVERY",),
+    ),
+    (
+        "troubleshooting",
+        "single chunks (one in {})",
+        ("surreal_like.experience.sender.TRACE_EVERY",),
+    ),
+    (
+        "troubleshooting",
+        "hang (no heartbeat for {} s) while the run goes on",
+        ("session.process.heartbeat.HANGS_SECONDS",),
+    ),
+    (
+        "performance",
+        "copies the next batches while an update runs, at most {} ahead",
+        ("surreal_like.learner.feed.AHEAD",),
+    ),
+    (
+        "metrics",
+        "The first {} metrics that have another name",
+        ("session.tensorplex.server._RENAMED",),
+    ),
+    ("metrics", "Of tensors above {} numbers", ("surreal_like.learner.metrics._MOST",)),
+    (
+        "gateway",
+        "every {} s while an answer is owed",
+        ("surreal_like.gateway.sessions._WAIT_SECONDS",),
+    ),
+    (
+        "gateway",
+        "sends no request for {} times as long",
+        ("surreal_like.gateway.sessions._PROLONGED",),
+    ),
+    (
+        "gateway",
+        "and {} names in the `metrics` of their episodes",
+        ("surreal_like.gateway.counters._EPISODE_NAMES",),
+    ),
+    (
+        "gateway",
+        "`client_left` name at most {} sessions of an address",
+        ("surreal_like.gateway.counters._SESSIONS",),
+    ),
+    (
+        "gateway",
+        "a random time of up to {} s before they connect again",
+        ("surreal_like.gateway.clients.surreal_client._FIRST_DELAY",),
+    ),
+    (
+        "gateway",
+        "takes rewards and observations between -{} and",
+        ("surreal_like.data.bounds.ANSWERED",),
+    ),
+    (
+        "gateway",
+        "within -{} and 1e6 where it has none",
+        ("surreal_like.data.bounds.LARGEST",),
+    ),
+    ("tune", "{} of a trial at a time", ("surreal_like.tuning.worker._UNDER_WAY",)),
+    (
+        "your_own_environment",
+        "A task has at most {} entries; names have at most {} characters, texts at most {},",
+        (
+            "surreal_like.data.task.ENTRIES",
+            "surreal_like.data.task.NAME_CHARACTERS",
+            "surreal_like.data.task.TEXT_CHARACTERS",
+        ),
+    ),
+    (
+        "your_own_environment",
+        "a flat dict of numbers (at most {})",
+        ("surreal_like.experience.chunk._OWN_NUMBERS",),
+    ),
+    (
+        "your_own_environment",
+        "An error in the first {} steps of a component",
+        ("surreal_like.agent.step_pulse._PROVEN_STEPS",),
+    ),
+    (
+        "your_own_environment",
+        "takes more than {} seconds. While",
+        ("surreal_like.agent.step_pulse._SLOW_SECONDS",),
+    ),
+    (
+        "your_own_environment",
+        "`env_config.max_env_restarts` in {} minutes",
+        ("surreal_like.env.restarts._WINDOW_SECONDS / 60",),
+    ),
+    (
+        "your_own_environment",
+        "is started again: {} seconds by default",
+        ("heartbeat.timeout",),
+    ),
+    (
+        "your_own_environment",
+        "must fit into it, {} seconds by default",
+        ("launcher.grace_seconds",),
+    ),
+    (
+        "your_own_environment",
+        "of its last parameters: {} seconds by default",
+        ("evaluator.final_seconds",),
+    ),
+    ("using_results", "drawn anew with replacement, {} times", ("surreal_like.statistics.DRAWS",)),
+    (
+        "using_results",
+        "compares {} random observations with `load_policy`",
+        ("surreal_like.analysis.export._COMPARED",),
+    ),
+    (
+        "using_results",
+        "continuous ones and states within {};",
+        ("surreal_like.analysis.export._TOLERANCE",),
+    ),
 )
 
 
@@ -305,10 +454,11 @@ def number(where: str) -> float:
 def numbers_of(page: str, sentence: str) -> list[float]:
     """Returns the numbers that a page has at the places of {} in a sentence."""
     text = re.sub(r"\s+", " ", (ROOT / "docs" / f"{page}.md").read_text())
-    pattern = re.escape(sentence).replace(r"\{\}", r"([\d,_]*\.?\d+)")
+    one = rf"([\d,_]*\.?\d+(?:e-?\d+)?|{'|'.join(_WORDS)})"
+    pattern = re.escape(sentence).replace(r"\{\}", one)
     found = re.search(pattern, text)
     assert found is not None, f"{page}.md does not say: {sentence}"
-    return [float(each.replace(",", "").replace("_", "")) for each in found.groups()]
+    return [float(_WORDS.get(each, re.sub("[,_]", "", each))) for each in found.groups()]
 
 
 @pytest.mark.parametrize(("page", "sentence", "places"), SAID)
@@ -318,9 +468,20 @@ def test_a_page_names_the_limits_of_the_code(
     assert numbers_of(page, sentence) == pytest.approx([number(each) for each in places])
 
 
+def test_pages_name_each_launcher() -> None:
+    launchers = {*ATTACHED, *DETACHED}
+    page = (ROOT / "docs" / "launchers.md").read_text()
+    [head] = [line for line in page.splitlines() if line.startswith("| | serial")]
+    assert set(head.casefold().strip("| ").split(" | ")) == launchers
+    front = (ROOT / "docs" / "index.md").read_text()
+    assert len(launchers) == 6
+    assert "* **One experiment, six places.** The same file runs in one thread," in front
+
+
 def test_the_page_of_recovery_names_faults_and_times_of_the_scenarios() -> None:
     page = "resume_and_recovery"
     assert numbers_of(page, "`make chaos` tries {} faults in runs") == [len(SCENARIOS)]
+    assert f"$ make chaos       # {len(SCENARIOS)} faults," in (ROOT / "README.md").read_text()
     within = {each.recovers: each.within_seconds for each in SCENARIOS if each.within_seconds}
     said = (
         "an agent must be back within {} s, a parameter server within {} s, a replay shard with "

@@ -78,6 +78,14 @@ def test_the_short_form_of_performance_is_what_was_measured() -> None:
     assert f"waits for data at most {waits:.1f} % of its time" in text
 
 
+def test_chance_of_seeds_is_what_was_measured() -> None:
+    names = ("learn", "lunarlander", "learn_multi")
+    steps = [each["env_steps"] for name in names for each in result(name)["learned"]]
+    most = max(each["max"] / each["min"] for each in steps if each and each["min"])
+    text = re.sub(r"\s+", " ", (ROOT / "docs" / "troubleshooting.md").read_text())
+    assert f"differ by up to a factor of {most:.1f} in steps" in text
+
+
 def test_steps_of_a_curve_are_those_of_its_row() -> None:
     learned = {each["name"]: each["env_steps"] for each in result("learn")["learned"]}
     for page, config in (("goals", "bitflip_dqn"), ("algorithms", "memory_r2d2")):
