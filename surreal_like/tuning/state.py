@@ -33,9 +33,11 @@ class TrialState(StringEnum):
 
 
 NEXT = {
-    TrialState.pending: {TrialState.running, TrialState.error},
+    # The result of a machine that was lost at once: its trial is pending.
+    TrialState.pending: {TrialState.running, TrialState.terminated, TrialState.error},
     TrialState.running: {*TrialState} - {TrialState.running},
-    TrialState.paused: {TrialState.running, TrialState.pending, TrialState.error},
+    # A machine may send the result of a trial that waits for an answer.
+    TrialState.paused: {*TrialState} - {TrialState.paused},
     TrialState.terminated: set[TrialState](),
     TrialState.error: {TrialState.pending},
 }

@@ -99,6 +99,26 @@ def test_a_learner_that_was_started_again_gets_the_answer_of_its_predecessor() -
     assert Answer(0, (8, 1, 0), "continue") in tuning.choose(0.0)
 
 
+def test_a_trial_may_end_while_it_is_paused_or_its_machine_is_lost() -> None:
+    tuning = make(2, pbt(1.0, 2.0, synch=True), slots=0)
+    tuning.set_place("worker-1000", 2, 2)
+    tuning.choose(0.0)
+    tuning.on_report(0, (7, 1, 0), 10.0, 5.0, 0.0)
+    tuning.on_report(0, (7, 1, 1), 10.0, 5.0, 0.0)
+    tuning.lose_place("worker-1000", 0.0)
+    assert states(tuning) == ["pending", "pending"]
+    tuning.set_place("worker-1001", 1, 2)
+    tuning.choose(0.0)
+    tuning.on_report(0, (8, 1, 0), 10.0, 5.0, 0.0)
+    tuning.on_report(0, (8, 1, 1), 10.0, 5.0, 0.0)
+    assert states(tuning) == ["paused", "pending"]
+    # Both have sent their results.
+    for number in range(2):
+        tuning.on_end(number, "budget used", 0.0)
+    assert states(tuning) == ["terminated", "terminated"]
+    assert tuning.over
+
+
 def test_a_report_of_a_dead_trial_is_ignored() -> None:
     tuning = make(1)
     tuning.choose(0.0)
