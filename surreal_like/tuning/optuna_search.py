@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from session.errors import MissingExtra
-from surreal_like.tuning.scheduler import valid_score
+from surreal_like.tuning.scheduler import REPORTS_LIMIT, valid_score
 from surreal_like.tuning.space import Dimension, Options, Settings, Space, uniforms
 from surreal_like.tuning.state import OVER, Trial, TrialState
 
@@ -148,9 +148,9 @@ class OptunaSearch:
     def _report(self, number: int, time: float, score: float) -> None:
         import optuna
 
-        known = self._study.get_trials(deepcopy=False)
-        if not known[number].state.is_finished():
-            optuna.trial.Trial(self._study, known[number]._trial_id).report(score, int(time))
+        known = self._study.get_trials(deepcopy=False)[number]
+        if not known.state.is_finished() and len(known.intermediate_values) < REPORTS_LIMIT:
+            optuna.trial.Trial(self._study, known._trial_id).report(score, int(time))
 
     def finish(self, number: int, trial: Trial) -> None:
         """Records the end of a trial; without a score, or given up, it counts as failed."""

@@ -11,6 +11,8 @@ from typing import Any
 from session.config.merge import quote
 
 CONTINUE, PAUSE, STOP = "continue", "pause", "stop"
+# Reports of one trial that are kept: a machine can send any number of them.
+REPORTS_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,11 @@ class MedianStopping(Scheduler):
         """Returns that the trial continues or stops."""
         if score is None or not valid_score(score):
             return {trial: Decision()}
-        self._reports.setdefault(trial, []).append((time, self._sign * score))
+        reports = self._reports.setdefault(trial, [])
+        reports.append((time, self._sign * score))
+        if len(reports) > REPORTS_LIMIT:
+            # The mean of every second one is nearly the same; the best one is needed.
+            reports[:] = sorted({*reports[::2], max(reports, key=lambda each: each[1])})
         means = [
             fmean(scores)
             for other, reports in self._reports.items()

@@ -57,6 +57,18 @@ def run(folder: Path, num: int, **more: Any) -> list[Trial]:
     return trials
 
 
+def test_the_study_keeps_a_bounded_number_of_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surreal_like.tuning.optuna_search.REPORTS_LIMIT", 3)
+    trials = [Trial("trial-000", {})]
+    search = make(tmp_path, trials)
+    search.ask(0)
+    for time in range(9):
+        search.report(0, float(time), 0.5)
+    assert search._study.trials[0].intermediate_values == {0: 0.5, 1: 0.5, 2: 0.5}
+
+
 def test_settings_lie_in_the_space(tmp_path: Path) -> None:
     for trial in run(tmp_path / "a", 12):
         found = trial.settings

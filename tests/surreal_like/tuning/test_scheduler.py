@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surreal_like.tuning.scheduler import Fifo, MedianStopping, SuccessiveHalving
+from surreal_like.tuning.scheduler import REPORTS_LIMIT, Fifo, MedianStopping, SuccessiveHalving
 
 REPORTS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(1, 12), st.floats(-3, 3) | st.none()), max_size=30
@@ -114,6 +114,15 @@ def test_median(mode: Any, restored_at: Any) -> None:
             state, scheduler = scheduler.state(), MedianStopping(2, mode=mode)
             scheduler.restore(state)
         assert stops(scheduler, trial, time, score if mode == "max" else -score) is expected
+
+
+def test_median_keeps_the_best_and_some_of_any_number_of_reports() -> None:
+    scheduler = MedianStopping(0, min_samples=1)
+    for trial, score in ((1, 5.0), (0, 9.0)):
+        assert not stops(scheduler, trial, 0, score)
+    for time in range(5 * REPORTS_LIMIT):
+        assert not stops(scheduler, 0, time, 1.0)
+    assert len(scheduler.state()["reports"]["0"]) <= REPORTS_LIMIT
 
 
 @given(REPORTS)
