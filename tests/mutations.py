@@ -678,6 +678,9 @@ returns of guests meet the goal
 a mean of finite numbers is infinite
 - return mean if math.isfinite(mean) else float(np.sum(values / len(values)))
 + return mean
+a learner that is started again forgets its task
+- self.task |= state.get("task", {})
++ pass
 > tests/surreal_like/replay/test_fifo_replay.py
 versions of a guest make rows of others too old
 - if self._minds_versions and not chunk.joined:
@@ -856,7 +859,17 @@ servers end before the rows of their agents are acked
 a closed listener leaves its port bound
 - self._server.close()
 + pass
+> tests/surreal_like/tuning/test_tuning.py
+a trial that is paused cannot end
+- TrialState.paused: {*TrialState} - {TrialState.paused},
++ TrialState.paused: {*TrialState} - {TrialState.paused, TrialState.terminated},
 > tests/surreal_like/tuning/test_scheduler.py
+reports of a trial are kept without a bound
+- if len(reports) > REPORTS_LIMIT:
++ if len(reports) > 10**9:
+the best of many reports is left out
+- reports[:] = sorted({*reports[::2], max(reports, key=lambda each: each[1])})
++ reports[:] = sorted(set(reports[::2]) - {max(reports, key=lambda each: each[1])})
 successive halving stops the better trials
 - better = sum(other >= score for other in scores)
 + better = sum(other <= score for other in scores)
@@ -915,9 +928,6 @@ old restarts count for ever
 episodes of earlier tasks count for a curriculum
 - if metrics.get(TASK) == self.task["number"]:
 + if True:
-a learner that is started again forgets its task
-- self.task |= state.get("task", {})
-+ pass
 > tests/session/config/test_named_code.py
 a session.py beside a script hides the library's
 - load_package("session")

@@ -1,8 +1,8 @@
-"""A run in this thread that machines with valid keys attack at every endpoint that lets them in.
+"""Machines with valid keys that attack a run, or a tuning, at every endpoint that lets them in.
 
-The run is stepped over real TCP with CURVE keys. A guest holds the rights of a joined machine; it
-sends sequences of messages that are drawn from those that the run's own agents send, with values
-that lie or do not fit.
+A run is stepped in this thread over real TCP with CURVE keys. A guest holds the rights of a joined
+machine; it sends sequences of messages that are drawn from examples, such as those that the run's
+own agents send, with values that lie or do not fit.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import zmq
 
 from session.config import Config
+from session.folder import RunFolder
 from session.launchers.launcher import free_ports
 from session.process.context import Context
 from session.process.service import Service
@@ -27,6 +28,7 @@ from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, allow, write_keys
 from session.wire.socket import Socket
 from session.wire.sockets import PushSocket
+from surreal_like.join.server import TUNE_ENDPOINT
 from tests.api.stage import Stage
 from tests.runs.test_wrong_messages import ACCOUNT, RARE, WRONG, changed, paths
 
@@ -65,6 +67,26 @@ def keep_examples(monkeypatch: Any) -> Examples:
     return found
 
 
+class Scene(Protocol):
+    """What is attacked: a run, or a tuning."""
+
+    folder: RunFolder
+    book: AddressBook
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Stands in each message."""
+
+    def until(self, condition: Callable[[], Any]) -> Any:
+        """Goes on until something is so; returns what it is."""
+
+    def round(self) -> None:
+        """Goes on for one turn."""
+
+    def _pause(self, sockets: Sequence[Socket], seconds: float) -> None:
+        """Goes on while a guest waits."""
+
+
 class GuestStage(Stage):
     """A run over TCP with keys."""
 
@@ -74,6 +96,10 @@ class GuestStage(Stage):
         self.book = AddressBook.tcp(free_ports([*self.topology.endpoints, "supervisor.control"]))
         self.folder.addresses.write_text(self.book.dump())
         self._contexts = [self.zmq]
+
+    @property
+    def fingerprint(self) -> bytes:
+        return bytes.fromhex(self.config.fingerprint()[:16])
 
     def start(self, *names: str, build: Callable[[Context], Service] | None = None) -> None:
         """Starts components, each with a ZeroMQ context: libzmq checks keys for each of these."""
@@ -92,34 +118,37 @@ class Guest:
     """A machine that has joined, under some names of its own.
 
     Args:
-        stage: the run.
-        names: the names of its agents.
+        stage: the run, or the tuning.
+        names: its names.
+
+    Attributes:
+        answers: newest answer of each kind.
     """
 
-    def __init__(self, stage: GuestStage, *names: str) -> None:
+    def __init__(self, stage: Scene, *names: str) -> None:
         self.stage, self.names = stage, names
+        self.answers: dict[str, Message] = {}
         public, secret = zmq.curve_keypair()
         allow(stage.folder.keys, public.decode(), Grant(GUEST, names))
         server = (stage.folder.keys / "server.pub").read_bytes().strip()
         self._security = Security(None, server, b"", public, secret)
         self._zmq: zmq.Context[Any] = zmq.Context()
-        self._fingerprint = bytes.fromhex(stage.config.fingerprint()[:16])
         self._wires: dict[tuple[str, int], Wire] = {}
         self._number: dict[tuple[str, int], int] = {}
 
     def peer(self, endpoint: str, name: str, incarnation: int) -> DealerSocket | PushSocket:
-        """Returns the socket of one incarnation of one of its agents to an endpoint."""
+        """Returns the socket of one incarnation under one of its names to an endpoint."""
         key = (name, incarnation)
         if key not in self._wires:
             if len(self._wires) >= 4:
                 self._wires.pop(next(iter(self._wires))).close(0)
-            identity = Identity(name, incarnation, self._fingerprint)
+            identity = Identity(name, incarnation, self.stage.fingerprint)
             self._wires[key] = Wire(
                 self._zmq, self.stage.book, identity,
                 pause=self.stage._pause, security=self._security,
             )  # fmt: skip
         wire = self._wires[key]
-        if endpoint.endswith(".requests"):
+        if endpoint.endswith((".requests", ".workers", ".join")):
             return wire.dealer(endpoint)
         for socket in wire.sockets:
             if isinstance(socket, PushSocket) and socket.endpoint == endpoint:
@@ -132,8 +161,8 @@ class Guest:
         fields = {key: value for key, value in message.fields.items() if key != "id"}
         if isinstance(peer, DealerSocket):
             self.stage.until(lambda: peer.send(message.kind, fields, message.arrays))
-            while peer.receive() is not None:
-                pass
+            while (answer := peer.receive()) is not None:
+                self.answers[answer.kind] = answer
         else:
             whole = Message(message.kind, fields, message.arrays)
             self.stage.until(lambda: peer.send(whole))
@@ -150,46 +179,66 @@ class Hostility:
     Args:
         guest: the machine that sends.
         seed: seeds all draws.
+        restarts: share of the sequences that a later incarnation begins.
+        wrong: numbers of wrong or untrue values in a message, of which each is as likely.
     """
 
-    def __init__(self, guest: Guest, examples: Examples, seed: int) -> None:
+    def __init__(
+        self,
+        guest: Guest,
+        examples: Examples,
+        seed: int,
+        *,
+        restarts: float = 0.3,
+        wrong: Sequence[int] = (0, 1, 2, 4),
+    ) -> None:
+        self._restarts, self._wrong = restarts, wrong
         self._guest, self._stage = guest, guest.stage
         self._rng = random.Random(seed)
         self._incarnations = dict.fromkeys(guest.names, 1)
         # Endpoint and sender -> number of the newest chunk.
         self._numbers: Counter[tuple[str, str, int]] = Counter()
         self._examples = dict(examples)
-        for endpoint in {key[0] for key in examples}:
+        for endpoint in {key[0] for key in examples if not key[0].startswith("tune.")}:
             self._examples |= {(endpoint, kind): Message(kind, OWN[kind]) for kind in OWN}
         doors = [key for key in sorted(self._examples) if _admits(*key)]
         self._kinds = {end: [kind for at, kind in doors if at == end] for end, _ in doors}
+        self._doors = sorted(self._kinds)
         self.sent = 0
 
     def sequence(self) -> None:
         """Sends up to six messages of one incarnation to one endpoint."""
         rng = self._rng
-        endpoint = rng.choice(sorted(self._kinds))
+        endpoint = rng.choice(self._doors)
         name = rng.choice(self._guest.names)
-        if rng.random() < 0.3:
+        if rng.random() < self._restarts:
             self._incarnations[name] += rng.randrange(1, 3)
         for _ in range(rng.randrange(1, 7)):
             message = copy.deepcopy(self._examples[endpoint, rng.choice(self._kinds[endpoint])])
-            incarnation = self._incarnations[name]
-            if "seq" in message.fields:
-                self._numbers[endpoint, name, incarnation] += 1
-                number = self._numbers[endpoint, name, incarnation]
-                message.fields.update(seq=number, rows=8 * number, acked=0, acked_rows=0)
-            self._guest.send(endpoint, name, incarnation, self._spoil(message, name))
+            message = self._spoil(self._renew(message, endpoint, name))
+            self._guest.send(endpoint, name, self._incarnations[name], message)
             self.sent += 1
         self._stage.round()
 
-    def _spoil(self, message: Message, name: str) -> Message:
-        """Returns the message of a guest, with up to two wrong or untrue values."""
-        rng = self._rng
+    def _renew(self, message: Message, endpoint: str, name: str) -> Message:
+        """Returns an example with the values that are right now."""
+        incarnation = self._incarnations[name]
+        if "seq" in message.fields:
+            self._numbers[endpoint, name, incarnation] += 1
+            number = self._numbers[endpoint, name, incarnation]
+            message.fields.update(seq=number, rows=8 * number, acked=0, acked_rows=0)
         if message.kind == "hello":
-            message.fields.update(name=name, incarnation=self._incarnations[name])
-        for _ in range(rng.choice((0, 1, 2, 4))):
-            at = rng.choice([at for at in paths(message.fields) if at[0] != "id"])
+            message.fields.update(name=name, incarnation=incarnation)
+        return message
+
+    def _spoil(self, message: Message) -> Message:
+        """Returns the message of a guest, with some wrong or untrue values."""
+        rng = self._rng
+        for _ in range(rng.choice(self._wrong)):
+            places = [at for at in paths(message.fields) if at[0] != "id"]
+            if not places:
+                break
+            at = rng.choice(places)
             message = changed(message, at, copy.deepcopy(self._value(message.fields, at)))
         if message.arrays and rng.random() < 0.3:
             column = rng.choice(sorted(message.arrays))
@@ -211,4 +260,6 @@ class Hostility:
 
 def _admits(endpoint: str, kind: str) -> bool:
     """Returns True if the rights of a guest include this kind of message."""
+    if endpoint == TUNE_ENDPOINT:
+        return True
     return Grant(GUEST, ("agent-1000",)).refusal(endpoint, kind, "agent-1000") is None
