@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+import yaml
 
-from docs.generate import PAGE, Setting, configuration
+from docs.generate import PAGE, ROOT, Setting, configuration
 from session.config import Key
 from session.config.config import keys_of
 from session.config.defaults import BASE_CONFIG
 from session.config.key import FROM_1
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.experiment.resolve import defaults
+from surreal_like.tuning.tune_defaults import TUNE_CONFIG
 
 AGAIN = "run: python docs/generate.py"
 
@@ -84,3 +87,54 @@ def test_unit_kind_and_default_of_a_row() -> None:
 )
 def test_batches_have_the_unit_of_their_algorithm(algorithm: str, unit: str) -> None:
     assert keys_of(defaults(algorithm))["learner_config.replay.batch_size"].unit == unit
+
+
+def shown_defaults(page: str) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys and defaults of the tables of a page that are not generated."""
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    tables = r"^\| `([\w.]+)\.` key \| default \|.*\n\|-.*\n((?:\|.*\n)+)"
+    for section, table in re.findall(tables, text, re.MULTILINE):
+        for line in table.splitlines():
+            keys, values = (cell.strip() for cell in line.split("|")[1:3])
+            names = re.findall(r"`(\w+)`", keys)
+            each = values.split(", ") if len(names) > 1 else [values]
+            for name, value in zip(names, each, strict=True):
+                yield f"{section}.{name}", yaml.safe_load(value.strip("`"))
+
+
+def test_defaults_in_the_tables_of_tunings_are_those_of_the_code() -> None:
+    shown = dict(shown_defaults("tune"))
+    assert len(shown) > 25
+    for key, value in shown.items():
+        known: Any = TUNE_CONFIG
+        for name in key.split("."):
+            known = known[name]
+        if value == "none":
+            assert known is None or set(known.values()) == {None}, key
+        elif value == "must be given":
+            assert known == 0, key
+        else:
+            assert value == known, key
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "samples", "steps", "fetch", "sentence"),
+    [
+        (("dqn",), 32, 16, None, "The defaults are {samples:g} for DQN and 128"),
+        (("sac", "td3", "ddpg"), 128, 4, "step:4", "DQN and {samples:g} for SAC, TD3 and DDPG;"),
+    ],
+)
+def test_defaults_that_sentences_name(
+    algorithms: tuple[str, ...], samples: int, steps: int, fetch: str | None, sentence: str
+) -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text()
+    assert sentence.format(samples=samples) in text
+    page = (ROOT / "docs" / "algorithms.md").read_text()
+    assert "TD3 and DDPG send chunks of four steps, two at\n  a time" in page
+    assert "DQN sends 16 steps" in page
+    for name in algorithms:
+        known = defaults(name)
+        assert known.learner_config.replay.samples_per_insert == samples
+        session = known.session_config
+        assert session.sender == {"flush_iteration": steps, "max_unacked_chunks": 2}
+        assert session.get("agent", {}).get("fetch_parameter_mode") == fetch
