@@ -105,6 +105,7 @@ def test_a_run_at_a_url_is_looked_at_and_takes_no_commands(
         assert command("logs", url).code == 0
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     "url",
     [
