@@ -15,7 +15,6 @@ import numpy.typing as npt
 from session.checkpoint import read_sealed, set_aside, write_sealed
 from session.config import Config
 from session.process.clock import Clock, Moment
-from session.process.component import FIRST_JOINED
 from session.process.context import run_fingerprint, run_generation, run_part
 from session.process.periodic import Rate
 from session.show.progress import TRAINING_RETURN
@@ -563,12 +562,8 @@ def _finite(values: list[float], function: Any) -> float | None:
 
 
 def _make_accounts(config: Config, clock: Clock) -> RowAccounts:
-    session = config.session_config
-    joinable = session.launcher.host and not session.security.insecure
-    first = FIRST_JOINED if joinable else None
     return RowAccounts(
-        first,
         steps_per_row=steps_per_row(config),
         now=clock.now,
-        quiet_seconds=session.heartbeat.timeout,
+        quiet_seconds=config.session_config.heartbeat.timeout,
     )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from session.process.component import split_name
 from session.wire import Message
 from surreal_like.data.policy_names import DEFAULT_POLICY, account_name, snapshot_name
 
@@ -54,11 +53,6 @@ class Sender(NamedTuple):
     def parse(cls, key: str) -> Sender:
         """Returns the sender of a :attr:`key`; its rights are not in it."""
         return _parse(key)
-
-    @property
-    def number(self) -> int | None:
-        """Number in its name; None if it has none."""
-        return split_name(self.name)[1]
 
     @property
     def account(self) -> str:

@@ -167,21 +167,18 @@ class RowAccounts:
     """Row accounts of a whole run, kept by the learner.
 
     Args:
-        first_joined_agent: number of the first agent of a joined machine; None: none can join.
-        steps_per_row: most environment steps of a row of such an agent.
+        steps_per_row: most environment steps of a row of a joined machine's agent.
         now: returns the time [s].
         quiet_seconds: see :class:`Incarnations`; the sums of what is closed are kept.
     """
 
     def __init__(
         self,
-        first_joined_agent: int | None = None,
         *,
         steps_per_row: int = 1,
         now: Callable[[], float] = lambda: 0.0,
         quiet_seconds: float = math.inf,
     ) -> None:
-        self._first_joined_agent = first_joined_agent
         self._steps_per_row = steps_per_row
         self.senders: dict[str, SenderRows] = {}
         self.closed: dict[str, ClosedRows] = {}
@@ -317,8 +314,6 @@ class RowAccounts:
             joined: True if its key is that of a joined machine.
         """
         if key not in self.senders:
-            first, number = self._first_joined_agent, Sender.parse(key).number
-            joined |= first is not None and number is not None and number >= first
             self.senders[key] = SenderRows(steps_per_row=self._steps_per_row)
         sender = self.senders[key]
         sender.joined |= joined

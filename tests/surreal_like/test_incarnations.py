@@ -188,7 +188,7 @@ def test_a_guest_is_fenced_by_its_place_after_all_its_incarnations_were_closed(
 
 
 def test_accounts_are_the_same_before_and_after_incarnations_are_closed(clock: Time) -> None:
-    kept, closing_ones = RowAccounts(1000), RowAccounts(1000, now=clock.now, quiet_seconds=QUIET)
+    kept, closing_ones = RowAccounts(), RowAccounts(now=clock.now, quiet_seconds=QUIET)
     seen = {"rows": 10, "base": 0, "inserted": 6, "dropped": 1, "holes": 3, "episodes": 2}
     final = {"pushed": 12, "inserted": 10, "dropped": 1, "unacked": 1, "episodes": 3}
     more = {
@@ -199,7 +199,8 @@ def test_accounts_are_the_same_before_and_after_incarnations_are_closed(clock: T
     }
     for accounts in (kept, closing_ones):
         for key in ("agent-0/1", "agent-0/2", "agent-1000:left/1", "agent-1000:left/2"):
-            senders = {key: {**seen, "env_steps": 10**6, "goodbye": False, "guest": False}}
+            marks = {"goodbye": False, "guest": key.startswith("agent-1000")}
+            senders = {key: {**seen, **marks, "env_steps": 10**6}}
             accounts.add_shard("replay-0/7", {"sampled": 0, "senders": senders})
         accounts.add_sender("agent-0/2", {**final, **more})
     for _ in range(5):
@@ -207,7 +208,7 @@ def test_accounts_are_the_same_before_and_after_incarnations_are_closed(clock: T
         closing_ones.add_shard("replay-0/7", {"sampled": 0, "senders": {}})
     assert set(closing_ones.closed) == {"agent-0", "agent-1000:left"}
     assert set(closing_ones.senders) == {"agent-1000:left/2"}
-    again = RowAccounts(1000, now=clock.now, quiet_seconds=QUIET)
+    again = RowAccounts(now=clock.now, quiet_seconds=QUIET)
     again.restore(json.loads(json.dumps(closing_ones.state())))
     for accounts in (closing_ones, again):
         for name in ("env_steps", "episodes", "killed", "env_restarts"):

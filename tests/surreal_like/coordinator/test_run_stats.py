@@ -12,7 +12,6 @@ import pytest
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.process.clock import CountedClock
-from session.process.component import FIRST_JOINED
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.stop_rule import Verdict
 from surreal_like.experience.row_accounts import UNLEARNED
@@ -66,14 +65,12 @@ def test_a_restarted_record_counts_on(tmp_path: Path) -> None:
 
 
 def test_guests_stay_bounded_by_their_rows_after_a_restart(tmp_path: Path) -> None:
-    open_to_guests = config()
-    open_to_guests.session_config.launcher.host = "127.0.0.1"
-    one, two = (RunStats(open_to_guests, CountedClock()) for _ in range(2))
+    one, two = (RunStats(config(), CountedClock()) for _ in range(2))
     one.save(tmp_path / "record.json", 0, 0)
     two.restore(tmp_path / "record.json", 0)
     [shard] = counts(0).values()
-    own = {**shard["senders"]["agent-0/1"], "inserted": 40, "env_steps": 1_000_000}
-    two.accounts.add_shard("replay-0/1", {**shard, "senders": {f"agent-{FIRST_JOINED}/1": own}})
+    own = {**shard["senders"]["agent-0/1"], "inserted": 40, "env_steps": 1_000_000, "guest": True}
+    two.accounts.add_shard("replay-0/1", {**shard, "senders": {"agent-1000/1": own}})
     assert two.accounts.env_steps == 40
 
 

@@ -30,7 +30,13 @@ def counts(sampled: int = 0, **senders: dict[str, Any]) -> dict[str, Any]:
 
 
 def saw(
-    rows: int, inserted: int, *, base: int = 0, dropped: int = 0, holes: int = 0
+    rows: int,
+    inserted: int,
+    *,
+    base: int = 0,
+    dropped: int = 0,
+    holes: int = 0,
+    guest: bool = False,
 ) -> dict[str, Any]:
     return {
         "rows": rows,
@@ -40,6 +46,7 @@ def saw(
         "holes": holes,
         "env_steps": rows,
         "episodes": rows // 10,
+        "guest": guest,
     }
 
 
@@ -120,14 +127,13 @@ def test_the_end_of_a_shard_says_how_many_rows_ended_with_it() -> None:
 
 
 def test_rows_of_a_joined_agent_count_once_where_a_shard_goes_on() -> None:
-    accounts = RowAccounts(first_joined_agent=1000)
-    name = "agent-1000/1"
-    accounts.add_shard("replay-0/1", {**shard(0, 60), "senders": {name: saw(60, 60)}})
-    accounts.add_shard("replay-1/1", {**shard(0, 5), "senders": {name: saw(65, 5, base=60)}})
-    on = {**shard(0, 70, 60, True), "senders": {name: saw(75, 70, base=5)}}
-    accounts.add_shard("replay-0/2", on)
-    accounts.add_shard("replay-0/2", on)
-    assert accounts.senders[name].bound == 75
+    accounts = joined(saw(60, 60))
+    of = {"senders": {JOINED: saw(65, 5, base=60, guest=True)}}
+    accounts.add_shard("replay-1/1", {**shard(0, 5), **of})
+    on = {"senders": {JOINED: saw(75, 70, base=5, guest=True)}}
+    for _ in range(2):
+        accounts.add_shard("replay-0/2", {**shard(0, 70, 60, True), **on})
+    assert accounts.senders[JOINED].bound == 75
 
 
 def test_an_older_account_never_takes_back_a_newer_one() -> None:
@@ -210,8 +216,8 @@ JOINED = "agent-1000/1"
 
 def joined(seen: dict[str, Any], account: dict[str, Any] | None = None) -> RowAccounts:
     """The accounts of a run to which one machine has sent rows."""
-    accounts = RowAccounts(first_joined_agent=1000)
-    accounts.add_shard("replay-0/1", {"sampled": 0, "senders": {JOINED: seen}})
+    accounts = RowAccounts()
+    accounts.add_shard("replay-0/1", {"sampled": 0, "senders": {JOINED: {**seen, "guest": True}}})
     if account is not None:
         accounts.add_sender(JOINED, account)
     return accounts
@@ -232,7 +238,7 @@ def test_a_joined_agent_counts_no_more_steps_than_replay_received_rows() -> None
         assert (accounts.env_steps, accounts.episodes) == (40, 40)
         assert accounts.rows() == RowFates(40, 40, 0, 0, 0)
     # Its own agents count themselves, as before.
-    own = RowAccounts(first_joined_agent=1000)
+    own = RowAccounts()
     own.add_sender("agent-999/1", said(100, 100, final=True))
     assert own.env_steps == 100
 
@@ -242,7 +248,7 @@ def test_rows_of_a_joined_agent_at_two_shards_and_after_a_restart_add_up() -> No
     accounts.add_shard("replay-0/2", {"sampled": 0, "senders": {JOINED: saw(80, 20, base=60)}})
     accounts.add_shard("replay-1/1", {"sampled": 0, "senders": {JOINED: saw(100, 20, base=80)}})
     assert accounts.env_steps == 100
-    again = RowAccounts(first_joined_agent=1000)
+    again = RowAccounts()
     again.restore(accounts.state())
     assert again.env_steps == 100
 
@@ -279,9 +285,9 @@ def test_restarts_of_environments_add_up_over_incarnations() -> None:
 
 
 def test_a_joined_agent_forges_no_totals() -> None:
-    accounts = RowAccounts(1000)
+    accounts = RowAccounts()
     forged = {"env_restarts": 10**9, "clients": {"sessions": 10**9}}
-    accounts.add_sender("agent-1000/1", said(10, 10) | forged)
+    accounts.add_sender("agent-1000/1", said(10, 10) | forged | {"guest": True})
     assert (accounts.env_restarts, accounts.clients()) == (0, {})
 
 
