@@ -112,11 +112,28 @@ def test_pins_are_plain_versions() -> None:
 # -- what is installed ---------------------------------------------------------------------------
 
 
-def test_every_file_of_a_package_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr("setuptools.setup", given.update)
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The arguments with which setup.py calls setup."""
+    found: dict[str, Any] = {}
+    monkeypatch.setattr("setuptools.setup", found.update)
     monkeypatch.chdir(ROOT)
     runpy.run_path("setup.py")
+    return found
+
+
+def test_readme_names_each_extra_and_what_all_leaves_out(given: dict[str, Any]) -> None:
+    extras = given["extras_require"]
+    table = (ROOT / "README.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| `")]
+    named = [name for first, *_ in rows for name in re.findall(r"`(\w+)`", first)]
+    assert sorted(named) == sorted(extras)
+    [left_out] = [text for first, text, *_ in rows if first.strip() == "`all`"]
+    outside = {name for name in extras if not set(extras[name]) <= set(extras["all"])}
+    assert set(re.findall(r"`(\w+)`", left_out)) == outside - {"dev", "docs"}
+
+
+def test_every_file_of_a_package_is_installed(given: dict[str, Any]) -> None:
     patterns = {
         f"{package.replace('.', '/')}/{pattern}"
         for package, found in given["package_data"].items()
