@@ -12,7 +12,9 @@ import pytest
 from main.cli import main
 from session.config.defaults import BASE_CONFIG
 from session.launchers.registry import ATTACHED, DETACHED
+from surreal_like.algorithm.catalog import list_algorithms
 from tests.scenarios import SCENARIOS
+from tests.take_out import ADD_ONS
 
 ROOT = Path(__file__).resolve().parents[2]
 _WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "ten": 10}
@@ -476,6 +478,20 @@ def test_pages_name_each_launcher() -> None:
     front = (ROOT / "docs" / "index.md").read_text()
     assert len(launchers) == 6
     assert "* **One experiment, six places.** The same file runs in one thread," in front
+
+
+def test_pages_name_each_algorithm_and_each_add_on() -> None:
+    front = re.search(
+        r"\*\*Eight algorithms that reach their goals\.\*\* (.*?);",
+        (ROOT / "docs" / "index.md").read_text(),
+    )
+    assert front is not None
+    named = re.split(", | and ", front[1].casefold())
+    assert len(named) == 8
+    assert set(named) == set(list_algorithms())
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    text = page.partition("A run needs none of them: ")[2].partition(". `main/addons.py`")[0]
+    assert [name for name in ADD_ONS if name not in text.casefold()] == []
 
 
 def test_the_page_of_recovery_names_faults_and_times_of_the_scenarios() -> None:
