@@ -1,4 +1,4 @@
-"""Machines with valid keys that attack a run, or a tuning, at every endpoint that lets them in.
+"""Machines and clients that attack a run or a tuning at every endpoint that lets them in.
 
 A run is stepped in this thread over real TCP with CURVE keys. A guest holds the rights of a joined
 machine; it sends sequences of messages that are drawn from examples, such as those that the run's
@@ -29,6 +29,7 @@ from session.wire.security import Security, allow, write_keys
 from session.wire.socket import Socket
 from session.wire.sockets import PushSocket
 from surreal_like.join.server import TUNE_ENDPOINT
+from surreal_like.tuning.workers import WORKERS
 from tests.api.stage import Stage
 from tests.runs.test_wrong_messages import ACCOUNT, RARE, WRONG, changed, paths
 
@@ -49,6 +50,10 @@ LIES: dict[Any, tuple[Any, ...]] = {
 OWN = {**RARE, "info": {"policy": "default", "account": {**ACCOUNT, "final": False}}}
 
 
+# The endpoint of a gateway.
+CLIENTS = "gateway"
+# Endpoints that have no kinds of messages in common with others.
+ALONE = (TUNE_ENDPOINT, WORKERS, CLIENTS)
 Examples = dict[tuple[str, str], Message]
 
 
@@ -87,6 +92,23 @@ class Scene(Protocol):
         """Goes on while a guest waits."""
 
 
+class Attacker(Protocol):
+    """Sends messages under names of its own.
+
+    Attributes:
+        answers: newest answer of each kind.
+    """
+
+    names: tuple[str, ...]
+    answers: dict[str, Message]
+
+    def send(self, endpoint: str, name: str, incarnation: int, message: Message) -> None:
+        """Sends one message of one of its processes."""
+
+    def round(self) -> None:
+        """Lets what is attacked go on for one turn."""
+
+
 class GuestStage(Stage):
     """A run over TCP with keys."""
 
@@ -120,9 +142,6 @@ class Guest:
     Args:
         stage: the run, or the tuning.
         names: its names.
-
-    Attributes:
-        answers: newest answer of each kind.
     """
 
     def __init__(self, stage: Scene, *names: str) -> None:
@@ -167,6 +186,9 @@ class Guest:
             whole = Message(message.kind, fields, message.arrays)
             self.stage.until(lambda: peer.send(whole))
 
+    def round(self) -> None:
+        self.stage.round()
+
     def close(self) -> None:
         for wire in self._wires.values():
             wire.close(0)
@@ -174,10 +196,10 @@ class Guest:
 
 
 class Hostility:
-    """Draws sequences of messages of guests, and sends them.
+    """Draws sequences of messages of guests or clients, and sends them.
 
     Args:
-        guest: the machine that sends.
+        guest: the machine or client that sends.
         seed: seeds all draws.
         restarts: share of the sequences that a later incarnation begins.
         wrong: numbers of wrong or untrue values in a message, of which each is as likely.
@@ -185,7 +207,7 @@ class Hostility:
 
     def __init__(
         self,
-        guest: Guest,
+        guest: Attacker,
         examples: Examples,
         seed: int,
         *,
@@ -193,13 +215,13 @@ class Hostility:
         wrong: Sequence[int] = (0, 1, 2, 4),
     ) -> None:
         self._restarts, self._wrong = restarts, wrong
-        self._guest, self._stage = guest, guest.stage
+        self._guest = guest
         self._rng = random.Random(seed)
         self._incarnations = dict.fromkeys(guest.names, 1)
         # Endpoint and sender -> number of the newest chunk.
         self._numbers: Counter[tuple[str, str, int]] = Counter()
         self._examples = dict(examples)
-        for endpoint in {key[0] for key in examples if not key[0].startswith("tune.")}:
+        for endpoint in {key[0] for key in examples if key[0] not in ALONE}:
             self._examples |= {(endpoint, kind): Message(kind, OWN[kind]) for kind in OWN}
         doors = [key for key in sorted(self._examples) if _admits(*key)]
         self._kinds = {end: [kind for at, kind in doors if at == end] for end, _ in doors}
@@ -218,7 +240,7 @@ class Hostility:
             message = self._spoil(self._renew(message, endpoint, name))
             self._guest.send(endpoint, name, self._incarnations[name], message)
             self.sent += 1
-        self._stage.round()
+        self._guest.round()
 
     def _renew(self, message: Message, endpoint: str, name: str) -> Message:
         """Returns an example with the values that are right now."""
@@ -260,6 +282,6 @@ class Hostility:
 
 def _admits(endpoint: str, kind: str) -> bool:
     """Returns True if the rights of a guest include this kind of message."""
-    if endpoint == TUNE_ENDPOINT:
+    if endpoint in (TUNE_ENDPOINT, CLIENTS):
         return True
     return Grant(GUEST, ("agent-1000",)).refusal(endpoint, kind, "agent-1000") is None

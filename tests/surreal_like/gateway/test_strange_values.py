@@ -1,22 +1,28 @@
 """Values of types that no field expects, in each field of each message, before a welcome and after.
 
 Each is refused in one line that names what is wrong; no defect of the gateway shows, and the lines
-of log do not grow with the messages.
+of log do not grow with the messages. Sequences of such messages change nothing of another client.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgpack
 import numpy as np
 import pytest
 
+from session.folder import RunFolder
 from session.stream.protocols import Encoding
+from session.wire import Message
+from session.wire.client_tokens import write_token
 from session.wire.frames import pack_frame
 from surreal_like.gateway.payloads import encode
+from tests.runs.guests import CLIENTS, Hostility
 from tests.surreal_like.gateway.rig import Client, Stage, make_stage
 
 FIELDS = {
@@ -131,3 +137,107 @@ def test_no_type_of_value_shows_a_defect(
     # One for each code of a refusal, and those of the sessions.
     assert len(written) < 140
     assert not any("Traceback" in each["text"] for each in written)
+
+
+class Hostile:
+    """A client with a token that connects again whenever its connection is closed."""
+
+    names: tuple[str, ...] = ("theirs",)
+
+    def __init__(self, stage: Stage, token: str) -> None:
+        self._stage, self._token = stage, token
+        self._client: Client | None = None
+        self._incarnation = 0
+        self.answers: dict[str, Message] = {}
+
+    def send(self, endpoint: str, name: str, incarnation: int, message: Message) -> None:
+        if self._client is None or incarnation != self._incarnation:
+            self._incarnation = incarnation
+            self._connect()
+        assert self._client is not None
+        with suppress(BrokenPipeError, ConnectionResetError):
+            fields = {**message.fields, "kind": message.kind}
+            self._client.send_bytes(pack_frame(msgpack.packb(fields)))
+        self.round()
+        while (answer := self._client.receive()) is not None:
+            self.answers[answer["kind"]] = Message(answer["kind"], answer)
+        if self._client.closed:
+            self.close()
+
+    def _connect(self) -> None:
+        self.close()
+        known = self.answers.pop("welcome", None)
+        resume = "" if known is None else known.fields["resume"]
+        self._client = Client(self._stage)
+        answer = self._client.hello(token=self._token, resume=resume)
+        self.answers = {answer["kind"]: Message(answer["kind"], answer)}
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._stage.clients.remove(self._client)
+        self._client = None
+
+    def round(self) -> None:
+        self._stage.rig.step()
+
+
+class HostileClient(Hostility):
+    """Draws sequences of messages of a client with a token."""
+
+    def __init__(self, client: Hostile, token: str, seed: int) -> None:
+        examples = {
+            (CLIENTS, kind): Message(kind, {name: GOOD[name] for name in names if name in GOOD})
+            for kind, names in FIELDS.items()
+        }
+        examples[CLIENTS, "hello"].fields["token"] = token
+        super().__init__(client, examples, seed, restarts=0.1, wrong=(0, 0, 0, 1, 2))
+        self._kinds[CLIENTS] += ["reset", "step", "step", "step", "end"] * 2
+
+    def _renew(self, message: Message, endpoint: str, name: str) -> Message:
+        found = [each.fields["seq"] for each in self._guest.answers.values() if each.kind in SEQ]
+        if "seq" in message.fields:
+            message.fields["seq"] = max(found, default=0) + 1
+        return message
+
+
+# Answers with the number of the newest request.
+SEQ = ("welcome", "action", "episode", "wait")
+MINE = 7.25
+
+
+@pytest.mark.parametrize("sequences", [150, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.timeout(900)
+def test_sequences_of_a_client_with_a_token_change_nothing_of_another(
+    sequences: int, tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    tokens = {name: write_token(run.client_tokens, name) for name in ("theirs", "ours")}
+    with make_stage(run=run, gateway={"tokens": True, "max_clients": 4}) as stage:
+        honest = stage.client(token=tokens["ours"])
+        client = Hostile(stage, tokens["theirs"])
+        hostile = HostileClient(client, tokens["theirs"], seed=1)
+        for number in range(sequences):
+            hostile.sequence()
+            kind = "end" if honest.seq % 10 == 9 else "step" if honest.seq % 10 else "reset"
+            answer = honest.request(kind, observation=[MINE, float(number)])
+            assert answer["kind"] == ("episode" if kind == "end" else "action"), answer
+            if kind == "end":
+                assert (answer["return"], answer["length"]) == (9.0, 9)
+            assert 1 <= len(stage.sessions) <= 4
+        client.close()
+        stage.rig.pass_time(31.0)
+        assert len(stage.sessions) == len(stage.listener) == 1
+        account = stage.finish()
+        chunks = stage.replay.chunks
+        written = [each for each in stage.rig.records if "level" in each]
+    assert not any("Traceback" in each["text"] for each in written)
+    assert account["unacked"] == 0
+    assert account["pushed"] == account["inserted"] == sum(chunk.size for chunk in chunks)
+    obs = np.concatenate([chunk.columns["obs"].reshape(-1, 2) for chunk in chunks])
+    reward = np.concatenate([chunk.columns["reward"].reshape(-1) for chunk in chunks])
+    own = obs[:, 0] == MINE
+    assert sorted(obs[own, 1]) == list(range(sequences))
+    assert set(reward[own]) <= {0.0, 1.0}
+    assert abs(reward).max() <= 1e6
