@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.numpy
 
-from surreal_like import train
+from surreal_like import evaluate, load_policy, train
 from surreal_like.data.policy_names import checkpoint_place
 from surreal_like.learner.link import LearnerLink
+from surreal_like.network.flat import read_flat
 from surreal_like.replay.client import Sampled
 from tests.runs.command import ROOT
 
@@ -30,6 +33,7 @@ ALGORITHMS = {
     "sac": ("gym:Pendulum-v1", OFF_POLICY),
     "td3": ("gym:Pendulum-v1", OFF_POLICY),
 }
+EPISODES = 20
 # Each of two policies plays a cart of its own.
 CARTS = ROOT / "configs" / "multi_cartpole_mixed.yaml"
 
@@ -45,7 +49,7 @@ def newest(folder: Path, policy: str = "default") -> Path:
 
 
 def run(folder: Path, algorithm: str, env: str, words: dict[str, Any]) -> dict[str, Any]:
-    stop = {"session_config.stop.eval_return": None, "session_config.stop.eval_episodes": 2}
+    stop = {"session_config.stop.eval_return": None, "session_config.stop.eval_episodes": EPISODES}
     ended = train(
         algorithm=algorithm,
         env=env,
@@ -58,11 +62,13 @@ def run(folder: Path, algorithm: str, env: str, words: dict[str, Any]) -> dict[s
 
 def check(folder: Path, result: dict[str, Any], policy: str = "default") -> None:
     final = result["final_eval"]
-    assert final["episodes"] == 2
+    assert final["episodes"] == EPISODES
     checkpoint = newest(folder, policy)
     state = json.loads((checkpoint / "state.json").read_text())
     assert (final["iteration"], final["hash"]) == (state["iteration"], state["hash"])
     assert final["version"] == state["version"] + 1
+    loaded = load_policy(folder, "latest", policy=policy).agent.module_dict()
+    assert hashlib.sha256(read_flat(loaded).data).hexdigest() == final["hash"]
     seen = {name: value for name, value in result["eval"].items() if name != "confirmed"}
     assert seen == {name: final[name] for name in seen}
     # What is in the file is what the number is of.
@@ -103,9 +109,13 @@ def test_the_number_of_a_run_is_that_of_its_newest_checkpoint(
     folder = tmp_path / "run"
     result = run(folder, algorithm, env, words)
     check(folder, result)
-    assert result["final_eval"]["iteration"] == result["iterations"]
+    final = result["final_eval"]
+    assert final["iteration"] == result["iterations"]
+    other = evaluate(folder, episodes=50, checkpoint="latest")
+    errors = [each["std_return"] / math.sqrt(each["episodes"]) for each in (final, other)]
+    assert abs(final["mean_return"] - other["mean_return"]) < 4 * math.hypot(*errors)
     # Replay had so many rows when it drew the last batch; agents go on until they know of the end.
-    assert 200 < result["final_eval"]["env_steps"] <= result["env_steps"]
+    assert 200 < final["env_steps"] <= result["env_steps"]
 
 
 def test_steps_of_a_version_are_those_of_the_unrolls_it_has_learned_from(
@@ -131,7 +141,7 @@ def test_so_is_that_of_each_of_two_policies(tmp_path: Path) -> None:
         "policies.left.learner_config.replay.batch_size": 4,
         "policies.right.learner_config.replay.min_size": 64,
         "env_config.num_envs": 4,
-        "session_config.stop": {"env_steps": 600, "eval_episodes": 2},
+        "session_config.stop": {"env_steps": 600, "eval_episodes": EPISODES},
         "session_config.evaluator.interval_seconds": 0.5,
     }
     folder = tmp_path / "run"

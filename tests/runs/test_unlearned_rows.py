@@ -15,12 +15,14 @@ from surreal_like.experience.row_accounts import REMEDY, UNLEARNED
 
 # Episodes of 200 steps, and an update for each unroll: a fetch per episode is 25 versions late.
 SETTINGS: dict[str, Any] = {
-    "session_config.stop": {"env_steps": 3000},
+    "session_config.stop": {"env_steps": 2000, "eval_episodes": 1},
     "session_config.agent.num": 1,
-    "session_config.evaluator.num": 0,
+    # A round of a serial run is a millisecond, and an episode takes 25 of them.
+    "session_config.evaluator.final_seconds": 0.01,
     "session_config.sender.flush_iteration": 8,
     "env_config.num_envs": 4,
     "learner_config.replay.batch_size": 4,
+    "learner_config.algo.num_sgd_iter": 1,
 }
 EPISODE = {"session_config.agent": {"num": 1, "fetch_parameter_mode": "episode"}}
 
@@ -35,6 +37,8 @@ def test_rows_that_are_too_old(tmp_path: Path, late: bool) -> None:
         folder=tmp_path / "run",
         overrides=settings,
     )
+    assert run.result["final_eval"] is None
+    assert run.result["final_eval_reason"].startswith("no episode was over within 0.01 s")
     rows = run.result["experience"]
     gone = sum(rows[fate] for fate in UNLEARNED)
     assert rows["inserted"] == rows["sampled"] + gone + rows["rolled_back"] + rows["lost"]
