@@ -874,6 +874,9 @@ successive halving stops the better trials
 - better = sum(other >= score for other in scores)
 + better = sum(other <= score for other in scores)
 > tests/surreal_like/tuning/test_pbt.py
+the time of one trial ends all comparisons
+- earliest = min(self.members[trial].time for trial in live)
++ earliest = max(self.members[trial].time for trial in live)
 the better trials take over the worse ones
 - return ranked[:size], ranked[num - size :]
 + return ranked[num - size :], ranked[:size]

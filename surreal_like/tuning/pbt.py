@@ -280,8 +280,9 @@ class PopulationBased(Scheduler):
         for trial in live:
             member = self.members[trial]
             member.held, member.last = False, member.time
-        latest = max(self.members[trial].time for trial in live)
-        self.next_sync = max(self.next_sync + self._interval, latest)
+        # Not the latest: a machine may report any time of its own trial.
+        earliest = min(self.members[trial].time for trial in live)
+        self.next_sync = max(self.next_sync + self._interval, earliest)
         return decisions
 
     def on_load(self, trial: int, settings: Mapping[str, Any] | None) -> None:

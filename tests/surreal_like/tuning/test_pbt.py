@@ -185,6 +185,14 @@ def test_synch_holds_until_the_last_has_come() -> None:
     assert scheduler.members[0].time == 52
 
 
+def test_the_time_of_one_trial_does_not_end_the_comparisons_of_the_others() -> None:
+    scheduler = population(3, synch=True)
+    for time in (10, 20, 30):
+        assert scheduler.report(0, 1e12 + time, 3.0) == {}
+        assert scheduler.report(1, time, 2.0) == {}
+        assert set(scheduler.report(2, time, 1.0)) == {0, 1, 2}
+
+
 def test_a_trial_that_ends_does_not_keep_the_others_waiting() -> None:
     scheduler = population(3, synch=True)
     assert scheduler.report(0, 10, 1.0) == {}
