@@ -203,7 +203,7 @@ class EvaluatorService(Service):
         self._player.reset()
         self._evaluation = Evaluation(self._episodes, self._player.num_envs)
         if self._film is not None:
-            self._film.begin(self._agent.progress.env_steps, self._agent.version)
+            self._film.begin(self._env_steps, self._agent.version)
 
     def _play(self, evaluation: Evaluation) -> None:
         now = self._context.clock.now
@@ -241,7 +241,7 @@ class EvaluatorService(Service):
         score = score_of(
             evaluation.finished,
             parameters,
-            env_steps=self._agent.progress.env_steps,
+            env_steps=self._env_steps,
             confirm=self._confirm,
             mode=str(self._agent.agent_mode),
             seconds=seconds,
@@ -258,7 +258,12 @@ class EvaluatorService(Service):
             self._steps_per_second = evaluation.env_steps / seconds
             curves["steps_per_second"] = self._steps_per_second
         tagged = {f"{self._section}{name}": value for name, value in curves.items()}
-        self._agent.tensorplex.add_scalars(tagged, self._agent.progress.env_steps)
+        self._agent.tensorplex.add_scalars(tagged, self._env_steps)
+
+    @property
+    def _env_steps(self) -> int:
+        """Environment steps that the parameters of all policies that play have learned from."""
+        return max(self._agent.progress.env_steps, self._player.env_steps)
 
     def _report(self) -> bool:
         """Waits until the learner has acknowledged the score; repeats the evaluation on request."""

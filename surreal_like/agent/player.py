@@ -53,6 +53,11 @@ class Player:
     def load(self) -> None:
         """Loads the newest parameters of other policies that play, for a new evaluation."""
 
+    @property
+    def env_steps(self) -> int:
+        """Environment steps that the loaded parameters of other policies have learned from."""
+        return 0
+
     def flats(self) -> dict[str, npt.NDArray[np.uint8]]:
         """Returns the loaded parameters of other policies, as arrays of an evaluation."""
         return {}

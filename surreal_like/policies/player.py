@@ -52,8 +52,16 @@ class JointPlayer(Player):
     @property
     def final(self) -> bool:
         """True once all companions have the last parameters of their learners."""
-        every = self._policies.values()
-        return all(each.final for each in every if isinstance(each, Companion))
+        return all(each.final for each in self._companions)
+
+    @property
+    def _companions(self) -> list[Companion]:
+        return [each for each in self._policies.values() if isinstance(each, Companion)]
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps that the loaded parameters of the companions have learned from."""
+        return max((each.acting.agent.progress.env_steps for each in self._companions), default=0)
 
     def fetch(self) -> None:
         """Fetches the parameters of the companions, and snapshots."""
@@ -67,8 +75,7 @@ class JointPlayer(Player):
 
     def flats(self) -> dict[str, npt.NDArray[np.uint8]]:
         """Returns the parameters of the companions, as arrays of an evaluation."""
-        every = self._policies.values()
-        return {f"flat/{each.policy}": each.flat for each in every if isinstance(each, Companion)}
+        return {f"flat/{each.policy}": each.flat for each in self._companions}
 
     def reset(self) -> None:
         """Starts a new episode in every environment."""

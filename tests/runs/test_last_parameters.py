@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ import pytest
 import safetensors.numpy
 
 from surreal_like import evaluate, load_policy, train
+from surreal_like.coordinator.learners import Learners
 from surreal_like.data.policy_names import checkpoint_place
-from surreal_like.learner.link import LearnerLink
+from surreal_like.learner.link import LearnerLink, Publisher
 from surreal_like.network.flat import read_flat
 from surreal_like.replay.client import Sampled
 from tests.runs.command import ROOT
@@ -93,6 +96,27 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return totals
 
 
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, set[int]]]:
+    """Environment steps of evaluations, and those of the newest parameters that played."""
+    published: defaultdict[bytes, set[int]] = defaultdict(set)
+    found: list[tuple[int, set[int]]] = []
+    publish, save_best = Publisher.publish, Learners.save_best
+
+    def record(publisher: Publisher, flat: Any, *args: Any, **given: Any) -> None:
+        published[flat.tobytes()].add(given["env_steps"])
+        publish(publisher, flat, *args, **given)
+
+    def compare(learners: Learners, flats: Any, score: Any) -> None:
+        steps = (published[flat.tobytes()] for flat in flats.values())
+        found.append((score["env_steps"], set(map(max, itertools.product(*steps)))))
+        save_best(learners, flats, score)
+
+    monkeypatch.setattr(Publisher, "publish", record)
+    monkeypatch.setattr(Learners, "save_best", compare)
+    return found
+
+
 def evaluations(folder: Path) -> dict[int, int]:
     """Iteration of each evaluated version -> its environment steps."""
     lines = [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
@@ -136,13 +160,15 @@ def test_steps_of_a_version_are_those_of_the_unrolls_it_has_learned_from(
     assert state["env_steps"] == counted[-1] <= result["env_steps"]
 
 
-def test_so_is_that_of_each_of_two_policies(tmp_path: Path) -> None:
+def test_so_is_that_of_each_of_two_policies(tmp_path: Path, played: list[Any]) -> None:
     words = {
         "policies.left.learner_config.replay.batch_size": 4,
         "policies.right.learner_config.replay.min_size": 64,
         "env_config.num_envs": 4,
+        # Steps count with rows of the first cart, and `right` learns from them sooner.
+        "env_config.policy_mapping": {"cart_0": "right", "cart_1": "left"},
         "session_config.stop": {"env_steps": 600, "eval_episodes": EPISODES},
-        "session_config.evaluator.interval_seconds": 0.5,
+        "session_config.evaluator.interval_seconds": 0.01,
     }
     folder = tmp_path / "run"
     result = dict(train(str(CARTS), launcher="serial", folder=folder, overrides=words).result)
@@ -152,5 +178,7 @@ def test_so_is_that_of_each_of_two_policies(tmp_path: Path) -> None:
         state = json.loads((newest(folder, policy) / "state.json").read_text())
         assert hashes[policy] == state["hash"]
         assert state["iteration"] > 0
+    assert len(played) > 2
+    assert all(steps in newest for steps, newest in played)
     # A step of both carts counts once.
     assert 300 < result["final_eval"]["env_steps"] <= result["env_steps"]
