@@ -23,7 +23,6 @@ from session.loggerplex.terminal import Terminal
 from session.process.clock import WallClock
 from session.process.component import LIFELINE, Topology
 from session.process.context import Context, Launch
-from session.process.periodic import Every
 from session.process.service import Build, Frame, seeded
 from session.wire import AddressBook
 from session.wire.contexts import make_context
@@ -70,7 +69,6 @@ def keep_freed_memory() -> None:
 
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_LIFELINE_SECONDS = 0.25
 # A process of this niceness gets a third of the time of one of niceness 0.
 _NICE = 5
 
@@ -144,10 +142,9 @@ def _run(frame: Frame) -> int:
         frame.context.warn = lambda text: sys.stderr.write(f"{name}: {text}\n")
         terminal = Terminal(-1)
     frame.context.log.show(terminal.record)
-    orphaned = _Orphaned(frame.context)
+    frame.watch = _Orphaned(frame.context).watch
     try:
         while not frame.finished:
-            orphaned.watch()
             if not frame.step():
                 frame.idle()
     except SurrealError as error:
@@ -185,10 +182,9 @@ class _Orphaned:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lifeline = Lifeline()
-        self._due = Every(seconds=_LIFELINE_SECONDS, clock=time.monotonic)
 
     def watch(self) -> None:
-        if not self._context.orphaned and self._due() and self._lifeline.broken:
+        if not self._context.orphaned and self._lifeline.broken:
             # No supervisor is left that could start it again.
             self._context.orphaned = self._context.ends_run = True
             self._context.stopping = True

@@ -165,11 +165,6 @@ def write_beat(folder: Path, beat: Beat) -> None:
 
     It writes nothing where a later process of the same component beats: that one has taken over.
     """
-    # An old heartbeat does not count: its process is gone, or the clock was set back since.
-    other = read_beat(folder, beat.name) or beat
-    recent = abs(beat.time - other.time) < _RECENT_SECONDS
-    if recent and other.incarnation > beat.incarnation:
-        return
     # Not asdict: its deep copy takes as long as the rest.
     text = json.dumps({name: getattr(beat, name) for name in _SHAPE})
     # Padded: most beats have the same length then.
@@ -177,23 +172,35 @@ def write_beat(folder: Path, beat: Beat) -> None:
     # A full disk must not look like a dead component, which would be killed for it.
     with suppress(OSError):
         try:
-            _write_over(f"{folder}/{beat.name}", line.encode())
+            _write_over(folder, beat, line.encode())
         except FileNotFoundError:
             write_atomically(folder / beat.name, line)
 
 
-def _write_over(path: str, line: bytes) -> None:
+def _write_over(folder: Path, beat: Beat, line: bytes) -> None:
     """Overwrites a file of one line in place: 30 times as fast as a new file, and needs no space.
 
     For a moment there is more behind the line, if the one before was longer.
     """
-    file = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    file = os.open(f"{folder}/{beat.name}", os.O_RDWR | os.O_NONBLOCK)
     try:
-        os.write(file, line)
-        if os.fstat(file).st_size > len(line):
+        before = os.read(file, 4 * _LENGTH)
+        # The usual case, one's own last heartbeat, is not parsed.
+        if b'"incarnation": %d,' % beat.incarnation not in before and _is_taken(folder, beat):
+            return
+        os.pwrite(file, line, 0)
+        if len(before) > len(line):
             os.ftruncate(file, len(line))
     finally:
         os.close(file)
+
+
+def _is_taken(folder: Path, beat: Beat) -> bool:
+    """True if a later process of the same component beats."""
+    # An old heartbeat does not count: its process is gone, or the clock was set back since.
+    other = read_beat(folder, beat.name) or beat
+    recent = abs(beat.time - other.time) < _RECENT_SECONDS
+    return recent and other.incarnation > beat.incarnation
 
 
 def read_beat(folder: Path, name: str) -> Beat | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 # Time resolution of a rate: marks per window; and the minimum number of marks kept at any age.
 _MARKS = 20
 _FEWEST = 4
+_MOMENT_SECONDS = 1e-5
 
 
 def double_pause(first_seconds: float, failures: int, limit_seconds: float) -> float:
@@ -22,14 +23,25 @@ class Every:
 
     0 means never. Due times are on a fixed grid from the start, so late calls cause no drift;
     several missed times trigger only once.
+
+    Attributes:
+        at: reading of the clock before which no call finds it due; who has read the clock may
+            compare first.
     """
 
     def __init__(self, *, calls: int = 0, seconds: float = 0.0, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._calls = calls
         self._seconds = seconds
-        self._called = 0
         self._since = clock()
+        self.at = -math.inf
+        self._begin()
+
+    def _begin(self) -> None:
+        self._called = 0
+        if self._seconds and not self._calls:
+            # A sum is rounded: a moment earlier, so that the difference in a call decides.
+            self.at = self._since + self._seconds - _MOMENT_SECONDS
 
     def __call__(self) -> bool:
         """Counts one call; True if due, which begins the next period."""
@@ -41,7 +53,7 @@ class Every:
             self._since += elapsed
         else:
             return False
-        self._called = 0
+        self._begin()
         return True
 
 

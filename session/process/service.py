@@ -193,6 +193,9 @@ class Frame:
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_deadline = float("inf")
         self._idle_seconds = 0.0
+        self._now = clock.now
+        # Looks after the process, with each heartbeat; set by its entry.
+        self.watch: Callable[[], object] = lambda: None
         self.context.pulse = self._pulse
         if launch.folder is not None:
             launch.folder.make_below()
@@ -224,17 +227,17 @@ class Frame:
 
     def step(self) -> bool:
         """Does one step without blocking; True if more may be ready at once."""
-        greeted = False
-        if self._service is None or self._chores_due():
+        greeted, service, due = False, self._service, self._chores_due
+        if service is None or (self._now() >= due.at and due()):
             greeted = self._do_chores()
-        if self._service is None:
+        if service is None:
             return self._start() or greeted
         # Once: a second signal must not extend the grace period.
-        if self.context.stopping and self.state == State.running:
-            self._drain(self._service)
-        busy = self._service.tick()
-        late = self.state is State.draining and self.context.clock.now() > self._drain_deadline
-        if late or self._service.done:
+        if self.context.stopping and self.state is State.running:
+            self._drain(service)
+        busy = service.tick()
+        late = self.state is State.draining and self._now() > self._drain_deadline
+        if late or service.done:
             self.close()
         return busy or greeted
 
@@ -244,6 +247,7 @@ class Frame:
         return self._hello is not None and self._hello.tick()
 
     def _beat_and_flush(self) -> None:
+        self.watch()
         if self._beat_due():
             self._beat()
         self.context.flush()

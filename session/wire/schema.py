@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import call
 from types import MappingProxyType
 from typing import Any
 
@@ -201,7 +202,7 @@ def Row(*types: Type) -> Type:
     def fits(value: Any) -> bool:
         if type(value) is not list or len(value) != len(checks):
             return False
-        return all(check(each) for check, each in zip(checks, value, strict=True))
+        return all(map(call, checks, value))
 
     return Type(f"a list of {len(types)}: {'; '.join(each.expected for each in types)}", fits)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from surreal_like.ps.client import ParameterClient
 
 # Longest time between two requests; of an agent that renews its policy, also its greatest age.
 _LOOK_SECONDS = 1.0
+_MOMENT_SECONDS = 1e-5
 _KEY = "session_config.agent.fetch_parameter_mode"
 
 
@@ -80,12 +82,14 @@ class Fetcher:
         self._counted = 0
         self._wanted = True
         self._patient = False
-        self._fetched_at = self._asked_at = -float("inf")
+        self._fetched_at = self._asked_at = -math.inf
+        # Until then nothing is due and no reply can come.
+        self._rests_until = -math.inf
 
     @property
     def final(self) -> bool:
         """True once the learner has reported the end of the run."""
-        return self.client.newest.final
+        return self.client.final
 
     @property
     def idle(self) -> bool:
@@ -101,27 +105,35 @@ class Fetcher:
         """Counts a vector step in which ``ended`` streams ended an episode."""
         self._counted += ended if self.by_episodes else 1
         if self._counted >= self._every:
-            self._wanted = True
+            self.want()
             self._counted = 0
 
     def want(self) -> None:
         """Schedules a fetch as soon as the interval has passed, regardless of the mode."""
         self._wanted = True
+        self._rests_until = -math.inf
 
     def want_newer(self) -> None:
         """Fetches newer parameters as soon as possible, regardless of mode and interval."""
         self._patient = True
+        self._rests_until = -math.inf
 
     def tick(self) -> Parameters | None:
         """Sends a request if one is due; returns newer parameters if they have arrived."""
-        client = self.client
+        now, client = self._clock.now(), self.client
+        if now < self._rests_until:
+            return None
         if client.waiting:
             return client.receive()
-        now = self._clock.now()
         looks = now - self._asked_at >= _LOOK_SECONDS
         wanted = self._wanted or (looks and self._renews)
         due = wanted and now - self._fetched_at >= self._interval_seconds
         if not (due or self._patient or looks):
+            until = self._asked_at + _LOOK_SECONDS
+            if self._wanted:
+                until = min(until, self._fetched_at + self._interval_seconds)
+            # A moment earlier: sums are rounded.
+            self._rests_until = until - _MOMENT_SECONDS
             return None
         account = self._account() if self._account is not None else None
         if not (due or self._patient):

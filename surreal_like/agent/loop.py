@@ -88,17 +88,14 @@ class AgentService(SendingService):
 
     def tick(self) -> bool:
         """Makes one step of all environments, or continues leaving the run."""
-        if not self._leaving.begun:
-            return self._act()
-        self._leaving.tick()
-        return False
-
-    def _act(self) -> bool:
+        if self._leaving.begun:
+            self._leaving.tick()
+            return False
         fetcher, env = self._fetcher, self._env
         parameters = fetcher.tick() or self._arrived
         if parameters is not None:
             self._on_parameters(parameters)
-        if fetcher.final:
+        if fetcher.client.final:
             self._begin_leaving()
             return True
         if not self._sending.agent.version:
@@ -148,15 +145,17 @@ class AgentService(SendingService):
         acting, env = self._acting, self._env
         sent = self._window.next_sequence if acting.agent.synchronous else 0
         answer = acting.answer(self._obs, env.first, rewards=self._rewards)
-        self._obs, self._rewards, _, _, _ = self._seen.step(answer)
+        self._obs, self._rewards, terminated, truncated, _ = self._seen.step(answer)
         if acting.hooked:
             acting.end_step(env.finished)
-        if not acting.agent.synchronous:
-            self._fetcher.count(env.num_finished if self._fetcher.by_episodes else 0)
-        else:
+        if acting.agent.synchronous:
             self._count_part(sent)
+        elif not self._fetcher.by_episodes:
+            self._fetcher.count(0)
+        elif 1 in terminated.tobytes() or 1 in truncated.tobytes():
+            self._fetcher.count(env.num_finished)
         self._steps += 1
-        if self._report_due():
+        if self._pulse.began_at >= self._report_due.at and self._report_due():
             self._report_curves()
 
     def _count_part(self, sent: int) -> None:

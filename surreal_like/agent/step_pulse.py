@@ -28,14 +28,15 @@ class StepPulse:
 
     Attributes:
         work: further work to do regularly while the environments step.
+        began_at: reading of the clock at the beginning of the newest vector step.
     """
 
     def __init__(self, context: Context, num_envs: int) -> None:
-        self._context = context
+        self._context, self._now = context, context.clock.now
         self._num_envs = num_envs
-        self._due = context.clock.now()
+        self._due = self._now()
         # No step is running while the environments are built.
-        self._began_at = math.inf
+        self.began_at = math.inf
         self._advised = False
         self._steps = 0
         self.work: Callable[[], object] = lambda: None
@@ -43,9 +44,9 @@ class StepPulse:
     def begin(self) -> None:
         """Marks the beginning of a vector step."""
         self._steps += 1
-        self._began_at = self._context.clock.now()
+        self.began_at = began_at = self._now()
         # The frame of the service does this work between steps; only a long step needs it inside.
-        self._due = self._began_at + _PULSE_SECONDS
+        self._due = began_at + _PULSE_SECONDS
 
     @property
     def proven(self) -> bool:
@@ -58,13 +59,13 @@ class StepPulse:
         Raises:
             StepAbandonedError: the component has to stop, and the step has already taken long.
         """
-        now = self._context.clock.now()
+        now = self._now()
         if now < self._due:
             return
         self._due = now + _PULSE_SECONDS
         self._context.pulse()
         self.work()
-        passed = now - self._began_at
+        passed = now - self.began_at
         if self._context.stopping and passed > _PATIENCE_SECONDS:
             raise StepAbandonedError
         # The advice of one of many agents is enough.

@@ -178,11 +178,13 @@ class DQNAgent(Agent):
 
     def act_on_arrays(self, obs: npt.NDArray[Any]) -> Any:
         """Returns the actions `[N]` of observations `[N, ...]`."""
-        values = self._array_values
-        if values is None or not values.usable:
-            return self.act(torch.from_numpy(obs))
-        with self.q_network.parameter_lock:
-            return self._explore(values(obs).argmax(1))
+        values = None
+        if self._array_values is not None:
+            with self.q_network.parameter_lock:
+                values = self._array_values(obs)
+        return (
+            self.act(torch.from_numpy(obs)) if values is None else self._explore(values.argmax(1))
+        )
 
     def explore(self, q_values: torch.Tensor) -> npt.NDArray[np.int64]:
         """Returns actions `[N]` from values `[N, A]`, a share of epsilon of them random.
@@ -205,7 +207,7 @@ class DQNAgent(Agent):
     @property
     def epsilon(self) -> float:
         """Current share of random actions."""
-        if self.agent_mode != AgentMode.training:
+        if self.agent_mode is not AgentMode.training:
             return self.eval_epsilon
         progress, epsilon = self._epsilon_at
         if progress is not self.progress:

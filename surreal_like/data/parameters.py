@@ -6,6 +6,8 @@ import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from session.wire import Message
 
 _ALIGNMENT_BYTES = 8
+# An agent reads the same one at each publication.
+_MANIFESTS_KEPT = 16
+_DTYPE, _OFFSET = itemgetter(1), itemgetter(3)
 # float32 that travels in 16 bits.
 HALF = "float32:half"
 # Names of torch, which has types that numpy has not.
@@ -48,10 +53,15 @@ Manifest = tuple[ParameterEntry, ...]
 
 def make_manifest(tensors: Sequence[tuple[str, str, tuple[int, ...]]]) -> Manifest:
     """Lays tensors ``(name, dtype, shape)`` one after the other, each aligned to 8 bytes."""
+    return _lay(tuple(tensors))
+
+
+@lru_cache(maxsize=_MANIFESTS_KEPT)
+def _lay(tensors: tuple[tuple[str, str, tuple[int, ...]], ...]) -> Manifest:
     entries: list[ParameterEntry] = []
     offset = 0
     for name, dtype, shape in tensors:
-        entry = ParameterEntry(name, dtype, tuple(shape), offset)
+        entry = ParameterEntry(name, dtype, shape, offset)
         entries.append(entry)
         offset += -(-entry.size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
     return tuple(entries)
@@ -120,7 +130,7 @@ class Parameters:
 
     def decode_half(self) -> Parameters:
         """Returns them with float32 as such; the same object if all of it is."""
-        if all(entry.dtype != HALF for entry in self.manifest):
+        if HALF not in map(_DTYPE, self.manifest):
             return self
         found = [(entry, self._array(entry)) for entry in self.manifest]
         return self._with(
@@ -174,12 +184,9 @@ class Parameters:
                 not fit it.
         """
         fields, flat = message.fields, message.arrays["flat"]
-        given = tuple(
-            ParameterEntry(name, dtype, tuple(shape), offset)
-            for name, dtype, shape, offset in fields["manifest"]
-        )
-        manifest = make_manifest([entry[:3] for entry in given])
-        if given != manifest:
+        given = fields["manifest"]
+        manifest = make_manifest([(name, dtype, tuple(shape)) for name, dtype, shape, _ in given])
+        if list(map(_OFFSET, given)) != list(map(_OFFSET, manifest)):
             raise DecodeError("parameters whose manifest does not lay tensors behind each other")
         if flat.size != manifest_size_bytes(manifest):
             raise DecodeError(

@@ -12,6 +12,8 @@ from surreal_like.data.casts import cast
 from surreal_like.data.spec import Bounds, inner_bounds, parse_action_spec
 from surreal_like.errors import DataError
 
+_INT64 = np.dtype(np.int64)
+
 Outside: TypeAlias = Literal["clip", "refuse", "pass"]
 
 
@@ -43,8 +45,9 @@ class ActionValidator:
         self._inner = inner_bounds(*exact)
         bounded = any(end is not None and np.isfinite(end).any() for end in exact)
         self._outside = outside if bounded else "pass"
-        # Of a single discrete action; 0: of others.
-        self._most = 0 if self._continuous or self._shape else int(self._counts)
+        # Of a discrete action, or of one in each stream; 0: of others.
+        single = not self._continuous and not spec.array.dim
+        self._most = int(self._counts) if single else 0
         zeros = spec.array.zeros()
         self._idle = np.clip(zeros, *self._inner) if bounded else zeros
 
@@ -56,9 +59,6 @@ class ActionValidator:
         ignored: [N], streams whose action is ignored; they get a valid one.
         Raises DataError that names the mistake, and the stream.
         """
-        if type(actions) is int and 0 <= actions < self._most:
-            # What a vector of Envs gives, without the cost of the general case.
-            return np.array(actions)
         given = np.asarray(actions)
         if given.shape != self._shape:
             raise DataError(
@@ -79,6 +79,20 @@ class ActionValidator:
             if 1 in wrong.tobytes():  # a fraction of the cost of any()
                 self._refuse(checked, wrong, f"0 to below {self._counts}")
         return checked
+
+    def singles(self, actions: Any, ignored: npt.NDArray[np.bool_]) -> Any:
+        """Returns the actions [N] that reach the Envs: discrete ones as ints, others as arrays.
+
+        Arguments and errors are those of a call.
+        """
+        plain = type(actions) is np.ndarray and actions.dtype is _INT64
+        if plain and self._most and actions.shape == self._shape:
+            # What agents give, without the cost of the general case.
+            ints = actions.tolist()
+            if min(ints) >= 0 and max(ints) < self._most:
+                return ints
+        checked = self(actions, ignored)
+        return checked.tolist() if checked.ndim == 1 else checked
 
     def _check_continuous(self, actions: npt.NDArray[Any]) -> None:
         """Refuses NaN; clips or passes values outside the bounds, in place."""

@@ -25,26 +25,23 @@ _SHOWN = 80
 
 
 class ObservationBatch:
-    """Collects the observations of one vector step; `begin`, then `put` N times, then `take`."""
+    """Collects the observations of one vector step; `put` N times, then `take`."""
 
     def __init__(self, obs_spec: Mapping[str, Any], num_envs: int) -> None:
         self._num_envs = num_envs
         self._specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
-        self._rows: list[tuple[str, ArraySpec, npt.NDArray[Any]]] = []
+        self._single = [*self._specs] == ["obs"]
         self._warned: set[str] = set()
-
-    def begin(self) -> None:
-        """Starts a new step, with new arrays."""
         self._rows = [
-            (path, spec, np.empty((self._num_envs, *spec.dim), spec.dtype))
+            (path, spec, np.empty((num_envs, *spec.dim), spec.dtype))
             for path, spec in self._specs.items()
         ]
 
     def put(self, stream: int, obs: nest.Nest) -> None:
         """Copies the observation of one stream. Raises DataError if it does not fit its spec."""
-        if type(obs) is np.ndarray and len(self._rows) == 1:
-            path, spec, rows = self._rows[0]
-            if obs.dtype == rows.dtype and obs.shape == spec.dim and path == "obs":
+        if self._single and type(obs) is np.ndarray:
+            _, spec, rows = self._rows[0]
+            if obs.dtype == spec.dtype and obs.shape == spec.dim:
                 rows[stream] = obs
                 return
         if type(obs) is dict and self._put_parts(stream, obs):
@@ -88,16 +85,19 @@ class ObservationBatch:
 
         count: number of rows that were put, n: the arrays are [n, ...]; None: all.
         """
+        taken, self._rows = self._rows, []
+        for path, spec, rows in taken:
+            self._rows.append((path, spec, np.empty(rows.shape, spec.dtype)))
         if count is not None and count < self._num_envs:
-            self._rows = [(path, spec, rows[:count]) for path, spec, rows in self._rows]
-        for path, spec, rows in self._rows:
+            taken = [(path, spec, rows[:count]) for path, spec, rows in taken]
+        for path, spec, rows in taken:
             # Checked before a network uses them, because its output would name another field.
             # Bytes, here and elsewhere in a step: a function of numpy costs two more calls.
             if rows.dtype.kind == "f" and 0 in np.isfinite(rows).tobytes():
                 spec.validate(path, rows, bounds=False)
-        if len(self._rows) == 1 and self._rows[0][0] == "obs":
-            return self._rows[0][2]
-        return nest.unflatten({path: rows for path, _, rows in self._rows}, "obs")
+        if self._single:
+            return taken[0][2]
+        return nest.unflatten({path: rows for path, _, rows in taken}, "obs")
 
 
 class InfoBatch:

@@ -76,6 +76,10 @@ class GymAdapter(Env):
         self.metadata = {**type(self).metadata, **self.gym_env.metadata}
         self._read = observation_reader(space)
         self._write = action_writer(actions)
+        # Number of actions that are the same in the space; 0: none.
+        self._actions = 0
+        if isinstance(actions, gymnasium.spaces.Discrete) and not actions.start:
+            self._actions = int(actions.n)
         outside: Outside = "clip" if config.get("clip_action", True) else "refuse"
         self._door = ActionValidator(
             self.action_spec, outside=outside, bounds=action_bounds(actions)
@@ -97,7 +101,9 @@ class GymAdapter(Env):
 
     def step(self, action: Any) -> Step:
         """Takes one action, int64 or float32 in the shape of its spec."""
-        result = self.gym_env.step(self._write(self._door(action)))
+        if type(action) is not int or not 0 <= action < self._actions:
+            action = self._write(self._door(action))
+        result = self.gym_env.step(action)
         if len(result) != 5:
             wanted = "(observation, reward, terminated, truncated, info)"
             raise DataError(f"step() gave {kinds(result)}, expected {wanted}")

@@ -142,7 +142,6 @@ class _Collector:
         self._rows: list[tuple[int, float, bool, bool, bool, int]] = []
 
     def begin(self) -> None:
-        self._batch.begin()
         self.places, self._rows = [], []
 
     def put(self, copy: _Copy, turn: Turn, seat: _Seat, *, first: bool, steps: int) -> None:

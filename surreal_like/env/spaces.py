@@ -56,7 +56,13 @@ def observation_reader(
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(space.start):
         start = space.start
         return lambda obs: cast(path, obs, dtype) - start
-    return lambda obs: cast(path, obs, dtype, copy=copy)
+
+    def read(obs: Any) -> Nest:
+        if copy and type(obs) is np.ndarray and obs.dtype is dtype:
+            return obs.copy()
+        return cast(path, obs, dtype, copy=copy)
+
+    return read
 
 
 def action_writer(space: spaces.Space[Any]) -> Callable[[npt.NDArray[Any]], Any]:

@@ -258,28 +258,26 @@ class SyncVector(VectorEnv):
         self._masks = make_guard(obs_spec, action_spec)
         self._batch = ObservationBatch(obs_spec, self.num_envs)
         self._infos = InfoBatch(info_keys, self.num_envs)
-        self.ended = np.zeros(self.num_envs, np.bool_)
+        self._keyed = bool(info_keys)
+        self.ended = self._none = np.zeros(self.num_envs, np.bool_)
+        self._none.flags.writeable = False
         # Observations of the newest step, which are never overwritten.
         self._newest: Nest = {}
 
     def reset(self) -> tuple[Nest, Info]:
         """Resets every Env."""
-        self.ended = np.zeros(self.num_envs, np.bool_)
-        self._batch.begin()
+        self.ended = self._none
         infos = [self._reset_one(stream) for stream in range(self.num_envs)]
         return self._take(), self._infos(infos, np.zeros(self.num_envs, np.float32))
 
     def step(self, actions: npt.NDArray[Any]) -> VectorStep:
         """Steps every Env, or resets it where its last step ended an episode."""
-        checked = self._door(actions, self.ended)
+        singles = self._door.singles(actions, self.ended)
         if self._masks is not None:
-            self._masks.check(checked, self.ended)
-        # Single discrete actions reach an author's Env as an int.
-        singles: Any = checked.tolist() if checked.ndim == 1 else checked
+            self._masks.check(np.asarray(singles), self.ended)
         # Lists: to fill arrays one number at a time takes longer than to make them of all.
         outcomes: list[tuple[float, bool, bool]] = []
         infos: list[Info] = []
-        self._batch.begin()
         for stream, ended in enumerate(self.ended.tolist()):
             if ended:
                 outcomes.append((0.0, False, False))
@@ -297,10 +295,15 @@ class SyncVector(VectorEnv):
             infos.append(info)
             self._pulse()
         rewards, terminated, truncated = zip(*outcomes, strict=True)
-        terminations, truncations = np.array(terminated), np.array(truncated)
-        self.ended = terminations | truncations
+        if True in terminated or True in truncated:
+            terminations, truncations = np.array(terminated), np.array(truncated)
+            self.ended = terminations | truncations
+        else:
+            # Most steps; to copy costs half of making an array.
+            terminations, truncations = self._none.copy(), self._none.copy()
+            self.ended = self._none
         checked_rewards = step_rewards(rewards)
-        info = self._infos(infos, checked_rewards)
+        info = self._infos(infos, checked_rewards) if self._keyed or any(infos) else {}
         return self._take(), checked_rewards, terminations, truncations, info
 
     @property

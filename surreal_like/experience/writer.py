@@ -46,6 +46,7 @@ class ChunkWriter:
 
     Attributes:
         first: True where an episode begins at the newest row, bool ``[N]``.
+        open: True while the newest row waits for its action.
 
     Raises:
         ConfigError: the settings do not go together.
@@ -67,7 +68,10 @@ class ChunkWriter:
         self._overlap = overlap
         # The newest row, which waits for its action; where episodes end at it.
         self._row: Row = {}
+        self.open = False
         self._last = self.first = np.ones(num_streams, np.bool_)
+        self._none = np.zeros(num_streams, np.bool_)
+        self._none.flags.writeable = False
         self._buffer = RowBuffer(
             settings.flush_iteration,
             num_streams,
@@ -83,11 +87,6 @@ class ChunkWriter:
         self._first_at = 0.0
         self._cut_at_ends = settings.cut == "episodes"
         self._flush_seconds = flush_seconds(settings, overlap)
-
-    @property
-    def open(self) -> bool:
-        """True while the newest row waits for its action."""
-        return bool(self._row)
 
     @property
     def between_chunks(self) -> bool:
@@ -183,15 +182,20 @@ class ChunkWriter:
         Raises:
             DataError: a field is NaN or has a wrong dtype, shape or value; the message names it.
         """
-        row, self._row = self._row, {}
+        row, self._row, self.open = self._row, {}, False
         row["action"] = actions.copy()
-        row.update(extras)
+        if extras:
+            row.update(extras)
         buffer = self._buffer
         if buffer.version != version:
             buffer.begin_version(version)
         if not buffer.rows:
             self._first_at = now
         buffer.write(row)
+        if buffer.rows < buffer.length and not (
+            metrics or self._cut_at_ends or self._episodes.waiting
+        ):
+            return False
         return self._cut_if_full(metrics)
 
     def write(self, row: Row, version: int) -> bool:
@@ -218,7 +222,7 @@ class ChunkWriter:
 
         Its action and extras are zero. Arguments, result and errors are those of :meth:`act`.
         """
-        row, self._row = self._row, {}
+        row, self._row, self.open = self._row, {}, False
         if not self._buffer.rows:
             self._first_at = now
         self._buffer.write_end(row)
@@ -267,7 +271,7 @@ class ChunkWriter:
         self._episodes.count()
         if self._episodes.waiting and not self._row:
             self._episodes.write(metrics)
-        row, self._row = self._row, {}
+        row, self._row, self.open = self._row, {}, False
         # Without a newest row the last step has failed: its action was not taken.
         tail = final and not row and self._buffer.rows > 0
         # If every stream has just begun, there is nothing to complete.
@@ -285,12 +289,15 @@ class ChunkWriter:
     def _begin_row(
         self, obs: Nest, reward: Array, terminated: Flags, truncated: Flags, info: Info
     ) -> None:
-        parts = {"obs": obs} if type(obs) is np.ndarray else nest.flatten(obs, "obs")
-        row = {**parts, "reward": reward, "terminated": terminated, "truncated": truncated}
+        row = {"obs": obs} if type(obs) is np.ndarray else nest.flatten(obs, "obs")
+        row["reward"], row["terminated"], row["truncated"] = reward, terminated, truncated
         if info:
             row |= info_columns(info)
-        self._row = row
-        self.first, self._last = self._last, terminated | truncated
+        self._row, self.open = row, True
+        self.first = self._last
+        # Bytes: an operation of numpy costs more, and most steps end nothing.
+        ends = 1 in terminated.tobytes() or 1 in truncated.tobytes()
+        self._last = terminated | truncated if ends else self._none
         if self._overlap and self._buffer.rows == self._buffer.length:
             self._buffer.write_end(row)
             self._cut()

@@ -28,40 +28,45 @@ Array = npt.NDArray[Any]
 
 # Above this number of weights the layers take longer than the calls.
 _MOST_WEIGHTS = 1 << 16
-_ACTIVATIONS: Mapping[Any, Callable[..., Array]] = MappingProxyType(
-    {torch.relu: lambda x: np.maximum(x, 0.0, out=x), torch.tanh: lambda x: np.tanh(x, out=x)}
+_AXES, _FLOAT32 = 2, np.dtype(np.float32)
+# Function of numpy, and what it takes between input and output.
+_ACTIVATIONS: Mapping[Any, tuple[Callable[..., Array], tuple[Any, ...]]] = MappingProxyType(
+    {torch.relu: (np.maximum, (np.zeros((), np.float32),)), torch.tanh: (np.tanh, ())}
 )
 
 
 class ArrayNetwork:
     """Computes a torso and a linear layer on arrays, from the memory of their parameters.
 
-    Parameters are read at each call, so those that are loaded later are used.
+    Parameters are read at each call, so those that are loaded later are used. The calls of numpy
+    are those that take the least time for a few rows.
     """
 
     def __init__(self, torso: Torso, head: Linear) -> None:
-        self._torso = torso
-        layers = [*torso.mlp.layers, head]
-        self._weights = [layer.weight.detach().numpy().T for layer in layers]
-        self._biases = [layer.bias.detach().numpy() for layer in layers]
-        self._activate = _ACTIVATIONS[torso.mlp.activation]
+        self._hooks = torso._forward_hooks, torso._forward_pre_hooks
+        *self._hidden, self._last = (
+            (layer.weight.detach().numpy().T, layer.bias.detach().numpy())
+            for layer in (*torso.mlp.layers, head)
+        )
+        self._activate, self._between = _ACTIVATIONS[torso.mlp.activation]
 
-    @property
-    def usable(self) -> bool:
-        """False once a user has registered a hook on the torso, which only torch calls."""
-        return not (self._torso._forward_hooks or self._torso._forward_pre_hooks)
+    def __call__(self, obs: Array) -> Any:
+        """Returns the outputs `[N, out_features]`, float32, of observations `[N, ...]`.
 
-    def __call__(self, obs: Array) -> Array:
-        """Returns the outputs `[N, out_features]`, float32, of observations `[N, ...]`."""
-        x = obs.reshape(len(obs), -1)
-        if x.dtype != np.float32:
+        None once a user has registered a hook on the torso, which only torch calls.
+        """
+        if self._hooks[0] or self._hooks[1]:
+            return None
+        x = obs if obs.ndim == _AXES else obs.reshape(len(obs), -1)
+        if x.dtype is not _FLOAT32:
             x = x.astype(np.float32) * np.float32(BYTE_SCALE if x.dtype == np.uint8 else 1.0)
-        last = len(self._weights) - 1
-        for index, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
-            x = np.dot(x, weight)
+        for weight, bias in self._hidden:
+            x = x.dot(weight)
             x += bias
-            if index < last:
-                x = self._activate(x)
+            self._activate(x, *self._between, out=x)
+        weight, bias = self._last
+        x = x.dot(weight)
+        x += bias
         return x
 
 

@@ -46,11 +46,17 @@ class ParameterClient:
         socket: the dealer of ``ps.requests`` for :data:`surreal_like.ps.schemas.ANSWERS`.
         clock: clock for the timeout of a reply.
         policy: name of the policy to fetch.
+
+    Attributes:
+        newest: newest known publication.
+        have: order of the parameters that were fetched last.
+        final: True once the learner has reported the end of the run.
     """
 
     def __init__(self, socket: DealerSocket, clock: Clock, *, policy: str = "default") -> None:
         self.socket = socket
         self.newest = Newest()
+        self.final = False
         self.have = (0, 0)
         self._clock = clock
         self._policy = policy
@@ -158,4 +164,4 @@ class ParameterClient:
 
     def _on_newest(self, newest: Newest) -> None:
         if newest.order >= self.newest.order:
-            self.newest = newest
+            self.newest, self.final = newest, newest.final

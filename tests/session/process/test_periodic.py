@@ -15,7 +15,9 @@ def due_at(every: Every, clock: HandClock, times: list[float]) -> list[float]:
     due = []
     for time in times:
         clock.seconds = 100.0 + time
+        early = clock.now() < every.at
         if every():
+            assert not early
             due.append(time)
     return due
 

@@ -26,6 +26,10 @@ class Client:
         self.have = (0, 0)
         self.answer: Parameters | None = None
 
+    @property
+    def final(self) -> bool:
+        return self.newest.final
+
     def ask(self, account: Mapping[str, Any] | None = None, *, patient: bool = False) -> bool:
         self.asked.append("patient" if patient else "fetch")
         self.accounts.append(account)

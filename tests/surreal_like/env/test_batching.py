@@ -13,7 +13,6 @@ ZEROS = np.zeros(2, np.float32)
 
 def collect(spec: Any, *observations: Any) -> Any:
     batch = ObservationBatch(spec, len(observations))
-    batch.begin()
     for stream, obs in enumerate(observations):
         batch.put(stream, obs)
     return batch.take()
