@@ -2,8 +2,9 @@
 
 The simulator sleeps 20 ms a step (`peers/sleeping.py`), so that two cores can serve many agents: an
 agent that costs nothing makes 50 steps/s. Each agent has one environment. For each number of agents
-in turn: a run of DQN with all its components; as many bare processes that only sleep and step; with
-`--peer` as many of RLlib's env runners. Then runs to CartPole's goal, and one in which two random
+in turn: a run of DQN with all its components; as many bare processes that only sleep and step; as
+many that also choose their actions with the same network in plain torch; with `--peer` as many of
+RLlib's env runners. Then runs to CartPole's goal, and one in which two random
 agents are killed each minute. Writes benchmarks/results/scaling.json and docs/images/scaling.png.
 
     python benchmarks/scaling.py                         1 to 256 agents, as many as memory holds
@@ -171,9 +172,16 @@ def ours(folder: Path, agents: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def bare(agents: int, seconds: float) -> dict[str, Any]:
-    """Measures as many processes that only sleep and step."""
-    command = [sys.executable, str(HERE / "ours" / "sleepers.py"), str(agents), str(seconds)]
+def bare(agents: int, seconds: float, widths: Sequence[int] = ()) -> dict[str, Any]:
+    """Measures as many processes that only sleep and step.
+
+    Args:
+        agents: number of processes.
+        seconds: for which they step.
+        widths: hidden layers of the network that chooses the actions; empty: there is none.
+    """
+    numbers = map(str, (agents, seconds, *widths))
+    command = [sys.executable, str(HERE / "ours" / "sleepers.py"), *numbers]
     found = json.loads(subprocess.check_output(command, text=True))
     return {"per_second": round(found["per_second"], 1), "cpu": round(found["cpu"], 7)}
 
@@ -222,6 +230,9 @@ def table(found: Mapping[str, Any]) -> str:
     """Formats a line for each number of agents."""
     cost = "processor time per step"
     head = ["agents", "steps/s", "of bare processes", cost, "bare"]
+    # Results of older versions have none.
+    networks = all("network" in row for row in found["scaling"])
+    head += ["bare with the network: steps/s", cost] if networks else []
     head += ["age of the policy, median and 99th percentile", "memory"]
     rows = []
     for row in found["scaling"]:
@@ -230,6 +241,8 @@ def table(found: Mapping[str, Any]) -> str:
         cells = [f"{row['agents']}", f"{mine['per_second']:,.0f}"]
         cells += [f"{mine['per_second'] / least['per_second']:.2f}"]
         cells += [_milliseconds(mine), _milliseconds(least)]
+        if networks:
+            cells += [f"{row['network']['per_second']:,.0f}", _milliseconds(row["network"])]
         cells += [f"{age['median']:.1f} s, {age['p99']:.1f} s", _gibibytes(mine)]
         if theirs is None:
             cells += ["", "", ""]
@@ -282,6 +295,7 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     rows = found["scaling"]
     for key, label, style in (
         ("bare", "bare processes", "k--"),
+        ("network", "bare processes with the network", "k:"),
         ("ours", "surreal_like", "o-"),
         ("rllib", "RLlib", "s-"),
     ):
@@ -335,6 +349,9 @@ def main() -> int:
             row: dict[str, Any] = {"agents": agents}
             row["ours"] = ours(folder / f"run-{agents}", agents, given.seconds)
             row["bare"] = bare(agents, given.seconds)
+            config = RunFolder(folder / f"run-{agents}").read_config()
+            widths = config.learner_config.model.hidden_sizes
+            row["network"] = bare(agents, given.seconds, widths)
             if python and agents in PEER_WORKERS:
                 theirs = peer(python, agents, given.seconds)
                 row |= {} if theirs is None else {"rllib": theirs}

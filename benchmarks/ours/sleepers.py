@@ -1,7 +1,8 @@
 """Bare processes that only sleep and step: the most that so many agents could reach.
 
-python sleepers.py PROCESSES SECONDS
+python sleepers.py PROCESSES SECONDS [WIDTH ...]
 
+With widths of hidden layers each also chooses its actions with a network in plain torch.
 Prints one line of JSON: environment steps per second of all, processor seconds per step.
 """
 
@@ -12,25 +13,49 @@ import multiprocessing
 import resource
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "peers"))
-from sleeping import SleepingPole
+BENCHMARKS = Path(__file__).resolve().parents[1]
+sys.path += [str(BENCHMARKS), str(BENCHMARKS / "peers")]
+from sleeping import SleepingPole  # noqa: E402
 
 
-def sleeper(number: int, begin: Any, seconds: float, found: Any) -> None:
-    """Steps one environment for some seconds after all have begun; always the same action."""
+def sleeper(
+    number: int, begin: Any, seconds: float, found: Any, act: Callable[[Any, int], int]
+) -> None:
+    """Steps one environment for some seconds after all have begun."""
     env = SleepingPole()
-    env.reset(seed=number)
+    obs, _ = env.reset(seed=number)
     begin.wait()
     steps, until, before = 0, time.monotonic() + seconds, _cpu_seconds()
     while time.monotonic() < until:
-        *_, terminated, truncated, _ = env.step(steps % 2)
+        obs, _, terminated, truncated, _ = env.step(act(obs, steps))
         steps += 1
         if terminated or truncated:
-            env.reset()
+            obs, _ = env.reset()
     found.put((steps, _cpu_seconds() - before))
+
+
+def alternate(obs: Any, steps: int) -> int:
+    """Takes both actions in turn."""
+    return steps % 2
+
+
+def make_greedy(widths: Sequence[int]) -> Callable[[Any, int], int]:
+    """Returns the action of the largest output of a network with these hidden layers."""
+    import torch
+    from bare import mlp
+
+    torch.set_num_threads(1)
+    net = mlp([4, *widths, 2], torch.nn.ReLU).requires_grad_(False)
+
+    @torch.inference_mode()
+    def act(obs: Any, steps: int) -> int:
+        return int(net(torch.from_numpy(obs[None])).argmax(1))
+
+    return act
 
 
 def _cpu_seconds() -> float:
@@ -38,12 +63,13 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def main(processes: int, seconds: float) -> None:
+def main(processes: int, seconds: float, *widths: int) -> None:
     """Starts them, waits for all, prints."""
+    act = make_greedy(widths) if widths else alternate
     context = multiprocessing.get_context("fork")
     begin, found = context.Barrier(processes), context.SimpleQueue()
     started = [
-        context.Process(target=sleeper, args=(number, begin, seconds, found))
+        context.Process(target=sleeper, args=(number, begin, seconds, found, act))
         for number in range(processes)
     ]
     for each in started:
@@ -56,4 +82,4 @@ def main(processes: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]))
+    main(int(sys.argv[1]), float(sys.argv[2]), *map(int, sys.argv[3:]))
