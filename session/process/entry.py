@@ -23,6 +23,7 @@ from session.loggerplex.terminal import Terminal
 from session.process.clock import WallClock
 from session.process.component import LIFELINE, Topology
 from session.process.context import Context, Launch
+from session.process.heartbeat import State
 from session.process.service import Build, Frame, seeded
 from session.wire import AddressBook
 from session.wire.contexts import make_context
@@ -144,7 +145,7 @@ def _run(frame: Frame) -> int:
     frame.context.log.show(terminal.record)
     frame.watch = _Orphaned(frame.context).watch
     try:
-        while not frame.finished:
+        while frame.state is not State.done:
             if not frame.step():
                 frame.idle()
     except SurrealError as error:

@@ -156,7 +156,7 @@ def _views(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yields each tensor with its view of the flat buffer."""
     for tensor, entry in zip(tensors.values(), manifest, strict=True):
-        place = flat[entry.offset_bytes : entry.offset_bytes + entry.size_bytes]
+        place = flat[entry.offset_bytes : entry.offset_bytes + tensor.nbytes]
         yield tensor, place.view(tensor.dtype).view(tensor.shape)
 
 
