@@ -860,6 +860,9 @@ a closed listener leaves its port bound
 - self._server.close()
 + pass
 > tests/surreal_like/tuning/test_tuning.py
+a result that comes just before its machine is lost ends the tuner
+- TrialState.pending: {TrialState.running, TrialState.terminated, TrialState.error},
++ TrialState.pending: {TrialState.running, TrialState.error},
 a trial that is paused cannot end
 - TrialState.paused: {*TrialState} - {TrialState.paused},
 + TrialState.paused: {*TrialState} - {TrialState.paused, TrialState.terminated},

@@ -578,8 +578,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.tuning.places[name].slots = max(slots, working)
         self.tuning.places[name].max_resident = max(slots, len(self.at(name)))
 
-    @rule(name=st.sampled_from(WORKERS))
-    def lose(self, name: str) -> None:
+    @rule(name=st.sampled_from(WORKERS), ended=st.booleans())
+    def lose(self, name: str, ended: bool) -> None:
         lost = [self.tuning.trials.index(each) for each in self.at(name)]
         before = [(each.state, each.failures) for each in self.tuning.trials]
         self.follow(self.tuning.lose_place(name, 0.0))
@@ -589,6 +589,9 @@ class AnyOrder(RuleBasedStateMachine):
             ends = before[number][0] in ("terminated", "error")
             assert self.tuning.trials[number].state == (before[number][0] if ends else "pending")
         assert [each.failures for each in self.tuning.trials] == [each for _, each in before]
+        # Their results came just before.
+        for number in lost if ended else ():
+            self.follow(self.tuning.on_end(number, "x", 0.0))
 
     def at(self, name: str) -> list[Trial]:
         """Returns the trials with processes at a machine."""
