@@ -141,10 +141,13 @@ class MachinesContract(ABC):
                     events += machines.poll()
                     time.sleep(0.1)
                 assert len(self.at_work(tmp_path)) == 2
-            machines.want(3)
-            events += self.wait(machines, 3, tmp_path)
+            events += self.wait(machines, 2, tmp_path)
             assert [self.pid(each) for each in folders] == before
             assert not [each for each in events if each.kind in ("lost", "ended")]
+            machines.want(1)
+            events = self.wait(machines, 1, tmp_path)
+            assert [(each.component, each.kind) for each in events] == [("machine-1", "ended")]
+            assert self.pid(folders[0]) == before[0]
 
     def test_at_the_end_nothing_is_left(self, tmp_path: Path) -> None:
         with self.machines(tmp_path, 2):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from session.errors import UsageError
@@ -36,6 +38,8 @@ class TestRay(MachinesContract):
     """Each machine has a node of its own."""
 
     seconds = 90.0
+    # Nodes of Ray end themselves when their head has not answered for a minute.
+    silent_seconds = 45.0
 
     @pytest.fixture(autouse=True)
     def at(self, cluster: RayCluster) -> None:
@@ -45,6 +49,23 @@ class TestRay(MachinesContract):
         return make_machines(
             "ray", replace(order, cpu=3.0, options={"address": self.cluster.address})
         )
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Stops the server of the head."""
+        servers = [
+            each
+            for each in psutil.Process(self.cluster.process.pid).children(recursive=True)
+            if each.name() == "gcs_server"
+        ]
+        assert servers
+        for each in servers:
+            each.suspend()
+        try:
+            yield
+        finally:
+            for each in servers:
+                each.resume()
 
     def kill(self, folder: Path) -> None:
         self.cluster.kill_node_of(self.pid(folder))

@@ -11,9 +11,12 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,7 @@ pytestmark = [
     *(pytest.mark.slow, pytest.mark.root, pytest.mark.kubectl, pytest.mark.cluster),
     pytest.mark.timeout(300),
 ]
+_SILENT_SECONDS = 60.0
 _OURS = ("statefulset,pod,secret", "--selector=app.kubernetes.io/name")
 
 
@@ -60,12 +64,28 @@ class Host:
         self.token = folder / "token"
         self._address = address
         self._prefix = ("ip", "netns", "exec", namespace, sys.executable, "-P", "-m", "main.cli")
-        tool = folder / "bin" / "kubectl"
-        tool.parent.mkdir()
-        place = f"/proc/{os.getpid()}/ns/net"
-        tool.write_text(f'#!/bin/sh\nexec nsenter --net={place} {shutil.which("kubectl")} "$@"\n')
-        tool.chmod(0o755)
-        self._variables = {**os.environ, "PATH": f"{tool.parent}:{os.environ['PATH']}"}
+        self._tool = folder / "bin" / "kubectl"
+        self._tool.parent.mkdir()
+        self._write_kubectl()
+        self._variables = {**os.environ, "PATH": f"{self._tool.parent}:{os.environ['PATH']}"}
+
+    def _write_kubectl(self, *options: str) -> None:
+        place, program = f"/proc/{os.getpid()}/ns/net", shutil.which("kubectl")
+        new = self._tool.with_name("new")
+        words = " ".join(options)
+        new.write_text(f'#!/bin/sh\nexec nsenter --net={place} {program} "$@" {words}\n')
+        new.chmod(0o755)
+        new.replace(self._tool)
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Leads its kubectl to a server that takes connections and never answers."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self._write_kubectl(f"--server=https://127.0.0.1:{server.getsockname()[1]}")
+            try:
+                yield
+            finally:
+                self._write_kubectl()
 
     def command(self, *words: str) -> str:
         done = subprocess.run(
@@ -128,7 +148,7 @@ def host(cluster: TestedCluster, tmp_path: Path) -> Iterator[Host]:
 
 
 @own_nodes
-def test_machines_join_are_replaced_and_end_with_the_run(
+def test_machines_join_are_replaced_outlive_silence_and_end_with_the_run(
     cluster: TestedCluster, host: Host
 ) -> None:
     engine = ("--on", "kubernetes", "--option", "name=mine")
@@ -139,6 +159,14 @@ def test_machines_join_are_replaced_and_end_with_the_run(
         cluster.kubectl("delete", "pod", "mine-machine-0", "--wait=false")
         cluster.until(lambda: host.guests() - two, "another has joined in the place of one")
         cluster.until(lambda: host.lines("machine-2: started"), "a third one, as advised")
+        cluster.until(lambda: len(host.guests()) == 3, "it has joined")
+        said, three = host.lines(""), host.guests()
+        with host.silence():
+            time.sleep(_SILENT_SECONDS)
+            assert host.guests() == three
+        assert [line for line in host.lines("")[len(said) :] if line.startswith("machine-")] == []
+        cluster.kubectl("delete", "pod", "mine-machine-1", "--wait=false")
+        cluster.until(lambda: host.guests() - three, "the engine is served again")
         host.command("stop", str(host.run))
         assert joined.wait(60) == 0
     finally:
