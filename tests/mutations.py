@@ -689,6 +689,9 @@ versions of a guest make rows of others too old
 a guest's goodbye is that of an own agent
 - account.guest = guest
 + account.guest = False
+chunks of a guest's older process are those of an own agent
+- account.guest = chunk.joined
++ account.guest = account.guest
 an account of a snapshot
 - if "account" in fields:
 + if "account" not in fields:

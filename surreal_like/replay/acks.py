@@ -237,7 +237,7 @@ class AckTracker:
         counted already.
 
         Args:
-            chunk: the header is read.
+            chunk: the header is read; ``joined`` is set.
             acked: the highest number for which the sender has an ack, from any replay; chunks up
                 to it never count as missing here.
             acked_rows: the sender's row count at that number.
@@ -247,6 +247,7 @@ class AckTracker:
         if account is None:
             self._refuse_late(chunk)
             return False
+        account.guest = chunk.joined
         account.skip(acked, acked_rows)
         if chunk.sequence <= account.handled or chunk.sequence in account.beyond:
             self.duplicates += chunk.size

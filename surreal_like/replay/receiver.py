@@ -188,10 +188,10 @@ class ExperienceReceiver:
             readable: False if only its row count could be read.
         """
         steps = self.ledger.count_new_steps(chunk)
+        chunk.joined = sender.joined
         if not self.ledger.admit(chunk, acked=chunk.acked, acked_rows=chunk.acked_rows):
             return
         account = self.ledger.account(chunk.sender, chunk.incarnation)
-        account.guest = chunk.joined = sender.joined
         chunk.account = account.place
         self._news = True
         self._pressing |= chunk.filled >= _FILLED

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+from session.errors import START_AGAIN
 from session.folder import RunFolder
 from session.launchers.launcher import write_topology
 from session.wire import AddressBook, Identity, Wire
@@ -75,10 +76,13 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 def check(process: subprocess.Popen[str], *words: str) -> None:
     code, said = finish(process)
-    assert (code, said.count("\n")) == (2, 1), said
-    assert said.startswith("replay-0: ")
+    *waits, last = said.splitlines()
+    assert code == 2
+    assert last.startswith("replay-0: ")
     for word in words:
-        assert word in said
+        assert word in last
+    # On a machine that is busy an answer may come later than the first of these.
+    assert all("nothing answers there" in line for line in waits), waits
 
 
 def test_without_keys(run: Run) -> None:
@@ -121,4 +125,4 @@ def test_a_missing_peer_is_reported_before_all_patience_is_gone(run: Run) -> Non
         line == f"replay-0: cannot connect to {where} (tensorplex.records): nothing answers there\n"
     )
     process.terminate()
-    assert finish(process)[0] == 0
+    assert finish(process)[0] == START_AGAIN

@@ -41,6 +41,7 @@ EXPERIENCE: dict[str, tuple[str, dict[str, Any], int]] = {
     "chunk without columns": ("", CHUNK, 0),
     "chunk of another policy": ("FM", {**CHUNK, "policy": "other"}, 2),
     "chunk of a snapshot": ("FM", {**CHUNK, "policy": "default-5"}, 2),
+    "chunk of an older process": ("FM", CHUNK, 2),
     "goodbye": ("", {"seq": 1, "rows": CLAIM, "env_steps": CLAIM, "episodes": CLAIM}, 0),
 }
 POLICIES = {"one policy": [DEFAULT_POLICY], "two policies": ["left", "right"]}
@@ -124,8 +125,12 @@ def test_claims_of_a_guest_count_no_further_than_its_rows(door: Door, what: str)
         assert set(door.ps._accounts) <= {f"{SENDER.name}/5", f"{SENDER.name}:left/5",
                                           f"{SENDER.name}:right/5"}  # fmt: skip
     else:
+        if what == "chunk of an older process":
+            first: dict[str, Any] = {"seq": 1, "acked": 0, "acked_rows": 0, "rows": 2, "env_steps": 2}
+            door.push("chunk", SENDER._replace(incarnation=9), **first)
+            taken += 2
         door.push(what)
-        taken = EXPERIENCE[what][2] * len(door.policies)
+        taken = (taken + EXPERIENCE[what][2]) * len(door.policies)
     accounts = door.accounts()
     assert accounts.senders
     rows = accounts.rows()
