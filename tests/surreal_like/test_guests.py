@@ -126,7 +126,13 @@ def test_claims_of_a_guest_count_no_further_than_its_rows(door: Door, what: str)
                                           f"{SENDER.name}:right/5"}  # fmt: skip
     else:
         if what == "chunk of an older process":
-            first: dict[str, Any] = {"seq": 1, "acked": 0, "acked_rows": 0, "rows": 2, "env_steps": 2}
+            first: dict[str, Any] = {
+                "seq": 1,
+                "acked": 0,
+                "acked_rows": 0,
+                "rows": 2,
+                "env_steps": 2,
+            }
             door.push("chunk", SENDER._replace(incarnation=9), **first)
             taken += 2
         door.push(what)
