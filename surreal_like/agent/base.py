@@ -223,7 +223,7 @@ class Agent(Reporting):
         """
         load_flat(self.module_dict(), parameters.flat, parameters.manifest)
         self.version = parameters.version
-        self.progress = Progress(int(parameters.info.get("env_steps", 0)), parameters.iteration)
+        self.progress = Progress(parameters.env_steps, parameters.iteration)
         if self._link is not None:
             self._link.acting.version = parameters.version
         self.on_parameter_fetched()

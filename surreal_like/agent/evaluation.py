@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,7 @@ def summarize(finished: Sequence[EpisodeSummary]) -> dict[str, Any]:
 def score_of(
     finished: Sequence[EpisodeSummary],
     parameters: Parameters,
+    others: Mapping[str, Parameters] = MappingProxyType({}),
     *,
     env_steps: int,
     confirm: bool,
@@ -166,11 +168,13 @@ def score_of(
     Args:
         finished: summaries of the episodes that count, at least one.
         parameters: the version that played them.
+        others: policy -> the version of another policy that played them, too.
         env_steps: environment steps of the run.
         confirm: True if the version was evaluated again.
         mode: mode of the agent.
         seconds: duration of the evaluation.
     """
+    versions = {policy: [each.version, each.iteration] for policy, each in others.items()}
     return {
         **summarize(finished),
         "version": parameters.version,
@@ -180,6 +184,7 @@ def score_of(
         "confirm": confirm,
         "mode": mode,
         "seconds": seconds,
+        **({"versions": versions} if versions else {}),
     }
 
 

@@ -238,16 +238,18 @@ class EvaluatorService(Service):
         assert parameters is not None  # an evaluation begins with them
         self._evaluation = None
         seconds = self._context.clock.now() - self._began_at
+        others = self._player.loaded
         score = score_of(
             evaluation.finished,
             parameters,
+            others,
             env_steps=self._env_steps,
             confirm=self._confirm,
             mode=str(self._agent.agent_mode),
             seconds=seconds,
         )
-        flats = {"flat": parameters.flat, **self._player.flats()} if self._judges else {}
-        self._scores.report(score, flats)
+        flats = {f"flat/{policy}": each.flat for policy, each in others.items()}
+        self._scores.report(score, {"flat": parameters.flat, **flats} if self._judges else {})
         curves = {
             **mean_metrics(evaluation.finished),
             "return": score["mean_return"],
@@ -263,7 +265,8 @@ class EvaluatorService(Service):
     @property
     def _env_steps(self) -> int:
         """Environment steps that the parameters of all policies that play have learned from."""
-        return max(self._agent.progress.env_steps, self._player.env_steps)
+        others = self._player.loaded.values()
+        return max(self._agent.progress.env_steps, *(each.env_steps for each in others), 0)
 
     def _report(self) -> bool:
         """Waits until the learner has acknowledged the score; repeats the evaluation on request."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from session.config import Config
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.evaluation import Evaluation
+from surreal_like.data.parameters import Parameters
 from surreal_like.env.base import Pulse, VectorEnv, no_pulse
 from surreal_like.env.feed import RunFeed
 from surreal_like.env.frame_stack import stack_frames
@@ -54,12 +52,8 @@ class Player:
         """Loads the newest parameters of other policies that play, for a new evaluation."""
 
     @property
-    def env_steps(self) -> int:
-        """Environment steps that the loaded parameters of other policies have learned from."""
-        return 0
-
-    def flats(self) -> dict[str, npt.NDArray[np.uint8]]:
-        """Returns the loaded parameters of other policies, as arrays of an evaluation."""
+    def loaded(self) -> dict[str, Parameters]:
+        """Policy -> loaded parameters, of other policies that play."""
         return {}
 
     def reset(self) -> None:

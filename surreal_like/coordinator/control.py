@@ -23,6 +23,7 @@ from session.wire.schema import (
     Number,
     OneOf,
     Optional,
+    Row,
     Schema,
 )
 from surreal_like.agent.evaluation import BY_CLIENTS
@@ -54,6 +55,8 @@ def requests(flat_bytes: Mapping[str, int], modes: Sequence[str]) -> Kinds:
                 "confirm": Flag(),
                 "mode": OneOf(*modes, BY_CLIENTS),
                 "policies": Optional(MapOf(Name(), Number(), _POLICIES)),
+                # Version and iteration of each other policy that played.
+                "versions": Optional(MapOf(Name(), Row(Count(), Count()), _POLICIES)),
             },
             {
                 name: ArrayOf("uint8", shape=(size,), optional=True)

@@ -145,14 +145,17 @@ class Learners:
             flats: parameters of each policy, by the names of :attr:`flat_bytes`.
             score: the evaluation; a policy goes by the mean return of its own agents.
         """
-        means = score.get("policies", {})
+        means, versions = score.get("policies", {}), score.get("versions", {})
+        own = score["version"], score["iteration"]
         for policy, worker in self._workers.items():
             flat, mean = flats.get(self._array(policy)), means.get(policy, score["mean_return"])
             best = worker.best_return
             # Of equal ones the newest: in a game of a policy against itself all returns are 0.
             better = best is None or mean > best or (self._joint and mean == best)
             if flat is not None and better:
-                worker.save_best(flat, {**score, "mean_return": mean})
+                version, iteration = versions.get(policy, own)
+                its = {"mean_return": mean, "version": version, "iteration": iteration}
+                worker.save_best(flat, {**score, **its})
 
     def _array(self, policy: str) -> str:
         return "flat" if self._workers[policy] is self.owner else f"flat/{policy}"

@@ -106,6 +106,11 @@ class Parameters:
         return self.incarnation, self.version
 
     @property
+    def env_steps(self) -> int:
+        """Environment steps that they have learned from."""
+        return int(self.info.get("env_steps", 0))
+
+    @property
     def final(self) -> bool:
         """True for the last ones of a run."""
         return bool(self.info.get("final", False))

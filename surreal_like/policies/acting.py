@@ -96,6 +96,9 @@ class Companion(ActingPolicy):
         context: context of the process.
         agent: agent in the evaluator's mode; not yet attached.
         policy: name of its policy.
+
+    Attributes:
+        loaded: the parameters with which it plays; None before the first.
     """
 
     def __init__(self, context: Context, agent: Agent, policy: str) -> None:
@@ -107,23 +110,18 @@ class Companion(ActingPolicy):
             link.client, context.clock, mode="step", interval_seconds=_POLL_SECONDS
         )
         # Those that it plays with, and newer ones that have come.
-        self._loaded: Parameters | None = None
+        self.loaded: Parameters | None = None
         self._newest: Parameters | None = None
 
     @property
     def ready(self) -> bool:
-        return self._newest is not None or self._loaded is not None
+        return self._newest is not None or self.loaded is not None
 
     @property
     def final(self) -> bool:
         """True once it has the last parameters of its learner."""
-        newest = self._newest or self._loaded
+        newest = self._newest or self.loaded
         return newest is not None and newest.final
-
-    @property
-    def flat(self) -> npt.NDArray[np.uint8]:
-        """Parameters that it has loaded, uint8 ``[bytes]``."""
-        return np.zeros(0, np.uint8) if self._loaded is None else self._loaded.flat
 
     def fetch(self) -> None:
         self._newest = self._fetcher.tick() or self._newest
@@ -133,7 +131,7 @@ class Companion(ActingPolicy):
     def load(self) -> None:
         newest, self._newest = self._newest, None
         if newest is not None:
-            self._loaded = newest
+            self.loaded = newest
             agent = agent_for(self._context, self.acting.agent, newest, self.policy)
             self.acting.agent = agent
             agent.load(newest)

@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from session.config import Config
 from session.process.context import Context
 from surreal_like.agent.acting import Acting
@@ -16,6 +13,7 @@ from surreal_like.agent.evaluation import Evaluation
 from surreal_like.agent.evaluator import EvaluatorService
 from surreal_like.agent.loop import make_agent
 from surreal_like.agent.player import MakePlayer, Player, make_player
+from surreal_like.data.parameters import Parameters
 from surreal_like.env.base import Pulse, no_pulse
 from surreal_like.env.feed import RunFeed
 from surreal_like.env.joint_vector import JointStep, JointVector, make_joint_vector
@@ -58,11 +56,6 @@ class JointPlayer(Player):
     def _companions(self) -> list[Companion]:
         return [each for each in self._policies.values() if isinstance(each, Companion)]
 
-    @property
-    def env_steps(self) -> int:
-        """Environment steps that the loaded parameters of the companions have learned from."""
-        return max((each.acting.agent.progress.env_steps for each in self._companions), default=0)
-
     def fetch(self) -> None:
         """Fetches the parameters of the companions, and snapshots."""
         for each in self._policies.values():
@@ -73,9 +66,11 @@ class JointPlayer(Player):
         for each in self._policies.values():
             each.load()
 
-    def flats(self) -> dict[str, npt.NDArray[np.uint8]]:
-        """Returns the parameters of the companions, as arrays of an evaluation."""
-        return {f"flat/{each.policy}": each.flat for each in self._companions}
+    @property
+    def loaded(self) -> dict[str, Parameters]:
+        """Policy -> parameters of the companions."""
+        found = {each.policy: each.loaded for each in self._companions}
+        return {policy: each for policy, each in found.items() if each is not None}
 
     def reset(self) -> None:
         """Starts a new episode in every environment."""

@@ -17,6 +17,7 @@ from surreal_like import evaluate, load_policy, train
 from surreal_like.coordinator.learners import Learners
 from surreal_like.data.policy_names import checkpoint_place
 from surreal_like.learner.link import LearnerLink, Publisher
+from surreal_like.learner.worker import LearnerWorker
 from surreal_like.network.flat import read_flat
 from surreal_like.replay.client import Sampled
 from tests.runs.command import ROOT
@@ -98,13 +99,18 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, set[int]]]:
-    """Environment steps of evaluations, and those of the newest parameters that played."""
+    """Environment steps of evaluations, and those of the newest parameters that played.
+
+    The numbers beside the best parameters of each policy must be those of their publication.
+    """
     published: defaultdict[bytes, set[int]] = defaultdict(set)
+    numbers: defaultdict[bytes, set[tuple[int, int]]] = defaultdict(set)
     found: list[tuple[int, set[int]]] = []
     publish, save_best = Publisher.publish, Learners.save_best
 
     def record(publisher: Publisher, flat: Any, *args: Any, **given: Any) -> None:
         published[flat.tobytes()].add(given["env_steps"])
+        numbers[flat.tobytes()].add((publisher.version + 1, given["iteration"]))
         publish(publisher, flat, *args, **given)
 
     def compare(learners: Learners, flats: Any, score: Any) -> None:
@@ -112,6 +118,12 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, set[int]]]:
         found.append((score["env_steps"], set(map(max, itertools.product(*steps)))))
         save_best(learners, flats, score)
 
+    def compare_numbers(worker: LearnerWorker, flat: Any, score: Any) -> None:
+        assert (score["version"], score["iteration"]) in numbers[flat.tobytes()]
+        save_one(worker, flat, score)
+
+    save_one = LearnerWorker.save_best
+    monkeypatch.setattr(LearnerWorker, "save_best", compare_numbers)
     monkeypatch.setattr(Publisher, "publish", record)
     monkeypatch.setattr(Learners, "save_best", compare)
     return found
