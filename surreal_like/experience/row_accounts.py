@@ -58,7 +58,7 @@ class SenderRows:
     """Known counts of rows of one incarnation of an agent; all but ``unacked`` only rise.
 
     ``pushed``, ``inserted``, ``dropped`` and ``unacked`` are reported by the sender; ``seen``,
-    ``handled`` and ``refused`` were observed by replay. ``received`` (for each incarnation of each
+    ``handled`` and ``refused`` were observed by replay. ``received`` (for each ledger of each
     shard) is counted by replay itself, while the others repeat numbers of the sender.
 
     ``env_restarts`` are environments that were made anew; ``clients`` are the totals of a gateway.
@@ -243,6 +243,7 @@ class RowAccounts:
             if then["added"] >= self._shards.get(earlier, ShardRows()).inserted:
                 self.add_shard(earlier, then)
         before = self._key_before(key)
+        ledger = f"{Sender.parse(key).name}/{counts['ledger']}" if "ledger" in counts else key
         self._sampled[key] = max(self._sampled.get(key, 0), int(counts["sampled"]))
         self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
         steps = int(counts.get("agent_steps", 0))
@@ -258,11 +259,8 @@ class RowAccounts:
                 continue
             sender = self._sender(name, joined=seen.get("guest", False))
             if sender.joined:
-                if rows.goes_on:
-                    # They are in the accounts of this one, too.
-                    sender.received.pop(before, None)
                 received = seen["inserted"] + seen["dropped"]
-                sender.received[key] = max(sender.received.get(key, 0), received)
+                sender.received[ledger] = max(sender.received.get(ledger, 0), received)
             sender.rise(
                 seen=seen["rows"],
                 # The previous shard handled everything before the first chunk that this shard got.

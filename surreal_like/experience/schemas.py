@@ -56,6 +56,8 @@ _ACCOUNT: dict[str, Type] = {
     **dict.fromkeys(_ACCOUNTED, Count()),
     "unlearned": Fields({name: Optional(Count()) for name in UNLEARNED}),
     "goes_on": Flag(),
+    # The incarnation of the shard from which on its senders are counted.
+    "ledger": Count(),
     "senders": MapOf(
         SenderKey(),
         Fields(

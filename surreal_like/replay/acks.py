@@ -176,8 +176,10 @@ class AckTracker:
     Args:
         now: returns the time [s].
         quiet_seconds: see :class:`Incarnations`.
+        began: incarnation of the shard that begins it.
 
     Attributes:
+        began: the same; that of an earlier shard once its ledger was restored.
         duplicates: rows of chunks that arrived again and were ignored.
         drops: reason -> rows dropped, chunks after a gap included.
         fenced: names of guests whose rows are not taken any more.
@@ -186,8 +188,12 @@ class AckTracker:
     """
 
     def __init__(
-        self, now: Callable[[], float] = lambda: 0.0, quiet_seconds: float = math.inf
+        self,
+        now: Callable[[], float] = lambda: 0.0,
+        quiet_seconds: float = math.inf,
+        began: int = 0,
     ) -> None:
+        self.began = began
         self.duplicates = 0
         self.drops: dict[str, int] = {}
         self.fenced: set[str] = set()
@@ -438,6 +444,7 @@ class AckTracker:
             "drops": dict(self.drops),
             "fenced": sorted(self.fenced),
             "env_steps": self.env_steps,
+            "began": self.began,
             "accounts": [self._state(key) for key in self._keys()],
         }
 
@@ -462,6 +469,7 @@ class AckTracker:
             "fenced": sorted(self.fenced),
             "rolled_back": self.rolled_back,
             "env_steps": self.env_steps,
+            "began": self.began,
             "packed": list(self._packed.values()),
         }
 
@@ -479,6 +487,7 @@ class AckTracker:
         # Runs that began earlier have fenced none.
         self.fenced, self.rolled_back = set(state.get("fenced", ())), 0
         self.env_steps = state.get("env_steps", 0)
+        self.began = state.get("began") or self.began
         self._accounts, self._closed, self._places = {}, {}, {}
         self._incarnations = self._incarnations.empty()
         for place, entry in enumerate(state["accounts"]):

@@ -101,7 +101,8 @@ class ExperienceReceiver:
 
     def __init__(self, context: Context, replay: Replay) -> None:
         wire, clock, name = context.wire, context.clock, context.name
-        self.ledger = AckTracker(clock.now, context.config.session_config.heartbeat.timeout)
+        quiet_seconds = context.config.session_config.heartbeat.timeout
+        self.ledger = AckTracker(clock.now, quiet_seconds, context.incarnation)
         self.commit: Callable[[], None] = lambda: None
         self.inserts = Rate(clock=clock.now)
         self.env_steps = self.agent_steps = 0

@@ -306,6 +306,7 @@ class ReplayService(Service):
             "replayed": int(statistics.get("replayed", 0)),
             "size": int(statistics.get("size", 0)),
             "unlearned": self._replay.count_unlearned(),
+            "ledger": self._intake.ledger.began,
             "senders": self._intake.ledger.senders(),
         }
 

@@ -126,13 +126,14 @@ def test_the_end_of_a_shard_says_how_many_rows_ended_with_it() -> None:
     assert accounts.add_shard("replay-0/12", shard(0, 0)) == 84
 
 
-def test_rows_of_a_joined_agent_count_once_where_a_shard_goes_on() -> None:
+@pytest.mark.parametrize("goes_on", [True, False], ids=["memory", "snapshot"])
+def test_rows_of_a_joined_agent_count_once_where_a_ledger_goes_on(goes_on: bool) -> None:
     accounts = joined(saw(60, 60))
     of = {"senders": {JOINED: saw(65, 5, base=60, guest=True)}}
     accounts.add_shard("replay-1/1", {**shard(0, 5), **of})
     on = {"senders": {JOINED: saw(75, 70, base=5, guest=True)}}
     for _ in range(2):
-        accounts.add_shard("replay-0/2", {**shard(0, 70, 60, True), **on})
+        accounts.add_shard("replay-0/2", {**shard(0, 70, 60, goes_on), "ledger": 1, **on})
     assert accounts.senders[JOINED].bound == 75
 
 

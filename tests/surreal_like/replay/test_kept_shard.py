@@ -65,7 +65,7 @@ def test_a_killed_shard_goes_on(make: Make, events: list[str], kind: str) -> Non
     before = counts(cluster, "replay-0/1")
     kill(cluster, 2)
     after = counts(cluster, "replay-0/2")
-    same = ("size", "sampleable", "mass", "evicted", "senders", "inserted", "added")
+    same = ("size", "sampleable", "mass", "evicted", "senders", "inserted", "added", "ledger")
     assert {name: after[name] for name in same} == {name: before[name] for name in same}
     assert (before["goes_on"], after["goes_on"], after["restored"]) == (False, True, 70)
     assert events.count("restored 70 rows, from memory") == 1
