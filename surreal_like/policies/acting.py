@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from session.checkpoint import Checkpoints
 from session.config import Config
+from session.errors import RefusedError
 from session.process.context import Context
 from session.wire.sockets import Socket
 from surreal_like.agent.acting import Acting
@@ -189,14 +190,19 @@ class PublishedSnapshots:
         """See :class:`Snapshots`."""
         if self._asked is not None:
             name, client = self._asked
-            parameters = client.receive()
+            try:
+                parameters = client.receive()
+            except RefusedError:
+                # It was dropped meanwhile, or a parameter server that was started again has not
+                # got it yet. One that is refused itself learns it from the newest parameters.
+                parameters = None
             if parameters is not None:
                 self._keep(name, parameters)
                 self._asked = None
                 return name, lambda agent: agent.load(parameters)
             if client.waiting:
                 return None
-            # The snapshot has been dropped meanwhile, or could not be asked for.
+            # It could not be had.
             self._asked = None
         self._look()
         living: Sequence[int] = self._known.newest.info.get("snapshots", ())

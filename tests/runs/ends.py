@@ -35,6 +35,7 @@ sys.path.insert(0, str(ROOT))
 
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
+from session.errors import START_AGAIN
 from session.folder import RunFolder
 from session.launchers.launcher import write_run_files
 from session.process.clock import WallClock
@@ -189,7 +190,7 @@ def end_service(folder: Path, agent: int, number: int) -> list[str]:
                 break
             time.sleep(0.01)
         said, _ = process.communicate(timeout=WAIT_SECONDS)
-    return complaints("service", process.returncode, 0, said)
+    return complaints("service", process.returncode, START_AGAIN if waits else 0, said)
 
 
 def end_kernel(folder: Path, agent: int, number: int) -> list[str]:

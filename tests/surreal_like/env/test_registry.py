@@ -292,6 +292,9 @@ def test_names_of_pettingzoo_are_listed_with_their_extra(monkeypatch: pytest.Mon
 
 
 def test_a_missing_package_of_pettingzoo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for loaded in [name for name in sys.modules if name.startswith("pettingzoo.")]:
+        # Another test may have imported what is missing here.
+        monkeypatch.delitem(sys.modules, loaded)
     for package in ("pymunk", "pettingzoo.sisl.pursuit.pursuit"):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra, match="pistonball-v6 needs a package that is not installed"):

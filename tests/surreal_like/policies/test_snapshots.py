@@ -216,6 +216,23 @@ def test_a_snapshot_that_was_drawn_before_needs_no_request(rig: Rig) -> None:
     assert snapshots._kept["default"].version == learner.version
 
 
+def test_a_snapshot_that_is_not_there_yet_is_asked_for_again(rig: Rig) -> None:
+    learner = LearnerPeer(rig)
+    learner.publish(snapshots=[10])
+    snapshots = PublishedSnapshots(rig.context("agent-0"), "default")
+    refused: list[str] = []
+
+    def get() -> tuple[str, Any] | None:
+        asked, found = snapshots._asked, snapshots.get(lambda living: 10)
+        refused.extend([asked[0]] if asked and snapshots._asked is not asked and not found else [])
+        return found
+
+    rig.until(lambda: get() or refused)
+    assert refused == ["default-10"]
+    learner.publish(policy="default-10")
+    rig.until(get)
+
+
 def test_few_bytes_of_snapshots_are_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = LearnerPeer(rig)
     size = learner.publish(policy="default-10").flat.nbytes

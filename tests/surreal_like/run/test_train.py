@@ -535,7 +535,7 @@ def test_the_steps_of_parameters_go_on_in_a_resumed_run(monkeypatch: pytest.Monk
     monkeypatch.setattr(Publisher, "publish", record)
     more = {"session_config.stop.env_steps": 2000}
     assert train(folder="r", resume=True, launcher="serial", overrides=more).ok
-    assert steps[0] == first.result["env_steps"] < steps[-1]
+    assert steps[0] == first.result["final_eval"]["env_steps"] < steps[-1]
     assert steps == sorted(steps)
 
 
