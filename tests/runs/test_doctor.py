@@ -112,7 +112,8 @@ def test_a_slow_network_is_named(run_folder: Path) -> None:
             "evaluation",
             (
                 *("--algorithm", f"{PARTS}:SlowEvaluator", *CART, FEW_FIRST),
-                "session_config.evaluator.interval_seconds=0",
+                # At the end the last parameters would be evaluated, however long that takes.
+                "session_config.evaluator={interval_seconds: 0, final_seconds: 0}",
                 "session_config.stop={seconds: 20}",
             ),
             id="evaluator starved",

@@ -441,7 +441,7 @@ SCHEDULERS = {
     [
         ("fifo", range(1)),
         ("pbt", range(1)),
-        *(pytest.param(each, range(1, 17), marks=pytest.mark.slow) for each in SCHEDULERS),
+        *(pytest.param(each, range(1, 6), marks=pytest.mark.slow) for each in SCHEDULERS),
     ],
 )
 @pytest.mark.timeout(900)
