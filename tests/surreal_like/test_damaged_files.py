@@ -305,7 +305,7 @@ def test_a_snapshot_without_a_key_leaves_an_empty_replay(
     whole = read_state(snapshots / "checkpoints" / "replay-0" / "2")[where]
     for key in whole if depth == 0 else ("storage", "selector", "limiter"):
         # Runs that began earlier have none of these.
-        added = key in ("fenced", "env_steps")
+        added = key in ("fenced", "env_steps", "began")
         if key not in whole or added or (depth and not isinstance(whole[key], dict)):
             continue
         folder = RunFolder(shutil.copytree(snapshots, tmp_path / key))
