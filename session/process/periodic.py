@@ -9,7 +9,8 @@ from collections.abc import Callable
 # Time resolution of a rate: marks per window; and the minimum number of marks kept at any age.
 _MARKS = 20
 _FEWEST = 4
-_MOMENT_SECONDS = 1e-5
+# So much earlier a time that is only for a first comparison lies: sums are rounded.
+MOMENT_SECONDS = 1e-5
 
 
 def double_pause(first_seconds: float, failures: int, limit_seconds: float) -> float:
@@ -40,8 +41,8 @@ class Every:
     def _begin(self) -> None:
         self._called = 0
         if self._seconds and not self._calls:
-            # A sum is rounded: a moment earlier, so that the difference in a call decides.
-            self.at = self._since + self._seconds - _MOMENT_SECONDS
+            # The difference in a call decides.
+            self.at = self._since + self._seconds - MOMENT_SECONDS
 
     def __call__(self) -> bool:
         """Counts one call; True if due, which begins the next period."""

@@ -11,6 +11,7 @@ from session.config.sections import sections_of
 from session.errors import ConfigError
 from session.process.clock import Clock
 from session.process.context import Context
+from session.process.periodic import MOMENT_SECONDS
 from surreal_like.agent.base import Agent
 from surreal_like.agent.link import AgentLink
 from surreal_like.data.parameters import Parameters
@@ -21,7 +22,6 @@ from surreal_like.ps.client import ParameterClient
 
 # Longest time between two requests; of an agent that renews its policy, also its greatest age.
 _LOOK_SECONDS = 1.0
-_MOMENT_SECONDS = 1e-5
 _KEY = "session_config.agent.fetch_parameter_mode"
 
 
@@ -132,8 +132,7 @@ class Fetcher:
             until = self._asked_at + _LOOK_SECONDS
             if self._wanted:
                 until = min(until, self._fetched_at + self._interval_seconds)
-            # A moment earlier: sums are rounded.
-            self._rests_until = until - _MOMENT_SECONDS
+            self._rests_until = until - MOMENT_SECONDS
             return None
         account = self._account() if self._account is not None else None
         if not (due or self._patient):
