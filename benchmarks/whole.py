@@ -21,6 +21,9 @@ PEERS = Path(__file__).resolve().parent / "peers"
 TRAIN = (sys.executable, "-P", "-m", "main.cli", "train")
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 15.0
+# Exit codes of a training that has ended: at its goal, and at a budget before it; of a command
+# that was refused, which leaves the result of an earlier run in its folder.
+_ENDED, REFUSED = (0, 3), 2
 # Time that a run may take beyond its budget before it is stopped.
 _GRACE_SECONDS = 240.0
 
@@ -142,7 +145,7 @@ def ours(
                 break
             seen = len(lines)
     result = RunFolder(folder).read_result()
-    if result is None:
+    if result is None or process.returncode == REFUSED:
         raise RunFailed(f"the run of {config.name} left no result")
     return [*_lines(folder), dict(result)]
 
@@ -187,7 +190,7 @@ def result_of(*words: str, seed: int, folder: Path, seconds: float | None = None
         check=False,
     )
     result = RunFolder(folder).read_result()
-    if result is None or result["status"] != "stopped":
+    if done.returncode not in _ENDED or result is None or result["status"] != "stopped":
         raise RunFailed(done.stderr.strip() or str(result))
     return dict(result)
 

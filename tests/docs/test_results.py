@@ -186,6 +186,17 @@ def test_a_run_without_updates_has_no_rate() -> None:
         whole.rate([line(0.0, 0, 0), line(1.0, 0, 0)])
 
 
+def test_a_command_that_is_refused_has_no_result(tmp_path: Path) -> None:
+    """It leaves the result of an earlier run in its folder."""
+    whole = importlib.import_module("whole")
+    (tmp_path / "result.json").write_text('{"status": "stopped"}')
+    config = ROOT / "configs" / "cartpole_dqn.yaml"
+    with pytest.raises(whole.RunFailed, match="never enters an existing folder"):
+        whole.result_of(str(config), seed=1, folder=tmp_path)
+    with pytest.raises(whole.RunFailed, match="left no result"):
+        whole.ours(config, tmp_path, 1, ())
+
+
 def test_time_runs_from_the_first_update() -> None:
     after = importlib.import_module("whole").After(2.0)
     lines = [line(50.0, 0, 0), line(51.0, 1, 0), line(52.5, 2, 0), line(53.0, 3, 0)]
