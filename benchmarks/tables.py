@@ -162,9 +162,17 @@ def _goal(goal: float | Mapping[str, float]) -> str:
     return f"{goal:g}"
 
 
-def _learned(row: Mapping[str, Any], *, afterwards: bool) -> list[str]:
+def _last(row: Mapping[str, Any]) -> str:
+    """Formats the last evaluations; of goals of policies by these: a sum over winners is none."""
+    if isinstance(row["goal"], Mapping):
+        means = {name: [run["policies"][name] for run in row["runs"]] for name in row["goal"]}
+        return ", ".join(f"{name} {span(spread(each), '.2f')}" for name, each in means.items())
     last = row.get("last_mean_return")
-    fresh = [span(last, ".2f") if last else ""] if afterwards else []
+    return span(last, ".2f") if last else ""
+
+
+def _learned(row: Mapping[str, Any], *, afterwards: bool) -> list[str]:
+    fresh = [_last(row)] if afterwards else []
     cells = [f"`{row['config']}.yaml`{row['name'].removeprefix(row['config'])}"]
     if row["below"] is not None:
         best = row["best_mean_return"]

@@ -54,7 +54,7 @@ class Progress:
     def __init__(self, path: Path, wanted: Collection[str] | None = None) -> None:
         end_only = {} if wanted == () else {"catch_up_bytes": None}
         self._tail = Tail(path, shape=PROGRESS, **end_only)
-        self._wanted = None if wanted is None else set(wanted) | _axis_names()
+        self._wanted = None if wanted is None else _axis_names().union(*map(_names_of, wanted))
         self._columns: dict[str, array[float]] = {}
         self._length = 0
         self.line: dict[str, Any] = {}
@@ -93,14 +93,15 @@ class Progress:
             name: dotted name, such as ``train.mean_return_100``.
             axis: one of AXES.
         """
-        xs, ys = self._columns.get(axis_of(name, axis)), self._columns.get(name)
-        if xs is None or ys is None:
-            return Curve([], [])
         found: dict[tuple[float, float], None] = {}
-        for x, y in zip(xs, ys, strict=True):
-            if math.isfinite(x) and math.isfinite(y):
-                # An evaluation is repeated in every line until the next one has ended.
-                found[x, y] = None
+        for each in _names_of(name):
+            xs, ys = self._columns.get(axis_of(each, axis)), self._columns.get(each)
+            if xs is None or ys is None:
+                continue
+            for x, y in zip(xs, ys, strict=True):
+                if math.isfinite(x) and math.isfinite(y):
+                    # An evaluation is repeated in every line until the next one has ended.
+                    found[x, y] = None
         points = sorted(found, key=lambda point: point[0])
         return Curve([x for x, _ in points], [y for _, y in points])
 
@@ -109,6 +110,14 @@ def axis_of(name: str, axis: str) -> str:
     """Returns the dotted name of the number that is the position of ``name`` on an axis."""
     section = name.partition(".")[0]
     return f"{section}.{_EVALUATION_AXES[axis]}" if section in _EVALUATIONS else AXES[axis]
+
+
+def _names_of(name: str) -> tuple[str, ...]:
+    """Returns the names of the numbers that are points of a curve.
+
+    A line has the newest evaluation and the best one, which may have ended between two lines.
+    """
+    return (name, f"best_{name}") if name.startswith("eval.") else (name,)
 
 
 def mode_name(mode: str) -> str:

@@ -103,21 +103,6 @@ def test_the_steps_that_the_advice_names_are_medians_that_were_measured() -> Non
     assert set(named) <= medians
 
 
-@pytest.mark.parametrize(
-    ("page", "beginning", "row"),
-    [
-        ("algorithms", "`configs/memory_r2d2.yaml`: solved after", "memory_r2d2"),
-        ("goals", "the optimum of -6.5, was reached after", "bitflip_dqn"),
-    ],
-)
-def test_the_range_of_steps_that_a_page_names_was_measured(
-    page: str, beginning: str, row: str
-) -> None:
-    text = re.sub(r"\s+", " ", (ROOT / "docs" / f"{page}.md").read_text())
-    [steps] = [each["env_steps"] for each in result("learn")["learned"] if each["name"] == row]
-    assert f"{beginning} {steps['min']:,} to {steps['max']:,} steps" in text
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_number_names_its_component(name: str) -> None:
     found = result(name)

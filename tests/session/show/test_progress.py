@@ -54,6 +54,18 @@ def test_evaluations_that_end_out_of_order_are_put_in_order(tmp_path: Path) -> N
     assert progress.curve("eval.mean_return").y == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("wanted", [None, {"eval.mean_return"}])
+def test_the_best_evaluation_is_a_point_though_no_line_had_it_as_the_newest(
+    tmp_path: Path, wanted: set[str] | None
+) -> None:
+    best, last = made_line(100, greedy=9.0)["eval"], made_line(120, greedy=2.0)["eval"]
+    write(tmp_path / "p", [made_line(130, eval=last, best_eval=best)])
+    progress = Progress(tmp_path / "p", wanted)
+    progress.read()
+    curve = progress.curve("eval.mean_return")
+    assert (curve.x, curve.y) == ([100.0, 120.0], [9.0, 2.0])
+
+
 def test_what_grows_is_read_on(path: Path) -> None:
     progress = Progress(path)
     progress.read()
