@@ -265,8 +265,8 @@ class EvaluatorService(Service):
     @property
     def _env_steps(self) -> int:
         """Environment steps that the parameters of all policies that play have learned from."""
-        played = (self._agent.progress, *self._player.loaded.values())
-        return max(each.env_steps for each in played)
+        others = [each.env_steps for each in self._player.loaded.values()]
+        return max([self._agent.progress.env_steps, *others])
 
     def _report(self) -> bool:
         """Waits until the learner has acknowledged the score; repeats the evaluation on request."""
