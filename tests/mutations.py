@@ -37,6 +37,14 @@ PASSED, FAILED, HANGS = 0, 1, -1000
 # ">" the tests that must fail with each of the faults that follow. A fault is its name; "-" one or
 # two neighbouring lines of source, or parts of them, without indentation; "+" their replacement.
 FAULTS = r"""
+> tests/surreal_like/agent/test_wrapper.py
+rows: a step that failed joins two episodes
+- tail = not row and (final or not self._last.all())
++ tail = final and not row
+> tests/surreal_like/policy/test_rollout_worker.py
+rows: a worker acts on at the row before a step that failed
+- self._obs = self._rewards = None
++ pass
 > tests/surreal_like/experience/test_row_accounts.py
 accounts: a joined machine has clients
 - sender.clients = {} if sender.joined else dict(account.get("clients") or {})

@@ -272,8 +272,9 @@ class ChunkWriter:
         if self._episodes.waiting and not self._row:
             self._episodes.write(metrics)
         row, self._row, self.open = self._row, {}, False
-        # Without a newest row the last step has failed: its action was not taken.
-        tail = final and not row and self._buffer.rows > 0
+        # Without a newest row the last step has failed: its action was not taken, and what follows
+        # is no next row of an open episode.
+        tail = not row and (final or not self._last.all())
         # If every stream has just begun, there is nothing to complete.
         if row and not self.first.all():
             self._buffer.write_end(row)

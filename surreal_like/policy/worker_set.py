@@ -126,7 +126,12 @@ class RolloutWorker:
         acting.agent = self._policy.agent
         answer = acting.answer(self._obs, recorder.writer.first, rewards=self._rewards)
         recorder.version = acting.agent.version
-        self._obs, self._rewards, *_ = self._env.step(answer)
+        try:
+            self._obs, self._rewards, *_ = self._env.step(answer)
+        except BaseException:
+            # The next sample begins new episodes.
+            self._obs = self._rewards = None
+            raise
         if acting.hooked:
             acting.end_step(recorder.writer.finished)
 
@@ -164,7 +169,8 @@ class _Recorder(VectorWrapper):
         self.writer.keep_frames(stack_size(config.env_config) - 1)
 
     def reset(self) -> tuple[Nest, Info]:
-        """Begins an episode in every environment."""
+        """Begins an episode in every environment; open ones are cut."""
+        self.writer.end({})
         obs, info = self.env.reset()
         self.writer.begin(obs, info)
         return obs, info

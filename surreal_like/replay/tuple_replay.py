@@ -233,7 +233,11 @@ class ChunkSamples:
     def __call__(self, chunk: Chunk) -> Columns:
         """Returns the columns of a batch, in memory of its own; none if no sample is complete."""
         if self._rows is None:
-            storage, starts = self._store_alone(self._complete(chunk))
+            whole = self._complete(chunk)
+            if not whole.length:
+                # The only step of an unroll has failed.
+                return {}
+            storage, starts = self._store_alone(whole)
         else:
             storage, starts = self._rows.complete(chunk)
         if not len(starts):

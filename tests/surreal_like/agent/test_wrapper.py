@@ -153,6 +153,48 @@ def test_a_reset_inside_an_episode_cuts_the_streams(rig: Rig) -> None:
     assert [len(chunk.finished) for chunk in replay.chunks] == [1, 1]
 
 
+class Failing(Count):
+    """Raises an error at one step, once."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(length=20)
+        self.left = at
+
+    def step(self, action: int) -> Any:
+        self.left -= 1
+        if not self.left:
+            raise RuntimeError("the simulator is gone")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("at", [3, 5])
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_step_that_fails_joins_no_two_episodes(rig: Rig, streams: int, at: int) -> None:
+    """Also where the chunk before the failed step is full, with at 5."""
+    specs: dict[str, Any] = {"obs_spec": Count.obs_spec, "action_spec": Count.action_spec}
+    replay = ReplayPeer(rig)
+    others = [Count(length=20) for _ in range(streams - 1)]
+    env = wrap(rig, SyncVector([Failing(at), *others], **specs))
+    env.reset()
+    with pytest.raises(RuntimeError, match="the simulator is gone"):
+        play(env, 9)
+    env.reset()
+    play(env, 4)
+    env.finish()
+    pump_until(rig, env, lambda: replay.chunks and sum(c.length for c in replay.chunks) >= at + 4)
+    rows: dict[int, list[list[int]]] = {}
+    for chunk in replay.chunks:
+        for place, stream in enumerate(chunk.streams):
+            episode = chunk.columns["obs"][:, place, 0].astype(int).tolist()
+            kinds = chunk.columns["step_type"][:, place].tolist()
+            rows.setdefault(stream, []).extend(map(list, zip(episode, kinds, strict=True)))
+    # Each episode is in streams of its own, and begins with a FIRST row.
+    assert len(rows) == 2 * streams
+    for stream, known in rows.items():
+        assert {episode for episode, _ in known} == {stream // streams}
+        assert [kind for _, kind in known] == [0, *[1] * (len(known) - 1)]
+
+
 def test_resets_without_a_step_between_send_nothing(rig: Rig) -> None:
     replay, env = ReplayPeer(rig), wrap(rig)
     env.reset()

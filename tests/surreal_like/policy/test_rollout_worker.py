@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -18,6 +19,7 @@ from surreal_like.policy import make_policy, worker_set
 from surreal_like.policy.worker_set import RolloutWorker, WorkerSet
 from surreal_like.replay.kinds import UniformReplay
 from surreal_like.replay.view.n_step import NStepView, View
+from tests.surreal_like.agent.rig import Count
 
 SMALL = ("learner_config.model.hidden_sizes=[8]", "learner_config.device=cpu")
 COLUMNS = ("obs", "actions", "rewards", "discounts")
@@ -100,6 +102,50 @@ def test_fragments_of_transitions_continue_each_other() -> None:
     for name in (*COLUMNS, "obs_next", "weights"):
         # In the order in which they are completed, the end of a fragment comes with the next one.
         assert torch.equal(joined(parts, name), whole[name]), name
+
+
+class Failing(Count):
+    """Raises an error at one step, once."""
+
+    at = 0
+
+    def __init__(self) -> None:
+        super().__init__(length=20)
+        self.steps = 0
+
+    def step(self, action: int) -> Any:
+        self.steps += 1
+        if self.steps == self.at:
+            raise RuntimeError("the simulator is gone")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("at", [3, 6])
+@pytest.mark.parametrize("algorithm", ["dqn", "impala"])
+def test_after_a_step_that_failed_the_next_sample_begins_an_episode(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, at: int
+) -> None:
+    policy = make_policy(algorithm, env=f"{__name__}:Failing", overrides=SMALL)
+    # Not while the policy tries the environment.
+    monkeypatch.setattr(Failing, "at", at)
+    with RolloutWorker(policy, rollout_fragment_length=5) as failed:
+        batches = []
+        for _ in range(6):
+            with suppress(RuntimeError):
+                batches.append(failed.sample())
+    assert len(batches) == 5
+    pairs = []
+    for batch in batches:
+        if algorithm == "dqn":
+            pairs.append((batch.obs[:, 0], batch.obs_next[:, 0]))
+        else:
+            acted = batch.mask[:, 0] > 0
+            pairs.append((batch.obs[:-1, 0, 0][acted], batch.obs[1:, 0, 0][acted]))
+    for before, after in pairs:
+        assert torch.equal(before, after)
+    seen = {float(each) for before, _ in pairs for each in before}
+    # Returns of three steps need as many before the failure.
+    assert seen == ({1.0, 2.0} if (algorithm, at) == ("dqn", 3) else {0.0, 1.0})
 
 
 SEQUENCES = ("learner_config.replay.sequence={length: 6, burn_in: 2, period: 3}",)
