@@ -68,9 +68,11 @@ def test_a_plan_goes_on_after_the_learner_is_killed_and_after_a_resume(
         assert train.wait(120) == 0, train.words
     assert train.result["components"]["learner"]["restarts"] == 1
     before = operators(train)
-    with Train(tmp_path / "run", GOAL, "--resume") as again:
+    # No goal: it may be reached before the memory has given anything.
+    longer = "session_config.stop={iterations: 1000}"
+    with Train(tmp_path / "run", longer, "--resume") as again:
         assert again.wait(240) == 0, again.words
-    assert again.result["goal_met"] is True
+    assert again.result["best_eval"]["mean_return"] >= 195
     assert balanced(again.result)
     assert never_fall(again.progress)
     after = operators(again)
