@@ -163,7 +163,7 @@ def _goal(goal: float | Mapping[str, float]) -> str:
 
 
 def _last(row: Mapping[str, Any]) -> str:
-    """Formats the last evaluations; of goals of policies by these: a sum over winners is none."""
+    """Formats the last evaluations, by policy where goals are: returns of opponents sum to 0."""
     if isinstance(row["goal"], Mapping):
         means = {name: [run["policies"][name] for run in row["runs"]] for name in row["goal"]}
         return ", ".join(f"{name} {span(spread(each), '.2f')}" for name, each in means.items())

@@ -21,9 +21,6 @@ PEERS = Path(__file__).resolve().parent / "peers"
 TRAIN = (sys.executable, "-P", "-m", "main.cli", "train")
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 15.0
-# Exit codes of a training that has ended: at its goal, and at a budget before it; of a command
-# that was refused, which leaves the result of an earlier run in its folder.
-_ENDED, REFUSED = (0, 3), 2
 # Time that a run may take beyond its budget before it is stopped.
 _GRACE_SECONDS = 240.0
 
@@ -134,8 +131,9 @@ def ours(
         done: returns True for a line of progress if the run may be interrupted; None: no interrupt.
 
     Raises:
-        RunFailed: the run left no result.
+        RunFailed: the run left no result, or the folder has one already.
     """
+    _check_new(folder)
     with training(str(config), *overrides, "--seed", str(seed), folder=folder) as process:
         seen = 0
         while process.poll() is None:
@@ -145,7 +143,7 @@ def ours(
                 break
             seen = len(lines)
     result = RunFolder(folder).read_result()
-    if result is None or process.returncode == REFUSED:
+    if result is None:
         raise RunFailed(f"the run of {config.name} left no result")
     return [*_lines(folder), dict(result)]
 
@@ -178,8 +176,9 @@ def result_of(*words: str, seed: int, folder: Path, seconds: float | None = None
         seconds: after which it is given up; None: never.
 
     Raises:
-        RunFailed: it has failed.
+        RunFailed: it has failed, or the folder has a result already.
     """
+    _check_new(folder)
     command = [*TRAIN, *words, "--quiet", "--folder", str(folder), "--seed", str(seed)]
     done = subprocess.run(
         command,
@@ -190,9 +189,15 @@ def result_of(*words: str, seed: int, folder: Path, seconds: float | None = None
         check=False,
     )
     result = RunFolder(folder).read_result()
-    if done.returncode not in _ENDED or result is None or result["status"] != "stopped":
+    if result is None or result["status"] != "stopped":
         raise RunFailed(done.stderr.strip() or str(result))
     return dict(result)
+
+
+def _check_new(folder: Path) -> None:
+    """Raises RunFailed if a folder has a result, which would be taken for that of a new run."""
+    if RunFolder(folder).read_result() is not None:
+        raise RunFailed(f"{folder} has a result of an earlier run: take another folder")
 
 
 def _lines(folder: Path) -> list[Record]:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 # Time resolution of a rate: marks per window; and the minimum number of marks kept at any age.
 _MARKS = 20
 _FEWEST = 4
-# So much earlier a time that is only for a first comparison lies: sums are rounded.
+# Sums of times are rounded. A time that is compared first, before the exact condition, is this much
+# earlier.
 MOMENT_SECONDS = 1e-5
 
 

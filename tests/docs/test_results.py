@@ -101,6 +101,18 @@ def test_the_steps_that_the_advice_names_are_medians_that_were_measured() -> Non
     medians = {f"{round(row['env_steps']['median']):,}" for row in rows if row["env_steps"]}
     assert named
     assert set(named) <= medians
+    found = {row["name"]: row for row in rows}
+    ppo, dqn = found["cartpole_ppo"], found["cartpole_dqn"]
+    assert "took half as many seconds as those of `dqn`" in advice
+    assert 0.45 < ppo["seconds"]["median"] / dqn["seconds"]["median"] < 0.6
+    least, most = (round(dqn["last_mean_return"][each]) for each in ("min", "max"))
+    assert ppo["last_mean_return"]["min"] == 500
+    assert f"every seed still had 500, where those of `dqn` had {least} to {most}" in advice
+    seconds = [found[f"acrobot_{each}"]["seconds"]["median"] for each in ("dqn", "ppo")]
+    assert ("on Acrobot `dqn` was faster here" in advice) == (seconds[0] < seconds[1])
+    steps = [found[f"memory_{each}"]["env_steps"]["median"] for each in ("ppo", "impala")]
+    assert "`ppo` needed less than a tenth of the steps of `impala`" in advice
+    assert steps[0] < steps[1] / 10
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -171,14 +183,13 @@ def test_a_run_without_updates_has_no_rate() -> None:
         whole.rate([line(0.0, 0, 0), line(1.0, 0, 0)])
 
 
-def test_a_command_that_is_refused_has_no_result(tmp_path: Path) -> None:
-    """It leaves the result of an earlier run in its folder."""
+def test_a_result_of_an_earlier_run_is_taken_for_no_other(tmp_path: Path) -> None:
     whole = importlib.import_module("whole")
     (tmp_path / "result.json").write_text('{"status": "stopped"}')
     config = ROOT / "configs" / "cartpole_dqn.yaml"
-    with pytest.raises(whole.RunFailed, match="never enters an existing folder"):
+    with pytest.raises(whole.RunFailed, match="has a result of an earlier run"):
         whole.result_of(str(config), seed=1, folder=tmp_path)
-    with pytest.raises(whole.RunFailed, match="left no result"):
+    with pytest.raises(whole.RunFailed, match="has a result of an earlier run"):
         whole.ours(config, tmp_path, 1, ())
 
 

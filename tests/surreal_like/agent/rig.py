@@ -74,6 +74,22 @@ class Count(Env):
         return np.array([self.episode, self.step_number], np.float32)
 
 
+class Failing(Count):
+    """Raises an error at its step number ``at``, once; 0: never."""
+
+    at = 0
+
+    def __init__(self) -> None:
+        super().__init__(length=20)
+        self.steps = 0
+
+    def step(self, action: int) -> Step:
+        self.steps += 1
+        if self.steps == self.at:
+            raise RuntimeError("the simulator is gone")
+        return super().step(action)
+
+
 class Line(Module):
     """One linear layer, with a buffer that travels too."""
 

@@ -24,7 +24,7 @@ from surreal_like.errors import DataError
 from surreal_like.experience import sender
 from surreal_like.experience.actor_state import acting_of
 from tests.session.wire.rig import free_port
-from tests.surreal_like.agent.rig import Count, ReplayPeer, Rig, make_rig
+from tests.surreal_like.agent.rig import Count, Failing, ReplayPeer, Rig, make_rig
 
 ACTIONS = np.array([1, 2])
 
@@ -153,28 +153,15 @@ def test_a_reset_inside_an_episode_cuts_the_streams(rig: Rig) -> None:
     assert [len(chunk.finished) for chunk in replay.chunks] == [1, 1]
 
 
-class Failing(Count):
-    """Raises an error at one step, once."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__(length=20)
-        self.left = at
-
-    def step(self, action: int) -> Any:
-        self.left -= 1
-        if not self.left:
-            raise RuntimeError("the simulator is gone")
-        return super().step(action)
-
-
 @pytest.mark.parametrize("at", [3, 5])
 @pytest.mark.parametrize("streams", [1, 2])
 def test_a_step_that_fails_joins_no_two_episodes(rig: Rig, streams: int, at: int) -> None:
     """Also where the chunk before the failed step is full, with at 5."""
     specs: dict[str, Any] = {"obs_spec": Count.obs_spec, "action_spec": Count.action_spec}
     replay = ReplayPeer(rig)
-    others = [Count(length=20) for _ in range(streams - 1)]
-    env = wrap(rig, SyncVector([Failing(at), *others], **specs))
+    envs = [Failing() for _ in range(streams)]
+    envs[0].at = at
+    env = wrap(rig, SyncVector(envs, **specs))
     env.reset()
     with pytest.raises(RuntimeError, match="the simulator is gone"):
         play(env, 9)

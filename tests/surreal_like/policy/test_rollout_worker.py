@@ -19,7 +19,7 @@ from surreal_like.policy import make_policy, worker_set
 from surreal_like.policy.worker_set import RolloutWorker, WorkerSet
 from surreal_like.replay.kinds import UniformReplay
 from surreal_like.replay.view.n_step import NStepView, View
-from tests.surreal_like.agent.rig import Count
+from tests.surreal_like.agent.rig import Failing
 
 SMALL = ("learner_config.model.hidden_sizes=[8]", "learner_config.device=cpu")
 COLUMNS = ("obs", "actions", "rewards", "discounts")
@@ -104,28 +104,12 @@ def test_fragments_of_transitions_continue_each_other() -> None:
         assert torch.equal(joined(parts, name), whole[name]), name
 
 
-class Failing(Count):
-    """Raises an error at one step, once."""
-
-    at = 0
-
-    def __init__(self) -> None:
-        super().__init__(length=20)
-        self.steps = 0
-
-    def step(self, action: int) -> Any:
-        self.steps += 1
-        if self.steps == self.at:
-            raise RuntimeError("the simulator is gone")
-        return super().step(action)
-
-
 @pytest.mark.parametrize("at", [3, 6])
 @pytest.mark.parametrize("algorithm", ["dqn", "impala"])
 def test_after_a_step_that_failed_the_next_sample_begins_an_episode(
     monkeypatch: pytest.MonkeyPatch, algorithm: str, at: int
 ) -> None:
-    policy = make_policy(algorithm, env=f"{__name__}:Failing", overrides=SMALL)
+    policy = make_policy(algorithm, env="tests.surreal_like.agent.rig:Failing", overrides=SMALL)
     # Not while the policy tries the environment.
     monkeypatch.setattr(Failing, "at", at)
     with RolloutWorker(policy, rollout_fragment_length=5) as failed:
