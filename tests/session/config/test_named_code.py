@@ -23,6 +23,7 @@ from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.run.request import RunRequest
 from surreal_like.tuning.tune_file import read_tune_file
 from tests.add_ons import needs
+from tests.leftovers import ROOT
 
 # One class or function of each kind, as a user writes them, all in one file.
 OWN = """
@@ -304,8 +305,9 @@ def test_components_find_the_library_although_python_path_leads_to_files_of_its_
         "    subprocess.run(command, check=True)\n"
         "print(os.environ['PYTHONPATH'].split(os.pathsep)[1:])\n"
     )
-    done = run_python("begin.py", PYTHONPATH=str(folder))
-    assert done.stdout == f"[{str(folder)!r}]\n", done.stderr
+    folders = [str(folder), str(ROOT)]
+    done = run_python("begin.py", PYTHONPATH=os.pathsep.join(folders))
+    assert done.stdout == f"{folders}\n", done.stderr
 
 
 def test_python_path_stays_as_it_is_without_such_files(folder: Path) -> None:

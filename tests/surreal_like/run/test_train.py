@@ -521,7 +521,6 @@ def test_a_resumed_run_keeps_its_identity_and_its_clock() -> None:
     assert again.result["wall_seconds"] > first.result["wall_seconds"]
 
 
-@pytest.mark.slow
 def test_the_steps_of_parameters_go_on_in_a_resumed_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The schedules of agents follow them."""
     first = small()
