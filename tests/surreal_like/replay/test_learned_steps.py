@@ -47,6 +47,19 @@ def learn(cluster: Cluster, batches: int) -> None:
         cluster.client.count_steps(sampled)
 
 
+def learn_from(cluster: Cluster, chunks: int) -> None:
+    """Takes batches until they report of so many chunks, and some more: they report of no more.
+
+    Batches that lay ready were drawn before the newest chunks came.
+    """
+    for _ in range(1000):
+        learn(cluster, 1)
+        if cluster.client.learned_steps >= chunks * CHUNK:
+            break
+    learn(cluster, 20)
+    assert cluster.client.learned_steps == chunks * CHUNK
+
+
 @pytest.mark.parametrize("shards", [1, 2])
 def test_of_a_queue_they_are_those_of_the_rows_in_the_batches(
     make: Callable[..., Cluster], shards: int
@@ -68,12 +81,20 @@ def test_of_others_they_are_those_of_all_rows_that_came(
     for sender in range(shards):
         cluster.send(sender, 7)
     cluster.until(cluster.acked)
-    learn(cluster, 20 * shards)
-    assert cluster.client.learned_steps == 7 * CHUNK * shards
+    learn_from(cluster, 7 * shards)
     cluster.send(0, 2)
     cluster.until(cluster.acked)
-    learn(cluster, 20 * shards)
-    assert cluster.client.learned_steps == (7 * shards + 2) * CHUNK
+    learn_from(cluster, 7 * shards + 2)
+
+
+def learn_all(cluster: Cluster, kind: str, chunks: int) -> None:
+    """Takes the batches of so many chunks; of a queue there are no more."""
+    if kind == UNIFORM:
+        learn_from(cluster, chunks)
+        return
+    while cluster.client.learned_steps < chunks * CHUNK:
+        learn(cluster, 1)
+    assert cluster.client.learned_steps == chunks * CHUNK
 
 
 @pytest.mark.parametrize("kind", [FIFO, UNIFORM])
@@ -81,32 +102,25 @@ def test_they_go_on_after_a_shard_was_lost(make: Callable[..., Cluster], kind: s
     cluster = make(kind)
     cluster.send(0, 8)
     cluster.until(cluster.acked)
-    learn(cluster, 2 if kind == FIFO else 20)
-    assert cluster.client.learned_steps == 8 * CHUNK
+    learn_all(cluster, kind, 8)
     cluster.stop(0)
     cluster.start(0, incarnation=2)
     cluster.send(0, 8)
     cluster.until(cluster.acked)
-    learn(cluster, 2)
-    if kind == UNIFORM:
-        # Batches that lay ready were drawn before.
-        while cluster.client.learned_steps < 16 * CHUNK:
-            learn(cluster, 1)
-    assert cluster.client.learned_steps == 16 * CHUNK
+    learn_all(cluster, kind, 16)
 
 
 def test_another_learner_goes_on_with_them(make: Callable[..., Cluster]) -> None:
     cluster = make(UNIFORM)
     cluster.send(0, 4)
     cluster.until(cluster.acked)
-    learn(cluster, 20)
+    learn_from(cluster, 4)
     kept = cluster.client.save_learned()
     cluster.client.restore_learned({})
     assert cluster.client.learned_steps == 0
     cluster.client.restore_learned(kept)
     # The shard is the same: its rows do not count twice.
-    learn(cluster, 20)
-    assert cluster.client.learned_steps == 4 * CHUNK
+    learn_from(cluster, 4)
 
 
 @pytest.mark.parametrize(
