@@ -14,6 +14,8 @@ from tests.runs.test_tune import ended, start, trials
 from tests.runs.test_tune_pbt import FILE, RATE, exploits, lines
 
 pytestmark = pytest.mark.slow
+# Rows of an unroll of 32 streams, and unrolls that were sent and not learned from.
+UNROLL, UNROLLS_WAITING = 32 * 32, 2
 
 
 @pytest.mark.timeout(250)
@@ -55,6 +57,8 @@ def _rate_is_new(run: RunFolder, exploit: dict[str, Any]) -> bool:
     share = rates[0] / exploit["new_settings"][RATE]
     # The schedule goes from its start to 0 in 150,000 steps.
     assert 1 - later[-1]["time"]["env_steps"] / 150_000 <= share
-    assert share <= 1 - exploit["donor_time"] / 150_000 + 1e-9
+    # The weights had not learned from all rows by then: one unroll waits, one is on its way.
+    learned = exploit["donor_time"] - UNROLLS_WAITING * UNROLL
+    assert share <= 1 - learned / 150_000 + 1e-9
     assert any(each["held_seconds"] > 0 for each in progress)
     return True
