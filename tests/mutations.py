@@ -41,6 +41,10 @@ FAULTS = r"""
 rows: a step that failed joins two episodes
 - tail = not row and (final or not self._last.all())
 + tail = final and not row
+> tests/session/launchers/test_launcher.py
+notice: a run whose learner has ended before it is over for machines
+- text = NOTICE if reason == NOTICE else _INTERRUPTED
++ text = _INTERRUPTED
 > tests/surreal_like/policy/test_rollout_worker.py
 rows: a worker acts on at the row before a step that failed
 - self._obs = self._rewards = None

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from session.atomic_file import write_atomically
 from session.config import Config
-from session.errors import ConfigError, RunError, UsageError, WireError
+from session.errors import NOTICE, ConfigError, RunError, UsageError, WireError
 from session.folder import RunFolder
 from session.json_file import open_file, read_file
 from session.launchers.asking import ask
@@ -223,6 +223,7 @@ def finish_result(
     *,
     failure: Failure | None = None,
     interrupted: bool = False,
+    reason: str = "",
     real_seconds: float | None = None,
 ) -> Outcome:
     """Completes ``result.json`` and returns its status and reason.
@@ -235,6 +236,8 @@ def finish_result(
         components: name -> restarts, exit_code, alive_seconds.
         failure: cause of a failed run.
         interrupted: True if a user ended it.
+        reason: reason of that command. A notice stays one: machines that have joined wait for the
+            run, and its job begins again.
         real_seconds: duration on the wall clock, for a run whose clock counts rounds.
     """
     result = dict(folder.read_result() or {})
@@ -249,7 +252,8 @@ def finish_result(
         result["status"], result["reason"] = "stopped", _LEFT
     elif result.get("status", "running") == "running":
         result["status"] = "interrupted" if interrupted else "failed"
-        result["reason"] = _INTERRUPTED if interrupted else _NO_RESULT
+        text = NOTICE if reason == NOTICE else _INTERRUPTED
+        result["reason"] = text if interrupted else _NO_RESULT
     result["components"] = dict(components)
     if real_seconds is not None:
         result["real_seconds"] = round(real_seconds, 3)

@@ -59,6 +59,8 @@ class Supervision:
         self.phase = Phase.running
         self.failure: Failure | None = None
         self.interrupted = False
+        # Of the command that ends the run.
+        self.reason = ""
         self._processes = SupervisedComponents(topology, deadlines, restarts=restarts)
         self._topology = topology
         self._deadlines = deadlines
@@ -159,7 +161,7 @@ class Supervision:
         """Begins the clean end of the run; does nothing if the run is ending already."""
         if self.phase is not Phase.running:
             return []
-        self.interrupted = interrupted
+        self.interrupted, self.reason = interrupted, reason
         return [Event("", "stop", reason), *self._end(now, reason)]
 
     def fail(self, failure: Failure, now: float) -> list[Instruction]:

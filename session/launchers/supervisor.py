@@ -368,6 +368,7 @@ class Supervisor(ABC):
             self.components(),
             failure=supervision.failure,
             interrupted=supervision.interrupted,
+            reason=supervision.reason,
             real_seconds=self._real_seconds(),
         )
         self._close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from session.errors import UsageError
+from session.errors import NOTICE, UsageError
 from session.folder import RunFolder
 from session.launchers.instruction import Failure
 from session.launchers.launcher import (
@@ -21,6 +21,7 @@ from session.launchers.launcher import (
 from session.process.component import Topology
 from session.process.heartbeat import Beat, State, read_beats, write_beat
 from session.wire import AddressBook
+from surreal_like.coordinator.stop_rule import Verdict
 from tests.session.launchers.parts import make_config, make_run, make_topology
 
 ACTS = {"learner": "learn", "agent-0": "work"}
@@ -97,6 +98,24 @@ def test_without_a_result_of_the_learner_the_launcher_reports_the_end(
     assert (result["status"], result["reason"]) == (outcome.status, outcome.reason)
     assert (result["goal_met"], result["seed"]) == (None, 0)
     assert result.get("iterations") == (before or {}).get("iterations")
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        # Machines that have joined wait for the run, and its job begins again.
+        (NOTICE, NOTICE),
+        ("interrupted by the user", "interrupted before the learner could end the run"),
+    ],
+)
+def test_a_notice_stays_one_where_the_learner_has_ended_before(
+    folder: RunFolder, reason: str, expected: str
+) -> None:
+    folder.result.write_text(json.dumps({"status": "running"}))
+    outcome = finish_result(folder, CONFIG, COMPONENTS, interrupted=True, reason=reason)
+    assert (outcome.status, outcome.reason) == ("interrupted", expected)
+    verdict = Verdict.of_result(folder.read_result())
+    assert verdict.resumable == (reason == NOTICE)
 
 
 def test_a_failure_outweighs_what_the_learner_wrote(folder: RunFolder) -> None:

@@ -354,6 +354,7 @@ def test_stopping_asks_the_learner_first(run: Run) -> None:
     run.exits("learner", 0)
     assert run.phase == Phase.leaving
     assert run.supervision.interrupted
+    assert run.supervision.reason == "asked to"
 
 
 def test_stopping_again_changes_nothing(run: Run) -> None:
