@@ -39,9 +39,8 @@ from prepared import make_batch, make_learner  # noqa: E402
 from session import nest  # noqa: E402
 from session.config import Config  # noqa: E402
 from session.folder import RunFolder  # noqa: E402
-from surreal_like.data.batch import Batch  # noqa: E402
+from surreal_like.data.batch import Batch, Sampled  # noqa: E402
 from surreal_like.learner.feed import CudaCopies, DeviceFeed, FeedAhead  # noqa: E402
-from surreal_like.replay.client import Sampled  # noqa: E402
 from surreal_like.run.request import RunRequest  # noqa: E402
 
 ROWS, SMALL_ROWS = (256, 2048), (32,)

@@ -1,15 +1,6 @@
 """Processes, sockets, files and configuration; independent of learning algorithms."""
 
-from session.config import Config
-from session.config.defaults import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
-from session.config.string_enum import StringEnum
-from session.errors import ConfigError
+from session.lazy import attach
 
-__all__ = [
-    "BASE_ENV_CONFIG",
-    "BASE_LEARNER_CONFIG",
-    "BASE_SESSION_CONFIG",
-    "Config",
-    "ConfigError",
-    "StringEnum",
-]
+__getattr__, __dir__ = attach(__name__, __file__)
+__all__ = __dir__()

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 from session.atomic_file import write_atomically
 from session.config import Config
-from session.config.defaults import EVALUATION_MODES
 from session.config.sections import SECTIONS
+from session.config.session_defaults import EVALUATION_MODES
 from session.errors import ConfigError, UsageError
 from session.json_file import (
     AMOUNT,

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from surreal_like.algorithm.catalog import list_algorithms
 from tests.add_ons import needs
 from tests.test_layers import (
     PACKAGES,
@@ -68,6 +69,53 @@ def found(code: str, unwanted: set[str]) -> set[str]:
 )
 def test_imports_are_light(code: str, unwanted: set[str]) -> None:
     assert found(code, unwanted) == set()
+
+
+OWN = "sum(name.partition('.')[0] in ('session', 'surreal_like', 'main') for name in sys.modules)"
+
+
+def loaded(code: str) -> tuple[int, set[str]]:
+    """Return the number of own modules that a fresh interpreter has after some code, and all."""
+    code = f"{code}\nimport sys; print({OWN}, *sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    number, *names = done.stdout.split()
+    return int(number), set(names)
+
+
+ALGORITHMS = [home.partition(":")[0] for home in list_algorithms().values()]
+
+
+@pytest.mark.parametrize("module", sorted({*ALGORITHMS}))
+def test_an_algorithm_loads_no_transport_and_no_add_on_of_others(module: str) -> None:
+    number, names = loaded(f"import {module}")
+    room = module.rpartition(".")[0]
+    unwanted = {name for name in names if name.startswith("main") or name.endswith(".addon")}
+    unwanted |= {name for name in names if name.startswith(("zmq", "session.wire"))}
+    # Its own room may declare more of it.
+    assert not {name for name in unwanted if name != f"{room}.addon"}
+    assert number <= 90
+
+
+@pytest.mark.parametrize(
+    ("module", "most"),
+    [
+        ("session", 4),
+        ("main.cli", 30),
+        ("main.ps", 70),
+        ("main.loggerplex", 66),
+        ("main.tensorplex", 80),
+        ("main.supervisor", 80),
+        ("main.replay", 100),
+    ],
+)
+def test_processes_load_few_modules(module: str, most: int) -> None:
+    number, names = loaded(f"import {module}")
+    assert number <= most
+    # Declarations of add-ons are read with the first config.
+    assert not {name for name in names if name.endswith(".addon")}
 
 
 def test_imports_of_a_fresh_interpreter_are_seen() -> None:

@@ -17,7 +17,7 @@ from main.cli.arguments import Parser, add_experiment, request_of
 from session.addons import hooks, load
 from session.config import Config
 from session.errors import UsageError
-from session.launchers.registry import DETACHED, launcher_of
+from session.launchers.registry import launcher_of, list_detached
 from session.process.component import Component, Topology
 from session.program import interpreter, shell_line
 from session.show.text import GAP, columns, count, size
@@ -223,13 +223,16 @@ def _parser() -> argparse.ArgumentParser:
     add_experiment(parser)
     parser.add_argument(
         "--on",
-        choices=DETACHED,
+        choices=list_detached(),
         default="local",
         help="where it would run; default: local",
     )
     parser.add_argument(
         "--format",
-        choices=(*FORMATS, *(each.format for each in map(launcher_of, DETACHED) if each.format)),
+        choices=(
+            *FORMATS,
+            *(each.format for each in map(launcher_of, list_detached()) if each.format),
+        ),
         help="default: table; with --on kubernetes: yaml; slurm: sbatch; ray: job",
     )
     parser.add_argument(

@@ -7,19 +7,42 @@ must be replaced.
 
 from __future__ import annotations
 
+from typing import Any
+
+from session.addons import add_ons, load
 from session.config.config import Config
 from session.config.key import FROM_0, FROM_1, Key, section
-from session.config.learner_defaults import BASE_LEARNER_CONFIG
-from session.config.session_defaults import BASE_SESSION_CONFIG, EVALUATION_MODES
+from session.config.learner_defaults import LEARNER_KEYS
+from session.config.session_defaults import SESSION_KEYS
 
 __all__ = [
     "BASE_CONFIG",
     "BASE_ENV_CONFIG",
     "BASE_LEARNER_CONFIG",
     "BASE_SESSION_CONFIG",
-    "EVALUATION_MODES",
 ]
 
+
+def _with_add_ons(name: str, keys: dict[str, Key]) -> Config:
+    """Returns a part of the config, with the keys that add-ons declare for it.
+
+    Args:
+        name: name of the part, such as ``session_config``.
+        keys: key -> Key of the core; its sections are extended in place.
+    """
+    for each in add_ons():
+        for path, home in each.keys.items():
+            part, *sections, last = path.split(".")
+            if part == name:
+                place: dict[str, Any] = keys
+                for inner in sections:
+                    place = place[inner].default
+                place[last] = load(home)
+    return Config(keys)
+
+
+BASE_LEARNER_CONFIG = _with_add_ons("learner_config", LEARNER_KEYS)
+BASE_SESSION_CONFIG = _with_add_ons("session_config", SESSION_KEYS)
 BASE_ENV_CONFIG = Config(
     {
         "env_name": Key(

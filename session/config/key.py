@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
-from session.addons import add_ons, load
-
 
 class Range(NamedTuple):
     """Numbers from a minimum to a maximum, both inclusive.
@@ -104,21 +102,3 @@ def range_of(path: str, keys: Mapping[str, Key]) -> Range:
             return key.within
         path = path.rpartition(".")[0]
     return ANY_NUMBER
-
-
-def with_add_ons(name: str, keys: dict[str, Key]) -> dict[str, Key]:
-    """Adds the keys that add-ons declare for a part of the config, and returns the dict.
-
-    Args:
-        name: name of the part, such as ``session_config``.
-        keys: Key -> Key of the core; its sections are extended in place.
-    """
-    for each in add_ons():
-        for path, home in each.keys.items():
-            part, *sections, last = path.split(".")
-            if part == name:
-                place: dict[str, Any] = keys
-                for inner in sections:
-                    place = place[inner].default
-                place[last] = load(home)
-    return keys

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from session.config.config import Config
-from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE, Key, section, with_add_ons
+from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE, Key, section
 
-_KEYS = {
+# Without the keys of add-ons.
+LEARNER_KEYS = {
     "model": Key({}, "Architecture of the networks: the keys are the algorithm's."),
     "algo": section(
         "Hyperparameters: the algorithm adds its own keys.",
@@ -251,4 +251,3 @@ _KEYS = {
         "name, or package.module:function, which is called with the learner and args.",
     ),
 }
-BASE_LEARNER_CONFIG = Config(with_add_ons("learner_config", _KEYS))

@@ -5,7 +5,6 @@ from typing import Any
 
 from session.config.config import Config, keys_of
 from session.config.constraints import check_values
-from session.config.defaults import BASE_CONFIG, BASE_SESSION_CONFIG
 
 SECTIONS = ("learner_config", "env_config", "session_config")
 
@@ -21,6 +20,9 @@ def complete_session(given: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: a key is unknown, or a value has the wrong type or is out of its range.
     """
+    # Only here: the defaults have the keys of all add-ons.
+    from session.config.defaults import BASE_CONFIG, BASE_SESSION_CONFIG
+
     default = Config({"session_config": BASE_SESSION_CONFIG})
     completed = Config({"session_config": dict(given)}).extend(default, strict=True)
     check_values(completed, keys_of(BASE_CONFIG))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from session.config.config import Config
 from session.config.key import (
     ABOVE_0,
     ANY_NUMBER,
@@ -14,7 +13,6 @@ from session.config.key import (
     Key,
     Range,
     section,
-    with_add_ons,
 )
 
 # Budgets of a run -> the counter of `progress.jsonl` that uses each.
@@ -24,7 +22,8 @@ MOST_AGENTS = 1000
 # Modes of evaluators.
 EVALUATION_MODES = ("eval_deterministic", "eval_stochastic")
 
-_KEYS = {
+# Without the keys of add-ons.
+SESSION_KEYS = {
     "folder": Key(
         None,
         "Folder of all files of one run; None: runs/<config name>-<date>-<time>.",
@@ -370,4 +369,3 @@ _KEYS = {
         within=FROM_1,
     ),
 }
-BASE_SESSION_CONFIG = Config(with_add_ons("session_config", _KEYS))

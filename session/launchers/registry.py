@@ -5,24 +5,36 @@ Those of add-ons are theirs; no other file compares names of launchers.
 
 from __future__ import annotations
 
+from functools import cache
+
 from session.addons import Launcher, add_ons
 from session.errors import UsageError, did_you_mean
 
 # The default.
 LOCAL = Launcher("local", cluster="session.launchers.local:LocalCluster", attached=True)
-_ALL = (
-    LOCAL,
-    Launcher("serial", attached=True, one_thread=True),
-    *(launcher for each in add_ons() for launcher in each.launchers),
-)
-_LAUNCHERS = {each.name: each for each in _ALL}
-ATTACHED = tuple(each.name for each in _ALL if each.attached)
-DETACHED = tuple(each.name for each in _ALL if each.cluster)
+
+
+@cache
+def list_launchers() -> dict[str, Launcher]:
+    """Returns name -> launcher, those of add-ons last."""
+    serial = Launcher("serial", attached=True, one_thread=True)
+    others = (launcher for each in add_ons() for launcher in each.launchers)
+    return {each.name: each for each in (LOCAL, serial, *others)}
+
+
+def list_attached() -> tuple[str, ...]:
+    """Returns the names of the launchers whose runs can be a part of this process."""
+    return tuple(each.name for each in list_launchers().values() if each.attached)
+
+
+def list_detached() -> tuple[str, ...]:
+    """Returns the names of the launchers of detached runs."""
+    return tuple(each.name for each in list_launchers().values() if each.cluster)
 
 
 def launcher_of(name: str) -> Launcher:
     """Returns a launcher; of a name that is none, and of no name, one without any fact."""
-    return _LAUNCHERS.get(name) or Launcher(name)
+    return list_launchers().get(name) or Launcher(name)
 
 
 def attached_launcher(name: str) -> Launcher:
@@ -31,12 +43,12 @@ def attached_launcher(name: str) -> Launcher:
     Raises:
         UsageError: there is none of that name.
     """
-    if name in ATTACHED:
-        return _LAUNCHERS[name]
-    hint = did_you_mean(name, ATTACHED, lead="; ")
-    if name in DETACHED:
+    if name in list_attached():
+        return list_launchers()[name]
+    hint = did_you_mean(name, list_attached(), lead="; ")
+    if name in list_detached():
         hint = f"; {name} runs on by itself, with surreal-like launch --on {name}"
-    raise UsageError(f"no launcher '{name}': there are {' and '.join(ATTACHED)}{hint}")
+    raise UsageError(f"no launcher '{name}': there are {' and '.join(list_attached())}{hint}")
 
 
 def detached_launcher(name: str) -> Launcher:
@@ -45,9 +57,9 @@ def detached_launcher(name: str) -> Launcher:
     Raises:
         UsageError: there is none of that name.
     """
-    if name in DETACHED:
-        return _LAUNCHERS[name]
-    hint = did_you_mean(name, DETACHED, lead="; ")
-    if name in ATTACHED:
+    if name in list_detached():
+        return list_launchers()[name]
+    hint = did_you_mean(name, list_detached(), lead="; ")
+    if name in list_attached():
         hint = f": {name} runs in the thread that trains, with surreal-like train --on {name}"
-    raise UsageError(f"no launcher '{name}' for a detached run: {', '.join(DETACHED)}{hint}")
+    raise UsageError(f"no launcher '{name}' for a detached run: {', '.join(list_detached())}{hint}")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from session.errors import DeadlineError, MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.handle import RunHandle, open_run
-from session.launchers.registry import DETACHED, LOCAL, launcher_of
+from session.launchers.registry import LOCAL, launcher_of, list_detached
 from session.process.component import has_joined, split_name
 from session.process.heartbeat import KEPT
 from session.show.charts import COLOURS, CURVES, FAINT, INK, png, run_figure
@@ -41,7 +41,7 @@ _LEVELS = (" DEBUG ", " INFO ", *_TROUBLE)
 
 def best_launcher() -> str:
     """Returns the launcher for notebooks: ``tmux`` if it is installed, else ``local``."""
-    with_windows = (name for name in DETACHED if launcher_of(name).attach)
+    with_windows = (name for name in list_detached() if launcher_of(name).attach)
     return next((name for name in with_windows if which(name)), LOCAL.name)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from session.config.defaults import EVALUATION_MODES
+from session.config.session_defaults import EVALUATION_MODES
 from session.folder import PROGRESS
 from session.tail import Tail
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from session.config import Config
 from session.config.config import adopt_keys
-from session.config.defaults import BASE_SESSION_CONFIG
 from session.config.merge import join, quote, spell_out
 from session.config.placeholder import is_unresolved
 from session.errors import ConfigError
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from surreal_like.agent.base import Agent
     from surreal_like.learner.base import Learner
 
-_SESSION = Config({"session_config": BASE_SESSION_CONFIG})
 _WHAT = {
     "rows": "single rows",
     "unrolls": "whole unrolls",
@@ -195,9 +193,13 @@ def session_defaults_of(algorithm: type[Algorithm]) -> Config:
     name = f"{algorithm.__name__}.session_config"
     if not isinstance(algorithm.session_config, Mapping):
         raise ConfigError(f"{name} is {quote(algorithm.session_config)}, expected a dict")
+    # Only here: the defaults have the keys of all add-ons.
+    from session.config.defaults import BASE_SESSION_CONFIG
+
     given = Config(algorithm.session_config)
+    default = Config({"session_config": BASE_SESSION_CONFIG})
     try:
-        Config({"session_config": given}).extend(_SESSION, strict=True)
+        Config({"session_config": given}).extend(default, strict=True)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from None
     return given

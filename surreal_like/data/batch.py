@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -13,6 +14,24 @@ from surreal_like.errors import MissingColumn
 Columns = dict[str, npt.NDArray[Any]]
 # (columns of one reply of replay, number of batches) -> the columns of each batch, in turn.
 Collate = Callable[[Mapping[str, npt.NDArray[Any]], int], Iterable[Columns]]
+
+
+@dataclass(slots=True)
+class Sampled:
+    """One batch as received: columns ``[B, ...]``, its shard, and its time stamps.
+
+    ``last`` is True for the last batch of a training iteration, None without iterations.
+    ``returns`` has the moments of returns that the shard has counted; None unless rewards are
+    normalized. ``env_steps`` are those that the shard has reported; None for no batch of replay.
+    """
+
+    columns: Columns
+    shard: int
+    incarnation: int
+    stamps: Mapping[str, float]
+    last: bool | None = None
+    returns: Sequence[float] | None = None
+    env_steps: Sequence[int] | None = None
 
 
 class Batch(dict[str, Any]):

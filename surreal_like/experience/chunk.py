@@ -27,6 +27,7 @@ from session.wire.schema import (
     Schema,
     Text,
 )
+from surreal_like.data.columns import GRADIENT as _GRADIENT
 from surreal_like.data.timestep import StepType
 from surreal_like.errors import DataError
 
@@ -38,7 +39,7 @@ REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
 }
 LEAD_IN = "lead_in/"
 # Column of a chunk that holds, in place of an unroll, the gradient that its agent has made of it.
-GRADIENT = "extras/gradient"
+GRADIENT = f"extras/{_GRADIENT}"
 # A plain number: numpy takes five times as long to compare with a member of an enumeration.
 _FIRST = int(StepType.FIRST)
 _STREAMS = 1 << 16

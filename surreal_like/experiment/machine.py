@@ -14,9 +14,10 @@ from session.launchers.launcher import free_ports, resolve_host
 from session.launchers.memory import read_memory
 from session.wire.endpoint import LOOPBACK
 from surreal_like.data.added_parts import critic_parts, policy_spec
+from surreal_like.data.columns import parse_columns, row_bytes
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
-from surreal_like.replay.storage import LINK_BYTES, parse_columns, row_bytes
+from surreal_like.replay.storage import LINK_BYTES
 
 # step_type, reward, discount, version, and the links of a row to its neighbours.
 _FIXED_BYTES = 1 + 4 + 4 + 8 + LINK_BYTES

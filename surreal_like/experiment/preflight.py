@@ -28,6 +28,7 @@ from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.on_policy import check_synchronous
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.data.batch import Batch, make_batch
+from surreal_like.data.columns import manifest_of, plain_columns
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.masks import MASK, has_mask
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
@@ -42,7 +43,6 @@ from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import read_parameters
 from surreal_like.network.flat import to_tensor
 from surreal_like.replay.base import Replay, load_replay_class
-from surreal_like.replay.storage import manifest_of, plain_columns
 
 # Steps and streams of the unroll, or rows; a sequence has its own number of steps.
 _STEPS, _STREAMS = 3, 2

@@ -16,5 +16,5 @@ ADD_ON = AddOn(
             central_critic=True,
         )
     },
-    hooks={"agent": "surreal_like.gradients.agents:send_gradients"},
+    hooks={"agent": "surreal_like.gradients.maker:send_gradients"},
 )

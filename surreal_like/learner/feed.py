@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from session.errors import RunError
-from surreal_like.data.batch import Columns
+from surreal_like.data.batch import Columns, Sampled
 from surreal_like.network.flat import to_tensor
-from surreal_like.replay.client import Sampled
 from surreal_like.replay.storage import SENDER
 
 # Batches that may be on their way while another one is learned from.

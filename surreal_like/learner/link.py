@@ -17,7 +17,7 @@ from session.show.text import size
 from session.wire.schema import cut
 from session.wire.shared import poll
 from session.wire.sockets import PublisherSocket, Socket
-from surreal_like.data.batch import Batch, make_batch
+from surreal_like.data.batch import Batch, Sampled, make_batch
 from surreal_like.data.parameters import Manifest, Parameters, parameter_hash
 from surreal_like.data.policy_names import (
     DEFAULT_POLICY,
@@ -30,7 +30,7 @@ from surreal_like.exploration.schedule import Progress
 from surreal_like.learner.feed import AHEAD, CudaCopies, DeviceFeed, FeedAhead, feed_columns
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat, weights_of
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.client import ReplayClient, Sampled
+from surreal_like.replay.client import ReplayClient
 
 _WAIT_SECONDS = 0.05
 

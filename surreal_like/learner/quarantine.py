@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from session.atomic_file import write_atomically
 from session.errors import RunError, describe
+from surreal_like.data.batch import Sampled
 from surreal_like.data.bounds import UNUSUAL
 from surreal_like.data.policy_names import DEFAULT_POLICY, shard_name
 from surreal_like.data.sender import Sender
-from surreal_like.replay.client import Sampled
 from surreal_like.replay.storage import SENDER
 
 # Limits of updates in a row: that raised another exception, and that were bad.

@@ -14,12 +14,11 @@ import torch
 from session.config.merge import quote
 from session.config.named_code import load_callable
 from session.errors import ConfigError, did_you_mean
-from surreal_like.data.batch import Batch, make_batch
+from surreal_like.data.batch import Batch, Sampled, make_batch
 from surreal_like.dataflow.flow import STALLED, Flow, Operator, Signal
 from surreal_like.dataflow.items import axis_in, axis_of, batch_of, columns_of, copy_item
 from surreal_like.errors import DataError
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.client import Sampled
 from surreal_like.replay.returns import RewardScale
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from surreal_like.learner.optimizer import Optimizer, Optimizers
 
 if TYPE_CHECKING:
     from session.process.context import Context
+    from surreal_like.data.batch import Sampled
     from surreal_like.learner.link import LearnerLink
-    from surreal_like.replay.client import Sampled
 
 # In this group the second part is the section of the curves.
 _CLIENT_ID = "learner/learner"

@@ -10,6 +10,7 @@ import numpy as np
 from session import nest
 from session.nest import Array
 from surreal_like.data.bounds import UNUSUAL, bound, reward_bounds, within
+from surreal_like.data.columns import Manifest
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.masks import MASK
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
@@ -17,7 +18,6 @@ from surreal_like.data.timestep import StepType
 from surreal_like.env.masks import MaskGuard, make_guard
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.storage import Manifest
 
 _LAST_STEP_TYPE = max(int(kind) for kind in StepType)
 # The bits of 1.0 as an unsigned integer: floats from 0 to 1 are not above it, all others are.

@@ -17,7 +17,7 @@ from session.process.periodic import Every
 from session.wire import Message, Wire
 from session.wire.endpoint import IPC
 from session.wire.sockets import Socket
-from surreal_like.data.batch import Collate, Columns, split
+from surreal_like.data.batch import Collate, Columns, Sampled, split
 from surreal_like.data.sender import Sender
 from surreal_like.experience.schemas import ANSWERS
 from surreal_like.replay.shard import REFUSED_SECONDS, Asked, LearnedSteps, Shard
@@ -135,24 +135,6 @@ class _Answer:
     last: bool | None
     returns: Sequence[float] | None
     env_steps: Sequence[int]
-
-
-@dataclass(slots=True)
-class Sampled:
-    """One batch as received: columns ``[B, ...]``, its shard, and its time stamps.
-
-    ``last`` is True for the last batch of a training iteration, None without iterations.
-    ``returns`` has the moments of returns that the shard has counted; None unless rewards are
-    normalized. ``env_steps`` are those that the shard has reported; None for no batch of replay.
-    """
-
-    columns: Columns
-    shard: int
-    incarnation: int
-    stamps: Mapping[str, float]
-    last: bool | None = None
-    returns: Sequence[float] | None = None
-    env_steps: Sequence[int] | None = None
 
 
 class ReplayClient:

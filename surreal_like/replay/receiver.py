@@ -12,6 +12,7 @@ from session.process.context import Context
 from session.process.periodic import Every, Rate, Stopwatch
 from session.wire import Message
 from session.wire.sockets import Socket
+from surreal_like.data.columns import recorded_columns
 from surreal_like.data.policy_names import shard_policy
 from surreal_like.data.sender import Sender
 from surreal_like.errors import DataError
@@ -22,7 +23,6 @@ from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.base import Replay
 from surreal_like.replay.chunk_validator import WRONG_COLUMNS, ChunkValidator
 from surreal_like.replay.returns import make_return_counter
-from surreal_like.replay.storage import recorded_columns
 
 _GATEWAYS = "gateway-"
 # The first chunk after a sleep costs several times as much as one that follows another.

@@ -9,15 +9,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from session.config import Config
 from surreal_like.data.timestep import StepType
-from surreal_like.experience.chunk import Chunk
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
+
+if TYPE_CHECKING:
+    from surreal_like.experience.chunk import Chunk
 
 _EPSILON = 1e-8
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)

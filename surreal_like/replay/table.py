@@ -12,6 +12,7 @@ from session.addons import hooks
 from session.config import Config
 from session.nest import Array
 from surreal_like.data.batch import Collate, split
+from surreal_like.data.columns import Manifest, recorded_columns
 from surreal_like.errors import unwritten
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_accounts import UNLEARNED
@@ -21,15 +22,7 @@ from surreal_like.replay.limiter import Turns
 from surreal_like.replay.select.age import AgeRule, Versions
 from surreal_like.replay.select.selector import Sample, Selector
 from surreal_like.replay.settings import RowPlan, default_seed, may_have_guests
-from surreal_like.replay.storage import (
-    FENCED,
-    NO_SENDER,
-    SENDER,
-    ColumnStorage,
-    Manifest,
-    Rows,
-    recorded_columns,
-)
+from surreal_like.replay.storage import FENCED, NO_SENDER, SENDER, ColumnStorage, Rows
 from surreal_like.replay.unrolls import UnrollPlan
 from surreal_like.replay.view.n_step import View, make_n_step_view
 from surreal_like.replay.view.sequence import Stacker

@@ -16,12 +16,13 @@ from session.config import Config
 from session.nest import Array
 from surreal_like.data.batch import Collate, Columns
 from surreal_like.data.casts import cast
+from surreal_like.data.columns import Manifest, manifest_of, recorded_columns
 from surreal_like.data.frames import stack_size
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay, load_replay_class, to_columns
 from surreal_like.replay.select.selector import Sample
-from surreal_like.replay.storage import ColumnStorage, Manifest, Rows, manifest_of, recorded_columns
+from surreal_like.replay.storage import ColumnStorage, Rows
 from surreal_like.replay.table import Table
 from surreal_like.replay.unrolls import BlockStorage
 from surreal_like.replay.view.n_step import View, make_n_step_view

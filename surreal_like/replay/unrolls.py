@@ -11,12 +11,13 @@ import numpy as np
 
 from session.config import Config
 from session.errors import ConfigError
+from surreal_like.data.columns import Manifest
 from surreal_like.data.frames import stack_size
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.limiter import Limiter, Queue
 from surreal_like.replay.select.age import AgeRule
 from surreal_like.replay.settings import SHARE, require_messages, shard_of
-from surreal_like.replay.storage import LINK_BYTES, ColumnStorage, Manifest, Rows
+from surreal_like.replay.storage import LINK_BYTES, ColumnStorage, Rows
 
 _ROUNDING = 0.01  # of an unroll: a share such as 0.333 is meant as a third
 _BATCH = "learner_config.replay.batch_size"

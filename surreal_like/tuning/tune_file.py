@@ -19,7 +19,7 @@ from session.config.sections import SECTIONS
 from session.config.session_defaults import BUDGETS
 from session.errors import ConfigError, did_you_mean
 from session.folder import RunFolder
-from session.launchers.registry import ATTACHED
+from session.launchers.registry import list_attached
 from session.launchers.supervised_components import Deadlines
 from surreal_like.experiment.shipped import find_experiment
 from surreal_like.run.folder import TUNING
@@ -286,10 +286,10 @@ def _with_defaults(given: Mapping[str, Any]) -> Config:
     whole = Config({"tune": given}).extend(TUNE_CONFIG, strict=True)
     check_values(whole, keys_of(TUNE_CONFIG))
     tune: Config = whole.tune
-    if tune.launcher not in ATTACHED:
+    if tune.launcher not in list_attached():
         raise ConfigError(
-            f"tune.launcher is {tune.launcher!r}, expected {' or '.join(ATTACHED)}; trials run on "
-            "this machine"
+            f"tune.launcher is {tune.launcher!r}, expected {' or '.join(list_attached())}; trials "
+            "run on this machine"
         )
     return tune
 

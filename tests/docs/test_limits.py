@@ -11,7 +11,7 @@ import pytest
 
 from main.cli import main
 from session.config.defaults import BASE_CONFIG
-from session.launchers.registry import ATTACHED, DETACHED
+from session.launchers.registry import list_attached, list_detached
 from surreal_like.algorithm.catalog import list_algorithms
 from tests.scenarios import SCENARIOS
 from tests.take_out import ADD_ONS
@@ -471,7 +471,7 @@ def test_a_page_names_the_limits_of_the_code(
 
 
 def test_pages_name_each_launcher() -> None:
-    launchers = {*ATTACHED, *DETACHED}
+    launchers = {*list_attached(), *list_detached()}
     page = (ROOT / "docs" / "launchers.md").read_text()
     [head] = [line for line in page.splitlines() if line.startswith("| | serial")]
     assert set(head.casefold().strip("| ").split(" | ")) == launchers

@@ -15,11 +15,11 @@ import safetensors.numpy
 
 from surreal_like import evaluate, load_policy, train
 from surreal_like.coordinator.learners import Learners
+from surreal_like.data.batch import Sampled
 from surreal_like.data.policy_names import checkpoint_place
 from surreal_like.learner.link import LearnerLink, Publisher
 from surreal_like.learner.worker import LearnerWorker
 from surreal_like.network.flat import read_flat
-from surreal_like.replay.client import Sampled
 from tests.runs.command import ROOT
 
 SMALL = {

@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from session.nest import Array
+from surreal_like.data.columns import GRADIENT_ROWS
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT as _COLUMN
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import ColumnStorage, Empty, Rows
 from surreal_like.replay.view.n_step import Flags, View
 
-# Columns below `extras/`: the gradient, float32 [P]; the number of its rows with an action, int64.
-GRADIENT = _COLUMN.removeprefix("extras/")
-ROWS = "rows"
-_ROWS = f"extras/{ROWS}"
+_ROWS = f"extras/{GRADIENT_ROWS}"
 
 
 class GradientView(View):

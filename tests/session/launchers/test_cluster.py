@@ -239,7 +239,7 @@ def test_a_run_keeps_the_name_of_its_launchers_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Launcher("other", cluster="session.launchers.local:LocalCluster")
-    monkeypatch.setitem(registry._LAUNCHERS, "other", other)
+    monkeypatch.setitem(registry.list_launchers(), "other", other)
     folder, config = RunFolder(tmp_path / "run"), make_config(ACTS)
     for name in ("other", "local"):
         cluster = handle.make_cluster(name, config, make_topology(config), folder)

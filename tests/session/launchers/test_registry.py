@@ -10,15 +10,15 @@ import pytest
 from session.addons import Launcher, load
 from session.errors import UsageError
 from session.launchers.registry import (
-    ATTACHED,
-    DETACHED,
     attached_launcher,
     detached_launcher,
     launcher_of,
+    list_attached,
+    list_detached,
 )
 from tests.test_layers import PACKAGES, Source, sources
 
-NAMES = (*ATTACHED, *DETACHED)
+NAMES = (*list_attached(), *list_detached())
 # The client of gateways is one file that needs no package; there "local" is a kind of policy.
 # What `init` copies is a user's file. A job of Ray runs a command of its own.
 EXEMPT = (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from surreal_like.data.batch import Batch, make_batch
+from surreal_like.data.batch import Batch, Sampled, make_batch
 from surreal_like.dataflow import (
     STALLED,
     Flow,
@@ -25,7 +25,6 @@ from surreal_like.dataflow import (
 )
 from surreal_like.dataflow.items import columns_of, copy_item
 from surreal_like.errors import DataError
-from surreal_like.replay.client import Sampled
 
 
 def rows(first: int, count: int, **more: Any) -> Batch:

@@ -15,6 +15,7 @@ from session.errors import ConfigError
 from surreal_like.agent.base import AgentMode
 from surreal_like.algorithm.dqn import DQN
 from surreal_like.algorithm.ppo import PPO, PPOLearner
+from surreal_like.data.batch import Sampled
 from surreal_like.dataflow import (
     NOT_READY,
     PASSED,
@@ -37,11 +38,10 @@ from surreal_like.dataflow import (
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
 from surreal_like.gradients.a3c import A3C, A3CLearner
-from surreal_like.gradients.agents import GradientMaker
+from surreal_like.gradients.maker import GradientMaker
 from surreal_like.learner.gradients import compensate
 from surreal_like.network.flat import load_flat, read_flat
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.client import Sampled
 from surreal_like.replay.view.gradient import GradientView
 from tests.surreal_like.algorithm.unrolls import BOX, DISCRETE, B, T, configs, make_batch
 from tests.surreal_like.dataflow.scripts import link

@@ -20,7 +20,7 @@ from surreal_like.algorithm.impala import Impala, ImpalaLearner
 from surreal_like.algorithm.ppo import PPO
 from surreal_like.algorithm.sac import SAC
 from surreal_like.algorithm.td3 import TD3
-from surreal_like.data.batch import Batch
+from surreal_like.data.batch import Batch, Sampled
 from surreal_like.dataflow import (
     NOT_READY,
     PASSED,
@@ -50,7 +50,6 @@ from surreal_like.dataflow import (
 from surreal_like.errors import DataError
 from surreal_like.learner.base import Learner
 from surreal_like.learner.operators import learn_from
-from surreal_like.replay.client import Sampled
 from tests.surreal_like.algorithm import transitions, unrolls
 from tests.surreal_like.algorithm.unrolls import DISCRETE, B, T, configs
 from tests.surreal_like.dataflow.scripts import link

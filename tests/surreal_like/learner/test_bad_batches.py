@@ -17,10 +17,11 @@ from session.process.clock import CountedClock
 from surreal_like import ExpTuple, TupleReplay
 from surreal_like.algorithm.dqn import DQNLearner
 from surreal_like.coordinator.service import LearnerService
+from surreal_like.data.batch import Sampled
 from surreal_like.errors import DataError
 from surreal_like.learner.metrics import check_metrics
 from surreal_like.learner.quarantine import NotFinite, Quarantine
-from surreal_like.replay.client import Refusals, Sampled
+from surreal_like.replay.client import Refusals
 from surreal_like.replay.server import ReplayService
 from tests.api.stage import Stage, experiment
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from surreal_like.data.batch import Sampled
 from surreal_like.learner.feed import AHEAD, DeviceFeed, FeedAhead
-from surreal_like.replay.client import Sampled
 from surreal_like.replay.storage import SENDER
 from tests.polling import until
 

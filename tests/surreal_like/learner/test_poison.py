@@ -13,6 +13,7 @@ import pytest
 from session.config.sections import sections_of
 from surreal_like.algorithm.dqn import DQNLearner
 from surreal_like.coordinator.service import LearnerService
+from surreal_like.data.batch import Sampled
 from surreal_like.learner.quarantine import (
     BAD_LIMIT,
     BadUpdates,
@@ -21,7 +22,6 @@ from surreal_like.learner.quarantine import (
     count_senders,
     words,
 )
-from surreal_like.replay.client import Sampled
 from surreal_like.replay.receiver import ExperienceReceiver
 from tests.api.stage import Stage, experiment
 

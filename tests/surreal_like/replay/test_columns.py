@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from surreal_like.data.columns import manifest_of, parse_columns, plain_columns
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
 from surreal_like.replay.base import Replay
@@ -19,7 +20,6 @@ from surreal_like.replay.kinds import (
     SequenceReplay,
     UniformReplay,
 )
-from surreal_like.replay.storage import manifest_of, parse_columns, plain_columns
 from surreal_like.replay.tuple_replay import TupleReplay
 from tests.surreal_like.replay.configs import configs
 

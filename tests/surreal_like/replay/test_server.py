@@ -25,14 +25,15 @@ from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import Request
 from session.wire.roles import GUEST, Grant
 from session.wire.shared import poll
+from surreal_like.data.batch import Sampled
+from surreal_like.data.columns import manifest_of, plain_columns
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import server
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.chunk_validator import ChunkValidator
-from surreal_like.replay.client import ReplayClient, Sampled
+from surreal_like.replay.client import ReplayClient
 from surreal_like.replay.kinds import UniformReplay
 from surreal_like.replay.server import ReplayService
-from surreal_like.replay.storage import manifest_of, plain_columns
 from surreal_like.replay.tuple_replay import TupleReplay
 from tests.polling import until
 from tests.surreal_like.replay.chunks import chunk_of

@@ -1,10 +1,9 @@
-"""Gradients of an agent's own unrolls, sent in place of them, and the plan that applies them."""
+"""Source of the gradients that agents have made of their own unrolls."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,24 +12,15 @@ import torch
 from session import nest
 from session.errors import ConfigError
 from session.nest import Array
-from session.process.context import Context
-from surreal_like.agent.base import Agent, AgentMode
-from surreal_like.data.batch import Batch, make_batch
+from surreal_like.data.batch import Batch, Sampled
+from surreal_like.data.columns import GRADIENT, GRADIENT_ROWS, manifest_of, plain_columns
 from surreal_like.data.timestep import StepType
 from surreal_like.dataflow.flow import Flow, Operator, Signal, generators_in
 from surreal_like.dataflow.items import Gradients
 from surreal_like.errors import DataError
-from surreal_like.experience.actor_state import acting_of
-from surreal_like.experience.chunk import Chunk
-from surreal_like.learner.base import Learner
 from surreal_like.learner.gradients import compute_gradients
 from surreal_like.learner.operators import normalizing
 from surreal_like.learner.sources import check_kind
-from surreal_like.network.flat import load_flat, read_flat, to_tensor
-from surreal_like.replay.client import Sampled
-from surreal_like.replay.storage import manifest_of, plain_columns
-from surreal_like.replay.tuple_replay import ChunkSamples
-from surreal_like.replay.view.gradient import GRADIENT, ROWS
 
 if TYPE_CHECKING:
     from surreal_like.learner.base import Learner
@@ -135,7 +125,7 @@ def columns_of_gradient(learner: Learner, gradients: Gradients, batch: Batch) ->
     They are `gradient` float32 `[P]`, `rows` int64, `metrics/<name>` float32, and where
     observations are normalized `moments/...` float64, those of the rows of the unroll.
     """
-    columns = {GRADIENT: gradients.flat, ROWS: torch.tensor(gradients.rows)}
+    columns = {GRADIENT: gradients.flat, GRADIENT_ROWS: torch.tensor(gradients.rows)}
     for name, value in gradients.metrics.items():
         columns[f"metrics/{name}"] = torch.tensor(float(value))
     networks = normalizing(learner.module_dict().values())
@@ -171,7 +161,11 @@ def _unpack(learner: Learner, batch: Batch) -> Iterator[Gradients]:
             f"a gradient is {flats.dtype} {list(flats.shape[1:])}, but the parameters are "
             f"float32 [{expected}]: agents and learner must build the same networks"
         )
-    origin, rows, versions = batch.origin, batch.extras[ROWS].tolist(), batch.version.tolist()
+    origin, rows, versions = (
+        batch.origin,
+        batch.extras[GRADIENT_ROWS].tolist(),
+        batch.version.tolist(),
+    )
     metrics = nest.flatten(batch.extras.get("metrics", {}))
     metrics = {name: column.tolist() for name, column in metrics.items()}
     moments = batch.extras.get("moments")
@@ -194,77 +188,3 @@ def _unpack(learner: Learner, batch: Batch) -> Iterator[Gradients]:
             size=1,
             clipped=True,
         )
-
-
-class GradientMaker:
-    """Makes of each unroll of an agent one row: the gradient of the learner's loss.
-
-    It has a learner of its own, on the CPU, with the parameters of the agent, and runs the part of
-    its execution plan that belongs to agents: see `async_gradients`.
-
-    Args:
-        agent: acts, and loads parameters between two unrolls only.
-        learner: class of the learner.
-
-    Raises:
-        ConfigError: the plan takes no gradients of agents.
-    """
-
-    def __init__(self, agent: Agent, learner: type[Learner]) -> None:
-        self._agent = agent
-        config = agent.learner_config.copy()
-        config.device = "cpu"
-        configs = {"env_config": agent.env_config, "session_config": agent.session_config}
-        self._learner = learner(learner_config=config, **configs)
-        found = [part for part in self._learner.flow.parts() if isinstance(part, AgentGradients)]
-        if len(found) != 1:
-            raise ConfigError(
-                "learner_config.gradients_at is agent, but the execution plan has no "
-                "async_gradients(learner): use it, or set gradients_at to learner"
-            )
-        self._source = found[0]
-        self._size = sum(each.size for each in self._learner.optimizers.values())
-        self._samples = ChunkSamples(config, agent.env_config)
-        self._version = 0
-
-    def __call__(self, chunk: Chunk) -> Chunk:
-        """Returns the chunk to send for an unroll, one row of one stream.
-
-        Args:
-            chunk: an unroll ``[T + 1, N]``; shorter where the agent ends. Its last row has no
-                action, and only its value is used.
-
-        Raises:
-            DataError: the gradient is not finite.
-        """
-        columns: dict[str, Any] = {
-            GRADIENT: np.zeros(self._size, np.float32),
-            ROWS: np.array(0, np.int64),
-        }
-        if chunk.shape[0] > 1:
-            columns = self._compute(chunk)
-        if not np.isfinite(columns[GRADIENT]).all():
-            raise DataError(
-                f"the gradient of an unroll is not finite, with version {self._agent.version}: "
-                "lower the learning rate or look at the rewards"
-            )
-        row = row_of_gradient(columns, chunk.columns["version"].min())
-        return replace(chunk, columns=row, streams=[0], tail=False, overlap=0, lead_in={})
-
-    def _compute(self, chunk: Chunk) -> dict[str, Array]:
-        learner, agent = self._learner, self._agent
-        if self._version != agent.version:
-            load_flat(learner.module_dict(), read_flat(agent.module_dict()))
-            self._version = agent.version
-        learner.env_steps, learner.iteration = agent.progress
-        sampled = Sampled(self._samples(chunk), 0, 0, {})
-        batch = make_batch(to_tensor(dict(sampled.columns)))
-        batch.origin = sampled
-        return columns_of_gradient(learner, self._source.compute(batch), batch)
-
-
-def send_gradients(context: Context, agent: Agent, learner: type[Learner]) -> None:
-    """Makes the sender of an agent send gradients if `learner_config.gradients_at` is agent."""
-    training = agent.agent_mode is AgentMode.training
-    if training and agent.learner_config.gradients_at == "agent":
-        acting_of(context).pack = GradientMaker(agent, learner)
