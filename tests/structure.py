@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib.util
 import json
 import os
 import subprocess
@@ -21,6 +22,16 @@ from pathlib import Path
 
 PACKAGES = ("session", "surreal_like", "main")
 SECONDS = 20
+LOADED = (
+    "surreal_like.algorithm.dqn",
+    "session",
+    "main.cli",
+    "main.ps",
+    "main.replay",
+    "main.supervisor",
+    "main.agent",
+    "main.learner",
+)
 # Runs in each process: a forked child has no thread of its parent.
 WATCH = """
 import os, sys, threading, time
@@ -48,6 +59,33 @@ from session.config import defaults
 from session.config.merge import leaves
 parts = ("session", "learner", "env")
 print(sum(len(leaves(dict(getattr(defaults, f"BASE_{p.upper()}_CONFIG")), p)) for p in parts))
+"""
+
+# Prints kind of a component -> own files of which it runs code while CartPole is learned.
+WAY = """
+import json, sys, tempfile
+from collections import Counter, defaultdict
+from session.process.service import Frame
+from surreal_like import train
+found, turns, step = defaultdict(set), Counter(), Frame.step
+def spy(frame):
+    component = frame.context.component
+    turns[component.name] += 1
+    files = found[component.kind]
+    def note(at, event, arg):
+        if event == "call":
+            files.add(at.f_code.co_filename)
+    if turns[component.name] > 400:
+        sys.setprofile(note)
+    try:
+        return step(frame)
+    finally:
+        sys.setprofile(None)
+Frame.step = spy
+with tempfile.TemporaryDirectory() as folder:
+    train("configs/cartpole_dqn.yaml", folder=folder + "/run", launcher="serial",
+        overrides={"session_config.stop": {"iterations": 600, "eval_episodes": 1}})
+print(json.dumps({kind: sorted(files) for kind, files in found.items()}))
 """
 
 
@@ -204,6 +242,79 @@ def base_keys(root: Path, *words: str) -> str:
     return done.stdout.strip() or "it has no add-ons"
 
 
+def core_files(tree: Tree) -> list[Path]:
+    """Returns the files that are left when all declared add-ons are taken out."""
+    spec = importlib.util.spec_from_file_location("taken", tree.root / "tests" / "take_out.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    places = tuple(str(tree.root / place) for each in module.ADD_ONS.values() for place in each)
+    return [path for path in tree.files if not str(path).startswith(places)]
+
+
+def loaded(root: Path, module: str) -> int:
+    """Returns the number of own files that a fresh interpreter has after an import."""
+    own = "each for each in list(sys.modules.values()) if getattr(each, '__file__', None)"
+    code = f"import {module}, sys; print(*(each.__file__ for each in ({own})), sep=chr(10))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    packages = tuple(f"{root / package}{os.sep}" for package in PACKAGES)
+    return sum(file.startswith(packages) for file in done.stdout.splitlines())
+
+
+_POLICY_TESTS = ("DEFAULT_POLICY", "policies_of(", "'policies'")
+
+
+def policy_branches(tree: Tree) -> int:
+    """Returns the number of conditions that tell one policy from several."""
+    found = 0
+    for parsed in tree.trees.values():
+        for node in ast.walk(parsed):
+            tests: list[ast.expr] = []
+            if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
+                tests = [node.test]
+            elif isinstance(node, ast.comprehension):
+                tests = node.ifs
+            texts = map(ast.unparse, tests)
+            found += sum(any(name in text for name in _POLICY_TESTS) for text in texts)
+    return found
+
+
+def way(root: Path) -> dict[str, int]:
+    """Returns the number of own files that run while CartPole is learned, by kind of process.
+
+    A row passes agent, replay and learner; what runs only at the start or the end is left out.
+    """
+    command = [sys.executable, "-c", WAY]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    packages = tuple(f"{root / package}{os.sep}" for package in PACKAGES)
+    own = {
+        kind: {file for file in files if file.startswith(packages)}
+        for kind, files in json.loads(done.stdout.splitlines()[-1]).items()
+    }
+    row = own["agent"] | own["replay"] | own["learner"]
+    return {"agent, replay and learner": len(row)} | {k: len(v) for k, v in own.items()}
+
+
+def settings(root: Path) -> int:
+    """Returns the number of settings that ``plan --explain`` shows of CartPole."""
+    words = ("plan", "configs/cartpole_dqn.yaml", "--explain")
+    command = [sys.executable, "-m", "main.cli", *words]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    return sum("_config." in line for line in done.stdout.splitlines())
+
+
+def hooks(tree: Tree) -> int:
+    """Returns the number of names of hooks that the packages call."""
+    names = set()
+    for parsed in tree.trees.values():
+        for node in ast.walk(parsed):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("hooks", "_of_mirrors"):
+                names |= {each.value for each in node.args[:1] if isinstance(each, ast.Constant)}
+    return len(names)
+
+
 def in_memory(tree: Tree, seconds: int) -> dict[str, tuple[int, int]]:
     """Trains CartPole; returns process -> own files and lines in its memory after some seconds."""
     with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as site:
@@ -241,15 +352,24 @@ def main() -> None:
     given = parser.parse_args()
     tree = Tree(given.checkout.resolve())
     dqn = tree.loaded_by("surreal_like.algorithm.dqn")
+    core = core_files(tree)
     rows: dict[str, object] = {
         "Python files": len(tree.files),
         "lines": sum(map(tree.lines, tree.files)),
         "code lines": sum(map(code_lines, tree.files)),
-        "own files loaded by surreal_like.algorithm.dqn": len(dqn),
+        "Python files of the core": len(core),
+        "lines of the core": sum(map(tree.lines, core)),
+        "code lines of the core": sum(map(code_lines, core)),
+        **{f"own files after import {name}": loaded(tree.root, name) for name in LOADED},
+        "the same of surreal_like.algorithm.dqn, counted": len(dqn),
         "their lines": sum(tree.lines(tree.modules[name]) for name in dqn),
         "circles of modules": len(circles(tree)),
         "folders of surreal_like in circles": sum(map(len, folder_circles(tree))),
         "modules with one importer": single_importers(tree),
+        "conditions on the number of policies": policy_branches(tree),
+        **{f"own files that run in {name}": number for name, number in way(tree.root).items()},
+        "settings of plan --explain": settings(tree.root),
+        "hooks": hooks(tree),
         "base keys": base_keys(tree.root),
         "base keys of the core": base_keys(tree.root, "core"),
     }
