@@ -11,8 +11,12 @@ import torch
 
 from session import nest
 from session.nest import Array, Nest
+from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
+from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.data.parameters import Parameters
 from surreal_like.data.spec import parse_action_spec
+from surreal_like.env.joint_vector import Rows
 from surreal_like.experience.writer import unpack
 from surreal_like.network.flat import to_tensor
 from surreal_like.network.recurrent import reads_rewards
@@ -21,6 +25,8 @@ from surreal_like.transform.reward import RewardTransform, make_reward_transform
 Flags = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]
 Rewards = npt.NDArray[np.float32]
+
+Ended = Sequence[tuple[int, EpisodeSummary]]
 
 _HOOKS = ("pre_action", "post_action", "pre_episode", "post_episode")
 
@@ -143,3 +149,62 @@ class Acting:
         if self.state is not None:
             index, part = torch.from_numpy(streams), self.agent.state
             nest.map(lambda leaf, new: leaf.index_copy_(0, index, new), self.state, part)
+
+
+class ActingPolicy:
+    """Acts for the agents that a policy plays.
+
+    Args:
+        policy: name of the policy.
+        acting: lets its agent act.
+
+    Attributes:
+        policy, acting: the same.
+        loaded: parameters of a learner that it has loaded itself; None: it has none.
+    """
+
+    def __init__(self, policy: str, acting: Acting) -> None:
+        self.policy, self.acting = policy, acting
+        self.loaded: Parameters | None = None
+        self._streams = 0
+
+    @property
+    def ready(self) -> bool:
+        """True once it has parameters, or can load some."""
+        return True
+
+    @property
+    def final(self) -> bool:
+        """True unless it waits for the last parameters of its learner."""
+        return True
+
+    def fetch(self) -> None:
+        """Fetches what is new, without waiting."""
+
+    def load(self) -> None:
+        """Loads what has been fetched, for a new evaluation."""
+
+    def begin(self, streams: int) -> None:
+        """Begins the episodes of all streams."""
+        self._streams = streams
+        self.acting.state = self.acting.agent.initial_state(streams)
+
+    def act(self, rows: Rows) -> npt.NDArray[Any]:
+        """Returns the actions of rows, ``[n, ...]``."""
+        actions: npt.NDArray[Any] = self.acting.act(
+            rows.obs, rows.first, rows.streams, rows.reward
+        )[0]
+        return actions
+
+    def end_step(self, episodes: Ended) -> None:
+        """Ends a step.
+
+        Args:
+            episodes: number of the environment and summary of each episode that has ended; it may
+                add metrics.
+        """
+        self.acting.end_step([summary for _, summary in episodes])
+
+    def sockets(self) -> list[Socket]:
+        """Returns the sockets by which something may come."""
+        return []

@@ -15,13 +15,7 @@ from session.process.clock import Clock
 from session.wire import Message
 from session.wire.requests import Call, DealerSocket, refusal
 from session.wire.schema import Kinds
-from surreal_like.data.episodes import (
-    CUT_SHORT,
-    EpisodeCounter,
-    EpisodeSummary,
-    ended,
-    mean_metrics,
-)
+from surreal_like.data.episodes import CUT_SHORT, EpisodeSummary, mean_metrics
 from surreal_like.data.parameters import Parameters
 
 # Mode of the evaluations by clients that decide nothing: they are only shown.
@@ -52,19 +46,15 @@ class Evaluation:
         num_envs: N.
 
     Attributes:
-        first: True where an episode begins at the newest row, bool ``[N]``.
         first_ended: number of episodes of the first stream that have ended.
     """
 
     def __init__(self, episodes: int, num_envs: int) -> None:
-        self.first = np.ones(num_envs, np.bool_)
         self.first_ended = 0
         self._wanted = np.full(num_envs, episodes // num_envs)
         self._wanted[: episodes % num_envs] += 1
         self._left = episodes
-        self._joint_steps = 0
-        self._counter = EpisodeCounter(num_envs)
-        self._ended = np.zeros(num_envs, np.bool_)
+        self._steps = 0
         self._finished: list[EpisodeSummary] = []
 
     @property
@@ -73,13 +63,13 @@ class Evaluation:
         return self._left == 0
 
     def count(self, ended: Sequence[tuple[int, EpisodeSummary]], steps: int) -> None:
-        """Counts joint episodes of several agents.
+        """Counts episodes.
 
         Args:
             ended: number of the environment and summary of each episode that has ended.
             steps: steps of the environments since the last call.
         """
-        self._joint_steps += steps
+        self._steps += steps
         for stream, summary in ended:
             self.add(stream, summary)
 
@@ -91,29 +81,10 @@ class Evaluation:
             self._left -= 1
             self._finished.append(summary)
 
-    def step(
-        self,
-        reward: npt.NDArray[Any],
-        terminated: npt.NDArray[np.bool_],
-        truncated: npt.NDArray[np.bool_],
-        info: dict[str, Any],
-    ) -> list[EpisodeSummary]:
-        """Counts the results of one step of all streams; returns the episodes that it ended."""
-        last, begun = terminated | truncated, "final_obs" in info
-        self.first, self._ended = (last, last & False) if begun else (self._ended, last)
-        raw, life_lost = info.get("raw_reward", reward), info.get("life_lost")
-        finished = self._counter.update(raw, last, info.get("metrics"), life_lost, begun=begun)
-        if not finished:
-            return finished
-        streams = np.flatnonzero(ended(last, info)).tolist()
-        for stream, summary in zip(streams, finished, strict=True):
-            self.add(stream, summary)
-        return finished
-
     @property
     def env_steps(self) -> int:
         """Environment steps so far, including those of episodes that do not count."""
-        return self._counter.env_steps + self._joint_steps
+        return self._steps
 
     @property
     def finished(self) -> list[EpisodeSummary]:

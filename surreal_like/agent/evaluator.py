@@ -20,7 +20,7 @@ from surreal_like.agent.evaluation import ANSWERS as SCORED
 from surreal_like.agent.evaluation import Evaluation, EvaluationReporter, num_streams, score_of
 from surreal_like.agent.fetcher import Fetcher, agent_for
 from surreal_like.agent.link import AgentLink
-from surreal_like.agent.player import MakePlayer, Player, make_player
+from surreal_like.agent.player import MakePlayer, Player
 from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.parameters import Parameters
@@ -49,7 +49,7 @@ class EvaluatorService(Service):
     Args:
         context: context of this process.
         agent: agent in an evaluation mode; not yet attached.
-        make: makes what lets it play.
+        make: makes what lets it play, with all policies that play with it.
         policy: name of the agent's policy.
     """
 
@@ -57,7 +57,7 @@ class EvaluatorService(Service):
         self,
         context: Context,
         agent: Agent,
-        make: MakePlayer = make_player,
+        make: MakePlayer,
         policy: str = DEFAULT_POLICY,
     ) -> None:
         config, clock = context.config, context.clock

@@ -1,18 +1,15 @@
-"""Lets an agent play the episodes of evaluations."""
+"""Lets policies play the episodes of evaluations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from session.config import Config
-from surreal_like.agent.acting import Acting
+from surreal_like.agent.acting import ActingPolicy
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.data.parameters import Parameters
-from surreal_like.env.base import Pulse, VectorEnv, no_pulse
-from surreal_like.env.feed import RunFeed
-from surreal_like.env.frame_stack import stack_frames
-from surreal_like.env.vector import make_vector_env
+from surreal_like.env.joint_vector import JointStep, JointVector
+from surreal_like.env.whole_vector import WholeVector
 
 MakePlayer = Callable[..., "Player"]
 
@@ -21,7 +18,7 @@ class Player:
     """Steps the environments of an evaluation.
 
     Args:
-        acting: lets the agent act.
+        policies: those that may play.
         env: the environments.
 
     Attributes:
@@ -29,43 +26,57 @@ class Player:
         num_envs: number of environments.
     """
 
-    def __init__(self, acting: Acting, env: VectorEnv) -> None:
-        self.num_envs = env.num_envs
-        self._acting, self.env = acting, env
-        self._obs: Any = None
-        self._rewards: Any = None
+    def __init__(self, policies: Sequence[ActingPolicy], env: JointVector | WholeVector) -> None:
+        self.num_envs, self.env = env.num_envs, env
+        self._policies = {each.policy: each for each in policies if each.policy in env.num_streams}
+        self._newest = JointStep({}, [])
+        self._begin()
+
+    def _begin(self) -> None:
+        for name, policy in self._policies.items():
+            policy.begin(self.env.num_streams[name])
 
     @property
     def ready(self) -> bool:
-        """True once all other policies that play have parameters."""
-        return True
+        """True once all policies have parameters."""
+        return all(each.ready for each in self._policies.values())
 
     @property
     def final(self) -> bool:
-        """True once all other policies that play have the last parameters of their learners."""
-        return True
+        """True once all policies have the last parameters of their learners."""
+        return all(each.final for each in self._policies.values())
 
     def fetch(self) -> None:
-        """Fetches parameters of other policies that play."""
+        """Fetches parameters of policies that load their own, without waiting."""
+        for each in self._policies.values():
+            each.fetch()
 
     def load(self) -> None:
-        """Loads the newest parameters of other policies that play, for a new evaluation."""
+        """Loads what has been fetched, for a new evaluation."""
+        for each in self._policies.values():
+            each.load()
 
     @property
     def loaded(self) -> dict[str, Parameters]:
-        """Policy -> loaded parameters, of other policies that play."""
-        return {}
+        """Policy -> parameters, of policies that load their own from a learner."""
+        found = {each.policy: each.loaded for each in self._policies.values()}
+        return {policy: each for policy, each in found.items() if each is not None}
 
     def reset(self) -> None:
         """Starts a new episode in every environment."""
-        (self._obs, _), self._rewards = self.env.reset(), None
+        self._begin()
+        self._newest = self.env.reset()
 
     def step(self, evaluation: Evaluation) -> None:
         """Makes one step of all environments, and counts it."""
-        actions, _ = self._acting.act(self._obs, evaluation.first, rewards=self._rewards)
-        self._obs, reward, terminated, truncated, info = self.env.step(actions)
-        self._rewards = reward
-        self._acting.end_step(evaluation.step(reward, terminated, truncated, info))
+        rows = self._newest.rows.items()
+        actions = {name: self._policies[name].act(each) for name, each in rows}
+        steps = self.env.env_steps
+        self._newest = self.env.step(actions)
+        # First: a policy may add metrics to the episodes.
+        for policy in self._policies.values():
+            policy.end_step(self._newest.episodes)
+        evaluation.count(self._newest.episodes, self.env.env_steps - steps)
 
     @property
     def env_restarts(self) -> int:
@@ -84,33 +95,3 @@ class Player:
     def close(self) -> None:
         """Closes the environments."""
         self.env.close()
-
-
-def make_player(
-    acting: Acting,
-    config: Config,
-    *,
-    num_envs: int,
-    seed: int,
-    pulse: Pulse = no_pulse,
-    feed: RunFeed | None = None,
-) -> Player:
-    """Builds the environments of an evaluation.
-
-    Args:
-        acting: lets the agent act.
-        config: the resolved experiment.
-        num_envs: number of environments.
-        seed: their seed.
-        pulse: called between them.
-        feed: progress and task of the run.
-    """
-    single = make_vector_env(
-        config.env_config,
-        num_envs=num_envs,
-        seed=seed,
-        evaluation=True,
-        pulse=pulse,
-        feed=feed,
-    )
-    return Player(acting, stack_frames(single, config.env_config))

@@ -12,18 +12,18 @@ from typing import Any
 from session.config import Config
 from session.errors import UsageError
 from session.process.seeding import component_seed, seed_all
-from surreal_like.agent.acting import Acting
+from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.evaluation import Evaluation, num_streams
-from surreal_like.agent.player import Player, make_player
+from surreal_like.agent.player import Player
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.policy_names import league_place
 from surreal_like.experiment.find import choose_policy, find_in, find_run
 from surreal_like.network.files import set_parameters
 from surreal_like.network.flat import named_tensors
-from surreal_like.policies.acting import ActingPolicy, StoredSnapshots
-from surreal_like.policies.config import learning_policies, policies_of
+from surreal_like.policies.acting import StoredSnapshots
+from surreal_like.policies.config import learning_policies
 from surreal_like.policies.opponents import make_opponents
-from surreal_like.policies.player import make_joint_player
+from surreal_like.policies.player import make_player
 from surreal_like.policy import load_policy
 
 
@@ -159,14 +159,10 @@ class TrainedPolicies:
             num_envs: number of environments.
             seed: seed of the environments.
         """
-        acting = {
-            name: Acting(policy.greedy if deterministic else policy.agent)
+        learning = [
+            ActingPolicy(name, Acting(policy.greedy if deterministic else policy.agent))
             for name, policy in self._policies.items()
-        }
-        if not policies_of(config):
-            [only] = acting.values()
-            return make_player(only, config, num_envs=num_envs, seed=seed)
-        learning = [ActingPolicy(name, each) for name, each in acting.items()]
+        ]
         opponents = make_opponents(
             config,
             find_in(self._run),
@@ -175,7 +171,7 @@ class TrainedPolicies:
             seed=seed,
             evaluation=True,
         )
-        return make_joint_player([*learning, *opponents], config, num_envs=num_envs, seed=seed)
+        return make_player([*learning, *opponents], config, num_envs=num_envs, seed=seed)
 
     def _snapshots(self, policy: str) -> StoredSnapshots:
         newest = named_tensors(self._policies[policy].agent.module_dict())

@@ -10,17 +10,17 @@ from session.checkpoint import Checkpoints
 from session.config import Config
 from session.errors import UsageError
 from session.process.seeding import component_seed, seed_all
-from surreal_like.agent.acting import Acting
+from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.base import Agent
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.data.policy_names import league_place, snapshot_name
 from surreal_like.experiment.find import algorithm_of, find_run
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import load_parameters
-from surreal_like.policies.acting import ActingPolicy, outcome_of
+from surreal_like.policies.acting import outcome_of
 from surreal_like.policies.config import policies_of, policy_config
 from surreal_like.policies.opponents import build_agent
-from surreal_like.policies.player import make_joint_player
+from surreal_like.policies.player import make_player
 
 _STREAMS = 100
 
@@ -89,7 +89,7 @@ def _play_pair(agents: dict[str, Agent], config: Config, policy: str, episodes: 
     streams = min(_STREAMS, episodes)
     with seed_all(seed):
         policies = [ActingPolicy(name, Acting(agent)) for name, agent in agents.items()]
-        player = make_joint_player(policies, own, num_envs=streams, seed=seed)
+        player = make_player(policies, own, num_envs=streams, seed=seed)
         try:
             played = Evaluation(episodes, streams)
             player.reset()

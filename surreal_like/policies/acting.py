@@ -14,7 +14,7 @@ from session.config import Config
 from session.errors import RefusedError
 from session.process.context import Context
 from session.wire.sockets import Socket
-from surreal_like.agent.acting import Acting
+from surreal_like.agent.acting import Acting, ActingPolicy, Ended
 from surreal_like.agent.base import Agent
 from surreal_like.agent.fetcher import Fetcher, agent_for
 from surreal_like.agent.link import AgentLink
@@ -35,60 +35,6 @@ _KNOWN = 10
 # Weight of a snapshot that is always beaten.
 _LEAST = 0.05
 
-Ended = Sequence[tuple[int, EpisodeSummary]]
-
-
-class ActingPolicy:
-    """Acts for the agents that a policy plays.
-
-    Args:
-        policy: name of the policy.
-        acting: lets its agent act.
-
-    Attributes:
-        policy, acting: the same.
-    """
-
-    def __init__(self, policy: str, acting: Acting) -> None:
-        self.policy, self.acting = policy, acting
-        self._streams = 0
-
-    @property
-    def ready(self) -> bool:
-        """True once it has parameters, or can load some."""
-        return True
-
-    def fetch(self) -> None:
-        """Fetches what is new, without waiting."""
-
-    def load(self) -> None:
-        """Loads what has been fetched, for a new evaluation."""
-
-    def begin(self, streams: int) -> None:
-        """Begins the episodes of all streams."""
-        self._streams = streams
-        self.acting.state = self.acting.agent.initial_state(streams)
-
-    def act(self, rows: Rows) -> npt.NDArray[Any]:
-        """Returns the actions of rows, ``[n, ...]``."""
-        actions: npt.NDArray[Any] = self.acting.act(
-            rows.obs, rows.first, rows.streams, rows.reward
-        )[0]
-        return actions
-
-    def end_step(self, episodes: Ended) -> None:
-        """Ends a step.
-
-        Args:
-            episodes: number of the environment and summary of each episode that has ended; it may
-                add metrics.
-        """
-        self.acting.end_step([summary for _, summary in episodes])
-
-    def sockets(self) -> list[Socket]:
-        """Returns the sockets by which something may come."""
-        return []
-
 
 class Companion(ActingPolicy):
     """Plays with the newest parameters of a policy that the process does not judge.
@@ -98,8 +44,6 @@ class Companion(ActingPolicy):
         agent: agent in the evaluator's mode; not yet attached.
         policy: name of its policy.
 
-    Attributes:
-        loaded: the parameters with which it plays; None before the first.
     """
 
     def __init__(self, context: Context, agent: Agent, policy: str) -> None:
@@ -110,8 +54,7 @@ class Companion(ActingPolicy):
         self._fetcher = Fetcher(
             link.client, context.clock, mode="step", interval_seconds=_POLL_SECONDS
         )
-        # Those that it plays with, and newer ones that have come.
-        self.loaded: Parameters | None = None
+        # Newer ones than those that it plays with.
         self._newest: Parameters | None = None
 
     @property
@@ -120,7 +63,6 @@ class Companion(ActingPolicy):
 
     @property
     def final(self) -> bool:
-        """True once it has the last parameters of its learner."""
         newest = self._newest or self.loaded
         return newest is not None and newest.final
 
@@ -184,7 +126,7 @@ class PublishedSnapshots:
         # Name -> parameters, those that were drawn last at the end.
         self._kept: dict[str, Parameters] = {}
         self._asked: tuple[str, ParameterClient] | None = None
-        self._asks_at = 0.0
+        self._asks_at = self._again_at = 0.0
 
     def get(self, choose: Callable[[Sequence[int]], int | None]) -> tuple[str, Load] | None:
         """See :class:`Snapshots`."""
@@ -196,6 +138,7 @@ class PublishedSnapshots:
                 # It was dropped meanwhile, or a parameter server that was started again has not
                 # got it yet. One that is refused itself learns it from the newest parameters.
                 parameters = None
+                self._again_at = self._clock.now() + _POLL_SECONDS
             if parameters is not None:
                 self._keep(name, parameters)
                 self._asked = None
@@ -205,6 +148,8 @@ class PublishedSnapshots:
             # It could not be had.
             self._asked = None
         self._look()
+        if self._clock.now() < self._again_at:
+            return None
         living: Sequence[int] = self._known.newest.info.get("snapshots", ())
         if not living:
             return None

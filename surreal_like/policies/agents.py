@@ -14,7 +14,7 @@ from session.config import Config
 from session.process.context import Context
 from session.process.service import IDLE_SECONDS
 from session.wire.sockets import Socket
-from surreal_like.agent.acting import Acting
+from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.agent.loop import WAITING_SECONDS, AgentService, make_agent, prepare_agent
 from surreal_like.agent.sending import Sending, SendingService
@@ -24,7 +24,7 @@ from surreal_like.env.feed import RunFeed
 from surreal_like.env.joint_vector import JointStep, JointVector, Rows, make_joint_vector
 from surreal_like.experience.sender import ExpSender
 from surreal_like.experience.stream_writer import StreamWriter
-from surreal_like.policies.acting import ActingPolicy, PublishedSnapshots
+from surreal_like.policies.acting import PublishedSnapshots
 from surreal_like.policies.config import policies_of, policy_configs
 from surreal_like.policies.opponents import Found, make_opponents
 from surreal_like.policies.seats import Seats, parts_of

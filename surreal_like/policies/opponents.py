@@ -15,11 +15,11 @@ from session.config.named_code import load_named
 from session.config.sections import sections_of
 from session.errors import ConfigError
 from session.process.seeding import component_seed
-from surreal_like.agent.acting import Acting
+from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.env.actions import random_action
-from surreal_like.policies.acting import ActingPolicy, PastSelf, Snapshots
+from surreal_like.policies.acting import PastSelf, Snapshots
 from surreal_like.policies.config import opponents_of, policies_of, policy_config
 from surreal_like.policies.seats import parts_of
 

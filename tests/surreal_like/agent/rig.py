@@ -28,13 +28,16 @@ from session.process.context import Context, Launch
 from session.process.service import Build, Frame
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.sockets import Socket
+from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.base import Agent
+from surreal_like.agent.player import Player
 from surreal_like.data.parameters import Parameters, parameter_hash
 from surreal_like.env.base import Env, Step
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experiment.topology import make_topology
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.network.module import Module
+from surreal_like.policies.player import make_player
 from tests.clock import HandClock
 from tests.polling import until
 
@@ -88,6 +91,11 @@ class Failing(Count):
         if self.steps == self.at:
             raise RuntimeError("the simulator is gone")
         return super().step(action)
+
+
+def play_alone(acting: Acting, config: Config, **given: Any) -> Player:
+    """Makes what lets one policy play evaluations."""
+    return make_player([ActingPolicy("default", acting)], config, **given)
 
 
 class Line(Module):

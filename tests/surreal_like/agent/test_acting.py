@@ -17,7 +17,7 @@ from surreal_like.agent.loop import AgentService, make_agent
 from surreal_like.algorithm.dqn import DQNAgent
 from surreal_like.policy import Policy, make_policy
 from surreal_like.policy.worker_set import RolloutWorker
-from tests.surreal_like.agent.rig import LearnerPeer, LineAgent, ReplayPeer, make_rig
+from tests.surreal_like.agent.rig import LearnerPeer, LineAgent, ReplayPeer, make_rig, play_alone
 from tests.surreal_like.agent.test_evaluation_reporter import ControlPeer
 from tests.surreal_like.gateway.rig import make_stage
 
@@ -43,7 +43,8 @@ def by_agent() -> None:
 
 def by_evaluator() -> None:
     def build(context: Context) -> EvaluatorService:
-        return EvaluatorService(context, make_agent(context, LineAgent, "eval_deterministic"))
+        agent = make_agent(context, LineAgent, "eval_deterministic")
+        return EvaluatorService(context, agent, play_alone)
 
     with make_rig() as rig:
         rig.start("ps", main.ps.build)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,18 +9,21 @@ from hypothesis import strategies as st
 
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.env.vector import SyncVector
+from surreal_like.env.whole_vector import WholeVector
 from tests.surreal_like.agent.rig import Count
 
 
 def play(evaluation: Evaluation, lengths: list[int], ends: str = "TU") -> int:
     """Plays until it is over; stream i has episodes of lengths[i] steps. Gives the steps."""
     envs = [Count(length, ends) for length in lengths]
-    vector = SyncVector(envs, obs_spec=Count.obs_spec, action_spec=Count.action_spec)
+    single = SyncVector(envs, obs_spec=Count.obs_spec, action_spec=Count.action_spec)
+    vector = WholeVector(single)
     vector.reset()
     steps = 0
     while not evaluation.over:
-        _, reward, terminated, truncated, info = vector.step(np.zeros(len(lengths), np.int64))
-        evaluation.step(reward, terminated, truncated, info)
+        before = vector.env_steps
+        step = vector.step({"default": np.zeros(len(lengths), np.int64)})
+        evaluation.count(step.episodes, vector.env_steps - before)
         steps += 1
     return steps
 
@@ -49,29 +50,16 @@ def test_shares_add_up_to_the_episodes(sizes: tuple[int, int]) -> None:
     assert len(evaluation.finished) == episodes
 
 
-def test_raw_rewards_are_counted_where_a_wrapper_changed_them() -> None:
-    evaluation = Evaluation(1, 1)
-    info: dict[str, Any] = {"raw_reward": np.array([7.0])}
-    ended = np.array([True])
-    evaluation.step(np.array([1.0]), ended, ~ended, info)
-    assert evaluation.summary()["mean_return"] == 7.0
-
-
 def test_episodes_that_an_error_has_cut_short_are_played_again() -> None:
     evaluation = Evaluation(1, 1)
-    ended = np.array([True])
-    cut: dict[str, Any] = {"metrics": [{"cut_short": 1}]}
-    evaluation.step(np.array([1.0]), ~ended, ended, cut)
+    evaluation.count([(0, {"return": 1.0, "length": 1, "metrics": {"cut_short": 1.0}})], 1)
     assert not evaluation.over
-    evaluation.step(np.array([0.0]), ~ended, ~ended, {})
-    evaluation.step(np.array([5.0]), ended, ~ended, {})
+    evaluation.count([(0, {"return": 5.0, "length": 1, "metrics": {}})], 1)
     assert evaluation.over
     assert evaluation.summary()["mean_return"] == 5.0
 
 
-def test_first_and_env_steps_follow_the_episodes() -> None:
+def test_env_steps_follow_the_episodes() -> None:
     evaluation = Evaluation(2, 1)
-    assert evaluation.first.tolist() == [True]
-    steps = play(evaluation, [3])
-    assert steps == 7  # three steps, a reset, three steps
+    assert play(evaluation, [3]) == 7  # three steps, a reset, three steps
     assert evaluation.env_steps == 6

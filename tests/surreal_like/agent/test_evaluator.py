@@ -15,8 +15,9 @@ from session.process.service import Frame
 from surreal_like.agent.evaluator import EvaluatorService
 from surreal_like.agent.loop import make_agent
 from surreal_like.env.vector import SyncVector
+from surreal_like.env.whole_vector import WholeVector
 from surreal_like.network.flat import read_flat
-from tests.surreal_like.agent.rig import Count, LearnerPeer, LineAgent, Rig, make_rig
+from tests.surreal_like.agent.rig import Count, LearnerPeer, LineAgent, Rig, make_rig, play_alone
 from tests.surreal_like.agent.rig import rig as rig
 from tests.surreal_like.agent.test_evaluation_reporter import ControlPeer
 
@@ -24,7 +25,7 @@ from tests.surreal_like.agent.test_evaluation_reporter import ControlPeer
 def build(context: Context) -> EvaluatorService:
     modes = context.config.session_config.evaluator.mode
     mode = modes[context.component.index % len(modes)]
-    return EvaluatorService(context, make_agent(context, LineAgent, mode))
+    return EvaluatorService(context, make_agent(context, LineAgent, mode), play_alone)
 
 
 def started(rig: Rig, incarnation: int = 5) -> Frame:
@@ -38,7 +39,9 @@ def service(frame: Frame) -> EvaluatorService:
 
 def seeds(rig: Rig, frame: Frame) -> list[int]:
     rig.until(lambda: frame._service)
-    env = service(frame)._player.env
+    vector = service(frame)._player.env
+    assert isinstance(vector, WholeVector)
+    env = vector.env
     assert isinstance(env, SyncVector)
     return [seed for each in env.envs if isinstance(each, Count) for seed in each.seeds]
 
@@ -189,7 +192,7 @@ def test_hooks_are_called_around_each_step(mode: str) -> None:
 
         def build_hooked(context: Context) -> EvaluatorService:
             made.append(Hooked(**sections_of(context.config), agent_id=0, agent_mode=mode))
-            return EvaluatorService(context, made[0])
+            return EvaluatorService(context, made[0], play_alone)
 
         rig.start("eval-0", build_hooked, incarnation=5)
         learner.publish()

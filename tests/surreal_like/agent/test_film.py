@@ -47,11 +47,12 @@ def make_film(make_rig: MakeRig) -> Callable[..., tuple[Film, Drawn, Context]]:
 
 def evaluate(film: Film, player: Drawn, *, episodes: int = 3, version: int = 1) -> None:
     """Plays an evaluation of one environment, whose episodes have 5 steps."""
-    evaluation, no = Evaluation(episodes, 1), np.zeros(1, np.bool_)
+    evaluation = Evaluation(episodes, 1)
     film.begin(1000, version)
     for number in range(1, episodes * LENGTH + 1):
         player.steps += 1
-        evaluation.step(np.ones(1), no | (number % LENGTH == 0), no, {})
+        ends = [(0, {"return": float(LENGTH), "length": LENGTH})] if number % LENGTH == 0 else []
+        evaluation.count(ends, 1)
         film.step(evaluation)
     assert evaluation.over
 

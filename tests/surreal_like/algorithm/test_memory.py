@@ -10,15 +10,15 @@ import torch
 from session.config import Config
 from session.errors import ConfigError
 from surreal_like import train
-from surreal_like.agent.acting import Acting
+from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.evaluation import Evaluation
-from surreal_like.agent.player import make_player
 from surreal_like.algorithm.on_policy import see
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.analysis.evaluate import evaluate
 from surreal_like.dataflow.batches import View, inputs_before, parts_of, state_before
 from surreal_like.env.toy import Recall
 from surreal_like.network.flat import manifest_of, named_tensors
+from surreal_like.policies.player import make_player
 from surreal_like.policy import load_policy
 from tests.surreal_like.algorithm.unrolls import (
     ACTIONS,
@@ -226,9 +226,12 @@ def test_an_evaluation_shows_the_reward_before() -> None:
         return act(obs)
 
     agent.act = look
-    player = make_player(Acting(agent), Config(options), num_envs=2, seed=0)
+    player = make_player(
+        [ActingPolicy("default", Acting(agent))], Config(options), num_envs=2, seed=0
+    )
     rewards, evaluation = [[0.0, 0.0]], Evaluation(8, 2)
-    step = player.env.step
+    env: Any = player.env.env  # type: ignore[union-attr]
+    step = env.step
 
     def note(actions: Any) -> Any:
         made = step(actions)
@@ -236,7 +239,7 @@ def test_an_evaluation_shows_the_reward_before() -> None:
         rewards.append(made[1].tolist())
         return made
 
-    player.env.step = note  # type: ignore[method-assign]
+    env.step = note
     player.reset()
     for _ in range(12):
         player.step(evaluation)

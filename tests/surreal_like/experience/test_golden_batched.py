@@ -12,6 +12,7 @@ from session.config.defaults import BASE_SESSION_CONFIG
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import make_vector_env
+from surreal_like.env.whole_vector import WholeVector
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.in_step_writer import InStepWriter
 from surreal_like.experience.writer import ChunkWriter
@@ -132,12 +133,13 @@ def test_episodes_and_steps_are_counted_the_same(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_an_evaluation_counts_the_same(form: str) -> None:
     with contextlib.closing(make_vector_env(FORMS[form], num_envs=STREAMS, seed=0)) as env:
-        evaluation, first = Evaluation(12, STREAMS), []
-        obs, _ = env.reset()
+        evaluation, vector = Evaluation(12, STREAMS), WholeVector(env)
+        step = vector.reset()
         while not evaluation.over:
-            first.append(bool(evaluation.first[0]))
-            assert first[-1] == (obs[0, 1] == 0)
-            obs, reward, terminated, truncated, info = env.step(act(obs[:, None]))
-            evaluation.step(reward, terminated, truncated, info)
+            [rows] = step.rows.values()
+            obs: Any = rows.obs
+            assert rows.first.tolist() == (obs[:, 1] == 0).tolist()
+            step = vector.step({"default": act(obs[:, None])})
+            evaluation.count(step.episodes, 0)
     lengths = {each["return"]: each["length"] for each in evaluation.finished}
     assert (evaluation.summary()["mean_length"], lengths[7.0], lengths[3.5]) == (3.0, 4, 2)
