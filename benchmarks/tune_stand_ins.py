@@ -66,7 +66,7 @@ class StandIns:
 class _Servers:
     """Fork servers that fork nothing."""
 
-    def remove_at_end(self, sockets: str) -> None:
+    def remove_sockets_at_end(self, run: object) -> None:
         pass
 
 

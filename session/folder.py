@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -313,6 +314,18 @@ class RunFolder:
         """A short private folder for ipc sockets, named by a hash of this folder's path."""
         digest = hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"sl-{digest}"
+
+    def remove_sockets(self) -> None:
+        """Removes that folder, unless another launcher goes on with the run meanwhile."""
+        try:
+            with (self.path / ".lock").open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(self.sockets, ignore_errors=True)
+        except FileNotFoundError:
+            # The run folder is gone.
+            shutil.rmtree(self.sockets, ignore_errors=True)
+        except OSError:
+            return
 
     def read_result(self) -> Mapping[str, Any] | None:
         """The content of ``result.json``, None while there is none or if it is damaged."""

@@ -41,6 +41,10 @@ FAULTS = r"""
 rows: a step that failed joins two episodes
 - tail = not row and (final or not self._last.all())
 + tail = final and not row
+> tests/session/wire/test_sockets.py
+sockets: a process that ends removes the file of its successor
+- return found.st_ino, found.st_ctime_ns
++ return found.st_ino, 0
 > tests/session/launchers/test_launcher.py
 notice: a run whose learner has ended before it is over for machines
 - text = NOTICE if reason == NOTICE else _INTERRUPTED

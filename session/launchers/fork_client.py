@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from session.errors import DeadlineError, RunError
+from session.folder import RunFolder
 from session.launchers.fork_server import Lines, readable
 from session.process.component import LIFELINE
 
@@ -145,7 +146,7 @@ class ForkServers:
         self._preload = preload
         self._reader, self._writer = os.pipe()
         self._guarded: list[int] = []
-        self._removes = ""
+        self._removes: dict[str, str] = {}
         self._groups: list[int] = []
         self._servers: dict[bool, ForkServer] = {}
         self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the servers
@@ -176,7 +177,7 @@ class ForkServers:
         for heavy, (ours, theirs) in pairs.items():
             theirs.close()
             self._servers[heavy] = server = ForkServer(Lines(ours), process.pid)
-            server.lines.send({"removes": self._removes})
+            server.lines.send(self._removes)
             # A server that replaces a dead one guards the processes of that one, too.
             for pid in self._guarded:
                 server.lines.send({"guard": pid})
@@ -231,9 +232,16 @@ class ForkServers:
 
     def remove_at_end(self, folder: str) -> None:
         """Makes the servers remove a folder, in place of the one before, if this process dies."""
-        self._removes = folder
+        self._remove({"removes": folder})
+
+    def remove_sockets_at_end(self, run: RunFolder) -> None:
+        """Makes them remove the sockets of a run, unless another launcher has gone on with it."""
+        self._remove({"run": str(run.path.resolve())})
+
+    def _remove(self, what: dict[str, str]) -> None:
+        self._removes |= what
         for server in self._servers.values():
-            server.lines.send({"removes": folder})
+            server.lines.send(what)
 
     def call(
         self,

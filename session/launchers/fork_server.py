@@ -12,6 +12,7 @@ Lines of JSON go over a socket. To a server:
     {"spawn": {"name", "module", "argv", "stderr"}}  fork a process that runs module.main(argv)
     {"guard": pid}                                   kill it if it outlives the supervisor
     {"removes": path}                                a folder to remove if the supervisor dies
+    {"run": path}                                    the same of the sockets of a run folder
 
 From it:
 
@@ -44,9 +45,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 from setproctitle import setproctitle
+
+from session.folder import RunFolder
 
 # Longer than components need to notice the end of their supervisor and to drain.
 _GUARD_SECONDS = 3.0
@@ -103,7 +107,7 @@ class _Server:
         self._lines = lines
         # Process id -> pidfd: unlike a process id it never means another process.
         self._guarded: dict[int, int] = {}
-        self._removes = ""
+        self._removes = self._run = ""
 
     def run(self) -> None:
         """Forks until the supervisor ends; then waits for the processes or kills them."""
@@ -112,6 +116,7 @@ class _Server:
             self._fork([message["spawn"] for message in messages if "spawn" in message])
             for message in messages:
                 self._removes = message.get("removes", self._removes)
+                self._run = message.get("run", self._run)
                 if "guard" in message:
                     self._guard(message["guard"])
         self._outlive()
@@ -161,6 +166,8 @@ class _Server:
                 os.killpg(pid, signal.SIGKILL)
         if self._removes:
             shutil.rmtree(self._removes, ignore_errors=True)
+        if self._run:
+            RunFolder(Path(self._run)).remove_sockets()
 
 
 def _fork_orphans(jobs: Sequence[Callable[[], NoReturn]]) -> list[int]:

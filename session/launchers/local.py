@@ -55,7 +55,7 @@ class LocalLauncher(Supervisor):
     def _make_backend(self) -> Backend:
         self._servers = self._servers or ForkServers(self._preload)
         # A supervisor that is killed cannot remove them itself.
-        self._servers.remove_at_end(str(self._folder.sockets))
+        self._servers.remove_sockets_at_end(self._folder)
         return Processes(self._folder, self._servers)
 
     def _close(self) -> None:

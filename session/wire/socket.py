@@ -7,6 +7,7 @@ CPU's cycle counter, and two serial runs would differ.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections import deque
@@ -46,6 +47,7 @@ _COLLECTOR = threading.Lock()
 _SILENT_SECONDS = 30
 _UNCONFIRMED_SECONDS = 60
 _EVENTS_KEPT = 64
+_FOLDERS_MADE = 3
 # Plain ints: an operation on zmq's flag types costs as much as the call itself.
 _POLLIN, _POLLOUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK) | int(zmq.SNDMORE)
@@ -104,7 +106,7 @@ class Socket:
         self._wire = wire
         self.link: ConnectionMonitor | None = None
         self._monitor: Monitor | None = None
-        self._file: tuple[Path, int] | None = None
+        self._file: tuple[Path, tuple[int, int]] | None = None
         self.guarded = False
         self._port = 0
         self._limits = [wire.max_message_bytes]
@@ -188,18 +190,28 @@ class Socket:
     def _bind(self, address: str) -> None:
         try:
             self._guard(address)
-            path = Path(address.removeprefix(IPC))
             if address.startswith(IPC):
-                # The last process of a run removes this folder; a restarted one creates it again.
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.raw.bind(address)
-            if address.startswith(IPC):
-                self._file = (path, path.stat().st_ino)
+                self._bind_file(address, Path(address.removeprefix(IPC)))
+            else:
+                self.raw.bind(address)
         except (OSError, zmq.ZMQError) as error:
             raise UsageError(
                 f"cannot bind {self.endpoint} to {address}: {error.strerror}; "
                 "end the process that uses it or choose another address"
             ) from None
+
+    def _bind_file(self, address: str, path: Path) -> None:
+        for left in reversed(range(_FOLDERS_MADE)):
+            # The last process of a run removes this folder; a restarted one creates it again.
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                self.raw.bind(address)
+                break
+            except zmq.ZMQError as error:
+                # The former may still be about to.
+                if error.errno != errno.ENOENT or not left:
+                    raise
+        self._file = (path, _made(path))
 
     def connection_events(self) -> Iterator[bool]:
         """Yields True for each connection made and False for each lost since the last call.
@@ -289,10 +301,10 @@ class Socket:
         # This one is closed instead.
         self.raw = self._wire.context.socket(self.pattern)
 
-    def _remove(self, path: Path, inode: int) -> None:
+    def _remove(self, path: Path, made: tuple[int, int]) -> None:
         """Removes the file of an ipc address, which libzmq leaves, unless a successor made it."""
         with suppress(OSError):
-            if path.stat().st_ino == inode:
+            if _made(path) == made:
                 path.unlink()
 
     def look(self) -> int:
@@ -443,6 +455,12 @@ class Socket:
 
     def _refuse_protocol(self, frames: list[zmq.Frame], error: ProtocolError) -> None:
         """Called for a message of another protocol; sockets for requests report the reason."""
+
+
+def _made(path: Path) -> tuple[int, int]:
+    """Returns what tells the file of an address from a later one, which may get its number."""
+    found = path.stat()
+    return found.st_ino, found.st_ctime_ns
 
 
 def descriptor_of(frame: zmq.Frame) -> str:

@@ -123,7 +123,7 @@ class Tuner:
         if host is not None:
             addresses = AddressBook({**addresses, **host_addresses(folder, host.name)})
             security = Security.load(folder.keys)
-        servers.remove_at_end(str(folder.sockets))
+        servers.remove_sockets_at_end(folder)
         self._wire = Client(addresses, "tuner", security=security)
         self._names = [each.name for each in tuning.trials]
         self._control = Control(self._wire.router(CONTROL, REPORTS), self._names)

@@ -185,7 +185,7 @@ class _Worker:
         )
         self._dealer = self._wire.dealer(WORKERS, ANSWERS)
         local = AddressBook.ipc([CONTROL], self._folder.sockets)
-        servers.remove_at_end(str(self._folder.sockets))
+        servers.remove_sockets_at_end(self._folder)
         self._local = Client(local, "tuner")
         self._entries = [Trial(trial_name(each), {}) for each, _ in enumerate(file.settings())]
         names = [each.name for each in self._entries]

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import zmq
 
@@ -23,7 +24,7 @@ from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.shared import poll
 from tests.polling import until
 from tests.runs.by_hand import ByHand
-from tests.runs.command import CARTPOLE, ROOT, Record, Train, balanced, clean
+from tests.runs.command import CARTPOLE, ROOT, Record, Train, balanced, clean, gone, wait_for
 from tests.runs.faulty import MODULE
 
 SHORT = "session_config.stop={env_steps: 8000, eval_episodes: 10}"
@@ -336,3 +337,25 @@ def test_an_evaluator_that_hangs_delays_no_component(run_folder: Path) -> None:
     # Missing is not zero.
     assert result["best_eval"] is None or result["best_eval"]["mean_return"] > 0
     assert result["components"]["learner"]["restarts"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_what_is_left_of_a_killed_run_takes_nothing_from_the_resumed_one(run_folder: Path) -> None:
+    """Its fork servers wait three seconds for a process that hangs, then clear up behind it."""
+    with Train(run_folder, CARTPOLE, ENDLESS, *FEW) as train:
+        left = psutil.Process(train.running_beat("tensorplex").pid)
+        train.learn(100)
+        left.suspend()
+        # The run goes on without its launcher, which kills nothing behind itself.
+        os.kill(train.pid, signal.SIGKILL)
+        train.wait()
+    with Train(run_folder, "--resume") as train:
+        gone([left])
+        wait_for(1.0)
+        train.kill("agent-0")
+        train.learn(100)
+        train.signal(signal.SIGINT)
+        assert train.wait() == 130, train.words
+    assert not train.folder.sockets.exists()
+    assert balanced(train.result)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from session.errors import DeadlineError, RunError
+from session.folder import RunFolder
 from session.launchers.fork_client import (
     ForkServer,
     ForkServers,
@@ -237,9 +239,10 @@ def test_closing_leaves_no_child(said: str) -> None:
 
 SUPERVISOR = f"""
 import os, signal, sys, time
+from session.folder import RunFolder
 from session.launchers.fork_client import ForkServers, Preload
 servers = ForkServers(Preload(shared=[{ACTS!r}]))
-servers.remove_at_end(sys.argv[1])
+servers.remove_sockets_at_end(RunFolder(sys.argv[1]))
 pids = []
 def spawn(heavy):
     servers.spawn("agent-0", {ACTS!r}, ["hang", sys.argv[1]], sys.argv[1] + ".err", heavy=heavy)
@@ -257,12 +260,16 @@ time.sleep(600)
 
 
 @pytest.mark.slow
-def test_a_killed_supervisor_leaves_nothing(tmp_path: Path) -> None:
-    sockets = tmp_path / "sockets"
-    sockets.mkdir()
-    (sockets / "ps.requests").touch()
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_killed_supervisor_leaves_nothing_but_what_the_next_one_uses(
+    tmp_path: Path, goes_on: bool
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    run.sockets.mkdir()
+    (run.sockets / "ps.requests").touch()
     with subprocess.Popen(
-        [sys.executable, "-c", SUPERVISOR, str(sockets)],
+        [sys.executable, "-c", SUPERVISOR, str(run.path)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
@@ -271,6 +278,13 @@ def test_a_killed_supervisor_leaves_nothing(tmp_path: Path) -> None:
         pids = [int(word) for word in supervisor.stdout.readline().split()]
         for hanging in (pids[1], pids[3]):
             pids += [child.pid for child in until(psutil.Process(hanging).children)]
+        if goes_on:
+            run.lock()
         supervisor.kill()
     until(lambda: not any(map(lives, pids)))
-    until(lambda: not sockets.exists())
+    if not goes_on:
+        until(lambda: not run.sockets.exists())
+        return
+    assert (run.sockets / "ps.requests").exists()
+    shutil.rmtree(run.sockets)
+    run.unlock()

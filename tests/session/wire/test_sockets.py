@@ -7,6 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -235,6 +236,45 @@ def test_a_closed_socket_leaves_no_file_and_removes_no_other(tmp_path: Path, wir
     first.close()
     assert [path.name for path in tmp_path.iterdir()] == ["ps.requests"]
     second.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_a_former_process_removes_meanwhile_is_made_again(
+    tmp_path: Path, wires: Wires, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, made = tmp_path / "sockets", Path.mkdir
+    removed: list[Path] = []
+
+    def mkdir(path: Path, *given: Any, **named: Any) -> None:
+        made(path, *given, **named)
+        if not removed:
+            path.rmdir()
+            removed.append(path)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    wires.make(AddressBook.ipc(ENDPOINTS, folder), "ps").router("ps.requests")
+    assert removed == [folder]
+    assert [path.name for path in folder.iterdir()] == ["ps.requests"]
+
+
+def test_a_closed_socket_leaves_a_later_file_that_got_its_number(
+    tmp_path: Path, wires: Wires, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File systems give the number of a file that is gone to the next one."""
+    book = AddressBook.ipc(ENDPOINTS, tmp_path)
+    first, later = wires.make(book, "ps").router("ps.requests"), []
+    remove = first._remove
+
+    def remove_late(path: Path, made: tuple[int, int]) -> None:
+        # libzmq has closed the file by now, so that its number is free.
+        until(lambda: f" {path}\n" not in Path("/proc/net/unix").read_text())
+        later.append(wires.make(book, "ps").router("ps.requests"))
+        remove(path, made)
+
+    monkeypatch.setattr(first, "_remove", remove_late)
+    first.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["ps.requests"]
+    later[0].close()
     assert list(tmp_path.iterdir()) == []
 
 

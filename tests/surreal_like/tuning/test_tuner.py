@@ -59,7 +59,7 @@ class Processes:
     def close(self) -> None:
         pass
 
-    def remove_at_end(self, sockets: str) -> None:
+    def remove_sockets_at_end(self, run: object) -> None:
         pass
 
 
