@@ -167,7 +167,7 @@ def process(given: Given) -> Found:
             Side(
                 "agent",
                 "surreal_like",
-                "JointAgentService of main.agent: DQN's agent, ExpSender to ReplayService",
+                "AgentService of main.agent: DQN's agent, ExpSender to ReplayService",
                 partial(run, "agent"),
             ),
             Side(

@@ -15,9 +15,9 @@ from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.parameters import Parameters
+from surreal_like.data.rows import Rows
 from surreal_like.data.spec import parse_action_spec
-from surreal_like.env.joint_vector import Rows
-from surreal_like.experience.writer import unpack
+from surreal_like.experience.row_writer import unpack
 from surreal_like.network.flat import to_tensor
 from surreal_like.network.recurrent import reads_rewards
 from surreal_like.transform.reward import RewardTransform, make_reward_transform

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from session.addons import hooks
@@ -10,192 +12,180 @@ from session.config.sections import sections_of
 from session.process.context import Context
 from session.process.service import IDLE_SECONDS
 from session.wire.sockets import Socket
-from surreal_like.agent.acting import Acting
+from surreal_like.agent.acting import ActingPolicy
 from surreal_like.agent.base import Agent, AgentMode
-from surreal_like.agent.sending import Sending, SendingService
+from surreal_like.agent.policy_actor import PolicyActor
+from surreal_like.agent.sending import SendingService
 from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
-from surreal_like.agent.wrapper import ExpSenderWrapper
-from surreal_like.data.parameters import Parameters
+from surreal_like.data.episodes import EpisodeSummary
+from surreal_like.env.base import VectorEnv
 from surreal_like.env.feed import RunFeed
-from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
-from surreal_like.replay.settings import steps_together
+from surreal_like.replay.settings import is_aligned
 
 # Rest of an agent that waits for an ack, which wakes it. Many agents that wait and wake more often
 # than needed would take the processor from replay and learner.
 WAITING_SECONDS = 0.2
 
 
-class AgentService(SendingService):
-    """Acts in N environments until the run is over.
+class Stepping(ABC):
+    """Steps the environments of a process with the actions of its policies.
 
-    It waits for the first parameters before its first step, and whenever too much sent experience
-    is unacked.
-
-    Args:
-        context: context of this process.
-        agent: not yet attached.
+    Attributes:
+        num_envs: number of environments.
     """
 
-    def __init__(self, context: Context, agent: Agent) -> None:
-        config = context.config
-        self._acting = Acting(agent)
-        streams: int = config.env_config.num_envs
-        self._pulse = StepPulse(context, streams)
-        self._feed = RunFeed(config.env_config)
-        self._env = ExpSenderWrapper(
-            make_vector_env(
-                config.env_config,
-                num_envs=streams,
-                seed=context.seed,
-                pulse=self._pulse,
-                feed=self._feed,
-            ),
-            config.learner_config,
-            config.session_config,
-            context=context,
-        )
-        sending = Sending(
-            context,
-            agent,
-            self._env.sender,
-            renews=not agent.synchronous,
-            more=self._restarts,
-        )
-        super().__init__(context, [sending])
-        self._fetcher, self._window, self._leaving = (
-            sending.fetcher,
-            sending.window,
-            sending.leaving,
-        )
-        self._pulse.work = self._env.pump
-        # Frames are stacked outside the sending wrapper: chunks hold each frame once.
-        self._seen = stack_frames(self._env, config.env_config)
-        self._obs: Any = None
-        self._rewards: Any = None
-        # Synchronous agents: (learner incarnation, version) of the part sent last, the
-        # incarnation of the replay that has it, and the number of rows dropped before it.
-        self._behind: tuple[int, int] | None = None
-        self._holder = self._dropped = 0
-        # Steps of a part, 0: a part is one chunk; additional steps of the first part; steps made
-        # of the present part; and whether a chunk of it has been sent.
-        self._part, self._first_part = steps_together(
-            config.learner_config, config.env_config, config.session_config
-        )
-        self._made, self._part_sent = 0, False
-        # Parameters that wait for the end of an unroll.
-        self._arrived: Parameters | None = None
+    num_envs: int
 
-    def tick(self) -> bool:
-        """Makes one step of all environments, or continues leaving the run."""
-        if self._leaving.begun:
-            self._leaving.tick()
-            return False
-        fetcher, env = self._fetcher, self._env
-        parameters = fetcher.tick() or self._arrived
-        if parameters is not None:
-            self._on_parameters(parameters)
-        if fetcher.client.final:
-            self._begin_leaving()
-            return True
-        if not self._sending.agent.version:
-            if fetcher.idle:
-                fetcher.want()
-            return False
-        if not self._window.ready or (self._behind is not None and self._waits()):
-            env.pump()
-            return self._window.ready and self._behind is None
-        self._pulse.begin()
-        try:
-            if self._obs is None:
-                self._obs, _ = self._seen.reset()
-                self._context.event("acting", f"version {self._sending.agent.version}")
-            self._step()
-        except StepAbandonedError:
-            # A stop request ended a long step: `drain` is called next.
-            pass
-        return True
+    @abstractmethod
+    def reset(self) -> None:
+        """Begins an episode in every environment."""
 
-    def _on_parameters(self, parameters: Parameters) -> None:
-        """Loads parameters; those that come in the middle of an unroll may have to wait."""
-        # One version acts in all of an unroll that the agent makes a gradient of.
-        if not self._env.between_chunks and self._sending.link.acting.pack is not None:
-            self._arrived = parameters
-            return
-        self._arrived = None
-        self._sending.load(parameters)
-        self._feed.update(parameters)
-        self._acting.agent = self._sending.agent
+    @abstractmethod
+    def step(self) -> None:
+        """Lets the policies act, and makes one step of all environments."""
 
-    def _waits(self) -> bool:
-        """Returns True while a synchronous agent waits for a version after its last part."""
-        assert self._behind is not None  # it has sent one
-        # A restarted replay does not have the part: no newer version would follow from it.
-        lost = self._holder and self._window.replay != self._holder
-        refused = self._window.dropped > self._dropped
-        if lost or refused or self._fetcher.client.have > self._behind:
-            self._behind, self._sending.waits_above = None, 0
-            return False
-        self._holder = self._window.replay
-        if self._fetcher.idle:
-            self._fetcher.want_newer()
-        return True
+    @abstractmethod
+    def pop_recent(self) -> list[EpisodeSummary]:
+        """Returns summaries of episodes that ended since the last call, at most the newest 1000."""
 
-    def _step(self) -> None:
-        acting, env = self._acting, self._env
-        sent = self._window.next_sequence if acting.agent.synchronous else 0
-        answer = acting.answer(self._obs, env.first, rewards=self._rewards)
-        self._obs, self._rewards, terminated, truncated, _ = self._seen.step(answer)
-        if acting.hooked:
-            acting.end_step(env.finished)
-        if acting.agent.synchronous:
-            self._count_part(sent)
-        elif not self._fetcher.by_episodes:
-            self._fetcher.count(0)
-        elif 1 in terminated.tobytes() or 1 in truncated.tobytes():
-            self._fetcher.count(env.num_finished)
-        self._steps += 1
-        if self._pulse.began_at >= self._report_due.at and self._report_due():
-            self._report_curves()
+    @property
+    @abstractmethod
+    def env_restarts(self) -> int:
+        """Number of environments that were made anew after an error."""
 
-    def _count_part(self, sent: int) -> None:
-        """Counts a step of a synchronous agent, before which the next chunk had number ``sent``."""
-        window, steps = self._window, self._part
-        self._made += 1
-        if steps and not self._sending.agent.progress.iteration:
-            steps += self._first_part
-        over = self._made >= steps
-        if steps and over:
-            self._env.flush()
-        if window.next_sequence == sent:
-            return
-        if not self._part_sent:
-            self._holder, self._dropped = window.replay, window.dropped
-        self._part_sent = not over
-        if over:
-            self._behind, self._made = self._fetcher.client.have, 0
-            self._sending.waits_above = self._behind[1]
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the environments."""
 
-    def _report_curves(self) -> None:
-        curves = {"policy_age_seconds": self._sending.age_seconds}
-        self._report(curves, self._env.pop_recent(), num_envs=self._env.num_envs)
 
-    def _begin_leaving(self) -> None:
-        """Flushes the experience and starts to wait for its acks."""
-        self._leaving.begin()
-        self._env.finish()
-        if self._steps:
-            # Reports the steps since the last report.
-            self._report_curves()
+class VectorStepping(Stepping):
+    """Steps a VectorEnv, all of whose streams one policy plays.
 
-    def drain(self) -> None:
-        """Handles the stop request: sends the collected experience first."""
-        if not self._leaving.begun:
-            self._begin_leaving()
+    Args:
+        actor: the policy.
+        env: the environments.
+    """
+
+    def __init__(self, actor: PolicyActor, env: VectorEnv) -> None:
+        self.num_envs = env.num_envs
+        self._actor, self._env = actor, env
+
+    def reset(self) -> None:
+        self._actor.begin(*self._env.reset())
+
+    def step(self) -> None:
+        actor, env = self._actor, self._env
+        actions = actor.act()
+        rows = actor.rows
+        actor.observe(rows.time(env.step, actions) if rows.traced else env.step(actions))
+
+    def pop_recent(self) -> list[EpisodeSummary]:
+        return self._actor.rows.writer.pop_recent()
 
     @property
     def env_restarts(self) -> int:
         return self._env.env_restarts
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class AgentService(SendingService):
+    """Acts in N environments until the run is over.
+
+    It waits for the first parameters of every policy before its first step, and whenever too much
+    sent experience of one of them is unacked.
+
+    Args:
+        context: context of this process.
+        actors: policies that learn, in their order in the config; the first one owns the run.
+        stepping: steps the environments with them.
+        pulse: heartbeats of long steps, which the environments call.
+        opponents: policies that do not learn.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        actors: Sequence[PolicyActor],
+        stepping: Stepping,
+        pulse: StepPulse,
+        opponents: Sequence[ActingPolicy] = (),
+    ) -> None:
+        super().__init__(context, actors)
+        self._actors, self._opponents = actors, opponents
+        self._stepping, self._pulse = stepping, pulse
+        actors[0].more = self._restarts
+        pulse.work = self._pump
+        self._begun = self._leaves = False
+
+    def tick(self) -> bool:
+        """Makes one step of all environments, or continues leaving the run."""
+        if self._leaves:
+            for actor in self._actors:
+                actor.leaving.tick()
+            return False
+        waits = False
+        for actor in self._actors:
+            if (parameters := actor.fetcher.tick() or actor.arrived) is not None:
+                actor.take(parameters)
+            waits |= not actor.window.ready or (actor.turns is not None and actor.turns.waits())
+        for opponent in self._opponents:
+            opponent.fetch()
+        if self._sending.fetcher.client.final:
+            self.drain()
+            return True
+        if not (self._begun or self._has_parameters):
+            return False
+        if waits:
+            self._pump()
+            return all(actor.may_go_on for actor in self._actors)
+        self._pulse.begin()
+        try:
+            if not self._begun:
+                self._begin()
+            self._stepping.step()
+        except StepAbandonedError:
+            # A stop request ended a long step: `drain` is called next.
+            return True
+        self._steps += 1
+        if self._pulse.began_at >= self._report_due.at and self._report_due():
+            self._report_curves()
+        return True
+
+    @property
+    def _has_parameters(self) -> bool:
+        """True once all policies have parameters; asks for them."""
+        found = [actor.ready for actor in self._actors]
+        return all(found) and all(opponent.ready for opponent in self._opponents)
+
+    def _begin(self) -> None:
+        self._begun = True
+        self._stepping.reset()
+        self._context.event("acting", f"version {self._sending.agent.version}")
+
+    def _pump(self) -> None:
+        for actor in self._actors:
+            actor.rows.pump()
+
+    def _report_curves(self) -> None:
+        self._report({}, self._stepping.pop_recent(), num_envs=self._stepping.num_envs)
+
+    def drain(self) -> None:
+        """Sends the collected experience first, and starts to wait for its acks."""
+        if self._leaves:
+            return
+        self._leaves = True
+        for actor in self._actors:
+            actor.leave()
+        if self._steps:
+            # Reports the steps since the last report.
+            self._report_curves()
+
+    @property
+    def env_restarts(self) -> int:
+        return self._stepping.env_restarts
 
     @property
     def proven(self) -> bool:
@@ -204,24 +194,59 @@ class AgentService(SendingService):
 
     @property
     def ready(self) -> bool:
-        return not self._leaving.begun
+        return not self._leaves
 
     def wait_on(self) -> list[Socket]:
         """Returns the sockets of acks and of parameters."""
-        return [self._sending.sender.socket, self._fetcher.client.socket]
+        own = [
+            socket
+            for each in self._actors
+            for socket in (each.sender.socket, each.fetcher.client.socket)
+        ]
+        return own + [socket for each in self._opponents for socket in each.sockets()]
 
     def rest_seconds(self) -> float:
         """Longer while only an ack can let it go on [s]."""
-        window = self._window
-        waits = not (window.ready or self._leaving.begun) and window.next_to_send() is None
+        waits = not self._leaves and any(
+            not actor.window.ready and actor.window.next_to_send() is None for actor in self._actors
+        )
         return WAITING_SECONDS if waits else IDLE_SECONDS
 
     def status(self) -> dict[str, float]:
-        return {**super().status(), "policy_age_seconds": self._sending.age_seconds}
+        """Returns rates and queue lengths for the heartbeat."""
+        oldest = max(actor.age_seconds for actor in self._actors)
+        return {**super().status(), "policy_age_seconds": oldest}
 
     def close(self) -> None:
         """Closes the environments."""
-        self._env.close()
+        self._stepping.close()
+
+
+def make_single_service(context: Context, agent: Agent) -> AgentService:
+    """Builds the service of an agent process whose environments one policy plays.
+
+    Args:
+        context: context of the process.
+        agent: not yet attached.
+    """
+    config = context.config
+    streams: int = config.env_config.num_envs
+    pulse, feed = StepPulse(context, streams), RunFeed(config.env_config)
+    env = make_vector_env(
+        config.env_config, num_envs=streams, seed=context.seed, pulse=pulse, feed=feed
+    )
+    if not is_aligned(config.learner_config):
+        env.leave_out()
+    actor = PolicyActor(
+        context,
+        agent,
+        streams=streams,
+        obs_spec=env.obs_spec,
+        action_spec=env.action_spec,
+        resets_in_step=env.resets_in_step,
+    )
+    actor.feed = feed
+    return AgentService(context, [actor], VectorStepping(actor, env), pulse)
 
 
 def prepare_agent(context: Context, agent: Agent, learner: type[Any]) -> Agent:

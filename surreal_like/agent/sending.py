@@ -92,10 +92,10 @@ class Sending:
         sender: sender of the experience.
         policy: name of the policy.
         renews: True fetches newer parameters at intervals, see :class:`Fetcher`.
-        more: returns further fields of the account.
 
     Attributes:
         policy, sender: the same.
+        more: returns further fields of the account.
         agent: the present agent; another one after some parameters, see :func:`agent_for`.
         link: connection of the agent.
         window: chunks that are not acked.
@@ -112,8 +112,8 @@ class Sending:
         *,
         policy: str = DEFAULT_POLICY,
         renews: bool = True,
-        more: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
+        self.more: Callable[[], Mapping[str, Any]] = dict
         session = context.config.session_config
         self._context, self.agent, self.policy = context, agent, policy
         self.link = AgentLink(context, policy=policy)
@@ -129,7 +129,6 @@ class Sending:
         )
         self.leaving = Leaving(context, sender, self.link.client, self._last_account)
         self.waits_above = 0
-        self._more = more
         # Age of the parameters when they were loaded, and when that was.
         self._age_then, self._loaded_at = 0.0, context.clock.now()
 
@@ -148,7 +147,7 @@ class Sending:
 
     def _last_account(self) -> dict[str, Any]:
         """Returns the sender's row counts."""
-        return {**self.sender.account(), **self._more()}
+        return {**self.sender.account(), **self.more()}
 
     def _account(self) -> dict[str, Any]:
         """Returns the row counts, and what this process waits for."""

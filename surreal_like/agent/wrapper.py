@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from session.config.sections import complete_session
@@ -15,16 +14,12 @@ from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.vector import as_vector
-from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.chunk_episodes import Flags
-from surreal_like.experience.in_step_writer import InStepWriter
+from surreal_like.experience.row_sender import RowSender
 from surreal_like.experience.sender import ExpSender, SenderLink
-from surreal_like.experience.writer import ChunkWriter
 from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.settings import is_aligned
 
-# A chunk that could not be sent yet is tried soon; acks of chunks that were sent can wait.
-_SEND_SECONDS = 0.01
-_ACKS_SECONDS = 0.5
 _POLL_SECONDS = 0.02
 _FULL_SECONDS = 120.0
 
@@ -64,21 +59,19 @@ class ExpSenderWrapper(VectorWrapper):
         if learner_config is None and context is not None:
             learner_config = context.config.learner_config
         overlap = 0 if learner_config is None else load_replay_class(learner_config).overlap
-        kind: Any = InStepWriter if self.resets_in_step else ChunkWriter
-        if not _is_aligned(learner_config or {}) and self.env.leave_out():
-            kind = partial(InStepWriter, in_step=False)
-        self._writer: ChunkWriter | InStepWriter = kind(
+        if not is_aligned(learner_config or {}):
+            self.env.leave_out()
+        self._in_script = context is None
+        self._rows = RowSender(
             self.num_envs,
             obs_spec=self.obs_spec,
             action_spec=self.action_spec,
             settings=self._session.sender,
             overlap=overlap,
-            send=self._send,
+            resets_in_step=self.resets_in_step,
+            in_script=self._in_script,
         )
-        self._pump_at = self._acks_at = 0.0
-        # Time in the environments since the first row of a chunk that is traced.
-        self._traced, self._stepping_seconds = False, 0.0
-        self._in_script = context is None
+        self._writer = self._rows.writer
         self._link = None if context is None else self._linked(context)
 
     @property
@@ -92,11 +85,6 @@ class ExpSenderWrapper(VectorWrapper):
         return self._connect().sender.window.ready
 
     @property
-    def between_chunks(self) -> bool:
-        """True while no action of the next chunk has been taken."""
-        return self._writer.between_chunks
-
-    @property
     def first(self) -> Flags:
         """True where an episode begins at the newest row, bool ``[N]``."""
         return self._writer.first
@@ -106,18 +94,14 @@ class ExpSenderWrapper(VectorWrapper):
         """Summaries of the episodes that the newest step ended."""
         return self._writer.finished
 
-    @property
-    def num_finished(self) -> int:
-        """Number of episodes that the newest step ended; cheaper than their summaries."""
-        return self._writer.num_finished
-
     def pop_recent(self) -> list[EpisodeSummary]:
         """Returns summaries of episodes that ended since the last call, at most the newest 1000."""
         return self._writer.pop_recent()
 
     def reset(self) -> tuple[Nest, Info]:
         """Resets all streams; those in the middle of an episode are cut and get new numbers."""
-        self._writer.end(self._connect().acting.metrics)
+        self._connect()
+        self._rows.end()
         obs, info = self.env.reset()
         self._writer.begin(obs, info)
         return obs, info
@@ -129,58 +113,28 @@ class ExpSenderWrapper(VectorWrapper):
             DataError: a field is NaN or has a wrong dtype, shape or value; the message names it.
             DeadlineError: in a script: replay has acked nothing for too long.
         """
-        writer, link = self._writer, self._link
-        if link is None or not writer.open:
+        rows = self._rows
+        if self._link is None or not rows.writer.open:
             raise UsageError("step() without reset(): an episode begins with reset()")
         if self._in_script:
             self._wait_until_ready()
-        actions, extras = writer.unpack(actions)
-        now, acting = link.now(), link.acting
-        cut = writer.act(
-            actions,
-            extras,
-            version=acting.version,
-            now=now,
-            metrics=acting.metrics,
-        )
-        if not cut and now >= self._pump_at:
-            window = link.sender.window
-            unsent = self._in_script or window.next_to_send() is not None
-            acks_due = now >= self._acks_at and not window.empty
-            if unsent or acks_due or writer.flush_due(now):
-                self._acks_at = now + _ACKS_SECONDS
-                self.pump()
-            self._pump_at = now + _SEND_SECONDS
-        if self._traced:
-            began = link.now()
-            step = self.env.step(actions)
-            self._stepping_seconds += link.now() - began
-        else:
-            step = self.env.step(actions)
-        writer.observe(*step)
+        actions = rows.act(actions)
+        step = rows.time(self.env.step, actions) if rows.traced else self.env.step(actions)
+        rows.writer.observe(*step)
         return step
 
     def finish(self) -> None:
         """Ends all streams: sends all rows, the last observations included, then the goodbye."""
-        self._writer.end(self._connect().acting.metrics, final=True)
-        self.sender.send_goodbye()
+        self._connect()
+        self._rows.finish()
 
     def pump(self) -> None:
         """Reads acks, sends what can be sent, and cuts a chunk that has waited long enough.
 
         May be called while the environments step.
         """
-        link = self._connect()
-        if self._writer.flush_due(link.now()):
-            self.flush()
-        link.sender.pump()
-        if self._in_script:
-            link.context.pulse()
-
-    def flush(self) -> None:
-        """Cuts a short chunk of the rows whose actions have been taken, if there are any."""
-        if not self._writer.between_chunks:
-            self._writer.flush(self._connect().acting.metrics)
+        self._connect()
+        self._rows.pump()
 
     def close(self) -> None:
         """Closes the environment; in a script first sends all rows, with a deadline for acks."""
@@ -189,12 +143,6 @@ class ExpSenderWrapper(VectorWrapper):
             self._link.leave()
             self._link = None
         super().close()
-
-    def _send(self, chunk: Chunk) -> None:
-        if self._traced:
-            chunk.stamps["stepped"] = chunk.stamps["first"] + self._stepping_seconds
-        self.sender.send(chunk)
-        self._traced, self._stepping_seconds = self.sender.traces_next, 0.0
 
     def _connect(self) -> SenderLink:
         if self._link is None:
@@ -206,7 +154,8 @@ class ExpSenderWrapper(VectorWrapper):
 
     def _linked(self, context: Context) -> SenderLink:
         self._writer.keep_frames(stack_size(context.config.env_config) - 1)
-        return SenderLink(context, self._session.sender)
+        self._rows.link = SenderLink(context, self._session.sender)
+        return self._rows.link
 
     def _wait_until_ready(self) -> None:
         link = self._connect()
@@ -219,9 +168,3 @@ class ExpSenderWrapper(VectorWrapper):
                 )
             poll([link.sender.socket], _POLL_SECONDS)
             self.pump()
-
-
-def _is_aligned(learner_config: Mapping[str, Any]) -> bool:
-    """Returns True if the unrolls of all streams have to begin at the same step."""
-    synchronous = (learner_config.get("algo") or {}).get("synchronous")
-    return bool(synchronous) or learner_config.get("gradients_at") == "agent"

@@ -34,14 +34,13 @@ class FrameStack(VectorWrapper):
         if size < 1:
             raise ConfigError(f"a stack of {size} frames: expected 1 or more")
         self.obs_spec = stack_spec(self.env.obs_spec, size)
-        self._size = size
-        self._stacks: dict[str, npt.NDArray[Any]] = {}
+        self._stacks = FrameStacks(size)
         self._ended = np.ones(self.num_envs, np.bool_)
 
     def reset(self) -> tuple[Nest, Info]:
         """Resets all streams."""
         obs, info = self.env.reset()
-        stacks = self._pushed(obs, np.ones(self.num_envs, np.bool_))
+        stacks = self._stacks.push(obs, np.ones(self.num_envs, np.bool_))
         self._ended = np.zeros(self.num_envs, np.bool_)
         return stacks, info
 
@@ -50,22 +49,53 @@ class FrameStack(VectorWrapper):
         obs, reward, terminated, truncated, info = self.env.step(actions)
         ended = terminated | truncated
         # Where the step has begun the next episode, the observation is its first one.
-        stacks = self._pushed(obs, ended if self.resets_in_step else self._ended)
+        stacks = self._stacks.push(obs, ended if self.resets_in_step else self._ended)
         self._ended = ended
         return stacks, reward, terminated, truncated, info
 
-    def _pushed(self, obs: Nest, first: Flags) -> Nest:
-        if type(obs) is np.ndarray:
-            return self._push("", obs, first)
-        pushed = {path: self._push(path, leaf, first) for path, leaf in nest.flatten(obs).items()}
-        return nest.unflatten(pushed)
 
-    def _push(self, path: str, frames: npt.NDArray[Any], first: Flags) -> npt.NDArray[Any]:
-        """Returns the stacks with the newest frames; new episodes have no other frames."""
-        if path not in self._stacks:
-            self._stacks[path] = np.repeat(frames[:, None], self._size, axis=1)
-        stacks = self._stacks[path] = pushed(self._stacks[path], frames, first)
-        return stacks
+class FrameStacks:
+    """Stacks of the newest frames of each stream.
+
+    Args:
+        size: frames in a stack, k.
+        num_streams: number of streams, where :meth:`push` is given some of them.
+    """
+
+    def __init__(self, size: int, num_streams: int = 0) -> None:
+        self._size, self._num_streams = size, num_streams
+        self._stacks: dict[str, npt.NDArray[Any]] = {}
+
+    def push(self, obs: Nest, first: Flags, streams: npt.NDArray[np.int64] | None = None) -> Nest:
+        """Returns the stacks with their newest frames; they are not changed later.
+
+        Args:
+            obs: nest of frames ``[n, ...]``.
+            first: True where an episode begins: its first frame fills all k places, ``[n]``.
+            streams: numbers of the streams, ``[n]``; None: the frames are those of all, in order.
+        """
+        if type(obs) is np.ndarray:
+            return self._push("", obs, first, streams)
+        flat = nest.flatten(obs).items()
+        return nest.unflatten({path: self._push(path, each, first, streams) for path, each in flat})
+
+    def _push(
+        self,
+        path: str,
+        frames: npt.NDArray[Any],
+        first: Flags,
+        streams: npt.NDArray[np.int64] | None,
+    ) -> npt.NDArray[Any]:
+        stacks = self._stacks.get(path)
+        if stacks is None:
+            count = len(frames) if streams is None else self._num_streams
+            stacks = np.zeros((count, self._size, *frames.shape[1:]), frames.dtype)
+            self._stacks[path] = stacks
+        if streams is None:
+            newest = self._stacks[path] = pushed(stacks, frames, first)
+        else:
+            newest = stacks[streams] = pushed(stacks[streams], frames, first)
+        return newest
 
 
 def pushed(stacks: npt.NDArray[Any], frames: npt.NDArray[Any], first: Flags) -> npt.NDArray[Any]:

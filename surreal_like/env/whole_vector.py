@@ -11,8 +11,9 @@ import numpy.typing as npt
 from session.nest import Nest
 from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary, ended
 from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.rows import Rows
 from surreal_like.env.base import Info, VectorEnv
-from surreal_like.env.joint_vector import JointStep, Rows
+from surreal_like.env.joint_vector import JointStep
 
 
 class WholeVector:

@@ -91,12 +91,18 @@ class ChunkEpisodes:
             self.write({})
         self._newest = self._counter.update(
             info.get("raw_reward", row["reward"]),
-            flag_ends(row),
+            row["terminated"] | row["truncated"],
             info.get("metrics"),
             info.get("life_lost"),
+            begun="final_obs" in info,
+            absent=info.get("absent_streams"),
         )
         self.waiting = bool(self._newest)
         self.recent += self._newest
+
+    def add(self, episodes: list[EpisodeSummary]) -> None:
+        """Adds episodes that others have counted, which are in the next chunk."""
+        self._written += episodes
 
     def write(self, own: Mapping[str, float]) -> None:
         """Marks the newest counted row as written.
@@ -122,8 +128,3 @@ class ChunkEpisodes:
             self.recent += found
         written, self._written = self._written, []
         return written
-
-
-def flag_ends(row: Row) -> Flags:
-    """Returns True where an episode ends at a row, bool ``[N]``."""
-    return row["terminated"] | row["truncated"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -185,6 +185,7 @@ class RowBuffer:
         obs_spec, action_spec: specs of one stream; rows are checked against them.
 
     Attributes:
+        checks: checks rows against the specs.
         rows: rows per stream that wait to be cut; those beyond ``length`` also begin the next one.
         version: version of the parameters that act at the next row.
     """
@@ -201,7 +202,7 @@ class RowBuffer:
         self.length = length
         self.version = 0
         self._num_envs = num_envs
-        self._checks = RowChecks(obs_spec, action_spec)
+        self.checks = RowChecks(obs_spec, action_spec)
         self._layout: dict[str, Layout] = {}
         self._rows: list[Mapping[str, Array]] = []
         self._first = np.ones(num_envs, np.bool_)
@@ -254,9 +255,9 @@ class RowBuffer:
 
     def _open(self, leaves: Mapping[str, Array]) -> None:
         """Fixes the layout by the very first row, which defines the extras."""
-        if not self._checks.opened:
-            self._checks.open(leaves, self._num_envs)
-            self._layout = self._checks.layout(self._num_envs)
+        if not self.checks.opened:
+            self.checks.open(leaves, self._num_envs)
+            self._layout = self.checks.layout(self._num_envs)
 
     def _columns(self) -> dict[str, Array]:
         """All rows as columns ``[rows, N, ...]``."""
@@ -286,10 +287,18 @@ class RowBuffer:
         first = np.concatenate((self._first[None], last[:-1]))
         columns = encode_ends(columns, first)
         columns["version"] = self._version_column(count)
-        self._checks.check(columns, first)
+        self.checks.check(columns, first)
         self._first = last[count - overlap - 1]
         self._versions = [(0, self.version)]
         return columns
+
+    def pop_rows(self) -> Iterator[tuple[Mapping[str, Array], Flags, int]]:
+        """Yields each row, where episodes begin at it, and its version; empties the buffer."""
+        rows, self._rows, self.rows = self._rows, [], 0
+        versions, self._versions = self._versions, [(0, self.version)]
+        for number, leaves in enumerate(rows):
+            yield leaves, self._first, [each for at, each in versions if at <= number][-1]
+            self._first = leaves["terminated"] | leaves["truncated"]
 
     def _version_column(self, count: int) -> npt.NDArray[np.int64]:
         column = np.empty((count, self._num_envs), np.int64)

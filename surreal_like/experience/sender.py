@@ -80,7 +80,7 @@ class ExpSender:
         that is sent at once, or by the next :meth:`pump`.
 
         Args:
-            chunk: the chunk of a :class:`ChunkWriter`; its counts become those of this sender.
+            chunk: the chunk of a :class:`RowWriter`; its counts become those of this sender.
 
         Raises:
             DataError: replay would refuse a summary; nothing is sent then.
@@ -179,13 +179,16 @@ class SenderLink:
     Args:
         context: context of this process.
         sender_config: ``session_config.sender``.
+        policy: name of the policy that acts.
     """
 
-    def __init__(self, context: Context, sender_config: Config) -> None:
+    def __init__(
+        self, context: Context, sender_config: Config, policy: str = DEFAULT_POLICY
+    ) -> None:
         self.context = context
         self.now = context.clock.now
-        self.sender = ExpSender(context, sender_config)
-        self.acting = acting_of(context)
+        self.sender = ExpSender(context, sender_config, policy)
+        self.acting = acting_of(context, policy)
         self.acting.account = self.sender.account
 
     def leave(self) -> None:

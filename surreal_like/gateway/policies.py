@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from session import nest
 from session.config import Config
@@ -16,7 +15,7 @@ from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.data.frames import stack_size
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.spec import parse_action_spec
-from surreal_like.env.frame_stack import pushed
+from surreal_like.env.frame_stack import FrameStacks
 from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.gateway.slots import Advice
 
@@ -33,7 +32,8 @@ class Inference:
     def __init__(self, agent: Agent, env_config: Config, num_streams: int) -> None:
         self.acting = Acting(agent)
         self.acting.state = agent.initial_state(num_streams)
-        self._frames = _Frames(stack_size(env_config), num_streams)
+        frames = stack_size(env_config)
+        self._stacks = FrameStacks(frames, num_streams) if frames > 1 else None
 
     def act(
         self, streams: Indices, obs: Nest, first: Flags, rewards: Rewards | None = None
@@ -46,40 +46,13 @@ class Inference:
             first: Flags that are True where an episode begins, ``[n]``.
             rewards: Rewards of the actions before, float32 ``[n]``; None: nothing was done before.
         """
-        acting, seen = self.acting, self._frames.push(streams, obs, first)
+        acting, seen = self.acting, obs
+        if self._stacks is not None:
+            seen = self._stacks.push(obs, first, streams)
         actions, extras = acting.act(seen, first, streams, rewards)
         acting.end_step()
         # The agent may reuse its arrays before the rows are written.
         return Advice(actions.copy(), extras, acting.agent.version)
-
-
-class _Frames:
-    """Stacks of the newest frames of each stream."""
-
-    def __init__(self, size: int, num_streams: int) -> None:
-        self._size, self._num_streams = size, num_streams
-        self._stacks: dict[str, npt.NDArray[Any]] = {}
-
-    def push(self, streams: Indices, obs: Nest, first: Flags) -> Nest:
-        """Returns the stacks of some streams with their newest frames."""
-        if self._size == 1:
-            return obs
-        if type(obs) is np.ndarray:
-            return self._push("", streams, obs, first)
-        flat = {
-            path: self._push(path, streams, leaf, first) for path, leaf in nest.flatten(obs).items()
-        }
-        return nest.unflatten(flat)
-
-    def _push(
-        self, path: str, streams: Indices, frames: npt.NDArray[Any], first: Flags
-    ) -> npt.NDArray[Any]:
-        stacks = self._stacks.get(path)
-        if stacks is None:
-            shape = (self._num_streams, self._size, *frames.shape[1:])
-            stacks = self._stacks[path] = np.zeros(shape, frames.dtype)
-        newest = stacks[streams] = pushed(stacks[streams], frames, first)
-        return newest
 
 
 def concatenate(parts: Sequence[Nest]) -> Nest:

@@ -54,7 +54,8 @@ class GatewayService(SendingService):
             },
         )
         agent, sender = self._policies.agent("train"), self._recorder.sender
-        super().__init__(context, [Sending(context, agent, sender, more=self._client_totals)])
+        super().__init__(context, [Sending(context, agent, sender)])
+        self._sending.more = self._client_totals
         self._fetcher, self._leaving = self._sending.fetcher, self._sending.leaving
         self._grace_seconds: float = session.launcher.grace_seconds
         self._drain_until: float | None = None

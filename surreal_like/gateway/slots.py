@@ -23,8 +23,8 @@ from surreal_like.env.masks import MaskGuard, make_guard
 from surreal_like.errors import DataError
 from surreal_like.experience.actor_state import ActorState
 from surreal_like.experience.chunk_episodes import Flags
+from surreal_like.experience.row_writer import RowWriter
 from surreal_like.experience.sender import ExpSender, SenderLink
-from surreal_like.experience.writer import ChunkWriter
 from surreal_like.experiment.machine import env_row_parts
 from surreal_like.gateway.messages import Request
 from surreal_like.replay.base import load_replay_class
@@ -66,7 +66,7 @@ class Slot:
 
     def __init__(
         self,
-        writer: ChunkWriter | None,
+        writer: RowWriter | None,
         num_envs: int,
         acting: ActorState,
         now: Callable[[], float],
@@ -251,7 +251,7 @@ class Slot:
             self._observe(self.writer, request, counted=counted)
             self.writer.close(now=self._now(), metrics=self._acting.metrics)
 
-    def _observe(self, writer: ChunkWriter, request: Request, *, counted: bool = True) -> None:
+    def _observe(self, writer: RowWriter, request: Request, *, counted: bool = True) -> None:
         if not self._begun:
             self._begun = True
             writer.begin(request.obs, request.info)
@@ -366,9 +366,9 @@ class Recorder(Rows):
             self._slots[place] = slot
         return slot
 
-    def _make_writer(self) -> ChunkWriter:
+    def _make_writer(self) -> RowWriter:
         env = self._config.env_config
-        writer = ChunkWriter(
+        writer = RowWriter(
             self.num_envs,
             obs_spec=self.frame_spec,
             action_spec=env.action_spec,

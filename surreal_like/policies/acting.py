@@ -21,7 +21,7 @@ from surreal_like.agent.link import AgentLink
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.policy_names import snapshot_name
-from surreal_like.env.joint_vector import Rows
+from surreal_like.data.rows import Rows
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import load_parameters
 from surreal_like.ps.client import ParameterClient

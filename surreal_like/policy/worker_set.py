@@ -28,8 +28,7 @@ from surreal_like.env.base import Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.in_step_writer import InStepWriter
-from surreal_like.experience.writer import ChunkWriter
+from surreal_like.experience.row_writer import RowWriter
 from surreal_like.experiment.topology import PRELOAD, make_topology
 from surreal_like.policies.config import policies_of
 from surreal_like.policy.policy import Policy
@@ -157,14 +156,14 @@ class _Recorder(VectorWrapper):
         super().__init__(env)
         self.chunks: deque[Chunk] = deque()
         self.version = self._sequence = 0
-        kind = InStepWriter if self.resets_in_step else ChunkWriter
-        self.writer: ChunkWriter | InStepWriter = kind(
+        self.writer = RowWriter(
             self.num_envs,
             obs_spec=self.obs_spec,
             action_spec=self.action_spec,
             settings=config.session_config.sender,
             overlap=overlap,
             send=self._keep,
+            resets_in_step=self.resets_in_step,
         )
         self.writer.keep_frames(stack_size(config.env_config) - 1)
 

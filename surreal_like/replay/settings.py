@@ -238,6 +238,12 @@ def steps_together(
     return how["unroll_length"], how["initial_collect_steps"] // max(1, streams)
 
 
+def is_aligned(learner_config: Mapping[str, Any]) -> bool:
+    """Returns True if the unrolls of all streams have to begin at the same step."""
+    synchronous = (learner_config.get("algo") or {}).get("synchronous")
+    return bool(synchronous) or learner_config.get("gradients_at") == "agent"
+
+
 def shard_of(total: int, replay: Mapping[str, Any]) -> int:
     """Returns the share of one shard in a number of rows or bytes, rounded up."""
     return -(-total // int(replay["replay_shards"]))

@@ -303,13 +303,13 @@ def test_exploration_is_inside_the_agent(stage: Stage) -> None:
             seen.append(actions.tolist())
             return actions
 
-    from surreal_like.agent.loop import AgentService, make_agent
+    from surreal_like.agent.loop import make_agent, make_single_service
 
     learner = publisher(stage, DQNLearner)
     publish(stage, learner, 1)
     stage.start(
         "agent-0",
-        build=lambda context: AgentService(context, make_agent(context, Loud, AgentMode.training)),
+        build=lambda c: make_single_service(c, make_agent(c, Loud, AgentMode.training)),
     )
     pull = stage.context("replay-0").wire.pull("replay-0.experience")
     message: Any = stage.until(pull.receive)
@@ -480,4 +480,4 @@ def test_hooks_are_called_around_each_step(stage: Stage, monkeypatch: pytest.Mon
 
 def test_hooks_that_an_agent_does_not_override_cost_nothing(stage: Stage) -> None:
     stage.start("ps", "replay-0", "learner", "agent-0")
-    assert not stage.service("agent-0")._acting.hooked
+    assert not stage.service("agent-0")._sending.acting.hooked

@@ -164,7 +164,7 @@ def test_an_agent_dies_with_rows_that_it_has_not_sent(tmp_path: Path) -> None:
     def fault(run: SerialRun) -> int:
         run.steps(200)
         agent = run.service("agent-0")
-        run.until(lambda: agent._env._writer._buffer.rows == 5)
+        run.until(lambda: agent._sending.rows.writer._buffer.rows == 5)
         sent = agent._sending.window.pushed
         run.kill_and_wait("agent-0")
         return int(sent)

@@ -20,7 +20,7 @@ from surreal_like.env.base import Env, Step, VectorEnv, VectorStep, VectorWrappe
 from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import SyncVector
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.writer import ChunkWriter
+from surreal_like.experience.row_writer import RowWriter
 from surreal_like.replay.base import Replay
 from surreal_like.transform.normalizer import Normalizer
 
@@ -162,7 +162,7 @@ class Learned:
 class Writing(VectorWrapper):
     """What an agent's wrapper does with the writer of its chunks, without a connection."""
 
-    def __init__(self, env: VectorEnv, writer: ChunkWriter) -> None:
+    def __init__(self, env: VectorEnv, writer: RowWriter) -> None:
         super().__init__(env)
         self._writer = writer
 
@@ -201,7 +201,7 @@ class Played:
         numbers = itertools.count()
         specs: Any = {"obs_spec": Episodes.obs_spec, "action_spec": Episodes.action_spec}
         settings = Config({"sender": {"flush_iteration": steps}}).extend(BASE_SESSION_CONFIG)
-        writer = ChunkWriter(
+        writer = RowWriter(
             STREAMS, **specs, settings=settings.sender, overlap=replay.overlap, send=self._send
         )
         writer.keep_frames(frames - 1)

@@ -13,7 +13,7 @@ import main.ps
 from session.process.context import Context
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.evaluator import EvaluatorService
-from surreal_like.agent.loop import AgentService, make_agent
+from surreal_like.agent.loop import AgentService, make_agent, make_single_service
 from surreal_like.algorithm.dqn import DQNAgent
 from surreal_like.policy import Policy, make_policy
 from surreal_like.policy.worker_set import RolloutWorker
@@ -31,7 +31,7 @@ def policy(algorithm: str = "dqn", *words: str) -> Policy:
 
 def by_agent() -> None:
     def build(context: Context) -> AgentService:
-        return AgentService(context, make_agent(context, LineAgent, "training"))
+        return make_single_service(context, make_agent(context, LineAgent, "training"))
 
     with make_rig() as rig:
         rig.start("ps", main.ps.build)

@@ -302,7 +302,7 @@ def test_a_report_gets_each_episode_once(rig: Rig) -> None:
     ended = 0
     for _ in range(8):
         play(env, 1)
-        ended += env.num_finished
+        ended += len(env.finished)
     recent = env.pop_recent()
     assert [episode["length"] for episode in recent] == [2, 3, 2, 3, 2]
     assert (ended, env.pop_recent()) == (5, [])
@@ -374,7 +374,7 @@ def test_small_chunks_that_come_fast_leave_together(
     play(env, 4)
     pump_until(rig, env, lambda: len(replay.chunks) == 1)
     monkeypatch.setattr(sender, "_TOGETHER_SECONDS", 3600.0)
-    env._pump_at = float("inf")
+    env._rows._pump_at = float("inf")
     if large:
         monkeypatch.setattr(sender, "_TOGETHER_BYTES", 1)
     play(env, 8)

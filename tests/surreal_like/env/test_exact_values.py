@@ -24,7 +24,7 @@ from surreal_like.env.spaces import observation_reader
 from surreal_like.env.vector import SyncVector, as_vector
 from surreal_like.env.wrappers import ActionRepeat, FloatObservation
 from surreal_like.errors import DataError
-from surreal_like.experience.writer import unpack
+from surreal_like.experience.row_writer import unpack
 from surreal_like.gateway.driving import _play
 from surreal_like.hindsight.view import GoalReward
 from surreal_like.replay.tuple_replay import ExpTuple

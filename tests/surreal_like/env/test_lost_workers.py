@@ -23,8 +23,7 @@ from surreal_like.env import subprocess_vector
 from surreal_like.env.subprocess_vector import SubprocessVector, WorkerLink, _Worker
 from surreal_like.env.worker import Worker
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.in_step_writer import InStepWriter
-from surreal_like.experience.writer import ChunkWriter
+from surreal_like.experience.row_writer import RowWriter
 
 LENGTH = 5
 SAMPLES = "tests.surreal_like.env.samples"
@@ -84,16 +83,13 @@ class Recorder:
         self.leaves_out, self.present_rows = leaves_out, 0
         if leaves_out:
             assert vector.leave_out()
-        kind: Any = InStepWriter if leaves_out else ChunkWriter
-        given: dict[str, Any] = {"in_step": False} if leaves_out else {}
-        self.writer = kind(
+        self.writer = RowWriter(
             vector.num_envs,
             obs_spec=vector.obs_spec,
             action_spec=vector.action_spec,
             settings=session.sender,
             overlap=overlap,
             send=self.chunks.append,
-            **given,
         )
         self.writer.begin(*vector.reset())
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from surreal_like.data.episodes import EpisodeCounter
 from surreal_like.data.timestep import StepType
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.chunk_episodes import ChunkEpisodes, flag_ends
+from surreal_like.experience.chunk_episodes import ChunkEpisodes
 
 Array = npt.NDArray[Any]
 
@@ -65,7 +65,9 @@ def test_each_chunk_gets_the_episodes_of_its_rows_despite_reports_in_between(
             episodes.observe(
                 rows[step], {"raw_reward": rows[step]["reward"]} if step in reported else {}
             )
-            assert episodes.num_newest(flag_ends(rows[step])) == len(expected[step])
+            assert episodes.num_newest(rows[step]["terminated"] | rows[step]["truncated"]) == len(
+                expected[step]
+            )
             if step in asked:
                 assert episodes.newest == expected[step]
             if episodes.waiting:

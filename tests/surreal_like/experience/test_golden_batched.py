@@ -14,8 +14,7 @@ from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import make_vector_env
 from surreal_like.env.whole_vector import WholeVector
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.in_step_writer import InStepWriter
-from surreal_like.experience.writer import ChunkWriter
+from surreal_like.experience.row_writer import RowWriter
 
 SAMPLES = "tests.surreal_like.env.batched_samples"
 STREAMS, ROWS = 3, 24
@@ -47,14 +46,14 @@ def play(config: dict[str, Any], overlap: int, stacked: int = 3) -> list[Chunk]:
     chunks: list[Chunk] = []
     env = make_vector_env({**config, "info_keys": ["clock"]}, num_envs=STREAMS, seed=0)
     with contextlib.closing(env):
-        kind = InStepWriter if env.resets_in_step else ChunkWriter
-        writer: Any = kind(
+        writer = RowWriter(
             STREAMS,
             obs_spec=env.obs_spec,
             action_spec=env.action_spec,
             settings=BASE_SESSION_CONFIG.sender | {"flush_iteration": 4},
             overlap=overlap,
             send=chunks.append,
+            resets_in_step=env.resets_in_step,
         )
         writer.keep_frames(stacked - 1)
         stack = FrameStack(env, stacked)
@@ -63,8 +62,8 @@ def play(config: dict[str, Any], overlap: int, stacked: int = 3) -> list[Chunk]:
         for step in range(ROWS + 8):
             extras = {"extras/seen": obs.copy()}
             writer.act(act(obs), extras, version=1 + step // 9, now=0.0, metrics={"my/own": 1.0})
-            obs, *rest = stack.step(act(obs))
-            writer.observe(obs[:, -1], *rest)
+            obs, reward, terminated, truncated, info = stack.step(act(obs))
+            writer.observe(obs[:, -1], reward, terminated, truncated, info)
     return chunks
 
 

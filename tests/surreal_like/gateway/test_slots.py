@@ -20,7 +20,8 @@ from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
 from surreal_like.experience.actor_state import ActorState
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.writer import ChunkWriter
+from surreal_like.experience.row_sender import RowSender
+from surreal_like.experience.row_writer import RowWriter
 from surreal_like.gateway.messages import Protocol, Request
 from surreal_like.gateway.slots import Advice, Slot
 from tests.surreal_like.agent.rig import Count, make_rig
@@ -69,7 +70,7 @@ def slot(
     num_envs: int = 1,
     metrics: Mapping[str, float] = MappingProxyType({}),
 ) -> Slot:
-    writer = ChunkWriter(
+    writer = RowWriter(
         num_envs,
         obs_spec=Count.obs_spec,
         action_spec=Count.action_spec,
@@ -147,7 +148,7 @@ class Wrapped:
         ):
             rig.config.learner_config.replay.type = f"surreal_like.replay.{replay}"
             context = rig.context("agent-0")
-            patch.setattr(ExpSenderWrapper, "_send", lambda wrapper, *a, **k: self.sent(*a, **k))
+            patch.setattr(RowSender, "_send", lambda wrapper, *a, **k: self.sent(*a, **k))
             vector = SyncVector([env], obs_spec=Count.obs_spec, action_spec=Count.action_spec)
             wrapper = ExpSenderWrapper(
                 vector, rig.config.learner_config, rig.config.session_config, context=context

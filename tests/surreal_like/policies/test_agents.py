@@ -8,7 +8,7 @@ import pytest
 
 import main.ps
 from session.config.sections import sections_of
-from surreal_like.policies.agents import PolicyActor
+from surreal_like.agent.policy_actor import PolicyActor
 from tests.surreal_like.agent.rig import LineAgent, make_rig
 from tests.surreal_like.policies.test_snapshots import summary
 
@@ -20,10 +20,17 @@ def test_each_policy_counts_the_episodes_after_which_it_fetches(reports: bool) -
         rig.start("ps", main.ps.build)
         sections: dict[str, Any] = sections_of(rig.config)
         agent = LineAgent(**sections, agent_id=0, agent_mode="training")
-        actor = PolicyActor(rig.context("agent-0"), agent, "default", 2)
+        env = rig.config.env_config
+        actor = PolicyActor(
+            rig.context("agent-0"),
+            agent,
+            streams=2,
+            obs_spec=env.obs_spec,
+            action_spec=env.action_spec,
+        )
         rig.until(lambda: actor.fetcher.tick() is None and actor.fetcher.idle)
         idle = []
         for ended in (2, 0, 1):
-            actor.observe(None, [summary(0.0)] * ended, reports=reports)
+            actor.observe_some(None, [summary(0.0)] * ended, reports=reports)
             idle.append(actor.fetcher.idle)
         assert idle == [True, True, False]

@@ -13,7 +13,7 @@ import pytest
 from session.config import Config
 from surreal_like.agent.base import Agent, policy_seed
 from surreal_like.data.parameters import Parameters
-from surreal_like.env.joint_vector import Rows
+from surreal_like.data.rows import Rows
 from surreal_like.policies import acting
 from surreal_like.policies.acting import Load, PastSelf, PublishedSnapshots
 from surreal_like.ps.server import ParameterStore

@@ -1,18 +1,19 @@
-"""Chunks of streams whose rows come at different times; where they do not, those of ChunkWriter."""
+"""Chunks of streams whose rows come at different times; where they do not, those of RowWriter."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
 from session.config.defaults import BASE_SESSION_CONFIG
-from surreal_like.env.joint_vector import Rows
+from surreal_like.data.rows import Rows
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.stream_writer import StreamWriter
-from surreal_like.experience.writer import ChunkWriter
+from surreal_like.experience.row_writer import RowWriter
+from surreal_like.experience.stream_buffer import FullStreams, Part
 
 SPECS: dict[str, Any] = {
     "obs_spec": {"type": "float32", "dim": [1]},
@@ -24,9 +25,7 @@ FIRST, MID, LAST = 0, 1, 2
 class Life:
     """Writes rows by a script: per step, stream -> kind of its row, or nothing."""
 
-    def __init__(
-        self, streams: int, *, length: int = 4, overlap: int = 0, group: int = 0, **sender: Any
-    ) -> None:
+    def __init__(self, streams: int, *, length: int = 4, overlap: int = 0, **sender: Any) -> None:
         self.chunks: list[Chunk] = []
         settings = BASE_SESSION_CONFIG.sender | {"flush_iteration": length, **sender}
         self.given = {
@@ -35,7 +34,7 @@ class Life:
             "send": self.chunks.append,
             **SPECS,
         }
-        self.writer = StreamWriter(streams, **self.given, group=group)
+        self.writer = RowWriter(streams, **self.given)
         self.now = 0.0
 
     def rows(self, kinds: dict[int, int], step: int) -> Rows:
@@ -53,11 +52,11 @@ class Life:
 
     def observe(self, kinds: dict[int, int], step: int, episodes: int = 0) -> None:
         summaries = [{"return": 1.0, "length": 1, "metrics": {}}] * episodes
-        self.writer.observe(self.rows(kinds, step), summaries)
+        self.writer.observe_some(self.rows(kinds, step), summaries)
 
     def act(self, kinds: dict[int, int], step: int, **extras: Any) -> None:
         actions = np.full(len(kinds), step % 3)
-        self.writer.act(actions, extras, version=step + 1, now=self.now)
+        self.writer.act(actions, extras, version=step + 1, now=self.now, metrics={})
         self.now += 1.0
 
     def play(self, *steps: dict[int, int]) -> None:
@@ -84,7 +83,7 @@ def test_streams_that_go_together_make_the_chunks_of_a_chunk_writer(overlap: int
     life = Life(2, length=3, overlap=overlap)
     script = alike(2, 11)
     life.play(*script)
-    other = ChunkWriter(2, **{**life.given, "send": chunks.append})
+    other = RowWriter(2, **{**life.given, "send": chunks.append})
     for step, kinds in enumerate(script):
         rows = life.rows(kinds, step)
         flags = rows.terminated, rows.truncated
@@ -139,8 +138,8 @@ def test_every_row_of_a_stream_leaves_once_and_in_order(overlap: int, seed: int)
         for stream in kinds:
             written[stream].append(10.0 * stream + step)
         if not overlap and rng.random() < 0.02:
-            life.writer.flush()
-    life.writer.end()
+            life.writer.flush({})
+    life.writer.end({}, final=True)
     sent: list[list[float]] = [[] for _ in range(5)]
     for chunk in life.chunks:
         assert len(set(chunk.streams)) == len(chunk.streams)
@@ -185,7 +184,7 @@ def test_rows_that_have_waited_leave_in_short_chunks() -> None:
     life.play({0: FIRST, 1: FIRST}, {0: LAST, 2: FIRST})
     assert not life.writer.flush_due(1.9)
     assert life.writer.flush_due(2.0)
-    life.writer.flush()
+    life.writer.flush({})
     assert [(chunk.streams, chunk.length) for chunk in life.chunks] == [([1, 2], 1), ([0], 2)]
     assert not any(chunk.tail for chunk in life.chunks)
     assert life.writer.between_chunks
@@ -197,7 +196,7 @@ def test_at_the_end_every_row_is_sent() -> None:
     life = Life(3, length=9)
     life.play({0: FIRST, 1: FIRST}, {0: MID})
     life.observe({0: LAST, 2: FIRST}, 2, episodes=1)
-    life.writer.end()
+    life.writer.end({}, final=True)
     found = {tuple(chunk.streams): chunk for chunk in life.chunks}
     assert {key: chunk.length for key, chunk in found.items()} == {(1,): 1, (0,): 3}
     assert found[0,].columns["step_type"].ravel().tolist() == [FIRST, MID, LAST]
@@ -209,7 +208,7 @@ def test_at_the_end_every_row_is_sent() -> None:
 def test_an_episode_that_ends_without_a_row_here_is_sent() -> None:
     life = Life(1, length=1, overlap=1)
     life.play({0: FIRST})
-    life.writer.observe(None, [{"return": 3.0, "length": 2, "metrics": {}}])
+    life.writer.observe_some(None, [{"return": 3.0, "length": 2, "metrics": {}}])
     life.observe({0: MID}, 1)
     assert [each["return"] for each in life.chunks[0].finished] == [3.0]
 
@@ -217,7 +216,7 @@ def test_an_episode_that_ends_without_a_row_here_is_sent() -> None:
 def test_streams_get_new_numbers_after_the_end() -> None:
     life = Life(2, length=1)
     life.play({0: FIRST, 1: FIRST})
-    life.writer.end()
+    life.writer.end({}, final=True)
     life.play({0: FIRST, 1: FIRST})
     assert [chunk.streams for chunk in life.chunks] == [[0, 1], [2, 3]]
 
@@ -254,16 +253,41 @@ def test_a_wrong_row_is_refused(extras: dict[str, Any], message: str) -> None:
 
 
 def test_unrolls_leave_in_groups_and_none_is_lost() -> None:
-    life = Life(3, length=4, overlap=1, group=2)
-    life.play(*alike(3, 14))
-    assert [chunk.shape for chunk in life.chunks] == [(5, 2)] * 4
-    assert [chunk.streams for chunk in life.chunks] == [[0, 1], [2, 0], [1, 2], [0, 1]]
-    life.writer.end()
+    full, number = FullStreams(3, 4, group=2), itertools.count()
+
+    def part(*streams: int) -> Part:
+        rows = np.array([[float(next(number)) for _ in streams]])
+        return Part({"obs": rows}, {}, np.array(streams))
+
+    found = [each for streams in ((0,), (1, 2), (0, 1), (2,)) for each in full.add(part(*streams))]
+    assert not list(full.wait())
+    assert not list(full.add(part(0)))
+    found += full.take()
+    assert [each.streams.tolist() for each in found] == [[0, 1], [2, 0], [1, 2], [0]]
+    assert np.concatenate([each.columns["obs"][0] for each in found]).tolist() == list(range(7))
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_streams_of_an_environment_that_part_leave_in_unrolls_of_all(absent: bool) -> None:
+    """What is no whole group is marked, so that replay drops it as it drops short unrolls."""
+    life, no = Life(3, length=4, overlap=1), np.zeros(3, np.bool_)
+    life.writer.begin(np.zeros((3, 1), np.float32), {})
+    before = no
+    for step in range(1, 15):
+        life.act(dict.fromkeys(range(3), MID), step)
+        # Streams without a row have ended before.
+        ends = np.array([False, step in (2, 3, 4), step in (8, 9)])
+        gone = ends & before & absent
+        info = {"absent_streams": gone} if gone.any() else {}
+        obs, reward = np.full((3, 1), float(step), np.float32), np.where(before, 0.0, 1.0)
+        before = ends if absent else no
+        life.writer.observe(obs, reward.astype(np.float32), no, before, info)
+    life.writer.end({}, final=True)
+    whole = [chunk for chunk in life.chunks if not chunk.tail]
+    assert {chunk.shape for chunk in whole} == {(5, 3)}
+    assert len(whole) == 3
     rows = dict.fromkeys(range(3), 0)
     for chunk in life.chunks:
         for stream in chunk.streams:
             rows[stream] += chunk.length
-    assert set(rows.values()) == {14}
-    # What is no whole group is marked, so that replay drops it as it drops short unrolls.
-    assert [chunk.tail for chunk in life.chunks] == [chunk.shape != (5, 2) for chunk in life.chunks]
-    assert (5, 1) in [chunk.shape for chunk in life.chunks]
+    assert list(rows.values()) == ([15, 13, 14] if absent else [15, 15, 15])
