@@ -45,7 +45,6 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 from setproctitle import setproctitle
@@ -167,7 +166,7 @@ class _Server:
         if self._removes:
             shutil.rmtree(self._removes, ignore_errors=True)
         if self._run:
-            RunFolder(Path(self._run)).remove_sockets()
+            RunFolder(self._run).remove_sockets()
 
 
 def _fork_orphans(jobs: Sequence[Callable[[], NoReturn]]) -> list[int]:

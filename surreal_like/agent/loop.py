@@ -130,7 +130,9 @@ class AgentService(SendingService):
         for actor in self._actors:
             if (parameters := actor.fetcher.tick() or actor.arrived) is not None:
                 actor.take(parameters)
-            waits |= not actor.window.ready or (actor.turns is not None and actor.turns.waits())
+            waits |= not actor.window.ready or (
+                actor.synchronous is not None and actor.synchronous.waits()
+            )
         for opponent in self._opponents:
             opponent.fetch()
         if self._sending.fetcher.client.final:

@@ -41,7 +41,7 @@ class PolicyActor(Sending):
     Attributes:
         rows: writes and sends its rows.
         acting: lets its agent act.
-        turns: lets it wait for versions; None: it does not.
+        synchronous: lets it wait for versions; None: it does not.
         feed: gets the progress and the task that come with its parameters; None: another has it.
         arrived: parameters that wait for the end of an unroll.
     """
@@ -75,7 +75,7 @@ class PolicyActor(Sending):
         self._stacks = FrameStacks(frames) if frames > 1 else None
         self.acting = Acting(agent)
         self.feed: RunFeed | None = None
-        self.turns = Synchronous(self, self.rows.flush) if agent.synchronous else None
+        self.synchronous = Synchronous(self, self.rows.flush) if agent.synchronous else None
         self.arrived: Parameters | None = None
         # The newest observations, and what the agent knows of them.
         self._obs: Nest | None = None
@@ -127,8 +127,8 @@ class PolicyActor(Sending):
     def act(self) -> npt.NDArray[Any]:
         """Chooses the actions of the newest rows, writes them, and sends what is due."""
         assert self._obs is not None  # it has rows
-        if self.turns is not None:
-            self.turns.begin()
+        if self.synchronous is not None:
+            self.synchronous.begin()
         answer = self.acting.answer(self._obs, self._first, self._streams, self._rewards)
         return self.rows.act(answer)
 
@@ -141,8 +141,8 @@ class PolicyActor(Sending):
         self._obs = obs if self._stacks is None else self._stacks.push(obs, self._first)
         if self.acting.hooked:
             self.acting.end_step(writer.finished)
-        if self.turns is not None:
-            self.turns.count()
+        if self.synchronous is not None:
+            self.synchronous.count()
         elif not self.fetcher.by_episodes:
             self.fetcher.count(0)
         # Bytes: an operation of numpy costs more, and most steps end nothing.

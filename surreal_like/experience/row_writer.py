@@ -23,7 +23,7 @@ from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.chunk_episodes import ChunkEpisodes, Flags, Row
 from surreal_like.experience.row_buffer import LeadIn, RowBuffer
-from surreal_like.experience.stream_buffer import Indices, Part, StreamBuffer
+from surreal_like.experience.stream_buffer import Indices, StreamBuffer, StreamRows
 
 # Fast environments fill a chunk much sooner.
 _FLUSH_SECONDS = 5.0
@@ -195,7 +195,7 @@ class RowWriter:
             episodes: episodes that ended, which are sent with the next chunk.
         """
         self._episodes.add(episodes)
-        some = self._some or self._part()
+        some = self._some or self._separate()
         self._row, self._at, self.open = {}, self._no_streams, rows is not None
         if rows is not None:
             self._row, self._at = _leaves(rows), rows.streams
@@ -222,7 +222,7 @@ class RowWriter:
     ) -> None:
         """Begins rows of a step of all streams, each of which has rows of its own."""
         # As many unrolls in a chunk as replay expects of an agent.
-        some = self._some or self._part(group=len(self._all) if self._overlap else 0)
+        some = self._some or self._separate(group=len(self._all) if self._overlap else 0)
         row = {"reward": reward, "terminated": terminated, "truncated": truncated}
         self._episodes.observe(row, info)
         self._episodes.count()
@@ -252,7 +252,7 @@ class RowWriter:
         self._row, self._at, self.open = {**_leaves(rows), **columns}, rows.streams, True
         some.begin(self._at, self._row)
 
-    def _part(self, group: int = 0) -> StreamBuffer:
+    def _separate(self, group: int = 0) -> StreamBuffer:
         """Gives each stream rows of its own, from now on."""
         buffer = self._buffer
         self._episodes.count()
@@ -435,7 +435,7 @@ class RowWriter:
         chunk.lead_in = self._lead_in.take(chunk.columns, first, chunk.length)
         self._finish(chunk, chunk.count_steps())
 
-    def _send_part(self, part: Part, tail: bool) -> None:
+    def _send_part(self, part: StreamRows, tail: bool) -> None:
         columns, first = part.columns, part.columns.pop("first")
         steps = columns.pop("steps")
         columns = encode_ends(columns, first)

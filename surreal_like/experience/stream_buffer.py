@@ -19,7 +19,7 @@ from surreal_like.experience.row_buffer import Flags, Layout, LeadIn, RowChecks,
 Indices = npt.NDArray[np.int64]
 
 
-class Part(NamedTuple):
+class StreamRows(NamedTuple):
     """Rows of some streams, for a chunk.
 
     Args:
@@ -32,11 +32,11 @@ class Part(NamedTuple):
     lead_in: dict[str, Array]
     streams: Indices
 
-    def select(self, streams: slice) -> Part:
+    def select(self, streams: slice) -> StreamRows:
         """Returns those of a part of the streams."""
         columns = {name: column[:, streams] for name, column in self.columns.items()}
         lead_in = {name: column[:, streams] for name, column in self.lead_in.items()}
-        return Part(columns, lead_in, self.streams[streams])
+        return StreamRows(columns, lead_in, self.streams[streams])
 
 
 class FullStreams:
@@ -53,7 +53,7 @@ class FullStreams:
 
     def __init__(self, num_streams: int, length: int, group: int) -> None:
         self._num_streams, self._length, self._group = num_streams, length, group
-        self._parts: list[Part] = []
+        self._parts: list[StreamRows] = []
         # Steps for which they may still wait.
         self._patience = 0
 
@@ -61,7 +61,7 @@ class FullStreams:
         """True while one waits."""
         return bool(self._parts)
 
-    def add(self, part: Part) -> Iterator[Part]:
+    def add(self, part: StreamRows) -> Iterator[StreamRows]:
         """Adds full streams; yields what leaves now."""
         if not self._parts:
             self._patience = self._length // 4
@@ -79,20 +79,20 @@ class FullStreams:
                 else:
                     yield group
 
-    def wait(self) -> Iterator[Part]:
+    def wait(self) -> Iterator[StreamRows]:
         """Waits one step longer; yields what leaves now."""
         self._patience -= 1
         if self._parts and self._patience < 0 and not self._group:
             yield self._join()
 
-    def take(self) -> Iterator[Part]:
+    def take(self) -> Iterator[StreamRows]:
         """Yields all that wait, as one part."""
         if self._parts:
             yield self._join()
 
-    def _join(self) -> Part:
+    def _join(self) -> StreamRows:
         parts, self._parts = self._parts, []
-        return Part(
+        return StreamRows(
             _join([each.columns for each in parts]),
             _join([each.lead_in for each in parts]),
             np.concatenate([each.streams for each in parts]),
@@ -122,7 +122,7 @@ class StreamBuffer:
         *,
         checks: RowChecks,
         lead_in: LeadIn,
-        send: Callable[[Part, bool], None],
+        send: Callable[[StreamRows, bool], None],
         group: int = 0,
     ) -> None:
         self._length, self._overlap = length, overlap
@@ -150,14 +150,14 @@ class StreamBuffer:
             self._send(part, False)
         self._cut_unrolls(streams, leaves)
 
-    def write(self, streams: Indices, leaves: Mapping[str, Array], version: int | Array) -> None:
+    def write(self, streams: Indices, leaves: Mapping[str, Array], version: int) -> None:
         """Adds a row of each of these streams, and cuts those that are full.
 
         Args:
             streams: numbers of n streams.
             leaves: column -> ``[n, ...]``, as :meth:`RowBuffer.write` takes them, and ``first``
                 and ``steps``; the arrays are copied.
-            version: version of the parameters that acted, or of each row, ``[n]``.
+            version: version of the parameters that acted.
 
         Raises:
             DataError: a field is missing or has a wrong dtype or shape; the message names it.
@@ -249,13 +249,13 @@ class StreamBuffer:
             for part in self._full.add(self._take(streams, rows)):
                 self._send(part, False)
 
-    def _take(self, streams: Indices, rows: int) -> Part:
+    def _take(self, streams: Indices, rows: int) -> StreamRows:
         """Returns rows of streams, which begin anew, and the frames before them."""
         self._counts[streams] = 0
         columns = {name: each[:rows].take(streams, axis=1) for name, each in self._columns.items()}
         length = min(rows, self._length)
         lead_in = self._lead_in.take(columns, columns["first"], length, streams)
-        return Part(columns, lead_in, streams)
+        return StreamRows(columns, lead_in, streams)
 
 
 def _join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:

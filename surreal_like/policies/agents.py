@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from session.config import Config
 from session.process.context import Context
@@ -114,7 +115,11 @@ class JointStepping(Stepping):
         for actor in self._actors:
             if not actor.has_rows:
                 actor.rows.pump_if_due()
-        self._observe(self._env.step(actions))
+        step: Callable[[Any], JointStep] = self._env.step
+        for actor in self._actors:
+            if actor.rows.traced:
+                step = partial(actor.rows.time, step)
+        self._observe(step(actions))
 
     def _observe(self, step: JointStep) -> None:
         self._newest = step

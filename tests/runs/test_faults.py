@@ -24,7 +24,7 @@ from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.shared import poll
 from tests.polling import until
 from tests.runs.by_hand import ByHand
-from tests.runs.command import CARTPOLE, ROOT, Record, Train, balanced, clean, gone, wait_for
+from tests.runs.command import CARTPOLE, ROOT, Record, Train, balanced, clean, gone
 from tests.runs.faulty import MODULE
 
 SHORT = "session_config.stop={env_steps: 8000, eval_episodes: 10}"
@@ -346,13 +346,14 @@ def test_what_is_left_of_a_killed_run_takes_nothing_from_the_resumed_one(run_fol
     with Train(run_folder, CARTPOLE, ENDLESS, *FEW) as train:
         left = psutil.Process(train.running_beat("tensorplex").pid)
         train.learn(100)
+        servers = [each for each in train.family() if "fork_server" in str(each.cmdline())]
+        assert servers
         left.suspend()
         # The run goes on without its launcher, which kills nothing behind itself.
         os.kill(train.pid, signal.SIGKILL)
         train.wait()
     with Train(run_folder, "--resume") as train:
-        gone([left])
-        wait_for(1.0)
+        gone([left, *servers])
         train.kill("agent-0")
         train.learn(100)
         train.signal(signal.SIGINT)

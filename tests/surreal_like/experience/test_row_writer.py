@@ -13,7 +13,7 @@ from surreal_like.data.rows import Rows
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_writer import RowWriter
-from surreal_like.experience.stream_buffer import FullStreams, Part
+from surreal_like.experience.stream_buffer import FullStreams, StreamRows
 
 SPECS: dict[str, Any] = {
     "obs_spec": {"type": "float32", "dim": [1]},
@@ -255,9 +255,9 @@ def test_a_wrong_row_is_refused(extras: dict[str, Any], message: str) -> None:
 def test_unrolls_leave_in_groups_and_none_is_lost() -> None:
     full, number = FullStreams(3, 4, group=2), itertools.count()
 
-    def part(*streams: int) -> Part:
+    def part(*streams: int) -> StreamRows:
         rows = np.array([[float(next(number)) for _ in streams]])
-        return Part({"obs": rows}, {}, np.array(streams))
+        return StreamRows({"obs": rows}, {}, np.array(streams))
 
     found = [each for streams in ((0,), (1, 2), (0, 1), (2,)) for each in full.add(part(*streams))]
     assert not list(full.wait())

@@ -212,7 +212,7 @@ def test_no_agent_waits_for_a_batch_of_before_an_exploit(tmp_path: Path) -> None
         learner, agent = stage.service("learner")._learners.learner, stage.service("agent-0")
         stage.until(lambda: learner.version > 2)
         slow = stage.frames.pop("agent-1")
-        stage.until(lambda: agent._sending.turns.waits())
+        stage.until(lambda: agent._sending.synchronous.waits())
         stage.rounds(0.1)
         learner.link.replay.since = learner.version + 1
         learner.publish_parameter(learner.iteration, at_once=True)
