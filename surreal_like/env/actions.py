@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from surreal_like.data.casts import cast
 from surreal_like.data.spec import Bounds, inner_bounds, parse_action_spec
+from surreal_like.env.masks import MaskGuard
 from surreal_like.errors import DataError
 
 _INT64 = np.dtype(np.int64)
@@ -20,23 +21,27 @@ Outside: TypeAlias = Literal["clip", "refuse", "pass"]
 class ActionValidator:
     """Checks actions and returns a private array of them.
 
-    leading: the shape in front of one action: () for an Env, (N,) for a VectorEnv.
+    leading: the shape in front of one action: () for an Env, (N,) for a VectorEnv; None: [n], as
+        many rows as `ignored` has.
     outside: treatment of a continuous action outside its bounds. Clipped and accepted actions are
         float32 numbers that lie inside, also if float32 cannot hold the bounds.
     bounds: of the environment, in its own dtype; None: those of the spec.
+    masks: knows the masks of the rows; None: they have none.
     """
 
     def __init__(
         self,
         action_spec: Mapping[str, Any],
-        leading: tuple[int, ...] = (),
+        leading: tuple[int, ...] | None = (),
         *,
         outside: Outside = "pass",
         bounds: Bounds | None = None,
+        masks: MaskGuard | None = None,
     ) -> None:
         spec = parse_action_spec(action_spec)
         self._spec = spec.array
-        self._shape = (*leading, *spec.array.dim)
+        self._shape = None if leading is None else (*leading, *spec.array.dim)
+        self._masks = masks
         self._continuous = spec.type == "continuous"
         self._kinds = "fiu" if self._continuous else "iu"
         self._counts = np.array(0 if self._continuous else spec.array.num, np.uint64)
@@ -59,11 +64,11 @@ class ActionValidator:
         ignored: [N], streams whose action is ignored; they get a valid one.
         Raises DataError that names the mistake, and the stream.
         """
-        given = np.asarray(actions)
-        if given.shape != self._shape:
-            raise DataError(
-                f"action: shape {list(given.shape)} given, expected {list(self._shape)}"
-            )
+        given, wanted = np.asarray(actions), self._shape
+        if wanted is None:
+            wanted = (0 if ignored is None else len(ignored), *self._spec.dim)
+        if given.shape != wanted:
+            raise DataError(f"action: shape {list(given.shape)} given, expected {list(wanted)}")
         if given.dtype.kind not in self._kinds:
             raise DataError(f"action: {given.dtype} given, expected {self._spec.type}")
         if self._outside == "refuse":
@@ -78,6 +83,8 @@ class ActionValidator:
             wrong = checked.view(np.uint64) >= self._counts
             if 1 in wrong.tobytes():  # a fraction of the cost of any()
                 self._refuse(checked, wrong, f"0 to below {self._counts}")
+        if self._masks is not None and ignored is not None:
+            self._masks.check(checked, ignored)
         return checked
 
     def singles(self, actions: Any, ignored: npt.NDArray[np.bool_]) -> Any:
@@ -86,7 +93,7 @@ class ActionValidator:
         Arguments and errors are those of a call.
         """
         plain = type(actions) is np.ndarray and actions.dtype is _INT64
-        if plain and self._most and actions.shape == self._shape:
+        if plain and self._most and self._masks is None and actions.shape == self._shape:
             # What agents give, without the cost of the general case.
             ints = actions.tolist()
             if min(ints) >= 0 and max(ints) < self._most:
@@ -119,7 +126,7 @@ class ActionValidator:
         where = np.argwhere(wrong)[0].tolist()
         value = actions[tuple(where)].item()
         shown = "NaN" if value != value else value
-        place = f" in stream {where[0]}" if len(self._shape) > len(self._spec.dim) else ""
+        place = f" in stream {where[0]}" if wrong.ndim > len(self._spec.dim) else ""
         raise DataError(f"action: {shown}{place}, expected {expected}")
 
 

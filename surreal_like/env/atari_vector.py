@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from surreal_like.data.spec import compare
-from surreal_like.env.actions import ActionValidator
 from surreal_like.env.atari import AtariSettings, atari_settings
 from surreal_like.env.atari_emulator import PREFIX, Frame, import_ale, rom_of
-from surreal_like.env.base import Info, VectorEnv, VectorStep
+from surreal_like.env.base import Info, VectorStep
 from surreal_like.env.batching import step_rewards
+from surreal_like.env.checked_vector import CheckedVector, Flags
 from surreal_like.env.registry import given_frame_spec, is_wrapped
 from surreal_like.env.wrappers import horizon
 
@@ -43,7 +43,7 @@ def make_atari_vector(
     return vector
 
 
-class AtariVector(VectorEnv):
+class AtariVector(CheckedVector):
     """N games with the same frames, rewards and ends as N :class:`AtariEnv` with the same seeds.
 
     The stacks and clipped rewards of ale-py are switched off. Its ``episodic_life`` begins a new
@@ -71,10 +71,9 @@ class AtariVector(VectorEnv):
     ) -> None:
         import_ale(f"{PREFIX}{game}")
         module = importlib.import_module("ale_py.vector_env")
-        self.num_envs = len(seeds)
         self._games = module.AtariVectorEnv(
             rom_of(game),
-            self.num_envs,
+            len(seeds),
             **{key: value for key, value in vars(settings).items() if key not in _OURS},
             num_threads=settings.num_threads,
             stack_num=1,
@@ -83,31 +82,30 @@ class AtariVector(VectorEnv):
             episodic_life=False,
             autoreset_mode="NextStep",
         )
-        self.obs_spec = {"type": "uint8", "dim": list(settings.frame_shape)}
-        self.action_spec = {
-            "type": "discrete",
-            "dim": [int(self._games.single_action_space.n)],
-        }
-        self._door = ActionValidator(self.action_spec, (self.num_envs,))
+        actions = int(self._games.single_action_space.n)
+        super().__init__(
+            len(seeds),
+            {"type": "uint8", "dim": list(settings.frame_shape)},
+            {"type": "discrete", "dim": [actions]},
+            metadata={},
+            info_keys=info_keys,
+        )
         self._episodic = settings.episodic_life
-        self._info_keys = tuple(info_keys)
         self._seeds: npt.NDArray[np.int64] | None = np.array(seeds, np.int64)
         self._lives = np.zeros(self.num_envs, np.int32)
-        self._nothing = np.zeros(self.num_envs, np.bool_)
-        self._ended = self._terminates = self._truncates = self._nothing
+        self._terminates = self._truncates = self._none
 
-    def reset(self) -> tuple[Frame, Info]:
+    def _reset(self) -> tuple[Frame, Info]:
         """Begins a new game in every stream; the first time with the seeds."""
         obs, info = self._games.reset(seed=self._seeds)
         self._seeds = None
         self._lives = info["lives"]
-        self._ended = self._terminates = self._truncates = self._nothing
+        self._terminates = self._truncates = self._none
         return obs[:, 0].copy(), self._name(info)
 
-    def step(self, actions: npt.NDArray[Any]) -> VectorStep:
-        """Steps every game."""
-        first = self._ended
-        obs, reward, terminated, truncated, info = self._games.step(self._door(actions, first))
+    def _step(self, actions: npt.NDArray[Any], ended: Flags) -> VectorStep:
+        first = ended
+        obs, reward, terminated, truncated, info = self._games.step(actions)
         raw = step_rewards(reward)
         given = self._name(info)
         lives = info["lives"]
@@ -122,21 +120,18 @@ class AtariVector(VectorEnv):
             rewards = np.where(first, np.float32(0), raw)
         if lost.any():
             given["life_lost"] = lost
-        self._ended = terminated | truncated
         return obs[:, 0].copy(), rewards, terminated, truncated, given
 
     def close(self) -> None:
         """Ends the threads; may be called twice."""
         self._games = None
 
-    def _ends(
-        self, first: npt.NDArray[np.bool_], *ends: npt.NDArray[np.bool_]
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    def _ends(self, first: Flags, *ends: Flags) -> tuple[Flags, Flags]:
         """Returns the ends of episodes; an end at a first row is moved to the next row."""
         terminated, truncated = ends
         at_first = first & (terminated | truncated)
         late = self._terminates, self._truncates
-        self._terminates = self._truncates = self._nothing
+        self._terminates = self._truncates = self._none
         if at_first.any():
             self._terminates, self._truncates = terminated & first, truncated & first
         return (terminated & ~first) | late[0], (truncated & ~first) | late[1]

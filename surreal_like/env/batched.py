@@ -20,12 +20,11 @@ from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.data.casts import cast
 from surreal_like.data.spec import ArraySpec, Bounds, parse_action_spec, parse_obs_spec
-from surreal_like.data.task import TASK
-from surreal_like.env.actions import ActionValidator, Outside
+from surreal_like.env.actions import Outside
 from surreal_like.env.base import Env, Info, Step, VectorEnv, VectorStep
 from surreal_like.env.batching import kinds, step_rewards
+from surreal_like.env.checked_vector import CheckedVector, Flags
 from surreal_like.env.feed import RunFeed
-from surreal_like.env.masks import make_guard
 from surreal_like.env.spaces import (
     action_bounds,
     action_writer,
@@ -34,76 +33,58 @@ from surreal_like.env.spaces import (
 )
 from surreal_like.errors import DataError
 
-Flags = npt.NDArray[np.bool_]
 Batched = gymnasium.vector.VectorEnv[Any, Any, Any] | VectorEnv
 
 # Parts of `info` of our own VectorEnv that are no columns, with their dtypes.
 _OWN_INFO = {"raw_reward": np.float32, "life_lost": np.bool_, "metrics": None}
 
 
-class BatchedVector(VectorEnv):
+class BatchedVector(CheckedVector):
     """A batched environment, with checks of all that goes in and comes out.
 
     outside: as in ActionValidator.
     info_keys: keys of `info` that become columns; 0 where missing.
 
-    feed: gives the task of a curriculum, where `takes_tasks`.
+    takes_tasks: True if an environment gets the task of a curriculum with its resets.
 
     Raises ConfigError if a `gymnasium.vector.VectorEnv` does not say how it resets.
     """
-
-    feed: RunFeed | None = None
 
     def __init__(
         self, env: Batched, *, outside: Outside = "clip", info_keys: tuple[str, ...] = ()
     ) -> None:
         kind = _Own(env) if isinstance(env, VectorEnv) else _Gymnasium(env)
         self.env, self._kind = env, kind
-        self.num_envs = env.num_envs
+        super().__init__(
+            env.num_envs,
+            kind.obs_spec,
+            kind.action_spec,
+            metadata=env.metadata,
+            info_keys=info_keys,
+            outside=outside,
+            bounds=kind.bounds,
+        )
         self._rows = (env.num_envs,)
-        self.obs_spec, self.action_spec = kind.obs_spec, kind.action_spec
-        self.metadata = env.metadata
         self.resets_in_step = kind.mode is not AutoresetMode.NEXT_STEP
         # Gymnasium resets without options in its other modes.
         self.takes_tasks = kind.mode is AutoresetMode.DISABLED
-        # Number of the task of each stream.
-        self._numbers = np.zeros(self.num_envs, np.int64)
-        self._door = ActionValidator(
-            self.action_spec, (self.num_envs,), outside=outside, bounds=kind.bounds
-        )
         self._specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(self.obs_spec), "obs")
-        self._masks = make_guard(self.obs_spec, self.action_spec)
         self._columns = _InfoColumns(info_keys)
         self._seed: int | None = None
         self._closed = False
-        # Streams that the next step resets.
-        self._ended = np.zeros(self.num_envs, np.bool_)
 
     def seed(self, seed: int) -> None:
         super().seed(seed)
         self._seed = seed
 
-    def reset(self) -> tuple[Nest, Info]:
+    def _reset(self) -> tuple[Nest, Info]:
         """Resets every stream; the first time after `seed` with the seed."""
-        self._ended = np.zeros(self.num_envs, np.bool_)
-        obs, info = _pair(self._kind.reset(self._seed, self._begin(~self._ended) or None))
+        obs, info = _pair(self._kind.reset(self._seed, dict(self.feed.task) or None))
         self._seed = None
-        return self._look(obs), self._columns.take(info, self.num_envs)
+        return self.read(obs, self.num_envs), self._columns.take(info, self.num_envs)
 
-    def _begin(self, streams: Flags) -> dict[str, Any]:
-        """Returns the newest task, with which these streams are reset."""
-        if self.feed is None:
-            return {}
-        self._numbers[streams] = self.feed.number
-        return dict(self.feed.task)
-
-    def step(self, actions: npt.NDArray[Any]) -> VectorStep:
-        """Steps every stream."""
-        ended = self._ended
-        checked = self._door(actions, ended)
-        if self._masks is not None:
-            self._masks.check(checked, ended)
-        result = self.env.step(self._kind.write(checked))
+    def _step(self, actions: npt.NDArray[Any], ended: Flags) -> VectorStep:
+        result = self.env.step(self._kind.write(actions))
         if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
             wanted = "(observations, rewards, terminated, truncated, info)"
             raise DataError(f"step() gave {kinds(result)}, expected {wanted}")
@@ -112,13 +93,10 @@ class BatchedVector(VectorEnv):
         rewards = step_rewards(self._row("reward", reward), ended)
         terminations = cast("terminated", self._row("terminated", terminated), np.bool_, copy=True)
         truncations = cast("truncated", self._row("truncated", truncated), np.bool_, copy=True)
-        last = terminations | truncations
         columns = self._take_info(info) if info or self._columns.keys else {}
-        if not self.resets_in_step:
-            self._ended = last
-        elif np.count_nonzero(last):
+        if self.resets_in_step and np.count_nonzero(last := terminations | truncations):
             obs, columns = self._begin_next(obs, info, columns, last)
-        return self._look(obs), rewards, terminations, truncations, columns
+        return self.read(obs, self.num_envs), rewards, terminations, truncations, columns
 
     def _take_info(self, info: Info) -> Info:
         """Returns the columns of an info, and what the rows' accounts need of it."""
@@ -144,11 +122,6 @@ class BatchedVector(VectorEnv):
         else:
             final_obs = nest.map(lambda leaf: leaf[last], self.read(obs, len(last)))
             final = {key: columns[key][last] for key in self._columns.keys}
-            if self.feed is not None and self.feed.numbered:
-                columns["metrics"] = [
-                    {TASK: number} if ends else None
-                    for ends, number in zip(last.tolist(), self._numbers.tolist(), strict=True)
-                ]
             obs, begun = self.reset_streams(last)
             for key, column in self._columns.take(begun, len(last)).items():
                 columns[key] = np.where(_along(last, column), column, columns[key])
@@ -157,7 +130,7 @@ class BatchedVector(VectorEnv):
     def reset_streams(self, streams: Flags) -> tuple[Any, Info]:
         """Resets these streams with the newest task; needs `takes_tasks`. Not yet checked."""
         # A new mapping each time: Gymnasium takes the mask out of it.
-        options = {**self._begin(streams), "reset_mask": streams.copy()}
+        options = {**self.feed.task, "reset_mask": streams.copy()}
         return _pair(self._kind.reset(None, options))
 
     def _row(self, name: str, values: Any) -> npt.NDArray[Any]:
@@ -187,12 +160,6 @@ class BatchedVector(VectorEnv):
             # Checked before a network uses them, because its output would name another field.
             if leaf.dtype.kind == "f" and np.count_nonzero(np.isfinite(leaf)) < leaf.size:
                 spec.validate(path, leaf, bounds=False)
-        return read
-
-    def _look(self, obs: Any) -> Nest:
-        read = self.read(obs, self.num_envs)
-        if self._masks is not None:
-            self._masks.observe(read, self._ended)
         return read
 
     def render(self) -> Any:

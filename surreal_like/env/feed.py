@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from surreal_like.data.task import NO_TASK, TASK, Task
-from surreal_like.env.base import Env, EnvProgress, Info, Wrapper
+from surreal_like.data.task import NO_TASK, Task
+from surreal_like.env.base import Env, EnvProgress, Wrapper
 
 if TYPE_CHECKING:
     from surreal_like.data.parameters import Parameters
@@ -68,12 +68,11 @@ class RunFeed:
             if layer.progress is Env.progress:
                 layer.progress = self.progress
 
-    def begin(self, env: Env) -> int:
-        """Gives the newest task to an environment that is reset next; returns its number."""
+    def begin(self, env: Env) -> None:
+        """Gives the newest task to an environment that is reset next."""
         if self.task is not NO_TASK:
             for layer in _layers(env):
                 layer.task = self.task
-        return self.number
 
 
 def _layers(env: Env) -> list[Env]:
@@ -82,8 +81,3 @@ def _layers(env: Env) -> list[Env]:
         env = env.env
         layers.append(env)
     return layers
-
-
-def with_number(info: Info, number: int) -> Info:
-    """Returns the info of an episode's last step with the number of its task as a metric."""
-    return {**info, "metrics": {**(info.get("metrics") or {}), TASK: number}}

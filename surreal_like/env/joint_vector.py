@@ -25,7 +25,7 @@ from surreal_like.env.feed import RunFeed
 from surreal_like.env.joint import JointEnv, Specs, Turn
 from surreal_like.env.masks import make_guard
 from surreal_like.env.registry import make_joint_env
-from surreal_like.env.restarts import Restarts, restarts_of
+from surreal_like.env.restarts import NO_RESTARTS, Restarts
 from surreal_like.env.spaces import action_writer
 from surreal_like.env.vector import stream_seeds
 from surreal_like.env.wrappers import horizon
@@ -104,13 +104,12 @@ class _Collector:
     def __init__(self, part: Part, env: JointEnv, streams: int) -> None:
         obs_spec, action_spec = part.specs
         self._batch = ObservationBatch(obs_spec, streams)
-        self._action_spec = action_spec
-        self._doors: dict[int, ActionValidator] = {}
         agent = part.agents[0]
         self._read = env.reader_of(agent, obs_spec, part.agents)
         self.write = action_writer(env.spaces_of(agent)[1])
         self.places: list[tuple[_Copy, str]] = []
         self._masks = make_guard(obs_spec, action_spec, self._describe)
+        self._actions = ActionValidator(action_spec, None, masks=self._masks)
         self._rows: list[tuple[int, float, bool, bool, bool, int]] = []
 
     def begin(self) -> None:
@@ -147,14 +146,8 @@ class _Collector:
 
     def hand_out(self, actions: npt.NDArray[Any]) -> None:
         """Writes the actions to the copies; those of rows at an end are ignored."""
-        count = len(self._rows)
-        door = self._doors.get(count)
-        if door is None:
-            door = self._doors[count] = ActionValidator(self._action_spec, (count,))
         ended = self._ended()
-        checked = door(actions, ended)
-        if self._masks is not None:
-            self._masks.check(checked, ended)
+        checked = self._actions(actions, ended)
         # One number each: written at once, which adds the start of a discrete space.
         several = checked.ndim > 1
         singles: Any = map(self.write, checked) if several else self.write(checked).tolist()
@@ -194,8 +187,8 @@ def make_joint_vector(
             pulse=pulse,
             feed=feed or RunFeed(env_config, evaluation=evaluation),
         )
-        vector.restarts = restarts_of(env_config, seeds)
-        vector.make = partial(make_joint_env, env_config, evaluation)
+        make = partial(make_joint_env, env_config, evaluation)
+        vector.restarts = Restarts(env_config, seeds, make)
         return vector
     except BaseException:
         for env in envs:
@@ -221,11 +214,10 @@ class JointVector:
         num_streams: policy -> number of its streams, N for each of its agents.
         env_steps: steps of the environment so far.
         metadata: as of an Env.
-        restarts: makes a copy anew that raises an error, with `make`; None: the error passes.
+        restarts: makes a copy anew that raises an error.
     """
 
-    restarts: Restarts | None = None
-    make: Callable[[], JointEnv]
+    restarts: Restarts = NO_RESTARTS
 
     def __init__(
         self,
@@ -335,7 +327,7 @@ class JointVector:
     @property
     def env_restarts(self) -> int:
         """Number of copies that were made anew after an error."""
-        return 0 if self.restarts is None else self.restarts.count
+        return self.restarts.count
 
     def _cut_short(self, number: int, copy: _Copy, error: Exception) -> list[Turn]:
         """Renews a copy whose step failed; truncates its agents at their last observations."""
@@ -346,9 +338,7 @@ class JointVector:
 
     def _renew(self, number: int, copy: _Copy, error: Exception) -> None:
         """Makes a copy anew; raises the error where that is not wanted any more."""
-        if self.restarts is None:
-            raise error
-        copy.env = self.restarts.renew(copy.env, self.make, error)
+        copy.env = self.restarts.renew(copy.env, error)
         copy.seed = self.restarts.seed_of(number)
 
     def _share(self, copy: _Copy) -> float | None:

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -18,18 +18,20 @@ from session.line_limit import LineLimit
 _WINDOW_SECONDS = 600.0
 
 _log = logging.getLogger(__name__)
-_Env = TypeVar("_Env")
 
 
 class Restarts:
     """Counts and limits the restarts of the environments of one vector.
 
     Args:
-        env_config: has `max_env_restarts`, the most restarts in 10 minutes.
+        env_config: has `max_env_restarts`, the most restarts in 10 minutes, and `on_error`:
+            without `restart` there is none, and the first error passes.
         seeds: seed of each stream; the new copies get others that follow from it.
+        make: builds a new environment; None: another process does.
         now: returns the time [s].
 
     Attributes:
+        wanted: False if an error ends the component.
         count: restarts so far.
         relayed: errors that another process logs; None: they are logged here.
     """
@@ -38,39 +40,43 @@ class Restarts:
         self,
         env_config: Mapping[str, Any],
         seeds: Sequence[int],
+        make: Callable[[], Any] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.count = 0
         self.relayed: list[Exception] | None = None
-        self._most, self._seeds, self._now = int(env_config["max_env_restarts"]), seeds, now
+        self.wanted = env_config.get("on_error") == "restart"
+        self._most = int(env_config["max_env_restarts"]) if self.wanted else 0
+        self._seeds, self._make, self._now = seeds, make, now
         self._times: deque[float] = deque(maxlen=self._most + 1)
         self._lines = LineLimit(now, seconds=math.inf)
 
-    def renew(self, env: Any, make: Callable[[], _Env], error: Exception) -> _Env:
+    def renew(self, env: Any, error: Exception) -> Any:
         """Closes an environment that raised an error, and returns a new one.
 
         Args:
             env: the environment.
-            make: builds the new one; its errors count, too.
-            error: the error of `reset` or `step`.
+            error: the error of `reset` or `step`; those of the constructor count, too.
 
         Raises:
             Exception: the error itself if it breaks the contract of environments, which a new copy
                 would do, too, or if there were too many.
         """
         while True:
-            if isinstance(error, SurrealError):
+            if isinstance(error, SurrealError) or self._make is None:
                 raise error
             self.add(error)
             with suppress(Exception):
                 env.close()
             try:
-                return make()
+                return self._make()
             except Exception as again:  # noqa: BLE001 - the author's code may raise any error
                 error = again
 
     def add(self, error: Exception) -> None:
-        """Counts an error; raises it if it is one of too many."""
+        """Counts an error; raises it if it is one of too many, or if restarts are not wanted."""
+        if not self.wanted:
+            raise error
         now = self._now()
         self._times.append(now)
         many = len(self._times) > self._most and now - self._times[0] < _WINDOW_SECONDS
@@ -91,6 +97,5 @@ class Restarts:
         return int(sequence.generate_state(1)[0]) >> 1
 
 
-def restarts_of(env_config: Mapping[str, Any], seeds: Sequence[int]) -> Restarts | None:
-    """Returns what `env_config.on_error` asks for; None if an error ends the component."""
-    return Restarts(env_config, seeds) if env_config.get("on_error") == "restart" else None
+# Of environments outside of an experiment.
+NO_RESTARTS = Restarts({}, ())

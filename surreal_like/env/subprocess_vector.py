@@ -31,10 +31,10 @@ from session.errors import ConfigError, RunError, SurrealError
 from session.wire.frames import LENGTH_BYTES, FrameReader, pack_frame
 from surreal_like.data.episodes import CUT_SHORT
 from surreal_like.data.spec import compare, parse_action_spec, parse_obs_spec, plain
-from surreal_like.env.actions import ActionValidator
-from surreal_like.env.base import Info, Pulse, VectorEnv, VectorStep, no_pulse
+from surreal_like.env.base import Info, Pulse, VectorStep, no_pulse
+from surreal_like.env.checked_vector import CheckedVector, Flags
 from surreal_like.env.feed import RunFeed
-from surreal_like.env.restarts import restarts_of
+from surreal_like.env.restarts import Restarts
 
 # Kinds of frames: the first four are commands, the others answers.
 START, MAP, RESET, STEP, OK, ERROR = b"s", b"m", b"r", b"t", b"o", b"e"
@@ -153,7 +153,7 @@ _PULSE_SECONDS = 0.1
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-class SubprocessVector(VectorEnv):
+class SubprocessVector(CheckedVector):
     """Steps one Env per seed, in `workers` processes with a share of the Envs each.
 
     workers: None for one per processor, at least two; at most one per stream.
@@ -184,9 +184,8 @@ class SubprocessVector(VectorEnv):
     ) -> None:
         self.num_envs = len(seeds)
         self._pulse = pulse
-        self._feed = feed or RunFeed(env_config, evaluation=evaluation)
         # Those of all workers, which make the environments anew.
-        self._restarts = restarts_of(env_config, seeds)
+        self.restarts = Restarts(env_config, seeds)
         self._leaves_out = False
         self._timeout_seconds = timeout_seconds
         self._given = {"env_config": plain(env_config), "evaluation": evaluation, "path": sys.path}
@@ -207,38 +206,32 @@ class SubprocessVector(VectorEnv):
         except BaseException:
             self.close()
             raise
-        self.obs_spec, self.action_spec = specs
-        self._validate_actions = ActionValidator(self.action_spec, (self.num_envs,))
-        self._ended = np.zeros(self.num_envs, np.bool_)
-        # Observations of the newest step; a row of zeros of each key of `info_keys`.
-        self._newest: dict[str, npt.NDArray[Any]] = {}
         keys = env_config.get("info_keys") or ()
+        feed = feed or RunFeed(env_config, evaluation=evaluation)
+        super().__init__(self.num_envs, *specs, metadata={}, info_keys=keys, feed=feed)
+        # A row of zeros of each key of `info_keys`.
         self._zeros: dict[str, npt.NDArray[Any]] = dict.fromkeys(keys, np.zeros(1, np.float32))
 
     def leave_out(self) -> bool:
-        self._leaves_out = self._restarts is not None and len(self._workers) > 1
+        self._leaves_out = self.restarts.wanted and len(self._workers) > 1
         return self._leaves_out
 
-    def reset(self) -> tuple[nest.Nest, Info]:
-        """Resets every Env."""
-        self._ended = np.zeros(self.num_envs, np.bool_)
+    def _reset(self) -> tuple[nest.Nest, Info]:
         lost: Sequence[int] = self._places
         while lost:
             self._admit(all)
             lost = self._ask(RESET, self._news, lost)
         return self._observations(), self._info(np.zeros(self.num_envs, np.float32))
 
-    def step(self, actions: npt.NDArray[Any]) -> VectorStep:
-        """Steps every Env, or resets it where its last step ended an episode."""
-        columns, before = self._block.columns, self._ended
-        np.copyto(columns["action"], self._validate_actions(actions, before))
+    def _step(self, actions: npt.NDArray[Any], ended: Flags) -> VectorStep:
+        columns, before = self._block.columns, ended
+        np.copyto(columns["action"], actions)
         news = self._news_at_ends if before.any() else _no_payload
         self._admit(any if self._leaves_out else all)
         lost = self._ask(STEP, news, self._places)
         missing = self._missing(before, news, lost) if lost or self._left_out else None
         reward = columns["reward"].copy()
         terminated, truncated = columns["terminated"].copy(), columns["truncated"].copy()
-        self._ended = terminated | truncated
         info = self._info(reward)
         if missing is not None:
             self._mark(missing, before, info)
@@ -289,23 +282,17 @@ class SubprocessVector(VectorEnv):
             info["absent_streams"] = absent
         cut = np.flatnonzero(missing & ~before).tolist()
         if cut:
-            metrics = info.setdefault("metrics", [None] * self.num_envs)
-            for stream in cut:
-                metrics[stream] = {CUT_SHORT: 1}
-
-    @property
-    def env_restarts(self) -> int:
-        return 0 if self._restarts is None else self._restarts.count
+            self._add_metric(info, cut, CUT_SHORT, [1] * len(cut))
 
     def _news(self, worker: _Worker) -> bytes:
         """Returns what is new for a worker that resets an Env; empty if nothing is."""
-        if worker.revision == self._feed.revision:
+        if worker.revision == self.feed.revision:
             return b""
-        worker.revision = self._feed.revision
-        return _as_json(self._feed.state())
+        worker.revision = self.feed.revision
+        return _as_json(self.feed.state())
 
     def _news_at_ends(self, worker: _Worker) -> bytes:
-        return self._news(worker) if self._ended[worker.streams].any() else b""
+        return self._news(worker) if self.ended[worker.streams].any() else b""
 
     def close(self) -> None:
         """Ends the workers and waits for them, a few seconds at most."""
@@ -376,8 +363,7 @@ class SubprocessVector(VectorEnv):
             return
         worker.info = decode_info(worker.answer)
         for described in worker.info.pop("restarts", ()):
-            if self._restarts is not None:
-                self._restarts.add(worker.error(described))
+            self.restarts.add(worker.error(described))
 
     def _answer(self, worker: _Worker) -> bytes:
         """Returns the answer of a worker; calls the pulse while it waits."""
@@ -405,14 +391,14 @@ class SubprocessVector(VectorEnv):
 
         The new one writes the same memory, so it begins after the end of the old one.
         """
-        if self._restarts is None or not self._specs:
+        if not self._specs:
             raise error
-        self._restarts.add(error)
+        self.restarts.add(error)
         worker.kill()
         place = self._workers.index(worker)
         new = self._workers[place] = self._spawn(worker.streams)
         new.begins, new.deadline = [START, MAP], time.monotonic() + self._seconds_for(new)
-        seeds = [self._restarts.seed_of(stream) for stream in new.streams]
+        seeds = [self.restarts.seed_of(stream) for stream in new.streams]
         # If it is lost already, its answer is the end of its socket.
         with contextlib.suppress(_WorkerLostError):
             new.send(START, self._start_of(new, seeds))
@@ -459,9 +445,9 @@ class SubprocessVector(VectorEnv):
             if path == "obs" or path.startswith("obs/")
         }
         if missing is not None:
+            newest = nest.flatten(self.newest, "obs")
             for path, column in copies.items():
-                column[missing] = self._newest[path][missing]
-        self._newest = copies
+                column[missing] = newest[path][missing]
         return nest.unflatten(copies, "obs")
 
     def _info(self, rewards: npt.NDArray[Any]) -> Info:

@@ -7,24 +7,21 @@ ale-py if an environment has some and no wrapper of a single environment is conf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from session import nest
 from session.errors import ConfigError, UsageError
 from session.nest import Nest
 from surreal_like.data.episodes import CUT_SHORT
 from surreal_like.data.spec import compare
-from surreal_like.data.task import TASK
-from surreal_like.env.actions import ActionValidator
 from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.batching import InfoBatch, ObservationBatch, kinds, step_rewards, step_values
-from surreal_like.env.feed import RunFeed, with_number
-from surreal_like.env.masks import make_guard
+from surreal_like.env.checked_vector import CheckedVector, Flags
+from surreal_like.env.feed import RunFeed
 from surreal_like.env.registry import (
     as_batched,
     check_env_config,
@@ -36,7 +33,7 @@ from surreal_like.env.registry import (
     make_env_or_batch,
     specs_of,
 )
-from surreal_like.env.restarts import Restarts, restarts_of
+from surreal_like.env.restarts import Restarts
 from surreal_like.env.wrappers import horizon
 from surreal_like.errors import DataError, SpecError
 
@@ -190,8 +187,7 @@ def make_sync(
         keys = tuple(env_config.get("info_keys") or ())
         specs = {"obs_spec": obs_spec, "action_spec": action_spec}
         vector = SyncVector(envs, **specs, info_keys=keys, pulse=pulse, feed=feed)
-        vector.restarts = restarts_of(env_config, seeds)
-        vector.make = partial(make_env, env_config, evaluation)
+        vector.restarts = Restarts(env_config, seeds, partial(make_env, env_config, evaluation))
         return vector
     except BaseException:
         for env in envs:
@@ -220,18 +216,12 @@ def stream_seeds(seed: int, num_envs: int) -> list[int]:
     ]
 
 
-class SyncVector(VectorEnv):
+class SyncVector(CheckedVector):
     """Steps N Envs one after the other; `reset` and the first step after an end reset them.
 
     pulse: called after each of them.
     feed: progress and task of the run.
-
-    restarts: makes an Env anew that raises an error, with `make`; None: the error passes.
-    ended: streams that the next step resets, bool [N].
     """
-
-    restarts: Restarts | None = None
-    make: Callable[[], Env]
 
     def __init__(
         self,
@@ -244,52 +234,40 @@ class SyncVector(VectorEnv):
         feed: RunFeed | None = None,
     ) -> None:
         self.envs = list(envs)
+        super().__init__(
+            len(self.envs),
+            obs_spec,
+            action_spec,
+            metadata=self.envs[0].metadata,
+            info_keys=info_keys,
+            feed=feed,
+        )
         self._pulse = pulse
-        self._feed = feed or RunFeed({})
         for env in self.envs:
-            self._feed.introduce(env)
-        # Number of the task of each stream; None: episodes do not have it.
-        self._numbers = [0] * len(self.envs) if self._feed.numbered else None
-        self._number_rows = TASK in info_keys
-        self.num_envs = len(self.envs)
-        self.obs_spec, self.action_spec = obs_spec, action_spec
-        self.metadata = self.envs[0].metadata
-        self._door = ActionValidator(action_spec, (self.num_envs,))
-        self._masks = make_guard(obs_spec, action_spec)
+            self.feed.introduce(env)
+        # Actions as ints or arrays, as they reach the Envs.
+        self._check = self._actions.singles
         self._batch = ObservationBatch(obs_spec, self.num_envs)
         self._infos = InfoBatch(info_keys, self.num_envs)
-        self._keyed = bool(info_keys)
-        self.ended = self._none = np.zeros(self.num_envs, np.bool_)
-        self._none.flags.writeable = False
-        # Observations of the newest step, which are never overwritten.
-        self._newest: Nest = {}
 
-    def reset(self) -> tuple[Nest, Info]:
-        """Resets every Env."""
-        self.ended = self._none
+    def _reset(self) -> tuple[Nest, Info]:
         infos = [self._reset_one(stream) for stream in range(self.num_envs)]
-        return self._take(), self._infos(infos, np.zeros(self.num_envs, np.float32))
+        return self._batch.take(), self._infos(infos, np.zeros(self.num_envs, np.float32))
 
-    def step(self, actions: npt.NDArray[Any]) -> VectorStep:
-        """Steps every Env, or resets it where its last step ended an episode."""
-        singles = self._door.singles(actions, self.ended)
-        if self._masks is not None:
-            self._masks.check(np.asarray(singles), self.ended)
+    def _step(self, actions: Any, ended: Flags) -> VectorStep:
         # Lists: to fill arrays one number at a time takes longer than to make them of all.
         outcomes: list[tuple[float, bool, bool]] = []
         infos: list[Info] = []
-        for stream, ended in enumerate(self.ended.tolist()):
-            if ended:
+        for stream, begins in enumerate(ended.tolist()):
+            if begins:
                 outcomes.append((0.0, False, False))
                 infos.append(self._reset_one(stream))
                 continue
             try:
-                result = self.envs[stream].step(singles[stream])
+                result = self.envs[stream].step(actions[stream])
             except Exception as error:  # noqa: BLE001 - the author's code
                 result = self._cut_short(stream, error)
             obs, reward, terminal, cut, info = step_values(result)
-            if self._numbers is not None:
-                info = self._number(stream, info, last=terminal or cut)
             outcomes.append((reward, terminal, cut))
             self._batch.put(stream, obs)
             infos.append(info)
@@ -297,39 +275,25 @@ class SyncVector(VectorEnv):
         rewards, terminated, truncated = zip(*outcomes, strict=True)
         if True in terminated or True in truncated:
             terminations, truncations = np.array(terminated), np.array(truncated)
-            self.ended = terminations | truncations
         else:
             # Most steps; to copy costs half of making an array.
             terminations, truncations = self._none.copy(), self._none.copy()
-            self.ended = self._none
         checked_rewards = step_rewards(rewards)
-        info = self._infos(infos, checked_rewards) if self._keyed or any(infos) else {}
-        return self._take(), checked_rewards, terminations, truncations, info
-
-    @property
-    def env_restarts(self) -> int:
-        return 0 if self.restarts is None else self.restarts.count
+        info = self._infos(infos, checked_rewards) if self._info_keys or any(infos) else {}
+        return self._batch.take(), checked_rewards, terminations, truncations, info
 
     def _cut_short(self, stream: int, error: Exception) -> tuple[Any, ...]:
         """Renews an Env whose step failed; its episode is truncated at its last observation."""
         self._renew(stream, error)
-        obs = nest.map(lambda leaf: leaf[stream], self._newest)
+        obs = nest.map(lambda leaf: leaf[stream], self.newest)
         return obs, 0.0, False, True, {"metrics": {CUT_SHORT: 1}}
 
     def _renew(self, stream: int, error: Exception) -> None:
         """Makes an Env anew; raises the error where that is not wanted any more."""
-        if self.restarts is None:
-            raise error
-        env = self.restarts.renew(self.envs[stream], self.make, error)
+        env = self.restarts.renew(self.envs[stream], error)
         env.seed(self.restarts.seed_of(stream))
-        self._feed.introduce(env)
+        self.feed.introduce(env)
         self.envs[stream] = env
-
-    def _take(self) -> Nest:
-        obs = self._newest = self._batch.take()
-        if self._masks is not None:
-            self._masks.observe(obs, self.ended)
-        return obs
 
     def render(self) -> Any:
         return self.envs[0].render()
@@ -339,16 +303,9 @@ class SyncVector(VectorEnv):
         for env in self.envs:
             env.close()
 
-    def _number(self, stream: int, info: Info, *, last: bool) -> Info:
-        """Adds the number of its task to the info of a stream, where it is needed."""
-        assert self._numbers is not None  # the caller has looked
-        number = self._numbers[stream]
-        info = with_number(info, number) if last else info
-        return {TASK: number, **info} if self._number_rows else info
-
     def _reset_one(self, stream: int) -> Info:
         while True:
-            number = self._feed.begin(self.envs[stream])
+            self.feed.begin(self.envs[stream])
             try:
                 result = self.envs[stream].reset()
                 break
@@ -358,7 +315,4 @@ class SyncVector(VectorEnv):
             raise DataError(f"reset() gave {kinds(result)}, expected (observation, info)")
         self._batch.put(stream, result[0])
         self._pulse()
-        if self._numbers is None:
-            return result[1]
-        self._numbers[stream] = number
-        return self._number(stream, result[1], last=False)
+        return result[1]

@@ -79,11 +79,12 @@ class Worker:
         self._first, self._num_envs = start["first"], start["num_envs"]
         seeds, given = start["seeds"], {"evaluation": start["evaluation"]}
         self._feed = RunFeed(start["env_config"], **given)
+        # The parent knows the tasks of all streams.
+        self._feed.numbered = False
         self._vector = build_seeded(
             seeds[0], lambda: make_sync(start["env_config"], seeds, **given, feed=self._feed)
         )
-        if self._vector.restarts is not None:
-            self._vector.restarts.relayed = []
+        self._vector.restarts.relayed = []
         specs = {"obs_spec": self._vector.obs_spec, "action_spec": self._vector.action_spec}
         return json.dumps(specs).encode()
 
@@ -112,8 +113,8 @@ class Worker:
 
     def _with_restarts(self, info: Info) -> Info:
         """Adds the errors after which environments were made anew; the parent logs them."""
-        restarts = None if self._vector is None else self._vector.restarts
-        if restarts is None or not restarts.relayed:
+        restarts = self._mapped()[0].restarts
+        if not restarts.relayed:
             return info
         errors, restarts.relayed = restarts.relayed, []
         return {**info, "restarts": [json.loads(_describe(error)) for error in errors]}

@@ -137,7 +137,7 @@ def hunt(kills: int, *, leaves_out: bool, overlap: int, seed: int) -> None:
             for place in range(3):
                 worker = vector._workers[place]
                 if rng.random() < 0.3 and not worker.begins and killed < kills:
-                    cut += int((~vector._ended[worker.streams]).sum())
+                    cut += int((~vector.ended[worker.streams]).sum())
                     worker.process.kill()
                     killed += 1
             for _ in range(int(rng.integers(1, 4))):
@@ -259,7 +259,7 @@ def test_resets_that_are_lost_are_made_again_where_streams_are_not_left_out() ->
     """One of the streams has to be reset in the step in which the worker is lost."""
     with vector_of(2, 1) as vector:
         vector.reset()
-        vector._ended = vector._ended | [True, False]
+        vector.ended = vector.ended | [True, False]
         vector._block.columns["truncated"][0] = True
         vector._workers[0].process.kill()
         obs, _, _, truncated, info = advance(vector)

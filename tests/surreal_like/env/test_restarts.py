@@ -18,6 +18,7 @@ from tests.surreal_like.env import task_samples
 from tests.surreal_like.env.joint_samples import InTurns, Script
 from tests.surreal_like.env.test_joint_vector import act, listed, vector_of
 
+WANTED = {"on_error": "restart", "max_env_restarts": 1}
 NAME = "tests.surreal_like.env.task_samples:Crashing"
 
 
@@ -122,7 +123,7 @@ def test_by_default_an_error_passes() -> None:
 
 def test_the_window_moves_and_one_cause_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    restarts = Restarts({"max_env_restarts": 2}, [5, 6], lambda: now[0])
+    restarts = Restarts({**WANTED, "max_env_restarts": 2}, [5, 6], now=lambda: now[0])
     caplog.set_level(logging.WARNING)
     for _ in range(6):
         now[0] += 301.0
@@ -146,19 +147,19 @@ def test_the_window_moves_and_one_cause_is_logged_once(caplog: pytest.LogCapture
 
 
 def test_an_error_of_the_contract_passes_and_that_of_a_constructor_counts() -> None:
-    restarts = Restarts({"max_env_restarts": 3}, [5])
-    env = task_samples.Crashing()
-    with pytest.raises(ConfigError):
-        restarts.renew(env, lambda: env, ConfigError("wrong"))
-    assert (restarts.count, env.closed) == (0, False)
-    tries = [OSError("no port"), OSError("no port")]
+    env, tries = task_samples.Crashing(), list[OSError]()
 
     def make() -> task_samples.Crashing:
         if tries:
             raise tries.pop()
         return task_samples.Crashing()
 
-    assert restarts.renew(env, make, ValueError("x")) is not env
+    restarts = Restarts({**WANTED, "max_env_restarts": 3}, [5], make)
+    with pytest.raises(ConfigError):
+        restarts.renew(env, ConfigError("wrong"))
+    assert (restarts.count, env.closed) == (0, False)
+    tries += [OSError("no port"), OSError("no port")]
+    assert restarts.renew(env, ValueError("x")) is not env
     assert (restarts.count, env.closed) == (3, True)
 
 
@@ -186,8 +187,7 @@ def test_an_error_truncates_all_agents_of_its_copy() -> None:
     vector = vector_of(Broken(), Script({"a": (0, 3), "b": (0, 3)}))
     whole = Broken()
     whole.crashes = False
-    vector.restarts = Restarts({"max_env_restarts": 1}, [1, 2])
-    vector.make = lambda: ParallelJointEnv(whole)
+    vector.restarts = Restarts(WANTED, [1, 2], lambda: ParallelJointEnv(whole))
     result = vector.step(act(vector.reset()))
     result = vector.step(act(result))
     rows = result.rows["default"]
@@ -216,8 +216,7 @@ class BrokenInTurns(InTurns):
 
 def test_an_error_truncates_all_agents_that_act_in_turns() -> None:
     vector = vector_of(BrokenInTurns())
-    vector.restarts = Restarts({"max_env_restarts": 1}, [1])
-    vector.make = lambda: AecJointEnv(InTurns())
+    vector.restarts = Restarts(WANTED, [1], lambda: AecJointEnv(InTurns()))
     result = vector.reset()
     while not result.episodes:
         result = vector.step(act(result))
