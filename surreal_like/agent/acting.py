@@ -13,11 +13,11 @@ from session import nest
 from session.nest import Array, Nest
 from session.wire.sockets import Socket
 from surreal_like.agent.base import Agent
+from surreal_like.data.casts import unpack
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.rows import Rows
 from surreal_like.data.spec import parse_action_spec
-from surreal_like.experience.row_writer import unpack
 from surreal_like.network.flat import to_tensor
 from surreal_like.network.recurrent import reads_rewards
 from surreal_like.transform.reward import RewardTransform, make_reward_transform

@@ -1,4 +1,4 @@
-"""Conversion of values from outside to a dtype: exact, or refused by name."""
+"""Conversion of values from outside to a dtype: exact, or refused by name; answers of agents."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from session import nest
 from surreal_like.errors import DataError
+
+Array = npt.NDArray[Any]
 
 _FLOAT32_MOST = float(np.finfo(np.float32).max)
 
 
-def cast(name: str, value: Any, dtype: npt.DTypeLike, *, copy: bool = False) -> npt.NDArray[Any]:
+def cast(name: str, value: Any, dtype: npt.DTypeLike, *, copy: bool = False) -> Array:
     """Returns values as an array of a dtype, the array itself if it has the dtype already.
 
     A float may be rounded to another float type. Every other number must be the same afterwards.
@@ -43,11 +46,11 @@ def cast(name: str, value: Any, dtype: npt.DTypeLike, *, copy: bool = False) -> 
     return converted
 
 
-def _small(given: npt.NDArray[Any]) -> bool:
+def _small(given: Array) -> bool:
     return bool(np.count_nonzero(np.abs(given) <= _FLOAT32_MOST) == given.size)
 
 
-def _as_array(name: str, value: Any, wanted: np.dtype[Any]) -> npt.NDArray[Any]:
+def _as_array(name: str, value: Any, wanted: np.dtype[Any]) -> Array:
     try:
         return np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -55,7 +58,7 @@ def _as_array(name: str, value: Any, wanted: np.dtype[Any]) -> npt.NDArray[Any]:
         raise DataError(f"{name}: a {kind} given, expected numbers of {wanted}: {error}") from error
 
 
-def _change(given: npt.NDArray[Any], converted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _change(given: Array, converted: Array) -> npt.NDArray[np.bool_]:
     """Returns where the conversion changed a number."""
     was_float, is_float = given.dtype.kind == "f", converted.dtype.kind == "f"
     if was_float and is_float:
@@ -70,13 +73,13 @@ def _change(given: npt.NDArray[Any], converted: npt.NDArray[Any]) -> npt.NDArray
     return np.asarray(changed)
 
 
-def _beyond(floats: npt.NDArray[Any], whole: np.dtype[Any]) -> npt.NDArray[np.bool_]:
+def _beyond(floats: Array, whole: np.dtype[Any]) -> npt.NDArray[np.bool_]:
     """Returns where floats are above an integer type; their conversion to it is undefined."""
     above = 2.0 if whole.kind == "b" else float(np.iinfo(whole).max) + 1.0
     return np.asarray(floats.astype(np.float64) >= above)
 
 
-def _misfit(name: str, given: npt.NDArray[Any], wrong: Any, wanted: np.dtype[Any]) -> DataError:
+def _misfit(name: str, given: Array, wrong: Any, wanted: np.dtype[Any]) -> DataError:
     where = tuple(np.argwhere(wrong)[0].tolist()) if given.ndim else ()
     value = given[where].item()
     shown = "NaN" if value != value else f"{value}"
@@ -91,3 +94,35 @@ def _misfit(name: str, given: npt.NDArray[Any], wrong: Any, wanted: np.dtype[Any
     else:
         remedy = "it would lose digits; give a float if it may be rounded, or a smaller number"
     return DataError(f"{name}: {shown}{place} does not fit into {wanted}: {remedy}")
+
+
+def unpack(answer: Any, dtype: np.dtype[Any]) -> tuple[Array, dict[str, Array]]:
+    """Takes apart what an agent's ``act`` returned: ``actions``, or ``(actions, extras)``.
+
+    Args:
+        answer: extras are a nest of arrays ``[N, ...]``.
+        dtype: dtype of the action spec.
+
+    Returns:
+        The actions, and the extras as columns. The columns are copies, because the agent may reuse
+        its arrays; the actions can be the agent's own array.
+
+    Raises:
+        DataError: the dtype of the actions is of another kind.
+    """
+    actions, extras = answer if type(answer) is tuple else (answer, None)
+    columns = {}
+    if extras:
+        columns = nest.flatten(nest.map(lambda leaf: np.array(_array(leaf)), extras), "extras")
+    if type(actions) is np.ndarray and actions.dtype is dtype:
+        return actions, columns
+    actions = _array(actions)
+    if not np.can_cast(actions.dtype, dtype, "same_kind"):
+        raise DataError(f"action: {actions.dtype} given, expected {dtype}")
+    return cast("action", actions, dtype), columns
+
+
+def _array(value: Any) -> Array:
+    """Returns the value as an array; tensors are recognised without importing torch."""
+    detach = getattr(value, "detach", None)
+    return np.asarray(value if detach is None else detach().cpu())

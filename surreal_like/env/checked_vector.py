@@ -29,11 +29,11 @@ class CheckedVector(VectorEnv):
 
     Args:
         num_envs: N.
-        obs_spec, action_spec: of one stream, in the form of `env_config`.
-        metadata: as of Env.
+        obs_spec, action_spec: specs of one stream, in the form of `env_config`.
+        metadata: metadata of the environment, as of Env.
         info_keys: keys of `info` that become columns.
         feed: progress and task of the run; None: the environments are outside of one.
-        outside, bounds: as in :class:`ActionValidator`.
+        outside, bounds: treatment and range of continuous actions, see :class:`ActionValidator`.
 
     Attributes:
         ended: streams that the next step resets, bool [N].

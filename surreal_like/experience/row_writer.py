@@ -11,22 +11,19 @@ import numpy as np
 
 from session import nest
 from session.config import Config
-from session.errors import ConfigError
 from session.nest import Array, Nest
-from surreal_like.data.casts import cast
+from surreal_like.data.casts import unpack
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.rows import Rows
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.data.timestep import StepType, encode_ends
 from surreal_like.env.base import Info
-from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.chunk_episodes import ChunkEpisodes, Flags, Row
 from surreal_like.experience.row_buffer import LeadIn, RowBuffer
+from surreal_like.experience.settings import check_sender, flush_seconds
 from surreal_like.experience.stream_buffer import Indices, StreamBuffer, StreamRows
 
-# Fast environments fill a chunk much sooner.
-_FLUSH_SECONDS = 5.0
 _NO_INFO: Info = {}
 _NOT_COLUMNS = {"raw_reward", "metrics", "life_lost", "final_obs", "final_info", "absent_streams"}
 
@@ -463,85 +460,3 @@ def _leaves(rows: Rows) -> Row:
 def info_columns(info: Info) -> dict[str, Array]:
     """Returns the columns of the info of a vector step."""
     return {f"extras/{name}": info[name] for name in info.keys() - _NOT_COLUMNS}
-
-
-def unpack(answer: Any, dtype: np.dtype[Any]) -> tuple[Array, dict[str, Array]]:
-    """Takes apart what an agent's ``act`` returned: ``actions``, or ``(actions, extras)``.
-
-    Args:
-        answer: extras are a nest of arrays ``[N, ...]``.
-        dtype: dtype of the action spec.
-
-    Returns:
-        The actions, and the extras as columns. The columns are copies, because the agent may reuse
-        its arrays; the actions can be the agent's own array.
-
-    Raises:
-        DataError: the dtype of the actions is of another kind.
-    """
-    actions, extras = answer if type(answer) is tuple else (answer, None)
-    columns = {}
-    if extras:
-        columns = nest.flatten(nest.map(lambda leaf: np.array(_array(leaf)), extras), "extras")
-    if type(actions) is np.ndarray and actions.dtype is dtype:
-        return actions, columns
-    actions = _array(actions)
-    if not np.can_cast(actions.dtype, dtype, "same_kind"):
-        raise DataError(f"action: {actions.dtype} given, expected {dtype}")
-    return cast("action", actions, dtype), columns
-
-
-def flush_seconds(settings: Config, overlap: int) -> float:
-    """Returns the seconds for which the rows of a chunk may wait until it is full; 0: no limit.
-
-    Args:
-        settings: section ``session_config.sender``.
-        overlap: 1 for whole unrolls, which are never sent before they are full.
-    """
-    otherwise = 0.0 if overlap else _FLUSH_SECONDS
-    given: float | None = settings.flush_time
-    return otherwise if given is None else given
-
-
-def check_sender(
-    settings: Config, num_envs: int, overlap: int, *, resets_in_step: bool = False
-) -> None:
-    """Raises ConfigError if the settings ``session_config.sender`` contradict each other.
-
-    Args:
-        settings: section ``session_config.sender``.
-        num_envs: streams of the agent.
-        overlap: 1 for whole unrolls, whose last row is also in the next chunk.
-        resets_in_step: True if the environment resets within its step.
-    """
-    if settings.cut == "episodes" and resets_in_step:
-        raise ConfigError(
-            "session_config.sender.cut is episodes, but the environment resets within its "
-            "step, so that a chunk has rows of two episodes: write steps"
-        )
-    if overlap and settings.flush_time:
-        raise ConfigError(
-            f"session_config.sender.flush_time is {settings.flush_time}, but this replay takes "
-            "whole unrolls of flush_iteration steps only: set it to null"
-        )
-    if overlap and settings.cut != "steps":
-        raise ConfigError(
-            f"session_config.sender.cut is {settings.cut}, but this replay takes whole unrolls, "
-            "in which episodes end anywhere: write steps"
-        )
-    if settings.flush_iteration < 1:
-        raise ConfigError(
-            f"session_config.sender.flush_iteration is {settings.flush_iteration}: "
-            "expected 1 step or more"
-        )
-    if settings.cut == "episodes" and num_envs > 1:
-        raise ConfigError(
-            f"session_config.sender.cut is episodes, but there are {num_envs} streams, whose "
-            "episodes end at different times: write steps, or env_config.num_envs: 1"
-        )
-
-
-def _array(value: Any) -> Array:
-    """Returns the value as an array; tensors are recognised without importing torch."""
-    detach = getattr(value, "detach", None)
-    return np.asarray(value if detach is None else detach().cpu())

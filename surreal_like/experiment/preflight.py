@@ -35,7 +35,8 @@ from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 from surreal_like.data.timestep import StepType
 from surreal_like.dataflow.flow import Flow
 from surreal_like.experience.chunk import Chunk, postprocess_chunk
-from surreal_like.experience.row_writer import check_sender, info_columns
+from surreal_like.experience.row_writer import info_columns
+from surreal_like.experience.settings import check_sender
 from surreal_like.experiment.checkpoints import checkpoint_of
 from surreal_like.experiment.machine import replay_need
 from surreal_like.learner.base import Learner

@@ -80,6 +80,17 @@ def test_a_task_reaches_a_batch_that_its_caller_resets() -> None:
     assert metrics == [None, [{"task": 1}] * 2, None, None, [{"task": 2}] * 2]
 
 
+def test_a_batch_has_the_task_as_a_column() -> None:
+    feed = RunFeed(config("TaskedMany"))
+    feed.update(parameters(1, 1, length=1))
+    own = config("TaskedMany") | {"info_keys": ["task"]}
+    with contextlib.closing(make_vector_env(own, num_envs=2, seed=0, feed=feed)) as env:
+        assert env.reset()[1]["task"].tolist() == [1, 1]
+        feed.update(parameters(2, 2, length=1))
+        _, _, _, _, info = env.step(np.zeros(2, np.int64))
+    assert (info["final_info"]["task"].tolist(), info["task"].tolist()) == ([1, 1], [2, 2])
+
+
 def test_a_batch_is_looked_at_with_the_first_task() -> None:
     batch = config("TaskedMany") | {"env_args": {"needs_task": True}}
     assert tried_specs(batch)[0]["dim"] == [2]
