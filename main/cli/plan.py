@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from main.cli.arguments import Parser, add_experiment, request_of
-from session.addons import hooks, load
+from session.addons import add_ons, hooks, load
 from session.config import Config
+from session.config.merge import within
 from session.errors import UsageError
 from session.launchers.registry import launcher_of, list_detached
 from session.process.component import Component, Topology
@@ -25,7 +26,7 @@ from surreal_like.experiment.machine import replay_need
 from surreal_like.policies.config import opponents_of, policies_of, policy_configs
 from surreal_like.replay.base import load_replay_class
 from surreal_like.run.folder import new_path
-from surreal_like.run.request import Plan, RunRequest
+from surreal_like.run.request import DEFAULT, Plan, RunRequest
 
 if TYPE_CHECKING:
     from surreal_like.dataflow.flow import Flow
@@ -242,7 +243,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="every setting, its value, and where the value comes from; then the stages of data",
+        help="the settings, their values, and where each comes from; then the stages of data",
     )
     return parser
 
@@ -264,16 +265,32 @@ def requests(topology: Topology) -> str:
 
 def _explain(request: RunRequest) -> str:
     found = request.explain()
-    rows = [[path, json.dumps(value), origin] for path, (value, origin) in found.items()]
+    unnamed = _unnamed(found)
+    rows = [
+        [path, json.dumps(value), origin]
+        for path, (value, origin) in found.items()
+        if not any(within(path, each) for each in unnamed)
+    ]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     beside = sum(max(len(row[column]) for row in rows) for column in (0, 2)) + 2 * len(GAP)
     stages = pipeline({path: value for path, (value, _) in found.items()})
-    return "\n\n".join(
-        (
-            columns(["setting", "value", "from"], _wrap(rows, width - beside)),
-            columns(["pipeline", "value", "where"], stages),
-        )
-    )
+    parts = [
+        columns(["setting", "value", "from"], _wrap(rows, width - beside)),
+        columns(["pipeline", "value", "where"], stages),
+    ]
+    if unnamed:
+        names = ", ".join(each.rpartition(".")[2] for each in unnamed)
+        number = len(found) - len(rows)
+        said = f"not named, so not shown: {number} defaults of {names} (docs/configuration.md)"
+        parts.append(textwrap.fill(said, width, break_on_hyphens=False))
+    return "\n\n".join(parts)
+
+
+def _unnamed(found: Mapping[str, tuple[Any, str]]) -> list[str]:
+    """Returns the settings and sections of add-ons of which nothing but defaults is known."""
+    named = [path for path, (_, origin) in found.items() if origin != DEFAULT]
+    sections = (path for each in add_ons() for path in each.keys)
+    return [each for each in sections if not any(within(path, each) for path in named)]
 
 
 def _wrap(rows: Sequence[Sequence[str]], room: int) -> list[list[str]]:

@@ -233,6 +233,11 @@ def join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
+def within(path: str, place: str) -> bool:
+    """Returns True if a dotted key is that of a place, or below it."""
+    return f"{path}.".startswith(f"{place}.")
+
+
 def quote(value: Any) -> str:
     """Formats a value for an error message: one line, at most 60 characters."""
     text = repr(value)

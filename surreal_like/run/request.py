@@ -67,6 +67,8 @@ _SETTINGS = {
     "host": "session_config.launcher.host",
     "snapshot": "session_config.launcher.snapshot",
 }
+# Source of a value that nobody has given.
+DEFAULT = "default"
 _INSECURE = "session_config.security.insecure"
 _START_FROM = "session_config.checkpoint.start_from"
 # What a tuning writes when a trial takes over another one.
@@ -286,7 +288,7 @@ class RunRequest:
         extend_user(user, default.copy().extend(BASE_CONFIG, abstract=True))
         return explain(
             [
-                ("default", BASE_CONFIG),
+                (DEFAULT, BASE_CONFIG),
                 (f"algorithm {user.algorithm}", default),
                 (str(self.experiment), user),
                 ("command line", apply_overrides(chosen, self.words)),

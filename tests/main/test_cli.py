@@ -369,7 +369,7 @@ def _sums(said: Said) -> tuple[float, float, int, int]:
 
 def test_plan_explains_what_decided(command: Command) -> None:
     said = command("plan", "small.yaml", "--explain", "--seed", "5", "learner_config.algo.n_step=2")
-    settings, _, stages = said.out.partition("\n\n")
+    settings, stages, *_ = said.out.split("\n\n")
     rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in settings.splitlines()}
     assert [line.split("  ")[0] for line in stages.splitlines()] == [
         *("pipeline", "relabel goals", "stack frames", "each reward"),
@@ -380,6 +380,21 @@ def test_plan_explains_what_decided(command: Command) -> None:
     assert rows["learner_config.replay.capacity"] == ["2000", "small.yaml"]
     assert rows["learner_config.algo.huber_kappa"] == ["1.0", "algorithm dqn"]
     assert rows["learner_config.algo.gamma"] == ["0.99", "default"]
+
+
+@needs("gateway")
+@needs("kubernetes")
+def test_plan_explains_settings_of_add_ons_where_one_is_given(command: Command) -> None:
+    """So the settings of what a run does not have hide none of those that it has."""
+    given = "session_config.gateway.num=1"
+    found = [command("plan", "small.yaml", "--explain", *words).out for words in ((), (given,))]
+    rows = [{line.split()[0] for line in out.splitlines() if "_config." in line} for out in found]
+    assert not [each for each in rows[0] if "kubernetes" in each or "gateway" in each]
+    assert rows[0] < rows[1]
+    assert all(each.startswith("session_config.gateway.") for each in rows[1] - rows[0])
+    unnamed = [out.rpartition("not named, so not shown: ")[2] for out in found]
+    assert ["gateway" in each for each in unnamed] == [True, False]
+    assert all("kubernetes" in each for each in unnamed)
 
 
 @needs("kubernetes")
