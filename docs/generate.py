@@ -101,7 +101,8 @@ Who has decided each value, the default, the algorithm, the file or the command 
 $ surreal-like plan experiment.yaml --explain
 ```
 
-The settings of an add-on, such as `session_config.kubernetes`, are shown where one of them is given.
+The settings of an add-on, such as `session_config.kubernetes`, are shown where one of them is
+given.
 
 A value must be of the kind of its default. A setting that is *required* has none. `None` is
 `null` in YAML, and may always be written there; `{}` takes a mapping with any keys. An integer is

@@ -12,6 +12,7 @@ from main.cli.arguments import Parser, add_experiment, add_folder, request_of, s
 from main.cli.runs import find_run, refuse_over
 from session.errors import UsageError
 from session.launchers.handle import RunHandle, open_run
+from session.process.periodic import wait_until
 from session.program import path_from_here
 from session.show.text import MISSING, columns, count, rate
 from surreal_like.experiment.shipped import is_experiment
@@ -160,9 +161,7 @@ def _steps_while(handle: RunHandle, seconds: float, tick: Callable[[], object]) 
 
 def _wait(over: Callable[[], bool], seconds: float, handle: RunHandle) -> None:
     """Waits until it is over, the time has passed, or the run has ended."""
-    deadline = time.monotonic() + seconds
-    while handle.running and time.monotonic() < deadline and not over():
-        time.sleep(_LOOK_SECONDS)
+    wait_until(lambda: not handle.running or over(), seconds, look_seconds=_LOOK_SECONDS)
 
 
 def _table(plans: Sequence[Plan], faults: Faults, rates: tuple[float, float]) -> str:

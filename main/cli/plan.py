@@ -265,7 +265,7 @@ def requests(topology: Topology) -> str:
 
 def _explain(request: RunRequest) -> str:
     found = request.explain()
-    unnamed = _unnamed(found)
+    unnamed = _find_unnamed(found)
     rows = [
         [path, json.dumps(value), origin]
         for path, (value, origin) in found.items()
@@ -286,7 +286,7 @@ def _explain(request: RunRequest) -> str:
     return "\n\n".join(parts)
 
 
-def _unnamed(found: Mapping[str, tuple[Any, str]]) -> list[str]:
+def _find_unnamed(found: Mapping[str, tuple[Any, str]]) -> list[str]:
     """Returns the settings and sections of add-ons of which nothing but defaults is known."""
     named = [path for path, (_, origin) in found.items() if origin != DEFAULT]
     sections = (path for each in add_ons() for path in each.keys)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ from session.launchers.status import ComponentStatus as ComponentStatus
 from session.process.clock import Moment
 from session.process.component import Topology
 from session.process.heartbeat import read_beats
+from session.process.periodic import wait_until
 from session.wire import AddressBook
 from session.wire.endpoint import LOOPBACK
 from session.wire.security import write_keys
@@ -362,12 +364,10 @@ def _error_file(folder: RunFolder) -> str:
 
 def _last_word(folder: RunFolder) -> str:
     """Returns the last line of the supervisor's log; waits for it, as another process writes it."""
-    deadline = time.monotonic() + _LAST_WORD_SECONDS
-    while not (text := _read(folder.logs / "supervisor.err")) and time.monotonic() < deadline:
-        poll([], _LOOK_SECONDS)
-    if not text:
+    read = partial(_read, folder.logs / "supervisor.err")
+    if not wait_until(read, _LAST_WORD_SECONDS, look_seconds=_LOOK_SECONDS):
         return f"it left no word in {folder.logs}"
-    return text.splitlines()[-1].removeprefix("supervisor: ")
+    return read().splitlines()[-1].removeprefix("supervisor: ")
 
 
 def _read(path: Path) -> str:

@@ -1,8 +1,9 @@
-"""Periodic triggers, pauses, rates of events and stopwatches, with a clock that is passed in."""
+"""Periodic triggers, waits, rates and stopwatches; most get their clock as an argument."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -18,6 +19,24 @@ def double_pause(first_seconds: float, failures: int, limit_seconds: float) -> f
     """Returns the pause after so many earlier failures: it doubles with each, up to a limit."""
     # A float cannot hold every power of 2.
     return min(limit_seconds, first_seconds * 2.0 ** min(failures, 64))
+
+
+def wait_until(ready: Callable[[], object], seconds: float, *, look_seconds: float) -> bool:
+    """Calls a function until it is true or the time is over; returns True if it is true.
+
+    This thread sleeps between the calls: components wait in their loops instead.
+
+    Args:
+        ready: the function.
+        seconds: longest time.
+        look_seconds: time between two calls.
+    """
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(look_seconds)
+    return True
 
 
 class Every:

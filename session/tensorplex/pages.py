@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 from session.addons import hooks
 from session.folder import EVENT, RunFolder
+from session.process.periodic import wait_until
 from session.tail import Tail
 
 # Kinds of events whose detail is an address.
@@ -48,9 +47,9 @@ class Pages:
         configured = {"tensorboard": plex.start_tensorboard, "prometheus": plex.prometheus_port}
         wanted = {name for name, value in configured.items() if value}
         wanted |= {name for pages in hooks("pages") for name in pages(session)}
-        deadline = time.monotonic() + timeout_seconds
-        while wanted - set(found := self.read()) and self._folder.in_use:
-            if time.monotonic() > deadline:
-                break
-            time.sleep(_LOOK_SECONDS)
-        return found
+        wait_until(
+            lambda: wanted <= set(self.read()) or not self._folder.in_use,
+            timeout_seconds,
+            look_seconds=_LOOK_SECONDS,
+        )
+        return self.read()

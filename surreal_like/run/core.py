@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 
 from session.config import Config
 from session.errors import NOTICE, START_AGAIN
@@ -11,6 +10,7 @@ from session.folder import RunFolder
 from session.launchers.instruction import Event
 from session.launchers.local import LocalLauncher
 from session.process.component import Topology
+from session.process.periodic import wait_until
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest
 from surreal_like.run.start import LocalStarter
@@ -57,9 +57,7 @@ def run_core(folder: RunFolder, host: str) -> int:
         ConfigError, UsageError: the run cannot go on; nothing was started.
     """
     # The part before, on another machine, may hold it a little longer.
-    until = time.monotonic() + _LOCK_SECONDS
-    while folder.in_use and time.monotonic() < until:
-        time.sleep(_LOOK_SECONDS)
+    wait_until(lambda: not folder.in_use, _LOCK_SECONDS, look_seconds=_LOOK_SECONDS)
     request = RunRequest(None, folder.launcher, folder=folder.path, host=host, resume=True)
     ended = run_here(request, _Lines(), _CoreStarter(request.read().algorithm))
     _print(f"{ended.result.get('status')}: {ended.result.get('reason')}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from session.launchers.engines.machines import Machines, Order, machine_name
 from session.launchers.instruction import Event
+from session.process.periodic import double_pause, wait_until
 
 _GRACE_SECONDS = 15.0
 _LOOK_SECONDS = 0.05
@@ -47,7 +48,7 @@ class _Place:
     """
 
     work: Work | None = None
-    pause_seconds: float = _FIRST_PAUSE_SECONDS
+    failures: int = 0
     began_at: float = 0.0
     due_at: float = 0.0
     shown: bool = False
@@ -107,18 +108,19 @@ class PlacedMachines(Machines):
         """Sets when a machine that has ended may start again."""
         now = time.monotonic()
         if place.leaves or now - place.began_at > _LONGEST_PAUSE_SECONDS:
-            place.pause_seconds = _FIRST_PAUSE_SECONDS
+            place.failures = 0
         if not place.leaves:
-            place.due_at = now + place.pause_seconds
-            place.pause_seconds = min(2 * place.pause_seconds, _LONGEST_PAUSE_SECONDS)
+            pause = double_pause(_FIRST_PAUSE_SECONDS, place.failures, _LONGEST_PAUSE_SECONDS)
+            place.due_at, place.failures = now + pause, place.failures + 1
 
     def close(self) -> None:
         self._wanted = 0
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while any(each.work for each in self._places.values()) and time.monotonic() < deadline:
-            self.poll()
-            time.sleep(_LOOK_SECONDS)
+        wait_until(self._have_ended, _GRACE_SECONDS, look_seconds=_LOOK_SECONDS)
         for place in self._places.values():
             if place.work is not None:
                 place.work.kill()
                 place.work = None
+
+    def _have_ended(self) -> bool:
+        self.poll()
+        return not any(each.work for each in self._places.values())

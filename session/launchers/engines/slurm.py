@@ -12,6 +12,7 @@ from session.launchers.engines.machines import Machines, Order, machine_name
 from session.launchers.instruction import Event
 from session.launchers.slurm.addon import JOB
 from session.launchers.slurm.jobs import array_script, call, find_jobs
+from session.process.periodic import wait_until
 
 _RUNNING = "RUNNING"
 # Slurm's controller serves many users.
@@ -108,14 +109,17 @@ class SlurmMachines(Machines):
     def close(self) -> None:
         self._wanted = 0
         self._token.unlink(missing_ok=True)
-        deadline = time.monotonic() + _END_SECONDS
-        while self._numbers and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS / 4)
-            with suppress(UsageError):
-                call("scancel", *self._numbers)
-                self._look()
+        wait_until(self._have_ended, _END_SECONDS, look_seconds=_LOOK_SECONDS / 4)
         if self._numbers:
             raise UsageError(
                 f"jobs of machines are left, because Slurm does not answer: end them with: "
                 f"scancel {' '.join(self._numbers)}"
             )
+
+    def _have_ended(self) -> bool:
+        """Cancels the jobs; returns True once Slurm knows none of them any more."""
+        with suppress(UsageError):
+            if self._numbers:
+                call("scancel", *self._numbers)
+            self._look()
+        return not self._numbers

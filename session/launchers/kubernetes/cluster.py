@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from session.launchers.kubernetes.settings import (
     prepare,
 )
 from session.process.component import Component, Topology, resources_of
+from session.process.periodic import wait_until
 from session.wire.security import write_keys
 
 MANIFEST = "kubernetes.yaml"
@@ -76,9 +76,7 @@ class KubernetesCluster(KubernetesRun, Cluster):
         if self._gateway:
             own.session_config.gateway = self._gateway
         own.dump_file(self._folder.config)
-        deadline = time.monotonic() + _PODS_SECONDS
-        while not self._containers() and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
+        wait_until(self._containers, _PODS_SECONDS, look_seconds=_LOOK_SECONDS)
 
     def _add_gateway_files(self) -> None:
         """Adds the certificate of gateways to the keys, and the folder of the clients' tokens."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from session.launchers.kubernetes.table import Container, containers_of, row_of
 from session.launchers.launcher import Outcome
 from session.launchers.status import ComponentStatus, rows_of_files
 from session.process.component import split_name
+from session.process.periodic import wait_until
 
 # All objects of a run except its volumes.
 KINDS = (
@@ -242,11 +243,9 @@ class KubernetesRun(RunHandle):
         """
         chosen = f"--selector={INSTANCE}={self._name}"
         self.kubectl.run("delete", ",".join(KINDS), chosen, "--ignore-not-found", "--wait=false")
-        deadline = time.monotonic() + 2 * self._grace_seconds + 60.0
-        while self._containers():
-            if time.monotonic() > deadline:
-                raise RunError(f"pods of {self._name} do not end; see: kubectl get pods {chosen}")
-            time.sleep(self.look_seconds)
+        seconds = 2 * self._grace_seconds + 60.0
+        if not self._wait(lambda: not self._containers(), seconds):
+            raise RunError(f"pods of {self._name} do not end; see: kubectl get pods {chosen}")
 
     # -- state of the cluster --------------------------------------------------------------------
 
@@ -265,12 +264,10 @@ class KubernetesRun(RunHandle):
 
     def _still_goes_on(self, seconds: float) -> bool:
         """Returns False as soon as the run has ended, True if it has not after ``seconds``."""
-        until = time.monotonic() + seconds
-        while self._goes_on():
-            if time.monotonic() >= until:
-                return True
-            time.sleep(self.look_seconds)
-        return False
+        return not self._wait(lambda: not self._goes_on(), seconds)
+
+    def _wait(self, ready: Callable[[], object], seconds: float) -> bool:
+        return wait_until(ready, seconds, look_seconds=self.look_seconds)
 
     def _containers(self) -> dict[str, Container]:
         pods = self.kubectl.get("pods", f"--selector={INSTANCE}={self._name}")

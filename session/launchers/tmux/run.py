@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +27,7 @@ from session.launchers.tmux.backend import SUPERVISOR, ShellCommand, TmuxBackend
 from session.launchers.tmux.session import Pane, TmuxSession, require_tmux, session_name
 from session.process.component import Topology
 from session.process.heartbeat import Beat, State, read_beats
-from session.wire.shared import poll
+from session.process.periodic import wait_until
 
 
 class TmuxSupervisor(Supervisor):
@@ -80,7 +79,7 @@ def find_session(folder: RunFolder) -> TmuxSession:
     return TmuxSession(facts.get("session", session_name(folder)), path)
 
 
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS, _END_SECONDS = 0.05, 5.0
 
 
 class TmuxRun(RunHandle):
@@ -198,9 +197,7 @@ class TmuxRun(RunHandle):
         return pane is not None and not pane.dead
 
     def _await_end(self) -> None:
-        deadline = time.monotonic() + _LOOK_SECONDS * 100
-        while self._supervise() and time.monotonic() < deadline:
-            poll([], _LOOK_SECONDS)
+        wait_until(lambda: not self._supervise(), _END_SECONDS, look_seconds=_LOOK_SECONDS)
 
 
 class TmuxCluster(TmuxRun, Cluster):

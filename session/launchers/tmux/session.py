@@ -10,7 +10,6 @@ import shlex
 import shutil
 import signal
 import socket
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import libtmux
 
 from session.errors import RunError, UsageError
 from session.folder import RunFolder
+from session.process.periodic import wait_until
 
 SOCKET_NAME = "surreal-like"
 # Not the user's own configuration: a run must not depend on it.
@@ -203,12 +203,14 @@ class TmuxSession:
         """Ends the session; with the last session the server ends and its socket is removed."""
         if self.exists:
             self._server.cmd("kill-session", "-t", f"={self.name}")
-        deadline = time.monotonic() + _END_SECONDS
-        while self.path.exists() and time.monotonic() < deadline:
-            if self._server.cmd("list-sessions").stdout:
-                return
-            remove_dead_socket(self.path)
-            time.sleep(_LOOK_SECONDS)
+        wait_until(self._is_removed, _END_SECONDS, look_seconds=_LOOK_SECONDS)
+
+    def _is_removed(self) -> bool:
+        """Returns True if the server has other sessions, or has ended; then its socket is gone."""
+        if not self.path.exists() or self._server.cmd("list-sessions").stdout:
+            return True
+        remove_dead_socket(self.path)
+        return not self.path.exists()
 
     def attach_command(self) -> list[str]:
         """Returns the command that shows the session in a terminal."""

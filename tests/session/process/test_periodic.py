@@ -1,4 +1,4 @@
-"""Every and Rate, by a clock that the test sets."""
+"""Every and Rate, by a clock that the test sets, and a wait."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from session.process.periodic import Every, Rate, Stopwatch
+from session.process.periodic import Every, Rate, Stopwatch, wait_until
 from tests.clock import HandClock
 
 
@@ -155,3 +155,15 @@ def test_only_the_time_between_holding_and_letting_go_counts() -> None:
     assert seen == [(0, False), (0, True), (1, True), (5, False), (5, False), (5, True)]
     now.seconds = 33.0
     assert waiting.seconds == 7  # the present wait counts while it lasts
+
+
+@pytest.mark.parametrize(("true_at", "seconds", "calls"), [(1, 0, 1), (3, 60, 3), (2, 0, 1)])
+def test_a_wait_ends_when_it_is_ready_or_over(true_at: int, seconds: float, calls: int) -> None:
+    found: list[int] = []
+
+    def ready() -> bool:
+        found.append(0)
+        return len(found) >= true_at
+
+    assert wait_until(ready, seconds, look_seconds=0.001) is (true_at <= calls)
+    assert len(found) == calls
