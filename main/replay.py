@@ -8,7 +8,7 @@ from session.config.sections import sections_of
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
-from surreal_like.data.policy_names import shard_policy
+from surreal_like.data.policy_names import PolicyId
 from surreal_like.policies.config import policy_config
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.server import ReplayService
@@ -17,7 +17,7 @@ from surreal_like.replay.server import ReplayService
 def build(context: Context) -> Service:
     """Builds the replay server with the class that ``learner_config.replay.type`` names."""
     # A shard keeps the rows of one policy, and knows of no other.
-    config = context.config = policy_config(context.config, shard_policy(context.name))
+    config = context.config = policy_config(context.config, PolicyId.of_shard(context.name).name)
     replay = load_replay_class(config.learner_config)(**sections_of(config))
     return ReplayService(context, replay)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from session.config.sections import SECTIONS
+from session.config.sections import MAPPINGS
 from session.errors import UsageError, did_you_mean
 from session.process.component import TOKEN
 from surreal_like.run.request import RunRequest
@@ -201,7 +201,7 @@ def request_of(given: argparse.Namespace) -> RunRequest:
             exclude each other.
     """
     for word in given.words:
-        if "=" not in word and word.partition(".")[0] in (*SECTIONS, "policies"):
+        if "=" not in word and word.partition(".")[0] in MAPPINGS:
             raise UsageError(f"{word} has no value: write {word}=VALUE")
     files = [word for word in given.words if _is_file(word)]
     if len(files) > 1:

@@ -22,8 +22,9 @@ from session.launchers.registry import launcher_of, list_detached
 from session.process.component import Component, Topology
 from session.program import interpreter, shell_line
 from session.show.text import GAP, columns, count, size
+from surreal_like.data.policy_names import learns, policies_of
 from surreal_like.experiment.machine import replay_need
-from surreal_like.policies.config import opponents_of, policies_of, policy_configs
+from surreal_like.policies.config import policy_configs
 from surreal_like.replay.base import load_replay_class
 from surreal_like.run.folder import new_path
 from surreal_like.run.request import DEFAULT, Plan, RunRequest
@@ -351,23 +352,22 @@ def _connects(component: Component) -> list[str]:
 
 def _opponents(config: Config) -> list[list[str]]:
     """Returns a row with the policies that do not learn; none without them."""
-    policies = policies_of(config)
     texts = [
         f"{name} (fixed: {each.fixed})"
         if "fixed" in each
         else f"{name} (snapshots of {each.snapshots_of})"
-        for name, each in ((name, policies[name]) for name in opponents_of(config))
+        for name, each in policies_of(config).items()
+        if not learns(each)
     ]
     return [["opponents", ", ".join(texts)]] if texts else []
 
 
 def _agents(config: Config) -> list[list[str]]:
     """Returns a row with the agents that each policy may play; none with one policy only."""
-    policies = policies_of(config)
     texts = []
-    for name, each in policies.items():
-        many = len(each.agents) > _FEW
-        agents = f"{len(each.agents)} agents" if many else " or ".join(each.agents)
+    for name, each in policies_of(config).items():
+        every = each.get("agents", [])
+        agents = f"{len(every)} agents" if len(every) > _FEW else " or ".join(every)
         texts.append(f"{name} {agents or 'only evaluations'}")
     return [["plays", ", ".join(texts)]] if len(texts) > 1 else []
 

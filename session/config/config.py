@@ -113,17 +113,10 @@ class Config(dict[str, Any]):
         plain = self.to_dict()
         for each in (plain, *(plain.get("policies") or {}).values()):
             ((each.get("learner_config") or {}).get("replay") or {}).pop("columns", None)
-        covered = {"algorithm": plain.get("algorithm")}
-        for name in ("learner_config", "env_config"):
-            section = plain.get(name, {})
-            covered[name] = {
-                key: value
-                for key, value in section.items()
-                if key not in _UNCOVERED and _LATER.get(key, ()) != value
-            }
-        if plain.get("policies"):
-            covered["policies"] = plain["policies"]
-        text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
+        names = ("learner_config", "env_config")
+        covered: dict[str, Any] = {name: _cover(plain.get(name, {})) for name in names}
+        covered |= {"algorithm": plain.get("algorithm"), "policies": plain.get("policies") or {}}
+        text = json.dumps(_cover(covered), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def __missing__(self, key: str) -> Any:
@@ -203,6 +196,7 @@ _RESERVED = frozenset(dir(Config))
 # The specs follow from the rest; the number of worker processes does not affect learning.
 # Keys that came later -> their defaults.
 _LATER = {
+    "policies": {},
     "obs_keys": [],
     "multi_agent_api": "auto",
     "policy_mapping": {},
@@ -213,6 +207,17 @@ _LATER = {
     "team_reward": "own",
 }
 _UNCOVERED = ("obs_spec", "action_spec", "workers", "gradient_columns")
+
+
+def _cover(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a fingerprint covers of a section."""
+    return {
+        key: value
+        for key, value in section.items()
+        if key not in _UNCOVERED and _LATER.get(key, ()) != value
+    }
+
+
 # Sections whose keys are no settings: arguments and parts of an observation, named by their
 # authors, and values that a run records.
 _FOREIGN = frozenset(("env_args", "eval_mode", "torso_args", "args", "obs_spec", "recorded"))

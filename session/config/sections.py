@@ -7,6 +7,8 @@ from session.config.config import Config, keys_of
 from session.config.constraints import check_values
 
 SECTIONS = ("learner_config", "env_config", "session_config")
+# Entries of an experiment that are mappings.
+MAPPINGS = (*SECTIONS, "policies")
 
 
 def sections_of(config: Config) -> dict[str, Config]:

@@ -15,7 +15,7 @@ from session.config.string_enum import StringEnum
 from session.errors import UsageError
 from session.process.reporting import Reporting
 from session.process.seeding import component_seed
-from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.policy_names import PolicyId
 from surreal_like.errors import unwritten
 from surreal_like.network.flat import load_flat
 
@@ -48,11 +48,6 @@ class Progress(NamedTuple):
 
     env_steps: int = 0
     iteration: int = 0
-
-
-def policy_seed(seed: int, policy: str) -> int:
-    """Returns the seed of a policy in a process: two policies draw independently."""
-    return seed if policy == DEFAULT_POLICY else component_seed(seed, policy, 1)
 
 
 class Agent(Reporting):
@@ -208,7 +203,7 @@ class Agent(Reporting):
         self._link, context = link, link.context
         seconds = self.session_config.tensorplex.update_schedule
         self.report_by(context, context.tensorplex, seconds)
-        seed = policy_seed(context.seed, link.policy)
+        seed = PolicyId(link.policy).seed(context.seed)
         self.rng = np.random.default_rng(seed)
         self.generator.manual_seed(seed)
         link.acting.metrics = self.own_metrics

@@ -20,6 +20,7 @@ from session.errors import ConfigError, MissingExtra, UsageError, describe
 from session.process.context import Context
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.agent.player import Player
+from surreal_like.data.policy_names import agents_of
 from surreal_like.env.base import Env, Wrapper
 from surreal_like.env.batched import FirstStream
 from surreal_like.env.gym_adapter import GymAdapter
@@ -241,7 +242,7 @@ def make_drawing_player(make: Callable[[Config], Player], config: Config) -> Pla
 
 def _render_modes(config: Config) -> tuple[list[str], bool, bool]:
     """Returns the modes that an environment names, whether it may draw, and False if batched."""
-    several = bool(config.get("policies"))
+    several = bool(agents_of(config))
     make: Any = make_joint_env if several else make_env
     with contextlib.closing(make(config.env_config, evaluation=True)) as env:
         modes = list(env.metadata.get("render_modes") or ())

@@ -13,12 +13,12 @@ from session.process.seeding import component_seed, seed_all
 from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.base import Agent
 from surreal_like.agent.evaluation import Evaluation
-from surreal_like.data.policy_names import league_place, snapshot_name
+from surreal_like.data.policy_names import PolicyId, policies_of
 from surreal_like.experiment.find import algorithm_of, find_run
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import load_parameters
 from surreal_like.policies.acting import outcome_of
-from surreal_like.policies.config import policies_of, policy_config
+from surreal_like.policies.config import policy_config
 from surreal_like.policies.opponents import build_agent
 from surreal_like.policies.player import make_player
 
@@ -51,16 +51,14 @@ def play_league(
     config = run.read_config()
     run.find_modules([*import_path, *config.session_config.import_path])
     found, seed = {}, config.session_config.seed
-    for each in policies_of(config).values():
-        policy = each.get("snapshots_of")
-        if policy is None:
-            continue
+    every = policies_of(config).values()
+    for policy in [each.snapshots_of for each in every if "snapshots_of" in each]:
         own = policy_config(config, policy)
         kind = algorithm_of(own, run).agent
-        stored = Checkpoints(run.checkpoints / league_place(policy)).newest_first()
+        stored = Checkpoints(run.checkpoints / PolicyId(policy).league).newest_first()
         agents: dict[str, Agent] = {}
         for path in sorted(stored, key=lambda path: int(path.name)):
-            name = snapshot_name(policy, int(path.name))
+            name = PolicyId(policy).snapshot(path.name)
             agents[name] = build_agent(kind, own, component_seed(seed, name, 1))
             load_parameters(agents[name].module_dict(), path / PARAMETERS)
         found[policy] = _play_all(agents, config, policy, episodes)

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from session.config import Config
 from session.wire.sockets import Socket
-from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.data.sender import Sender
 from surreal_like.learner.base import Learner
 from surreal_like.learner.worker import Learned, LearnerWorker, Update
@@ -236,15 +235,11 @@ class Learners:
 
     def counts(self) -> dict[str, Mapping[str, Any]]:
         """Returns the counts of each replay shard, with senders by the names of their accounts."""
-        found: dict[str, Mapping[str, Any]] = {}
-        for policy, worker in self._workers.items():
-            counts = worker.replay.counts()
-            if policy != DEFAULT_POLICY:
-                counts = {
-                    shard: self._rename(shard, each, policy) for shard, each in counts.items()
-                }
-            found |= counts
-        return found
+        return {
+            shard: self._rename(shard, counts, policy)
+            for policy, worker in self._workers.items()
+            for shard, counts in worker.replay.counts().items()
+        }
 
     def _rename(self, shard: str, counts: Mapping[str, Any], policy: str) -> Mapping[str, Any]:
         """Returns the counts of a shard by accounts; makes them only of counts that are new."""

@@ -22,12 +22,11 @@ from surreal_like.coordinator.lag import Lag
 from surreal_like.coordinator.learners import add_numbers
 from surreal_like.coordinator.policy_stats import PolicyStats
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
-from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.policy_names import named_policies
 from surreal_like.data.sender import Sender
 from surreal_like.data.task import TASK
 from surreal_like.experience.row_accounts import RowAccounts, RowFates, steps_per_row
 from surreal_like.experience.sender import MAX_UNACKED_BYTES
-from surreal_like.policies.config import learning_policies
 
 _RECENT_EPISODES = 100
 # Counters whose rates a line of progress contains.
@@ -81,12 +80,9 @@ class RunStats:
         # Counts of the present learner's plan, as `LearnerWorker.plan_counts` gives them.
         self.plan: Mapping[str, Any] = {}
         self._plan_before: Mapping[str, Any] = {}
-        names = learning_policies(config)
-        # The numbers of each policy that learns, if the experiment names them.
         self.policies = {
             name: PolicyStats(self.lag, lambda: self._rated_seconds)
-            for name in names
-            if names != [DEFAULT_POLICY]
+            for name in named_policies(config)
         }
         # Generation, and what is added to own counts to have the time of the weights.
         self.generation = run_generation(config)
@@ -278,7 +274,7 @@ class RunStats:
 
     def lag_of(self, policy: str) -> Lag:
         """Returns the lag of a policy; that of the run, if there is one policy."""
-        return self.policies[policy].lag if self.policies else self.lag
+        return self.policies.get(policy, self).lag
 
     def _of_policies(
         self, numbers: Callable[[PolicyStats, RowFates, int], Mapping[str, Any]]

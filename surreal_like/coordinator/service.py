@@ -12,10 +12,10 @@ from session.wire.sockets import Socket
 from surreal_like.coordinator.coordinator import RunCoordinator
 from surreal_like.coordinator.learners import Learners
 from surreal_like.coordinator.stop_rule import ASKED, Verdict
+from surreal_like.data.policy_names import agents_of
 from surreal_like.learner.base import Learner
 from surreal_like.learner.quarantine import BadUpdates
 from surreal_like.learner.worker import LearnerWorker
-from surreal_like.policies.config import policies_of
 
 
 class LearnerService(Service):
@@ -39,7 +39,7 @@ class LearnerService(Service):
             policy: LearnerWorker(context, learner, folder, policy)
             for policy, learner in learners.items()
         }
-        self._learners = Learners(workers, joint=bool(policies_of(context.config)))
+        self._learners = Learners(workers, joint=bool(agents_of(context.config)))
         restored = self._learners.restore()
         self.coordinator = RunCoordinator(context, folder, self._learners, restored)
         self._learners.connect(self.coordinator.restored_version)

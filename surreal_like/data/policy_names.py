@@ -1,39 +1,97 @@
-"""Names that a policy gives to its replay shards, accounts, endpoints and files."""
+"""The policies of a run, and the names that each gives to its shards, accounts, endpoints, files.
+
+A run of one policy is a run of several with one entry. Its policy has the name ``default``, which
+adds nothing to any name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from session.config import Config
 from session.process.component import split_name
 
 # The policy of a run that names none.
 DEFAULT_POLICY = "default"
 
 
-def shard_name(policy: str, shard: int) -> str:
-    """Returns the component name of a replay shard: ``replay-0``, or ``replay-left-0``."""
-    return f"replay-{shard}" if policy == DEFAULT_POLICY else f"replay-{policy}-{shard}"
+class PolicyId(NamedTuple):
+    """The name of a policy, and all names that follow from it."""
+
+    name: str = DEFAULT_POLICY
+
+    @classmethod
+    def of_shard(cls, shard: str) -> PolicyId:
+        """Returns the policy whose rows a replay shard of this component name keeps."""
+        return cls(split_name(shard)[0].partition("-")[2] or DEFAULT_POLICY)
+
+    def add(self, form: str = "{}") -> str:
+        """Returns a form with the name filled in; the default policy adds nothing: empty."""
+        return "" if self.name == DEFAULT_POLICY else form.format(self.name)
+
+    def shard(self, number: int) -> str:
+        """Returns the component name of a replay shard: ``replay-0``, or ``replay-left-0``."""
+        return f"replay{self.add('-{}')}-{number}"
+
+    def account(self, sender: str) -> str:
+        """Returns the name of the account of a sender: ``agent-0``, or ``agent-0:left``."""
+        return f"{sender}{self.add(':{}')}"
+
+    def snapshot(self, iteration: int | str) -> str:
+        """Returns the name under which a snapshot is published: ``main-200``."""
+        return f"{self.name}-{iteration}"
+
+    def seed(self, seed: int) -> int:
+        """Returns the seed of the policy in a process: two policies draw independently."""
+        # Not at the top: numpy would slow down commands that only plan a run.
+        from session.process.seeding import component_seed
+
+        return component_seed(seed, self.name, 1) if self.add() else seed
+
+    @property
+    def parameters(self) -> str:
+        """Endpoint on which its parameters are published."""
+        return f"learner{self.add('-{}')}.parameters"
+
+    @property
+    def client(self) -> str:
+        """Name of the sender of its learner's metrics: ``learner/learner``, ``learner/left``."""
+        return f"learner/{self.checkpoints}"
+
+    @property
+    def checkpoints(self) -> str:
+        """Folder of its checkpoints, below ``checkpoints/``."""
+        return self.add() or "learner"
+
+    @property
+    def best(self) -> str:
+        """Folder of its best parameters, below ``checkpoints/``."""
+        return f"best{self.add('/{}')}"
+
+    @property
+    def league(self) -> str:
+        """Folder of its snapshots, below ``checkpoints/``."""
+        return f"{self.checkpoints}/league"
 
 
-def shard_policy(shard: str) -> str:
-    """Returns the policy whose rows a replay shard of this component name keeps."""
-    return split_name(shard)[0].partition("-")[2] or DEFAULT_POLICY
+def policies_of(config: Mapping[str, Any]) -> dict[str, Config]:
+    """Returns the settings of the policies of a resolved experiment by name, in their order.
+
+    In an environment of a single agent it is one policy, which has the settings of the run.
+    """
+    found: dict[str, Config] = config.get("policies") or {DEFAULT_POLICY: Config()}
+    return found
 
 
-def account_name(sender: str, policy: str) -> str:
-    """Returns the name of the account of a sender for a policy: ``agent-0``, ``agent-0:left``."""
-    return sender if policy == DEFAULT_POLICY else f"{sender}:{policy}"
+def learning_policies(config: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the policies that learn, the first of which owns the run."""
+    return [name for name, each in policies_of(config).items() if learns(each)]
 
 
-def parameters_end(policy: str) -> str:
-    """Returns the endpoint on which a policy's parameters are published."""
-    return "learner.parameters" if policy == DEFAULT_POLICY else f"learner-{policy}.parameters"
-
-
-def checkpoint_place(policy: str) -> tuple[str, str]:
-    """Returns the folders below ``checkpoints/`` of the checkpoints and of the best parameters."""
-    return ("learner", "best") if policy == DEFAULT_POLICY else (policy, f"best/{policy}")
+def named_policies(config: Mapping[str, Any]) -> list[str]:
+    """Returns the policies that learn and have a name: files and tables show them one by one."""
+    return [name for name in learning_policies(config) if PolicyId(name).add()]
 
 
 def learns(policy: Mapping[str, Any]) -> bool:
@@ -41,33 +99,7 @@ def learns(policy: Mapping[str, Any]) -> bool:
     return "fixed" not in policy and "snapshots_of" not in policy
 
 
-def learning_policies(policies: Mapping[str, Mapping[str, Any]] | None) -> list[str]:
-    """Returns the names of the policies that learn, the first of which owns the run.
-
-    Args:
-        policies: section ``policies`` of a resolved experiment; empty or None: one without a name.
-    """
-    return [name for name, each in (policies or {}).items() if learns(each)] or [DEFAULT_POLICY]
-
-
-def snapshot_name(policy: str, iteration: int | str) -> str:
-    """Returns the name under which a snapshot of a policy is published: ``main-200``."""
-    return f"{policy}-{iteration}"
-
-
-def snapshot_settings(
-    policies: Mapping[str, Mapping[str, Any]] | None, policy: str
-) -> Mapping[str, Any] | None:
-    """Returns the settings of the policy that plays the snapshots of a policy; None: there is none.
-
-    Args:
-        policies: section ``policies`` of a resolved experiment.
-        policy: name of the policy that learns.
-    """
-    every = (policies or {}).values()
-    return next((each for each in every if each.get("snapshots_of") == policy), None)
-
-
-def league_place(policy: str) -> str:
-    """Returns the folder below ``checkpoints/`` of the snapshots of a policy."""
-    return f"{checkpoint_place(policy)[0]}/league"
+def agents_of(config: Mapping[str, Any]) -> list[str]:
+    """Returns the names of all agents of the environment; a single agent has none."""
+    every = policies_of(config).values()
+    return list(dict.fromkeys(agent for each in every for agent in each.get("agents", ())))

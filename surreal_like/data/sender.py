@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from session.wire import Message
-from surreal_like.data.policy_names import DEFAULT_POLICY, account_name, snapshot_name
+from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 
 _KEPT = 1 << 14
 # Open incarnations of an account; of more the oldest is closed at once.
@@ -57,7 +57,7 @@ class Sender(NamedTuple):
     @property
     def account(self) -> str:
         """Name of its account, over all incarnations: ``agent-0``, ``agent-0:left``."""
-        return account_name(self.name, self.policy)
+        return PolicyId(self.policy).account(self.name)
 
     @property
     def key(self) -> str:
@@ -67,7 +67,8 @@ class Sender(NamedTuple):
     @property
     def published(self) -> str:
         """Name under which the parameters that it asks for are published."""
-        return self.policy if self.snapshot is None else snapshot_name(self.policy, self.snapshot)
+        policy = PolicyId(self.policy)
+        return policy.name if self.snapshot is None else policy.snapshot(self.snapshot)
 
 
 @lru_cache(maxsize=_KEPT)

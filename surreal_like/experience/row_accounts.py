@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from session.config import Config
-from surreal_like.data.policy_names import shard_policy
+from surreal_like.data.policy_names import PolicyId, agents_of
 from surreal_like.data.sender import Incarnations, Sender
 
 # In the place of senders whose accounts were lost with a damaged record.
@@ -348,8 +348,7 @@ class RowAccounts:
 
     def agent_steps(self, policy: str) -> int:
         """Returns the number of steps of agents whose rows the shards of a policy have inserted."""
-        every = self._agent_steps.items()
-        return sum(n for key, n in every if shard_policy(Sender.parse(key).name) == policy)
+        return sum(n for key, n in self._agent_steps.items() if _policy_of(key) == policy)
 
     def lost(self) -> int:
         """Number of inserted rows that shards kept when they ended, and their successors do not.
@@ -385,7 +384,7 @@ class RowAccounts:
         totals = dict.fromkeys(UNLEARNED, 0)
         for key, counts in self._unlearned.items():
             name = Sender.parse(key).name
-            if policy in ("", shard_policy(name)):
+            if policy in ("", _policy_of(key)):
                 for fate, rows in counts.items():
                     # Rows that waited in a shard that has ended are lost, or restored.
                     if fate != "waiting" or newest[name] == key:
@@ -482,8 +481,11 @@ class RowAccounts:
 
 def steps_per_row(config: Config) -> int:
     """Returns the most environment steps of a row: in a game in turns it stands for all agents."""
-    policies = (config.get("policies") or {}).values()
-    return max(1, len({name for each in policies for name in each.get("agents", ())}))
+    return max(1, len(agents_of(config)))
+
+
+def _policy_of(shard: str) -> str:
+    return PolicyId.of_shard(Sender.parse(shard).name).name
 
 
 def _add_up(every: Iterable[Mapping[str, int]]) -> dict[str, int]:

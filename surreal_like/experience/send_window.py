@@ -14,7 +14,7 @@ from typing import NamedTuple
 from session.process.context import Context
 from session.wire import Message
 from session.wire.sockets import PushSocket, SubscriberSocket
-from surreal_like.data.policy_names import shard_name
+from surreal_like.data.policy_names import PolicyId
 from surreal_like.experience.schemas import ACKS
 
 # Longest time for which acks may arrive whose number does not rise.
@@ -225,7 +225,7 @@ class ShardConnection:
     """
 
     def __init__(self, context: Context, shard: int, policy: str) -> None:
-        self.name = name = shard_name(policy, shard)
+        self.name = name = PolicyId(policy).shard(shard)
         self.shard = shard
         self.experience: PushSocket = context.wire.push(f"{name}.experience")
         self.acks: SubscriberSocket = context.wire.subscriber(
@@ -275,7 +275,7 @@ class ShardRouter:
     def __init__(self, context: Context, policy: str) -> None:
         self._context, self._policy = context, policy
         connects, shard = context.component.connects, 0
-        while f"{shard_name(policy, shard)}.experience" in connects:
+        while f"{PolicyId(policy).shard(shard)}.experience" in connects:
             shard += 1
         self._shards = shard
         self._home = self.way = self._connect(context.component.index % self._shards)

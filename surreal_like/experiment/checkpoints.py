@@ -12,7 +12,7 @@ from pathlib import Path
 from session.checkpoint import STATE, Checkpoints, Note, earlier_ones, read_sealed, read_state
 from session.errors import CheckpointError, UsageError
 from session.folder import RUNS, RunFolder
-from surreal_like.data.policy_names import DEFAULT_POLICY, checkpoint_place
+from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 
 _log = logging.getLogger(__name__)
 
@@ -49,13 +49,13 @@ def checkpoints_named(run: RunFolder, checkpoint: str | int) -> list[Path]:
 
 
 def _by_name(run: RunFolder, policy: str = DEFAULT_POLICY) -> dict[str, list[Path]]:
-    folder, best_folder = checkpoint_place(policy)
-    numbered = list(Checkpoints(run.checkpoints / folder).newest_first())
-    best = earlier_ones(run.checkpoints / best_folder)
+    own = PolicyId(policy)
+    numbered = list(Checkpoints(run.checkpoints / own.checkpoints).newest_first())
+    best = earlier_ones(run.checkpoints / own.best)
     paths = {path.name: [path] for path in reversed(numbered)}
     if numbered:
         paths["latest"] = numbered
-    number_of = {path: path.name.removeprefix(Path(best_folder).name) for path in best}
+    number_of = {path: path.name.removeprefix(Path(own.best).name) for path in best}
     paths |= {f"best{number}": [path] for path, number in number_of.items()}
     if best:
         # `best` is missing for a moment while a new one is moved into place.

@@ -16,11 +16,12 @@ from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.data.added_parts import policy_spec
+from surreal_like.data.policy_names import learning_policies
 from surreal_like.errors import SpecError
 from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import load_parameters
-from surreal_like.policies.config import learning_policies, policy_config
+from surreal_like.policies.config import policy_config
 from surreal_like.policies.opponents import Found
 
 

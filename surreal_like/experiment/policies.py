@@ -19,17 +19,17 @@ from session.config.merge import quote
 from session.config.named_code import load_callable
 from session.errors import ConfigError, did_you_mean
 from surreal_like.data.added_parts import AGENT_ID, STATE, agent_id_part, critic_parts
-from surreal_like.data.policy_names import DEFAULT_POLICY, learns
+from surreal_like.data.policy_names import DEFAULT_POLICY, learns, named_policies, policies_of
 from surreal_like.env.joint import JointEnv, Specs, propose_policies
 from surreal_like.env.registry import make_joint_env
 from surreal_like.experiment.find import find_in
-from surreal_like.policies.config import learning_policies, policies_of, policy_config
+from surreal_like.policies.config import policy_config
 from surreal_like.policies.opponents import RANDOM, RUN, make_fixed
 from surreal_like.policies.seats import is_function
 
 Defaults = Callable[[str], Config]
 
-_NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
+_NAME = re.compile(rf"(?!{DEFAULT_POLICY}$)[a-z][a-z0-9]{{0,15}}")
 _KEYS = ("algorithm", "learner_config")
 # Settings that only several agents have, and what leaves them out.
 _MAPPINGS = ("policy_mapping", "eval_policy_mapping")
@@ -93,7 +93,7 @@ def add_policies(config: Config, user: Config, defaults: Defaults) -> None:
     env = config.env_config
     with contextlib.closing(make_joint_env(env)) as joint:
         config["policies"] = resolve_policies(config, user, joint, defaults)
-    first = config.policies[learning_policies(config)[0]]
+    first = next(filter(learns, config.policies.values()))
     env.obs_spec, env.action_spec = first.obs_spec, first.action_spec
 
 
@@ -108,18 +108,18 @@ def check_policies(config: Config, wanted: Mapping[str, Any]) -> None:
         ConfigError: the environment has one agent, a fixed policy cannot be built, or a goal is of
             no policy that learns.
     """
-    if "policies" not in config:
-        check_single(config, wanted)
-    learning = learning_policies(config) if policies_of(config) else []
+    for name, each in policies_of(config).items():
+        if "fixed" in each:
+            check_fixed(name, config)
+        elif not each:
+            check_single(config, wanted)
+    learning = named_policies(config)
     for name in config.session_config.stop.eval_returns:
         if name not in learning:
             raise ConfigError(
                 f"session_config.stop.eval_returns has {name!r}, which is no policy that learns: "
                 f"there are {', '.join(learning) or 'none'}"
             )
-    for name, each in policies_of(config).items():
-        if "fixed" in each:
-            check_fixed(name, config)
 
 
 def check_fixed(name: str, config: Config) -> None:
@@ -176,13 +176,10 @@ def check_single(config: Config, policies: object) -> None:
         ConfigError: names the setting.
     """
     env = config.env_config
-    given = {f"env_config.{key}": env[key] != usual for key, usual in _SEVERAL.items()}
-    for path, is_set in {"policies": policies, **given}.items():
+    given = {f"env_config.{key} is": env[key] != usual for key, usual in _SEVERAL.items()}
+    for what, is_set in {"policies are": policies, **given}.items():
         if is_set:
-            verb = "are" if path == "policies" else "is"
-            raise ConfigError(
-                f"{path} {verb} for several agents, but {env.env_name} has one: remove it"
-            )
+            raise ConfigError(f"{what} for several agents, but {env.env_name} has one: remove it")
     for name in critic_parts(env.obs_spec):
         raise ConfigError(
             f"env_config.obs_spec.{name} is critic_only, as only env_config.observe_state of "
@@ -274,7 +271,7 @@ def _check_snapshots(policies: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name == DEFAULT_POLICY:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
             f"policies has {name!r}, expected a name of a lower case letter and at most 15 further "
             f"lower case letters and digits, other than {DEFAULT_POLICY}"
@@ -440,10 +437,7 @@ def shared_policy(env: JointEnv, env_config: Config) -> dict[str, Any]:
             f"environment {env_config.env_name} has no `possible_agents`: name its agents by "
             "patterns in env_config.policy_mapping"
         )
-    added = added_parts(env, env_config, agents)
-    by_agent = {agent: env.specs_of(agent, added) for agent in agents}
-    obs_spec, action_spec = check_same(by_agent, DEFAULT_POLICY)
-    return {DEFAULT_POLICY: {"agents": agents, "obs_spec": obs_spec, "action_spec": action_spec}}
+    return {DEFAULT_POLICY: _describe(DEFAULT_POLICY, agents, agents, env, env_config)}
 
 
 def check_same(by_agent: Mapping[str, Specs], policy: str) -> Specs:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from session.addons import count_acting, hooks
 from session.config.config import Config, apply_overrides, check_resolved, keys_of
@@ -36,7 +36,7 @@ from session.config.named_code import (
     named_places,
     place_of,
 )
-from session.config.sections import SECTIONS, sections_of
+from session.config.sections import MAPPINGS, SECTIONS, sections_of
 from session.errors import (
     ConfigError,
     MissingExtra,
@@ -47,21 +47,13 @@ from session.errors import (
 from session.json_file import read_object
 from session.version import VERSION
 from surreal_like.algorithm.catalog import name_of
-from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.policy_names import PolicyId, agents_of, policies_of
 from surreal_like.errors import SpecError
 from surreal_like.experiment.code import git_revision, own_modules
 from surreal_like.experiment.shipped import find_experiment
-from surreal_like.policies.config import (
-    learning_policies,
-    policies_of,
-    policy_config,
-    policy_configs,
-)
+from surreal_like.policies.config import policy_configs
 
-if TYPE_CHECKING:
-    pass
-
-_KEYS = ("algorithm", *SECTIONS, "policies")
+_KEYS = ("algorithm", *MAPPINGS)
 # Keys of tune files only.
 _TUNING = frozenset(("experiment", "space", "tune"))
 # A complete config, or the error of an experiment that cannot be resolved.
@@ -181,7 +173,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
         user: user from :func:`read_experiment`.
         must_be_installed: False: if the environment is not installed here, use the specs of the
             config.
-        known: a complete config; if its environment is the same, its specs are used.
+        known: a complete config; if it has the same environment of a single agent, its specs count.
 
     Raises:
         ConfigError: wrong key, type or choice; missing value; unknown algorithm.
@@ -215,11 +207,10 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     given = next(filter(None, (specs(user, config) for specs in hooks("specs"))), None)
     if given is not None:
         env.obs_spec, env.action_spec = given
-    elif known is not None and _without_specs(env) == _without_specs(known.env_config):
+    # Policies of several agents may have other settings than the known ones.
+    elif known and not agents_of(known) and _without_specs(env) == _without_specs(known.env_config):
         env.obs_spec, env.action_spec = known.env_config.obs_spec, known.env_config.action_spec
         info = _known_info(known)
-        if "policies" in known:
-            config["policies"] = known["policies"]
     else:
         specs = _specs(config, must_be_installed=must_be_installed)
         if specs is None:
@@ -228,20 +219,17 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
             env.obs_spec, env.action_spec, info = specs
     check_policies(config, wanted)
     _fetch_once_per_unroll(config, user)
-    for name in learning_policies(config):
-        own = policy_config(config, name)
+    for name, own in policy_configs(config).items():
         env, algorithm = own.env_config, find_algorithm(own.algorithm)
         try:
             algorithm.check(env.obs_spec, env.action_spec, env_name=env.env_name)
             algorithm.check_replay(own.learner_config)
             algorithm.validate_config(**sections_of(own))
         except (ConfigError, SpecError) as error:
-            if name == DEFAULT_POLICY:
-                raise
-            raise type(error)(f"policies.{name}: {error}") from None
+            raise type(error)(f"{PolicyId(name).add('policies.{}: ')}{error}") from None
         rehearse(own, algorithm, starts_here=must_be_installed, info=info)
         # The policy's own, or those of the run.
-        holder = policies_of(config).get(name, config)
+        holder = policies_of(config)[name]
         (holder if "learner_config" in holder else config).learner_config = own.learner_config
     return _record(config, own_modules(config.session_config.import_path), changed)
 

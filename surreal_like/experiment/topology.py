@@ -9,8 +9,8 @@ from session.addons import hooks
 from session.config import Config
 from session.launchers.fork_client import Preload
 from session.process.component import Component, Restart, Topology, resources_of
-from surreal_like.data.policy_names import parameters_end, shard_name
-from surreal_like.policies.config import learning_policies, policy_config
+from surreal_like.data.policy_names import PolicyId
+from surreal_like.policies.config import policy_configs
 
 _TELEMETRY = ("tensorplex.records", "loggerplex.records")
 # Name and number of each replay shard.
@@ -42,13 +42,13 @@ def make_topology(config: Config) -> Topology:
             the number of processes of each kind.
     """
     session = config.session_config
-    learning = [(name, policy_config(config, name)) for name in learning_policies(config)]
+    learning = {PolicyId(name): own for name, own in policy_configs(config).items()}
     shards = [
-        (shard_name(name, index), index)
-        for name, own in learning
+        (policy.shard(index), index)
+        for policy, own in learning.items()
         for index in range(own.learner_config.replay.replay_shards)
     ]
-    parameters = tuple(parameters_end(name) for name, _ in learning)
+    parameters = tuple(policy.parameters for policy in learning)
     ends = tuple(end for each in hooks("ps_ends") for end in each(session))
     components = [
         *_telemetry_servers(),

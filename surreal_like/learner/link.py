@@ -19,12 +19,7 @@ from session.wire.shared import poll
 from session.wire.sockets import PublisherSocket, Socket
 from surreal_like.data.batch import Batch, Sampled, make_batch
 from surreal_like.data.parameters import Manifest, Parameters, parameter_hash
-from surreal_like.data.policy_names import (
-    DEFAULT_POLICY,
-    parameters_end,
-    shard_name,
-    snapshot_name,
-)
+from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 from surreal_like.dataflow.flow import NOT_READY, Signal
 from surreal_like.exploration.schedule import Progress
 from surreal_like.learner.feed import AHEAD, CudaCopies, DeviceFeed, FeedAhead, feed_columns
@@ -180,7 +175,7 @@ class Publisher:
     ) -> None:
         """Publishes a snapshot under a name of its own; arguments are those of `publish`."""
         info = self._describe(flat, iteration, env_steps)
-        name = snapshot_name(self._policy, iteration)
+        name = PolicyId(self._policy).snapshot(iteration)
         # Versions begin with 1.
         about = iteration + 1, self._incarnation, iteration, info, name
         snapshot = self._encode(Parameters(flat, manifest, *about), weights)
@@ -406,7 +401,7 @@ def _make_replay(context: Context, learner_config: Config, policy: str) -> Repla
     return ReplayClient(
         context.wire,
         context.clock,
-        shards=[shard_name(policy, index) for index in range(replay.replay_shards)],
+        shards=list(map(PolicyId(policy).shard, range(replay.replay_shards))),
         batch_size=replay.batch_size,
         batches_per_request=at_once,
         requests_in_flight=learner.prefetch_requests,
@@ -417,7 +412,7 @@ def _make_replay(context: Context, learner_config: Config, policy: str) -> Repla
 
 def _make_publisher(context: Context, policy: str, *, half: bool) -> Publisher:
     return Publisher(
-        context.wire.publisher(parameters_end(policy)),
+        context.wire.publisher(PolicyId(policy).parameters),
         context.clock,
         incarnation=context.incarnation,
         version=context.welcome.version[1],

@@ -17,7 +17,7 @@ from session.atomic_file import write_atomically
 from session.errors import RunError, describe
 from surreal_like.data.batch import Sampled
 from surreal_like.data.bounds import UNUSUAL
-from surreal_like.data.policy_names import DEFAULT_POLICY, shard_name
+from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 from surreal_like.data.sender import Sender
 from surreal_like.replay.storage import SENDER
 
@@ -131,7 +131,7 @@ class Quarantine:
         )
 
     def _shard(self, sampled: Sampled) -> str:
-        return f"{shard_name(self._policy, sampled.shard)}/{sampled.incarnation}"
+        return f"{PolicyId(self._policy).shard(sampled.shard)}/{sampled.incarnation}"
 
     def _count_senders(self, sampled: Sampled, counts: ShardCounts) -> dict[str, int]:
         senders = counts.get(self._shard(sampled), {}).get("senders", {})

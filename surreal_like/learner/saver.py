@@ -31,7 +31,7 @@ from session.errors import CheckpointError, SurrealError
 from session.folder import RunFolder
 from session.process.clock import Clock
 from surreal_like.data.parameters import Manifest
-from surreal_like.data.policy_names import DEFAULT_POLICY, checkpoint_place
+from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 from surreal_like.learner.base import Learner
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.learner.updates import Saveable
@@ -196,10 +196,10 @@ class Saver:
         # True until the first checkpoint of a generation is saved.
         self._begins = False
         self._learner = learner
-        newest, best = checkpoint_place(policy)
-        self._best = folder.checkpoints / best
+        own = PolicyId(policy)
+        self._best = folder.checkpoints / own.best
         self._checkpoints = Checkpoints(
-            folder.checkpoints / newest, keep_history=config["keep_history"], note=note
+            folder.checkpoints / own.checkpoints, keep_history=config["keep_history"], note=note
         )
         self._note = note
         self._period: int = config["period"]

@@ -12,7 +12,7 @@ from session.errors import ConfigError
 from session.process.reporting import Reporting
 from session.process.seeding import component_seed
 from surreal_like.data.batch import Batch
-from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 from surreal_like.dataflow.flow import NOT_READY, Signal
 from surreal_like.dataflow.items import Loss, Trained
 from surreal_like.errors import unwritten
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from surreal_like.learner.link import LearnerLink
 
 # In this group the second part is the section of the curves.
-_CLIENT_ID = "learner/learner"
 
 SaveableT = TypeVar("SaveableT", bound="Saveable")
 
@@ -67,7 +66,7 @@ class Updates(Reporting):
     def __init__(
         self, *, learner_config: Config, env_config: Config, session_config: Config
     ) -> None:
-        super().__init__(session_config, "learner", 0, _CLIENT_ID)
+        super().__init__(session_config, "learner", 0, PolicyId().client)
         self.learner_config = learner_config
         self.env_config = env_config
         self.session_config = session_config
@@ -228,8 +227,7 @@ class Updates(Reporting):
         from surreal_like.learner.link import LearnerLink
 
         seconds = self.session_config.tensorplex.update_schedule
-        client = _CLIENT_ID if policy == DEFAULT_POLICY else f"learner/{policy}"
-        self.report_by(context, context.metrics(client), seconds)
+        self.report_by(context, context.metrics(PolicyId(policy).client), seconds)
         earlier = None if before is None else before.link
         self._link = LearnerLink(
             context, self.learner_config, self.device, self.module_dict, policy, earlier

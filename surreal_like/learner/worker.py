@@ -20,7 +20,7 @@ from session.process.context import Context, run_generation
 from session.process.periodic import Every, Rate
 from session.process.seeding import component_seed
 from surreal_like.data.parameters import manifest_size_bytes
-from surreal_like.data.policy_names import DEFAULT_POLICY, league_place, snapshot_settings
+from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId, policies_of
 from surreal_like.dataflow.flow import NOT_READY, STALLED
 from surreal_like.dataflow.items import Trained
 from surreal_like.learner.base import Learner
@@ -117,13 +117,15 @@ class LearnerWorker:
         self._updates = Rate(clock=context.clock.now)
         every = context.config.session_config.tensorplex.debug_summaries
         self._summaries_due = Every(calls=every, clock=context.clock.now)
-        aside = folder.quarantine
-        self._quarantine = Quarantine(aside if policy == DEFAULT_POLICY else aside / policy, policy)
+        own = PolicyId(policy)
+        self._quarantine = Quarantine(folder.quarantine / own.add(), policy)
         self._rows_trained = 0
         # Ends of the shards at the newest checkpoint, see :meth:`ReplayClient.ends`.
         self._ends: Mapping[str, Sequence[int]] = {}
-        settings = snapshot_settings(context.config.get("policies"), policy)
-        place = folder.checkpoints / league_place(policy)
+        every = policies_of(context.config).values()
+        # Those of the policy that plays its snapshots.
+        settings = next((each for each in every if each.get("snapshots_of") == policy), None)
+        place = folder.checkpoints / own.league
         self._league = None if settings is None else League(place, settings, self._complain)
 
     def _complain(self, text: str) -> None:

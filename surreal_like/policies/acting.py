@@ -20,7 +20,7 @@ from surreal_like.agent.fetcher import Fetcher, agent_for
 from surreal_like.agent.link import AgentLink
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.parameters import Parameters
-from surreal_like.data.policy_names import snapshot_name
+from surreal_like.data.policy_names import PolicyId
 from surreal_like.data.rows import Rows
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import load_parameters
@@ -154,7 +154,7 @@ class PublishedSnapshots:
         if not living:
             return None
         iteration = choose(living)
-        name = self._policy if iteration is None else snapshot_name(self._policy, iteration)
+        name = self._policy if iteration is None else PolicyId(self._policy).snapshot(iteration)
         kept = self._kept.pop(name, None)
         if kept is None or (iteration is None and kept.order < self._known.newest.order):
             self._asked = name, ParameterClient(self.socket, self._clock, policy=name)
@@ -196,7 +196,7 @@ class StoredSnapshots:
         if chosen is None:
             return self._policy, self._newest
         path = living[chosen] / PARAMETERS
-        return snapshot_name(self._policy, chosen), lambda agent: load_parameters(
+        return PolicyId(self._policy).snapshot(chosen), lambda agent: load_parameters(
             agent.module_dict(), path
         )
 
@@ -270,7 +270,7 @@ class PastSelf(ActingPolicy):
         return int(self._rng.choice(living, p=weights / weights.sum()))
 
     def _weight(self, iteration: int) -> float:
-        name = snapshot_name(self._settings.snapshots_of, iteration)
+        name = PolicyId(self._settings.snapshots_of).snapshot(iteration)
         episodes, won = self._won.get(name, (0, 0.0))
         share = won / episodes if episodes >= _KNOWN else 0.5
         return (1 - share) ** 2 + _LEAST

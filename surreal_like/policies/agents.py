@@ -25,7 +25,7 @@ from surreal_like.env.feed import RunFeed
 from surreal_like.env.joint_vector import JointStep, JointVector, make_joint_vector
 from surreal_like.experience.chunk_episodes import RECENT
 from surreal_like.policies.acting import PublishedSnapshots
-from surreal_like.policies.config import policies_of, policy_configs
+from surreal_like.policies.config import policy_configs
 from surreal_like.policies.opponents import Found, make_opponents
 from surreal_like.policies.seats import Seats, parts_of
 
@@ -38,7 +38,7 @@ def make_agent_service(context: Context, found: Found) -> AgentService:
         found: finds algorithms and trained policies.
     """
     config = context.config
-    if not policies_of(config):
+    if not parts_of(config):
         return make_single_service(context, _make_agent(context, config, found))
     copies: int = config.env_config.num_envs
     pulse, feed = StepPulse(context, copies), RunFeed(config.env_config)

@@ -1,25 +1,9 @@
-"""The policies of a run: their agents, and the config of each as if it were alone."""
+"""The config of each policy of a run as if it were alone."""
 
 from __future__ import annotations
 
 from session.config import Config
-from surreal_like.data import policy_names
-
-
-def policies_of(config: Config) -> dict[str, Config]:
-    """Returns the policies of a resolved experiment by name; empty with a single agent."""
-    found: dict[str, Config] = config.get("policies") or {}
-    return found
-
-
-def learning_policies(config: Config) -> list[str]:
-    """Returns the names of the policies that learn, the first of which owns the run."""
-    return policy_names.learning_policies(policies_of(config))
-
-
-def opponents_of(config: Config) -> list[str]:
-    """Returns the names of the policies that do not learn: fixed ones, and snapshots of others."""
-    return [name for name, each in policies_of(config).items() if not policy_names.learns(each)]
+from surreal_like.data.policy_names import learning_policies, policies_of
 
 
 def policy_configs(config: Config) -> dict[str, Config]:
@@ -38,10 +22,11 @@ def policy_config(config: Config, policy: str) -> Config:
         policy: name of the policy.
     """
     given = policies_of(config).get(policy)
-    if given is None:
+    if not given:
         return config
     given = policies_of(config)[given.get("snapshots_of", policy)]
-    own = Config({key: each for key, each in config.items() if key != "policies"}).copy()
+    own = config.copy()
+    del own["policies"]
     own.algorithm = given.get("algorithm", config.algorithm)
     own.learner_config = given.get("learner_config", config.learner_config)
     own.session_config.sender = given.get("sender", config.session_config.sender)

@@ -18,9 +18,10 @@ from session.process.seeding import component_seed
 from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.algorithm.base import Algorithm
+from surreal_like.data.policy_names import learns, policies_of
 from surreal_like.env.actions import random_action
 from surreal_like.policies.acting import PastSelf, Snapshots
-from surreal_like.policies.config import opponents_of, policies_of, policy_config
+from surreal_like.policies.config import policy_config
 from surreal_like.policies.seats import parts_of
 
 RANDOM, RUN = "random", "run:"
@@ -78,10 +79,10 @@ def make_opponents(
     """
     made: list[ActingPolicy] = []
     playing = parts_of(config, evaluation=evaluation)
-    for name in opponents_of(config):
-        if name not in playing:
+    for name, settings in policies_of(config).items():
+        if learns(settings) or name not in playing:
             continue
-        settings, own = policies_of(config)[name], policy_config(config, name)
+        own = policy_config(config, name)
         # Two policies with the same draws would not act independently.
         drawn = component_seed(seed, name, 1)
         if "fixed" in settings:

@@ -18,7 +18,7 @@ from surreal_like.env.joint_vector import make_joint_vector
 from surreal_like.env.vector import make_vector_env
 from surreal_like.env.whole_vector import WholeVector
 from surreal_like.policies.acting import Companion, PublishedSnapshots
-from surreal_like.policies.config import policies_of, policy_configs
+from surreal_like.policies.config import policy_configs
 from surreal_like.policies.opponents import Found, make_opponents
 from surreal_like.policies.seats import Seats, parts_of
 
@@ -77,14 +77,15 @@ def make_player(
         feed: progress and task of the run.
     """
     env = config.env_config
-    if not policies_of(config):
+    parts = parts_of(config, evaluation=True)
+    if not parts:
         single = make_vector_env(
             env, num_envs=num_envs, seed=seed, evaluation=True, pulse=pulse, feed=feed
         )
         return Player(policies, WholeVector(stack_frames(single, env), policies[0].policy))
     joint = make_joint_vector(
         env,
-        parts_of(config, evaluation=True),
+        parts,
         num_envs=num_envs,
         seed=seed,
         deal=Seats(config, seed, evaluation=True).deal,

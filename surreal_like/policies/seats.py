@@ -13,10 +13,9 @@ from session.config import Config
 from session.config.merge import quote
 from session.config.named_code import load_callable
 from surreal_like.data.added_parts import policy_spec
-from surreal_like.data.policy_names import learns
+from surreal_like.data.policy_names import learns, policies_of
 from surreal_like.env.joint_vector import Mapper, Part
 from surreal_like.errors import DataError
-from surreal_like.policies.config import policies_of
 
 _KEY = "env_config.policy_mapping"
 # Returns the policy of an agent: name of the agent, number of the episode, random numbers.
@@ -34,13 +33,14 @@ def parts_of(config: Config, *, evaluation: bool = False) -> dict[str, Part]:
     """
     parts = {}
     for name, each in policies_of(config).items():
-        judged = each.get("eval_agents", each.agents)
-        if not (judged if evaluation else each.agents):
+        trained: list[str] = each.get("agents", [])
+        judged = each.get("eval_agents", trained)
+        if not (judged if evaluation else trained):
             continue
         learning = learns(each) and not evaluation
         # Only value functions see the state; those that do not learn act without it.
         obs_spec = each.obs_spec if learning else dict(policy_spec(each.obs_spec))
-        agents = list(dict.fromkeys([*each.agents, *judged]))
+        agents = list(dict.fromkeys([*trained, *judged]))
         parts[name] = Part((obs_spec, each.action_spec), agents, learns=learning)
     return parts
 

@@ -23,6 +23,7 @@ from surreal_like.agent.acting import Acting
 from surreal_like.data.batch import Batch, Columns, make_batch
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
+from surreal_like.data.policy_names import agents_of
 from surreal_like.dataflow import Flow, from_items
 from surreal_like.env.base import Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.frame_stack import stack_frames
@@ -30,7 +31,6 @@ from surreal_like.env.vector import make_vector_env
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_writer import RowWriter
 from surreal_like.experiment.topology import PRELOAD, make_topology
-from surreal_like.policies.config import policies_of
 from surreal_like.policy.policy import Policy
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.tuple_replay import ChunkSamples
@@ -208,7 +208,7 @@ class WorkerSet:
         self._policy = policy
         self._learner = policy.learner
         config = self._config = policy.config.copy()
-        if policies_of(config):
+        if agents_of(config):
             raise ConfigError(
                 f"{config.env_config.env_name} is an environment of several agents, but a "
                 "WorkerSet collects the experience of one: train learns from theirs"

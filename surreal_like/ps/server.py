@@ -19,7 +19,7 @@ from session.wire.schema import SENDERS_LIMIT
 from session.wire.shared import Pollable
 from session.wire.sockets import SubscriberSocket
 from surreal_like.data.parameters import Parameters
-from surreal_like.data.policy_names import learning_policies, parameters_end, snapshot_name
+from surreal_like.data.policy_names import PolicyId, learning_policies
 from surreal_like.data.sender import ENTRIES, Incarnations, Sender
 from surreal_like.ps.schemas import PUBLICATIONS, REQUESTS
 
@@ -166,9 +166,9 @@ class ParameterStore:
         return True
 
     def _drop_snapshots(self, parameters: Parameters) -> None:
-        policy = parameters.policy
-        living = {snapshot_name(policy, each) for each in parameters.info.get("snapshots", ())}
-        for name in [each for each in self._newest if each.startswith(snapshot_name(policy, ""))]:
+        name_of = PolicyId(parameters.policy).snapshot
+        living = set(map(name_of, parameters.info.get("snapshots", ())))
+        for name in [each for each in self._newest if each.startswith(name_of(""))]:
             if name not in living:
                 del self._newest[name]
 
@@ -204,7 +204,7 @@ class ParameterServer(Service):
     def __init__(self, context: Context, join: Door | None = None) -> None:
         self._context = context
         self._store = ParameterStore()
-        self._policies = learning_policies(context.config.get("policies"))
+        self._policies = learning_policies(context.config)
         self._membership = Membership(
             protocol=PROTOCOL_VERSION,
             fingerprint=context.fingerprint,
@@ -220,7 +220,7 @@ class ParameterServer(Service):
         self._patient: dict[bytes, Request] = {}
         self._requests = context.wire.router("ps.requests", REQUESTS)
         self._publications = [
-            context.wire.subscriber(parameters_end(policy), PUBLICATIONS)
+            context.wire.subscriber(PolicyId(policy).parameters, PUBLICATIONS)
             for policy in self._policies
         ]
         self._join = join

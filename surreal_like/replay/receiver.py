@@ -13,7 +13,7 @@ from session.process.periodic import Every, Rate, Stopwatch
 from session.wire import Message
 from session.wire.sockets import Socket
 from surreal_like.data.columns import recorded_columns
-from surreal_like.data.policy_names import shard_policy
+from surreal_like.data.policy_names import PolicyId
 from surreal_like.data.sender import Sender
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
@@ -110,7 +110,7 @@ class ExperienceReceiver:
         self._rest = WakeupCoalescer(clock.now)
         self.draining = False
         self._context = context
-        self._policy = shard_policy(name)
+        self._policy = PolicyId.of_shard(name).name
         self._replay = replay
         self._steps_per_row = steps_per_row(context.config)
         self.returns = make_return_counter(replay.learner_config.algo)

@@ -16,7 +16,7 @@ import safetensors.numpy
 from surreal_like import evaluate, load_policy, train
 from surreal_like.coordinator.learners import Learners
 from surreal_like.data.batch import Sampled
-from surreal_like.data.policy_names import checkpoint_place
+from surreal_like.data.policy_names import PolicyId
 from surreal_like.learner.link import LearnerLink, Publisher
 from surreal_like.learner.worker import LearnerWorker
 from surreal_like.network.flat import read_flat
@@ -48,7 +48,7 @@ def tensors(folder: Path) -> dict[str, Any]:
 
 
 def newest(folder: Path, policy: str = "default") -> Path:
-    place = folder / "checkpoints" / checkpoint_place(policy)[0]
+    place = folder / "checkpoints" / PolicyId(policy).checkpoints
     return max((each for each in place.iterdir() if each.name.isdigit()), key=lambda p: int(p.name))
 
 
@@ -76,7 +76,7 @@ def check(folder: Path, result: dict[str, Any], policy: str = "default") -> None
     seen = {name: value for name, value in result["eval"].items() if name != "confirmed"}
     assert seen == {name: final[name] for name in seen}
     # What is in the file is what the number is of.
-    best = folder / "checkpoints" / checkpoint_place(policy)[1]
+    best = folder / "checkpoints" / PolicyId(policy).best
     if json.loads((best / "state.json").read_text())["version"] == final["version"]:
         assert tensors(best) == tensors(checkpoint)
 

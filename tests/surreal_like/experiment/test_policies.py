@@ -31,7 +31,7 @@ MIXED: dict[str, Any] = {
 }
 
 
-def resolved(tmp_path: Path, changes: Mapping[str, Any]) -> Config:
+def resolved(tmp_path: Path, changes: Mapping[str, Any], known: Config | None = None) -> Config:
     """Resolves the mixed experiment; a change is a dotted key and its value."""
     config = Config(MIXED).copy()
     for path, value in changes.items():
@@ -42,7 +42,7 @@ def resolved(tmp_path: Path, changes: Mapping[str, Any]) -> Config:
         inner[name] = value
     file = tmp_path / "mixed.yaml"
     file.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
-    return resolve(read_experiment(file))
+    return resolve(read_experiment(file), known=known)
 
 
 def test_a_policy_stands_complete(tmp_path: Path) -> None:
@@ -81,6 +81,13 @@ def test_a_single_agent_has_no_policies(tmp_path: Path) -> None:
     assert "policies" not in resolved(tmp_path, changes)
 
 
+def test_a_known_experiment_gives_no_settings_of_policies(tmp_path: Path) -> None:
+    known = resolved(tmp_path, {})
+    path = "policies.right.learner_config.algo.learning_rate"
+    other = resolved(tmp_path, {path: 1e-4}, known)
+    assert other.policies.right.learner_config.algo.learning_rate.start == 1e-4
+
+
 def test_the_fingerprint_covers_policies(tmp_path: Path) -> None:
     first = resolved(tmp_path, {})
     other = resolved(tmp_path, {"policies.right.learner_config.algo.learning_rate": 1e-4})
@@ -114,6 +121,14 @@ def test_the_fingerprint_covers_policies(tmp_path: Path) -> None:
         (
             {"session_config.stop.eval_returns": {"middle": 1.0}},
             "has 'middle', which is no policy that",
+        ),
+        (
+            {
+                "policies": {},
+                "env_config.policy_mapping": {},
+                "session_config.stop.eval_returns": {"default": 1.0},
+            },
+            "has 'default', which is no policy that learns: there are none",
         ),
         (
             {"policies.other": {"fixed": "radnom"}},

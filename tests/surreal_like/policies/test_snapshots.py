@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from session.config import Config
-from surreal_like.agent.base import Agent, policy_seed
+from surreal_like.agent.base import Agent
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.rows import Rows
 from surreal_like.policies import acting
@@ -264,8 +264,3 @@ def test_the_store_keeps_the_snapshots_that_live() -> None:
     assert store.newest("main-0") is None
     assert store.newest("main-200") is not None
     assert store.newest("other-0") is not None, "not of this policy"
-
-
-def test_two_policies_of_a_process_draw_independently() -> None:
-    assert policy_seed(7, "default") == 7
-    assert len({policy_seed(7, name) for name in ("left", "right", "default")}) == 3
