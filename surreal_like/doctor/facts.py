@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 
+from session.config import Config
 from session.errors import SurrealError
 from session.folder import EVENT
 from session.process.clock import boot_number
@@ -15,6 +16,7 @@ from session.process.heartbeat import ALIVE
 from session.show.components import CORE
 from session.show.run_view import RunView
 from session.tail import Tail
+from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId, policies_of
 
 # Curves that a RunView must keep so that the whole run is judged, not its newest lines only.
 CURVES = ("waiting_share", "experience.dropped")
@@ -156,22 +158,17 @@ class Facts:
     @cached_property
     def consumes(self) -> bool:
         """True for a replay that gives each row only once."""
-        # Imported late: it imports numpy, which must not delay the end of a command.
-        from surreal_like.replay.base import load_replay_class
+        return _consumes(self._view.config.learner_config)
 
-        with suppress(SurrealError):
-            return load_replay_class(self._view.config.learner_config).consumes
-        return False
-
-    @property
-    def lag_limit(self) -> int:
-        """Lag that an algorithm on a queue bears [versions]; 0: any lag, as rows are replayed.
-
-        With several policies it is 0, too: the lag is that of all.
-        """
-        if "policies" in self.line:
-            return 0
-        return int(self.replay.evict_rule.max_version_lag or _BORNE_VERSIONS) * self.consumes
+    def lags(self) -> Iterator[tuple[str, float, int]]:
+        """Yields policy, mean lag and borne lag [versions] where rows are not replayed."""
+        lines = self.line.get("policies") or {DEFAULT_POLICY: self.line}
+        for name, each in policies_of(self._view.config).items():
+            own = each.get("learner_config", self._view.config.learner_config)
+            lag = (lines.get(name, {}).get("lag") or {}).get("mean_versions")
+            if lag is not None and _consumes(own):
+                limit = own.replay.evict_rule.max_version_lag or _BORNE_VERSIONS
+                yield PolicyId(name).add(" of policy {}"), lag, limit
 
     @property
     def scored(self) -> int:
@@ -244,3 +241,12 @@ class Facts:
                 with suppress(OSError):
                     found[name] = beat.time - (alive / name).stat().st_mtime
         return found
+
+
+def _consumes(learner_config: Config) -> bool:
+    # Imported late: it imports numpy, which must not delay the end of a command.
+    from surreal_like.replay.base import load_replay_class
+
+    with suppress(SurrealError):
+        return load_replay_class(learner_config).consumes
+    return False

@@ -266,10 +266,11 @@ def _see_full(facts: Facts, limit: float) -> str:
 
 
 def _see_lag(facts: Facts, limit: float) -> str:
-    lag = (facts.line.get("lag") or {}).get("mean_versions")
-    if not facts.lag_limit or lag is None or lag <= limit * facts.lag_limit:
-        return ""
-    return f"{decimal(lag)} versions on average, the limit is {facts.lag_limit}"
+    return ", ".join(
+        f"{decimal(lag)} versions{of} on average, the limit is {borne}"
+        for of, lag, borne in facts.lags()
+        if lag > limit * borne
+    )
 
 
 def _see_slow_agent(facts: Facts, limit: float) -> str:
@@ -338,7 +339,7 @@ ODDITIES = (
     ),
     Rule(
         "lag",
-        "mean lag, as multiple of learner_config.replay.evict_rule.max_version_lag "
+        "mean lag of each policy, as multiple of learner_config.replay.evict_rule.max_version_lag "
         "(of 20 versions without), of queues of unrolls",
         1.0,
         "rows are older than the algorithm bears",

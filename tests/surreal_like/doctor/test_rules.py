@@ -125,6 +125,16 @@ def test_what_is_odd_is_found_alone(name: str, tmp_path: Path) -> None:
     assert applied(ODDITIES, look(tmp_path, **ODD[name])) == [name]
 
 
+def test_a_policy_whose_rows_lag_is_named(tmp_path: Path) -> None:
+    lags = {name: {"lag": {"mean_versions": lag}} for name, lag in (("left", 2.0), ("right", 30.0))}
+    specs: dict[str, Any] = {"obs_spec": {}, "action_spec": {}}
+    policies = {name: {"agents": [name], **specs} for name in lags}
+    view = look(tmp_path, **QUEUE, policies=policies, line={"policies": lags})
+    found = next(each for each in ODDITIES if each.name == "lag").apply(Facts(view))
+    assert found is not None
+    assert found.numbers == "30.0 versions of policy right on average, the limit is 20"
+
+
 @pytest.mark.parametrize("rule", [*BOTTLENECKS, *ODDITIES], ids=lambda rule: rule.name)
 def test_a_rule_does_not_apply_beyond_its_limit(rule: Rule, tmp_path: Path) -> None:
     if rule.name == "restarts":
