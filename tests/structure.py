@@ -263,7 +263,7 @@ def loaded(root: Path, module: str) -> int:
     return sum(file.startswith(packages) for file in done.stdout.splitlines())
 
 
-_POLICY_TESTS = ("DEFAULT_POLICY", "policies_of(", "'policies'")
+_POLICY_TESTS = ("DEFAULT_POLICY", "policies_of(", "agents_of(", "'policies'")
 
 
 def policy_branches(tree: Tree) -> int:

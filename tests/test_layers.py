@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import structure
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("session", "surreal_like", "main")
 EVERYWHERE = (*PACKAGES, "benchmarks", "tests")
@@ -535,3 +537,7 @@ def test_one_module_makes_all_contexts_and_is_the_one_to_close_them_at_exit() ->
 def test_every_folder_has_its_place_in_the_order() -> None:
     found = {path.parent.name for path in (ROOT / "surreal_like").glob("*/__init__.py")}
     assert found == set(FOLDERS)
+
+
+def test_few_conditions_tell_one_policy_from_several() -> None:
+    assert 0 < structure.policy_branches(structure.Tree(ROOT)) <= 5
