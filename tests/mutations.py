@@ -95,13 +95,13 @@ workers: siblings wait for one that is made anew
 - self._admit(any if self._leaves_out else all)
 + self._admit(all)
 workers: a stream of a lost worker keeps what it had half written
-- column[missing] = self._newest[path][missing]
+- column[missing] = newest[path][missing]
 + pass
 workers: a new one goes on where the lost one was
 - vector.ended = rows["terminated"] | rows["truncated"]
 + vector.ended = vector.ended
 workers: a lost one is not counted
-- self._restarts.add(error)
+- self.restarts.add(error)
 - worker.kill()
 + worker.kill()
 episodes: one that begins late is too long
@@ -933,8 +933,19 @@ episodes that an error has cut short count in an evaluation
 environments do not get the newest task
 - layer.task = self.task
 + pass
+an episode has the number of the next task
+- self._numbers[ended] = self.feed.number
++ self._numbers[:] = self.feed.number
+the first row of the next episode has the task of the one before
+- self._numbers[last] = self.feed.number
++ pass
+> tests/surreal_like/env/test_masks.py
+vectors: a masked action is taken
+- if self._masks is not None and ignored is not None:
++ if self._masks is None and ignored is not None:
+> tests/surreal_like/env/test_feed.py
 worker processes keep the first task
-- if worker.revision == self._feed.revision:
+- if worker.revision == self.feed.revision:
 + if worker.revision:
 evaluations play the newest task instead of their own
 - if task is not None and not self._fixed:
