@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,22 @@ _SHOWN = 80
 
 
 class ObservationBatch:
-    """Collects the observations of one vector step; `put` N times, then `take`."""
+    """Collects the observations of one vector step; `put` N times, then `take`.
 
-    def __init__(self, obs_spec: Mapping[str, Any], num_envs: int) -> None:
+    Args:
+        obs_spec: spec of one observation.
+        num_envs: N.
+        place: returns the words for a row in errors, from its number; None: its stream.
+    """
+
+    def __init__(
+        self,
+        obs_spec: Mapping[str, Any],
+        num_envs: int,
+        place: Callable[[int], str] | None = None,
+    ) -> None:
         self._num_envs = num_envs
+        self._place = place or (lambda row: f"in stream {row}")
         self._specs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
         self._single = [*self._specs] == ["obs"]
         self._warned: set[str] = set()
@@ -49,7 +61,7 @@ class ObservationBatch:
         flat = nest.flatten(obs, "obs")
         if flat.keys() != self._specs.keys():
             raise DataError(
-                f"obs: parts {sorted(flat)} given in stream {stream}, "
+                f"obs: parts {sorted(flat)} given {self._place(stream)}, "
                 f"its spec has {sorted(self._specs)}"
             )
         for path, spec, rows in self._rows:
@@ -68,10 +80,14 @@ class ObservationBatch:
 
     def _convert(self, path: str, value: Any, spec: ArraySpec, stream: int) -> npt.NDArray[Any]:
         """Returns the part of one stream as its spec says; warns once of another dtype."""
-        given = cast(f"{path} in stream {stream}", value, spec.dtype)
+        try:
+            given = cast(path, value, spec.dtype)
+        except DataError as error:
+            reason = str(error).removeprefix(path)
+            raise DataError(f"{path} {self._place(stream)}{reason}") from error
         if given.shape != spec.dim:
             raise DataError(
-                f"{path}: shape {list(given.shape)} given in stream {stream}, "
+                f"{path}: shape {list(given.shape)} given {self._place(stream)}, "
                 f"its spec says {list(spec.dim)}"
             )
         dtype = np.asarray(value).dtype
@@ -94,7 +110,8 @@ class ObservationBatch:
             # Checked before a network uses them, because its output would name another field.
             # Bytes, here and elsewhere in a step: a function of numpy costs two more calls.
             if rows.dtype.kind == "f" and 0 in np.isfinite(rows).tobytes():
-                spec.validate(path, rows, bounds=False)
+                row = int(np.isfinite(rows).reshape(len(rows), -1).all(1).argmin())
+                spec.validate(f"{path} {self._place(row)}", rows[row], bounds=False)
         if self._single:
             return taken[0][2]
         return nest.unflatten({path: rows for path, _, rows in taken}, "obs")

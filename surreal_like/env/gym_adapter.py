@@ -92,7 +92,11 @@ class GymAdapter(Env):
         The task of a curriculum are the `options` of its reset.
         """
         options = {"options": dict(self.task)} if self.task else {}
-        result = self.gym_env.reset(seed=self._next_seed, **options)
+        try:
+            result = self.gym_env.reset(seed=self._next_seed, **options)
+        except TypeError:
+            self._check_reset({"seed": None, **options})
+            raise
         if not isinstance(result, tuple) or len(result) != 2:
             raise DataError(f"reset() gave {kinds(result)}, expected (observation, info)")
         obs, info = result
@@ -104,13 +108,24 @@ class GymAdapter(Env):
         if type(action) is not int or not 0 <= action < self._actions:
             action = self._write(self._door(action))
         result = self.gym_env.step(action)
-        if len(result) != 5:
+        if not isinstance(result, tuple | list) or len(result) != 5:
             wanted = "(observation, reward, terminated, truncated, info)"
             raise DataError(f"step() gave {kinds(result)}, expected {wanted}")
         obs, reward, terminated, truncated, info = result
         if type(reward) is not float:
             reward = number("reward", reward)
         return self._read(obs), reward, terminated, truncated, info
+
+    def _check_reset(self, arguments: Mapping[str, Any]) -> None:
+        """Raises DataError if the environment's `reset` does not take these arguments."""
+        env = self.gym_env.unwrapped
+        try:
+            inspect.signature(env.reset).bind(**arguments)
+        except TypeError as error:
+            raise DataError(
+                f"reset() of {type(env).__name__} does not take {' and '.join(arguments)}: define "
+                "reset(self, *, seed=None, options=None), as Gymnasium does since 0.26"
+            ) from error
 
     def seed(self, seed: int) -> None:
         super().seed(seed)

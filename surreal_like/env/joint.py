@@ -208,6 +208,18 @@ class JointEnv(ABC):
     def reset(self, seed: int | None = None) -> list[Turn]:
         """Starts an episode; returns the first observations that wait for an action."""
 
+    def _check_names(self, living: Sequence[str]) -> None:
+        """Raises DataError without a living agent, or for one that is not named."""
+        if not living:
+            raise DataError("reset() left no agent in `agents`: an episode needs one")
+        possible = self.possible_agents
+        for agent in living:
+            if possible and agent not in possible:
+                raise DataError(
+                    f"agent {agent}: it is in `agents`, but not in `possible_agents`: name all "
+                    "agents there that may appear"
+                )
+
     def _reset_env(self, seed: int | None) -> Any:
         return self.env.reset(seed=seed, **({"options": dict(self.task)} if self.task else {}))
 
@@ -250,6 +262,12 @@ class JointEnv(ABC):
         close_env(self.env)
 
 
+def _check_mappings(method: str, **given: Any) -> None:
+    for name, each in given.items():
+        if type(each) is not dict and not isinstance(each, Mapping):
+            raise DataError(f"{method} gave {kinds(each)} as {name}, expected a mapping of agents")
+
+
 def _mask_reader(obs_spec: Mapping[str, Any]) -> Callable[[Turn], Any]:
     """Returns a function that reads the mask of actions from the info of a turn."""
     idle = [0] * obs_spec[MASK]["dim"][0]
@@ -257,8 +275,7 @@ def _mask_reader(obs_spec: Mapping[str, Any]) -> Callable[[Turn], Any]:
     def read(turn: Turn) -> Any:
         if MASK not in turn.info and not (turn.terminated or turn.truncated):
             raise DataError(
-                f"agent {turn.agent}: its info has no {MASK}, but that of a reset had one: "
-                "give one whenever it acts"
+                f"info has no {MASK}, but that of a reset had one: give one whenever the agent acts"
             )
         return turn.info.get(MASK, idle)
 
@@ -291,10 +308,10 @@ class ParallelJointEnv(JointEnv):
                 "turns, set env_config.multi_agent_api to aec"
             )
         observations, infos = result
+        _check_mappings("reset()", observations=observations, infos=infos)
         self.rewards, self._newest, self._lingering = {}, {}, set()
         self._acting, self.over = list(self.env.agents), False
-        if not self._acting:
-            raise DataError("reset() left no agent in `agents`: an episode needs one")
+        self._check_names(self._acting)
         self._state = self._observe()
         return [self._turn(a, observations, infos, False, False) for a in self._acting]
 
@@ -305,6 +322,13 @@ class ParallelJointEnv(JointEnv):
             wanted = "(observations, rewards, terminations, truncations, infos)"
             raise DataError(f"step() gave {kinds(result)}, expected {wanted}")
         observations, rewards, terminations, truncations, infos = result
+        _check_mappings(
+            "step()",
+            observations=observations,
+            terminations=terminations,
+            truncations=truncations,
+            infos=infos,
+        )
         self.rewards, self._state = rewards_by_agent(rewards), self._observe()
         turns, living = [], []
         for agent in self._acting:
@@ -328,9 +352,10 @@ class ParallelJointEnv(JointEnv):
             ended = self._lingering | set(self._acting).difference(living)
             self._lingering = ended.intersection(present)
             # In the order of the environment: a set would make two equal runs differ.
-            for agent in [each for each in present if each not in ended and each not in living]:
-                living.append(agent)
-                turns.append(self._turn(agent, observations, infos, False, False))
+            joined = [each for each in present if each not in ended and each not in living]
+            self._check_names(present)
+            living += joined
+            turns += [self._turn(each, observations, infos, False, False) for each in joined]
         self._acting, self.over = living, not living
         return turns
 
@@ -378,8 +403,7 @@ class AecJointEnv(JointEnv):
         self.rewards, self._sums, self.over = {}, {}, False
         self._add_rewards({})
         self._living = list(self.env.agents)
-        if not self._living:
-            raise DataError("reset() left no agent in `agents`: an episode needs one")
+        self._check_names(self._living)
         return self._turns()
 
     def step(self, actions: Mapping[str, Any]) -> list[Turn]:
@@ -415,12 +439,8 @@ class AecJointEnv(JointEnv):
 
     def cut(self) -> list[Turn]:
         """See the base class."""
-        env = self.env
-        self.over, state = True, self._observe()
-        return [
-            Turn(agent, env.observe(agent), env.terminations[agent], True, env.infos[agent], state)
-            for agent in env.agents
-        ]
+        self.over = True
+        return [self._turn(agent)._replace(truncated=True) for agent in self.env.agents]
 
     def _turns(self) -> list[Turn]:
         """Returns the last turns of agents that have ended, and the turn of the next that acts."""
@@ -430,11 +450,8 @@ class AecJointEnv(JointEnv):
             agent = env.agent_selection
             if env.agents != self._living:
                 self._check(turns)
-            terminated = flag(f"terminations[{agent!r}]", env.terminations[agent])
-            truncated = flag(f"truncations[{agent!r}]", env.truncations[agent])
-            obs, info = env.observe(agent), env.infos.get(agent) or {}
-            turns.append(Turn(agent, obs, terminated, truncated, info, self._observe()))
-            if not (terminated or truncated):
+            turns.append(turn := self._turn(agent))
+            if not (turn.terminated or turn.truncated):
                 return turns
             # An agent that has ended takes its leave with a step of no action.
             env.step(None)
@@ -442,6 +459,19 @@ class AecJointEnv(JointEnv):
         self._check(turns)
         self.over = True
         return turns
+
+    def _turn(self, agent: str) -> Turn:
+        env = self.env
+        try:
+            given = env.terminations[agent], env.truncations[agent]
+        except KeyError as error:
+            raise DataError(
+                f"agent {agent}: `terminations` or `truncations` lacks it, but it is in `agents`"
+            ) from error
+        terminated = flag(f"terminations[{agent!r}]", given[0])
+        truncated = flag(f"truncations[{agent!r}]", given[1])
+        info = env.infos.get(agent) or {}
+        return Turn(agent, env.observe(agent), terminated, truncated, info, self._observe())
 
     def _check(self, turns: list[Turn]) -> None:
         """Refuses agents that have vanished; newest turns of this step are those that ended."""
@@ -458,6 +488,8 @@ class AecJointEnv(JointEnv):
                 f"{', '.join(env.agents)}"
             )
         self._living = list(env.agents)
+        if self._living:
+            self._check_names(self._living)
 
 
 def close_env(env: Any) -> None:

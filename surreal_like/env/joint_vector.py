@@ -103,7 +103,7 @@ class _Collector:
 
     def __init__(self, part: Part, env: JointEnv, streams: int) -> None:
         obs_spec, action_spec = part.specs
-        self._batch = ObservationBatch(obs_spec, streams)
+        self._batch = ObservationBatch(obs_spec, streams, self._describe)
         agent = part.agents[0]
         self._read = env.reader_of(agent, obs_spec, part.agents)
         self.write = action_writer(env.spaces_of(agent)[1])
@@ -116,8 +116,13 @@ class _Collector:
         self.places, self._rows = [], []
 
     def put(self, copy: _Copy, turn: Turn, seat: _Seat, *, first: bool, steps: int) -> None:
-        self._batch.put(len(self._rows), self._read(turn))
+        row = len(self._rows)
         self.places.append((copy, turn.agent))
+        try:
+            obs = self._read(turn)
+        except DataError as error:
+            raise DataError(f"{error}, {self._describe(row)}") from error
+        self._batch.put(row, obs)
         self._rows.append((seat.stream, seat.reward, turn.terminated, turn.truncated, first, steps))
 
     def take(self) -> Rows | None:
@@ -309,7 +314,8 @@ class JointVector:
         for agent, reward in copy.env.rewards.items():
             if not abs(reward) <= MOST:
                 raise DataError(
-                    f"reward of agent {agent}: {reward} given, expected a finite float32"
+                    f"reward of agent {agent}: {reward} given after {copy.length} steps, "
+                    "expected a finite float32"
                 )
             seat = copy.seats.get(agent)
             if seat is None:
@@ -338,6 +344,7 @@ class JointVector:
 
     def _renew(self, number: int, copy: _Copy, error: Exception) -> None:
         """Makes a copy anew; raises the error where that is not wanted any more."""
+        error.add_note(f"after {copy.length} steps of the episode")
         copy.env = self.restarts.renew(copy.env, error)
         copy.seed = self.restarts.seed_of(number)
 
@@ -349,7 +356,8 @@ class JointVector:
         lived = [agent for agent, seat in seats.items() if not seat.ended]
         # Of AEC, agents whose first turn comes later live, too.
         lived += [agent for agent in copy.env.env.agents if agent not in seats]
-        shared = [rewards[agent] for agent in lived if agent in rewards]
+        # One that was not paid has 0, and gets the team's reward.
+        shared = [rewards.setdefault(agent, 0.0) for agent in lived]
         return sum(shared) / (len(shared) if self._team_reward == "mean" and shared else 1)
 
     def _put(self, number: int, copy: _Copy, turn: Turn, steps: int) -> int:

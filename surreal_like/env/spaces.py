@@ -73,6 +73,10 @@ def action_writer(space: spaces.Space[Any]) -> Callable[[npt.NDArray[Any]], Any]
         if start == 0:
             return lambda action: action if action.ndim else action.item()
         return lambda action: action + start if action.ndim else action.item() + start
+    if isinstance(space, spaces.Box) and not space.shape:
+        # Ours has one axis: that of its only number.
+        write = action_writer(_with_axis(space))
+        return lambda action: write(action).reshape(action.shape[:-1])
     dtype, shape = space.dtype, space.shape or ()
     if isinstance(space, spaces.Box) and dtype == np.float32:
         return lambda action: action
@@ -86,7 +90,13 @@ def action_writer(space: spaces.Space[Any]) -> Callable[[npt.NDArray[Any]], Any]
 
 def action_bounds(space: spaces.Space[Any]) -> Bounds | None:
     """Returns the bounds of a Box, in its dtype; None for another space."""
-    return (space.low, space.high) if isinstance(space, spaces.Box) else None
+    if not isinstance(space, spaces.Box):
+        return None
+    return np.atleast_1d(space.low), np.atleast_1d(space.high)
+
+
+def _with_axis(space: spaces.Box) -> spaces.Box:
+    return spaces.Box(np.atleast_1d(space.low), np.atleast_1d(space.high), dtype=space.dtype.type)
 
 
 def _part(obs: Any, key: Any) -> Any:
@@ -128,8 +138,9 @@ def _action_spec(space: spaces.Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.MultiBinary):
         return {"type": "multi_discrete", "dim": [2] * int(np.prod(space.shape))}
     if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f":
-        spec: dict[str, Any] = {"type": "continuous", "dim": list(space.shape)}
-        for key, bound in (("low", space.low), ("high", space.high)):
+        low, high = np.atleast_1d(space.low), np.atleast_1d(space.high)
+        spec: dict[str, Any] = {"type": "continuous", "dim": list(low.shape)}
+        for key, bound in (("low", low), ("high", high)):
             if np.isfinite(bound).any():
                 spec[key] = bound.tolist() if bound.dtype == np.float64 else _short(bound)
         return spec
@@ -147,5 +158,9 @@ def _short(bound: npt.NDArray[Any]) -> Any:
 
 def _key(key: Any, space: spaces.Dict) -> str:
     if not isinstance(key, str) or not key or "/" in key:
-        raise SpecError(f"observation space {space}: {key!r} cannot name a part of an observation")
+        raise SpecError(
+            f"observation space {space}: {key!r} cannot name a part of an observation: rename it in "
+            "a wrapper to a text without a slash, or leave it out (env_config.obs_keys has the "
+            "parts that are used)"
+        )
     return key

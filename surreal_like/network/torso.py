@@ -19,7 +19,7 @@ from session import nest
 from session.config import Config
 from session.config.key import FROM_1, Key
 from session.config.named_code import load_callable
-from session.errors import ConfigError
+from session.errors import ConfigError, describe
 from surreal_like.data.masks import feature_spec
 from surreal_like.data.spec import parse_obs_spec
 from surreal_like.network.encoder import NATURE, make_encoder
@@ -210,8 +210,11 @@ def _check_width(torso: Any, obs_spec: Mapping[str, Any], where: str) -> None:
         # A copy: layers of the torso may count or change what they see.
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             found = list(deepcopy(torso).eval()(zeros).shape)
-    except Exception:  # noqa: BLE001 - the run reports a bug better
-        return
+    except Exception as error:
+        raise ConfigError(
+            f"{where} fails with one observation of zeros, of the spec {dict(obs_spec)}: "
+            f"{describe(error)}"
+        ) from error
     if found != [1, torso.out_features]:
         raise ConfigError(
             f"{where} gives features of shape {found} for one observation, but its out_features is "

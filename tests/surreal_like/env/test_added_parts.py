@@ -96,7 +96,7 @@ def test_a_state_that_is_not_finite_is_refused() -> None:
     env: Any = Stated()
     vector = vector_of(env)
     env.state = lambda: np.array([np.nan, 0.0])
-    with pytest.raises(DataError, match="obs/state: NaN at"):
+    with pytest.raises(DataError, match="obs/state of agent a_0 after 0 steps: NaN at"):
         vector.reset()
 
 

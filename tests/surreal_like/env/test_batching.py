@@ -110,7 +110,7 @@ def test_an_info_key_keeps_its_shape_and_kind() -> None:
 def test_a_nan_is_named_before_a_network_sees_it() -> None:
     bad = {"a": np.array([0, np.nan]), "b": (np.uint8(3), np.array([4]))}
     good = {"a": np.zeros(2), "b": (np.uint8(3), np.array([4]))}
-    with pytest.raises(DataError, match=r"^obs/a: NaN at \[1, 1\] of \[2, 2\]"):
+    with pytest.raises(DataError, match=r"^obs/a in stream 1: NaN at \[1\] of \[2\]"):
         collect(NESTED, good, bad)
 
 

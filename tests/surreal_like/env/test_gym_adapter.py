@@ -83,6 +83,7 @@ ACTIONS = [
         {"type": "continuous", "dim": [2], "low": [-0.4, -0.4], "high": [0.1, 0.1]},
     ),
     (spaces.Box(-np.inf, np.inf, (1,)), {"type": "continuous", "dim": [1]}),
+    (spaces.Box(-2, 0.5, ()), {"type": "continuous", "dim": [1], "low": [-2.0], "high": [0.5]}),
     (
         spaces.Box(np.array([0, -np.inf]), np.array([np.inf, np.inf]), dtype=np.float64),
         {"type": "continuous", "dim": [2], "low": [0.0, -np.inf]},
@@ -104,7 +105,7 @@ def test_specs_of_action_spaces(space: Any, spec: Any) -> None:
     ("obs", "action", "message"),
     [
         (spaces.Text(3), spaces.Discrete(2), "observation space"),
-        (spaces.Dict({"a/b": spaces.Discrete(2)}), spaces.Discrete(2), "'a/b' cannot name"),
+        (spaces.Dict({"a/b": spaces.Discrete(2)}), spaces.Discrete(2), "'a/b' cannot .*rename it"),
         (spaces.Discrete(2), spaces.Tuple((spaces.Discrete(2),)), "action space"),
         (spaces.Discrete(2), spaces.Box(0, 3, (1,), np.int32), "action space"),
     ],
@@ -157,6 +158,49 @@ def test_actions_arrive_in_the_shape_and_dtype_of_their_space() -> None:
     GymAdapter(inner).step([1, 0, 0, 1])
     assert inner.taken[0].tolist() == [[1, 0], [0, 1]]
     assert inner.action_space.contains(inner.taken[0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_space_of_one_number_gets_an_array_without_axes(dtype: Any) -> None:
+    inner = Joint(spaces.Box(-1.0, 1.0, (), dtype))
+    GymAdapter(inner).step([5.0])
+    assert inner.action_space.contains(inner.taken[0])
+    assert (inner.taken[0].tolist(), inner.taken[0].dtype) == (1.0, dtype)
+
+
+class OldReset(Joint):
+    """Resets as environments of gym did."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+class WrongReset(Joint):
+    """Fails in its own code, with the same kind of error."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return len(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("env", "problem", "words"),
+    [
+        (OldReset(), DataError, r"reset\(\) of OldReset does not take seed: define reset\(self"),
+        (WrongReset(), TypeError, "has no len"),
+    ],
+)
+def test_a_reset_that_takes_no_seed_is_named(env: Any, problem: Any, words: str) -> None:
+    with pytest.raises(problem, match=words):
+        GymAdapter(env).reset()
+
+
+@pytest.mark.parametrize("given", [None, (1, 2), {}])
+def test_a_step_that_gives_something_else_is_named(
+    given: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Joint, "step", lambda self, action: given)
+    with pytest.raises(DataError, match=r"step\(\) gave .*, expected \(observation, reward"):
+        GymAdapter(Joint()).step([0.0, 0.0])
 
 
 def test_continuous_actions_are_clipped_by_default() -> None:

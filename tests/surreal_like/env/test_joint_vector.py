@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from session.errors import ConfigError
+from session.errors import ConfigError, describe
 from surreal_like.env.joint import as_joint
 from surreal_like.env.joint_vector import JointStep, JointVector, Part
 from surreal_like.env.registry import SeveralAgents, make_env, make_joint_env
@@ -162,9 +163,44 @@ def _comes_back(env: Script) -> None:
     env.step = step  # type: ignore[method-assign]
 
 
+def _spoil(change: Callable[[Script, Any], object], spoil_reset: bool = False) -> Any:
+    """Returns a function that lets `change` alter each result of `step`, or of `reset`."""
+
+    def spoil(env: Script) -> None:
+        inner = env.reset if spoil_reset else env.step
+
+        def changed(*args: Any, **keywords: Any) -> Any:
+            result = list(inner(*args, **keywords))
+            change(env, result)
+            return tuple(result)
+
+        setattr(env, "reset" if spoil_reset else "step", changed)
+
+    return spoil
+
+
+def _put(number: int, value: Any) -> Callable[[Script, Any], object]:
+    return lambda env, result: result.__setitem__(number, value)
+
+
+def _see(value: Any) -> Callable[[Script, Any], object]:
+    """Returns a function that alters what agent b sees in the third step."""
+    return lambda env, result: result[0].update(b=value) if env.now == 3 else None
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
+        (_spoil(lambda env, _: env.agents.append("c")), "agent c: .*not in `possible_agents`"),
+        (_spoil(lambda env, _: env.agents.append("c"), True), "agent c: .*`possible_agents`"),
+        (_spoil(_put(0, [1.0])), r"step\(\) gave a list as observations, expected a mapping"),
+        (_spoil(_put(2, True)), r"step\(\) gave a bool as terminations"),
+        (_spoil(_put(4, None)), r"step\(\) gave a NoneType as infos"),
+        (_spoil(_put(1, None), True), r"reset\(\) gave a NoneType as infos"),
+        (_spoil(_see(np.zeros(2))), r"obs: shape \[2\] given of agent b after 3 steps"),
+        (_spoil(_see("far")), "obs: <U3 given.*, of agent b after 3 steps"),
+        (_spoil(_see(np.float32([np.nan]))), r"obs of agent b after 3 steps: NaN at \[0\]"),
+        (_spoil(_put(1, {"b": np.inf})), "reward of agent b: inf given after 1 steps"),
         (_vanishes, "agent b: it acted, but step\\(\\) gave no termination"),
         (_is_blind, "agent b: the environment gave no observation of it"),
         (_comes_back, "agent b: it has come back after its end"),
@@ -321,6 +357,48 @@ def test_the_selected_agent_is_one_that_lives() -> None:
         DataError, match="agent_selection is 'd', which is not in `agents`: a, b, c"
     ):
         env.step({turn.agent: 0})
+
+
+@pytest.mark.parametrize("spoil", [dict.clear, lambda flags: flags.pop("b", None)])
+def test_in_turns_infos_may_lack_agents_but_flags_may_not(spoil: Callable[[Any], Any]) -> None:
+    class Sparse(InTurns):
+        """Its infos are empty; in the third step an agent has no flag."""
+
+        spoils = False
+
+        def reset(self, seed: int | None = None, options: Any = None) -> None:
+            super().reset(seed, options)
+            self.infos = {}
+
+        def step(self, action: Any) -> None:
+            super().step(action)
+            if self.spoils and self.now == 3:
+                spoil(self.terminations)
+
+    seen = play(vector_of(Sparse(), horizon=3), 3)
+    assert [row[3] for row in seen[-1]] == ["LAST", "LAST"]
+    env = Sparse()
+    env.spoils = True
+    with pytest.raises(DataError, match="agent b: `terminations` or `truncations` lacks it"):
+        play(vector_of(env), 4)
+
+
+@pytest.mark.parametrize(("team", "wanted"), [("own", (2, 0)), ("sum", (2, 2)), ("mean", (1, 1))])
+def test_an_agent_that_was_not_paid_has_the_reward_of_its_team(
+    team: str, wanted: tuple[float, float]
+) -> None:
+    env = Script({"a": (0, 4), "b": (0, 4)})
+    _spoil(_put(1, {"a": 2.0}))(env)
+    seen = play(vector_of(env, team_reward=team), 2)
+    assert [row[2] for row in seen[-1]] == list(wanted)
+
+
+def test_an_error_of_the_environment_has_the_step() -> None:
+    env = Script({"a": (0, 4)})
+    _spoil(lambda env, _: {}[env.now] if env.now == 3 else None)(env)
+    with pytest.raises(KeyError) as caught:
+        play(vector_of(env), 4)
+    assert describe(caught.value).endswith("; after 2 steps of the episode")
 
 
 def test_an_environment_in_turns_needs_no_base_class_and_no_close() -> None:

@@ -222,5 +222,5 @@ def test_an_info_that_lacks_its_mask_is_refused() -> None:
     parts = {"p": Part(joint.specs_of("a"), ["a", "b"])}
     env.forgets = True
     vector = JointVector([joint], [0], parts, deal=lambda: lambda _: "p")
-    with pytest.raises(DataError, match=r"^agent a: its info has no action_mask"):
+    with pytest.raises(DataError, match=r"^info has no action_mask.* of agent a after 0 steps"):
         vector.reset()

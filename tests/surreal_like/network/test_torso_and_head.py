@@ -176,6 +176,13 @@ class Wrong(Own):
         self.out_features = 7
 
 
+class Fails(Own):
+    """Its first layer takes four more numbers than there are."""
+
+    def __init__(self, obs_spec: Any) -> None:
+        super().__init__({"dim": [7]})
+
+
 class OfSpace(nn.Module):
     """One that is written for a space of Gymnasium."""
 
@@ -224,6 +231,7 @@ def test_each_torso_gets_arguments_of_its_own() -> None:
         (f"{__name__}:NoWidth", {}, "gives NoWidth, expected .* out_features"),
         (f"{__name__}:OfSpace", {}, "OfSpace' cannot be built .*'shape'; its first argument is"),
         (f"{__name__}:Wrong", {}, r"Wrong' gives features of shape \[1, 5\] .*out_features is 7"),
+        (f"{__name__}:Fails", {}, r"Fails' fails with one observation of zeros, .*'dim': \[3\]"),
         ("builtins:dict", {}, "gives dict, expected a torch.nn.Module"),
     ],
 )
