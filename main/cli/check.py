@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
 from main.cli.arguments import Parser
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
-from session.errors import ConfigError, UsageError
+from session.errors import UsageError
 from surreal_like.experiment.resolve import read_experiment
 from surreal_like.experiment.shipped import is_experiment
-
-if TYPE_CHECKING:
-    from surreal_like.env.findings import Report
 
 _EXAMPLES = """examples:
   surreal-like check gym:CartPole-v1
@@ -36,10 +32,10 @@ def run(argv: Sequence[str]) -> int:
     is_file = is_experiment(names[0])
     config = _read(names[0], settings, is_file)
     from surreal_like.env.check import check_env
+    from surreal_like.experiment.batched import check_batched
 
-    report = check_env(config.env_config, steps=given.steps, seconds=given.seconds)
-    if is_file and report.ok:
-        _check_settings(report, config)
+    options = {"check": partial(check_batched, config)} if is_file else {}
+    report = check_env(config.env_config, steps=given.steps, seconds=given.seconds, **options)
     print(report)
     return 0 if report.ok else UsageError.exit_code
 
@@ -71,17 +67,3 @@ def _read(name: str, settings: Sequence[str], is_file: bool) -> Config:
     for section in ("env_config", "session_config"):
         user[section] = user[section].extend(BASE_CONFIG[section], strict=True)
     return user
-
-
-def _check_settings(report: Report, config: Config) -> None:
-    """Adds a finding if the experiment has settings with which `train` refuses its environment."""
-    from surreal_like.env.registry import SeveralAgents, make_env
-    from surreal_like.experiment.batched import check_batched
-
-    try:
-        with contextlib.closing(make_env(config.env_config)) as env:
-            check_batched(config, env)
-    except SeveralAgents:
-        pass
-    except ConfigError as error:
-        report.add("error", "settings", str(error))

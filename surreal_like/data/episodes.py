@@ -168,7 +168,7 @@ class EpisodeCounter:
 
     def _take_metrics(self, stream: int) -> dict[str, float]:
         given, self._metrics[stream] = self._metrics[stream], {}
-        return {name: _number(name, value) for name, value in given.items()}
+        return {name: metric_number(name, value) for name, value in given.items()}
 
 
 def _totals(
@@ -203,7 +203,7 @@ def ended(last: npt.NDArray[np.bool_], info: Mapping[str, Any]) -> npt.NDArray[n
     return last & ~info["life_lost"] if "life_lost" in info else last
 
 
-def _number(name: object, value: Any) -> float:
+def metric_number(name: object, value: Any) -> float:
     try:
         if isinstance(name, str) and not isinstance(value, str):
             return float(value)

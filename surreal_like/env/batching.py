@@ -174,14 +174,26 @@ def _number_array(key: str, value: Any) -> npt.NDArray[Any]:
     return cast(f"info[{key!r}]", array, np.float32) if array.dtype == np.float64 else array
 
 
-def step_values(result: Any) -> tuple[Any, float, bool, bool, Info]:
-    """Converts a result of `step` of an author's Env. Raises DataError for a wrong one."""
+def reset_parts(result: Any) -> tuple[Any, Info]:
+    """Returns the two parts of a result of `reset`. Raises DataError for a wrong one."""
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
+        raise DataError(f"reset() gave {kinds(result)}, expected (observation, info)")
+    return result
+
+
+def step_parts(result: Any) -> tuple[Any, Any, Any, Any, Info]:
+    """Returns the five parts of a result of `step`. Raises DataError for a wrong one."""
     if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
         raise DataError(
             f"step() gave {kinds(result)}, "
             "expected (observation, reward, terminated, truncated, info)"
         )
-    obs, reward, terminated, truncated, info = result
+    return result
+
+
+def step_values(result: Any) -> tuple[Any, float, bool, bool, Info]:
+    """Converts a result of `step` of an author's Env. Raises DataError for a wrong one."""
+    obs, reward, terminated, truncated, info = step_parts(result)
     # The usual values pass without the cost of their checks, at each step of each environment.
     if type(reward) is not float:
         reward = number("reward", reward)

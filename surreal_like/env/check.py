@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,30 +17,26 @@ import numpy as np
 import numpy.typing as npt
 
 from session import nest
-from session.errors import ConfigError, describe
+from session.errors import ConfigError
 from session.process.seeding import seed_all
 from surreal_like.data.frames import stack_size, stack_spec
-from surreal_like.data.spec import ArraySpec, parse_obs_spec
+from surreal_like.data.task import TASK
 from surreal_like.env.actions import random_action
 from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.batched import FirstStream
-from surreal_like.env.batched_check import check_masked_reset, play_copies
 from surreal_like.env.batched_names import add_arguments
-from surreal_like.env.batching import kinds, number
-from surreal_like.env.curriculum import first_feed
-from surreal_like.env.feed import RunFeed
+from surreal_like.env.batching import InfoBatch
 from surreal_like.env.findings import (
     COMPARED_STEPS,
-    Played,
     Report,
+    Row,
     StopChecking,
     Trace,
-    ValueChecks,
-    check_bounds,
     compare_copies,
-    report_not_compared,
-    report_played,
 )
+from surreal_like.env.gym_adapter import GymAdapter
+from surreal_like.env.joint import JointEnv, as_joint, group_by_specs, propose_policies
+from surreal_like.env.players import Player, SinglePlayer, list_names, make_player
 from surreal_like.env.registry import (
     LOOKED_AT,
     SeveralAgents,
@@ -49,15 +45,14 @@ from surreal_like.env.registry import (
     is_joint,
     make_env,
     make_joint_env,
-    specs_of,
 )
-from surreal_like.env.vector import SyncVector
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from surreal_like.env.joint import AgentSpaces, JointEnv
+    from surreal_like.env.joint import AgentSpaces
 
+_SLOW_SECONDS = 0.02
 _TRIED_STEPS = 10
 _TRIED_SECONDS = 0.1
 
@@ -71,6 +66,7 @@ def check_env(
     steps: int = 300,
     seconds: float = 10.0,
     seed: int = 0,
+    check: Callable[[Env], None] = lambda env: None,
 ) -> Report:
     """Plays random steps and reports all mistakes of the environment.
 
@@ -81,30 +77,31 @@ def check_env(
         steps: number of random steps, followed by a comparison of copies.
         seconds: no step is begun after this time; one step is taken in any case.
         seed: seed of the environment and of the random actions.
+        check: raises ConfigError for settings that do not go with an environment of one agent.
     """
     given: Any = env
     single = not isinstance(given, type) and hasattr(given, "reset")
+    build: Callable[[], Any]
     if single:
-        build, config = (lambda: given), {"env_name": type(given).__name__}
-        joint = _joint_builder(build)
+        config, build = {"env_name": type(given).__name__}, lambda: given
     elif callable(given):
         config = {"env_name": getattr(given, "__name__", "the environment")}
         build = partial(given, **add_arguments(given, {}, LOOKED_AT, None))
-        joint = _joint_builder(build)
     else:
         config = {"env_name": given} if isinstance(given, str) else given
         check_env_config(config)
-        build, joint = partial(make_env, config), partial(make_joint_env, config)
+        build = partial(_build_named, config)
     report = Report(str(config["env_name"]), survives=config.get("on_error") == "restart")
-    until = time.monotonic() + seconds
     with contextlib.suppress(StopChecking):
-        try:
-            _Check(report, build, config, seed, until, single).run(steps)
-        except SeveralAgents:
-            from surreal_like.env.joint_check import JointCheck
-
-            JointCheck(report, joint, config, seed, until, single).run(steps)
+        _Check(report, build, config, seed, single).run(steps, time.monotonic() + seconds, check)
     return report
+
+
+def _build_named(env_config: Mapping[str, Any]) -> Env | JointEnv:
+    try:
+        return make_env(env_config)
+    except SeveralAgents:
+        return make_joint_env(env_config)
 
 
 def tried_specs(
@@ -117,200 +114,227 @@ def tried_specs(
     check: called with the environment first.
     Raises what it, `make_env` and `specs_of` raise, and ConfigError for mistakes in the steps.
     """
-    name = env_config.get("env_name")
+    name, keys = str(env_config.get("env_name")), tuple(env_config.get("info_keys") or ())
     # Environments may draw from the global generators: a run with the same seed is the same.
-    feed = first_feed(env_config)
     with seed_all(0), contextlib.closing(make_env(env_config)) as env:
         check(env)
-        obs_spec, action_spec = specs_of(env, env_config)
+        report = Report(name)
+        player = SinglePlayer(env, env_config, report)
+        obs_spec, action_spec = player.specs[""]
+        until, cause = time.monotonic() + _TRIED_SECONDS, None
         try:
-            keys = tuple(env_config.get("info_keys") or ())
-            info = _try(env, obs_spec, action_spec, keys, feed)
-        except Exception as error:
-            raise ConfigError(
-                f"environment {name}: {describe(error)}; `surreal-like check` shows everything"
-            ) from error
-    return stack_spec(obs_spec, stack_size(env_config)), action_spec, info
+            played = _Loop(report, player, 0)
+            [first] = played.rows
+            with report.guard("info"):
+                numbers = {TASK: 0} if env_config.get("curriculum") and TASK in keys else {}
+                info = InfoBatch(keys, 1)([{**numbers, **first.info}], np.zeros(1, np.float32))
+            played.play(_TRIED_STEPS, until)
+        except StopChecking as stop:
+            cause = stop.__cause__
+    for one in report.findings:
+        if one.kind == "error":
+            text = f"environment {name}: {one.what}: {one.text}"
+            raise ConfigError(f"{text}; `surreal-like check` shows everything") from cause
+    return stack_spec(obs_spec, stack_size(env_config)), action_spec, {k: info[k][0] for k in keys}
 
 
-def _try(
-    env: Env,
-    obs_spec: dict[str, Any],
-    action_spec: dict[str, Any],
-    info_keys: tuple[str, ...],
-    feed: RunFeed,
-) -> dict[str, npt.NDArray[Any]]:
-    """Takes random steps; returns the first row of each key of the info."""
-    env.seed(0)
-    specs: dict[str, Any] = {"obs_spec": obs_spec, "action_spec": action_spec}
-    vector = SyncVector([env], **specs, info_keys=info_keys, feed=feed)
-    rng, until = np.random.default_rng(0), time.monotonic() + _TRIED_SECONDS
-    parts: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
-    obs, info = vector.reset()
-    row = {key: info[key][0] for key in info_keys}
-    for _ in range(_TRIED_STEPS):
-        for path, leaf in nest.flatten(obs, "obs").items():
-            parts[path].validate(path, leaf)
-        one = nest.map(lambda leaf: leaf[0], obs)
-        obs = vector.step(random_action(action_spec, rng, one)[None])[0]
-        if time.monotonic() > until:
-            break
-    return row
+class _Loop:
+    """Plays random steps with an environment; every kind of environment is played here.
+
+    Args:
+        report: collects the findings.
+        player: resets and steps the environment.
+        seed: seed of the environment and of the random actions.
+
+    Attributes:
+        rows: the newest rows.
+    """
+
+    def __init__(self, report: Report, player: Player, seed: int) -> None:
+        self._report, self._player = report, player
+        self._rng = np.random.default_rng(seed)
+        self._ends, self._seconds = 0, list[float]()
+        with report.guard("reset()"):
+            self.rows = player.reset(seed)
+        # Those of agents that act next.
+        self._acting = self._look()
+
+    def play(self, steps: int, until: float) -> None:
+        """Plays so many steps; begins none after a time, once there was one."""
+        wanted = steps * self._player.copies
+        # Twice as many: a reset is no step.
+        for _ in range(2 * steps):
+            self.step()
+            late = time.monotonic() > until and self._player.steps
+            if self._player.steps >= wanted or late:
+                break
+
+    def step(self) -> list[Row]:
+        """Makes a step, or begins an episode; returns the rows."""
+        player = self._player
+        steps = player.steps
+        actions = [
+            random_action(player.specs[row.agent][1], self._rng, row.obs) for row in self._acting
+        ]
+        began = time.monotonic()
+        with self._report.guard("step()" if actions else "reset()"):
+            try:
+                self.rows = player.step(actions)
+            except (Exception, SystemExit) as error:
+                error.add_note(f"after {steps} steps")
+                raise
+        if player.steps > steps:
+            self._seconds.append(time.monotonic() - began)
+        self._acting = self._look()
+        # An episode of several agents ends once, with the last of them.
+        over = len(self.rows) - len(self._acting)
+        self._ends += over if not player.about else not self._acting
+        return self.rows
+
+    @property
+    def median(self) -> float:
+        """Median duration of the steps; 0 without any."""
+        return float(np.median(self._seconds)) if self._seconds else 0.0
+
+    def report(self, wanted: int, num_envs: int) -> None:
+        """Adds findings about the steps.
+
+        Args:
+            wanted: number of steps asked for.
+            num_envs: number of environments of a run.
+        """
+        report, player, median = self._report, self._player, self.median
+        steps = player.steps
+        absent = [agent for agent, values in player.values.items() if not values.seen]
+        if absent:
+            text = f"{list_names(absent)} had no observation in {steps} steps"
+            report.add("advice", "absent", text)
+        if report.ok:
+            report.add("ok", "steps", f"{steps} {player.kind}, {self._ends} episodes ended")
+        if not self._ends and steps >= wanted * player.copies:
+            text = f"none ended in {steps} steps: env_config.limit_episode_length cuts them off"
+            report.add("advice", "episodes", text)
+        shown = f"{_show(median)} (median)"
+        if median >= _SLOW_SECONDS:
+            shown += (
+                f": {num_envs} environments one after the other take {num_envs * median:.1f} s for "
+                f"a step; {player.remedy}"
+            )
+        report.add("advice" if median >= _SLOW_SECONDS else "ok", "step time", shown)
+
+    def _look(self) -> list[Row]:
+        """Checks the newest rows; returns those of agents that act."""
+        return [row for row in self.rows if not self._player.values[row.agent].look(row)]
 
 
-def _joint_builder(build: Callable[[], Any]) -> Callable[[], JointEnv]:
-    from surreal_like.env.joint import as_joint
+@dataclass(slots=True)
+class _Check:
+    """Checks of one environment.
 
-    return lambda: as_joint(build())
+    Args:
+        report: collects the findings.
+        build: builds the environment.
+        config: `env_config`.
+        seed: seed of the environment and of the random actions.
+        single: True if there is one object only, which is not closed.
+    """
+
+    report: Report
+    build: Callable[[], Any]
+    config: Mapping[str, Any]
+    seed: int
+    single: bool = False
+
+    def run(self, steps: int, until: float, check: Callable[[Env], None]) -> None:
+        """Runs all checks, in the order in which an author would look for mistakes."""
+        report = self.report
+        with contextlib.ExitStack() as stack:
+            player = self._open(stack)
+            self._check_specs(player)
+            loop = _Loop(report, player, self.seed)
+            loop.play(steps, until)
+            loop.report(steps, self.config.get("num_envs") or 8)
+            player.report(report)
+            if report.ok and isinstance(player, SinglePlayer):
+                with report.guard("settings"):
+                    check(player.env)
+        if not report.ok:
+            return
+        if self.single:
+            text = "not compared: give the class, or a function that builds it, to compare copies"
+            report.add("advice", "copies", text)
+            return
+        until = max(until, time.monotonic() + 1.0)
+        compare_copies(report, partial(self._trace, until), player.source)
+        # They reset the environment some ten times, without a look at the time.
+        if loop.median < _SLOW_SECONDS:
+            from surreal_like.env.foreign_tests import run_tests
+
+            run_tests(report, self._open)
+
+    def _open(self, stack: contextlib.ExitStack) -> Player:
+        """Builds the environment; the stack closes it."""
+        report = self.report
+        with report.guard("constructor"):
+            built = self.build()
+            if is_joint(built):
+                built = as_joint(built)
+            elif not isinstance(built, Env | JointEnv):
+                built = _adapt(built, self.config)
+        if not self.single:
+            stack.callback(self._close, built)
+        with report.guard("specs"):
+            return make_player(built, self.config, report)
+        raise StopChecking
+
+    def _close(self, env: Any) -> None:
+        with self.report.guard("close()"):
+            env.close()
+
+    def _check_specs(self, player: Player) -> None:
+        if player.about:
+            self.report.add("ok", "agents", player.about)
+        groups = group_by_specs(player.specs)
+        for _, names in groups:
+            what = "specs" if len(groups) == 1 else list_names(names)
+            player.values[names[0]].report_specs(what)
+        if len(groups) > 1:
+            text = f"the specs of agents differ: write {propose_policies(player.specs)}"
+            self.report.add("advice", "policies", text)
+
+    def _trace(self, until: float, beside: bool) -> Trace:
+        """Returns rows of the same actions; steps a copy in between."""
+        with contextlib.ExitStack() as stack:
+            seeds = [self.seed, self.seed + 1] if beside else [self.seed]
+            players = [self._open(stack) for _ in seeds]
+            # The copy first: it must not change what the other one begins with.
+            loops = [
+                _Loop(self.report, player, seed)
+                for player, seed in reversed([*zip(players, seeds, strict=True)])
+            ]
+            seen = [_seen(loops[-1].rows)]
+            for _ in range(COMPARED_STEPS):
+                rows = [loop.step() for loop in reversed(loops)]
+                seen.append(_seen(rows[0]))
+                if time.monotonic() > until:
+                    break
+            return seen
+
+
+def _seen(rows: list[Row]) -> list[tuple[Any, list[bytes]]]:
+    return [(row.reward, [np.asarray(x).tobytes() for x in nest.leaves(row.obs)]) for row in rows]
 
 
 def _adapt(built: Any, config: Mapping[str, Any]) -> Env:
     import gymnasium.vector
-
-    from surreal_like.env.gym_adapter import GymAdapter
 
     if isinstance(built, VectorEnv | gymnasium.vector.VectorEnv):
         return FirstStream(as_batched(built, config))
     return GymAdapter(built, config)
 
 
-@dataclass(slots=True)
-class _Check:
-    report: Report
-    build: Callable[[], Any]
-    config: Mapping[str, Any]
-    seed: int
-    until: float
-    single: bool = False
-    values: ValueChecks = field(init=False)
-    action_spec: dict[str, Any] = field(default_factory=dict)
-
-    def run(self, steps: int) -> None:
-        """Runs all checks, in the order in which an author would look for mistakes."""
-        with contextlib.ExitStack() as stack:
-            env = self._build(stack)
-            self._specs(env)
-            env.seed(self.seed)
-            report_played(self.report, self._play(env, steps), self.config.get("num_envs") or 8)
-            if isinstance(env, FirstStream) and env.vector.takes_tasks:
-                check_masked_reset(self.report, env, self.action_spec)
-        if not self.report.ok:
-            return
-        if self.single:
-            report_not_compared(self.report)
-            return
-        self.until = max(self.until, time.monotonic() + 1.0)
-        source = "self.np_random" if hasattr(env, "gym_env") else "self.rng"
-        compare_copies(self.report, self._trace, source)
-
-    def _build(self, stack: contextlib.ExitStack) -> Env:
-        with self.report.guard("constructor"):
-            built = self.build()
-            if is_joint(built):
-                if not self.single:
-                    built.close()
-                raise SeveralAgents
-            if not isinstance(built, Env):
-                built = _adapt(built, self.config)
-            env: Env = built
-            first_feed(self.config).begin(env)
-            if not self.single:
-                stack.enter_context(contextlib.closing(env))
-            return env
-        raise StopChecking
-
-    def _specs(self, env: Env) -> None:
-        with self.report.guard("specs"):
-            obs_spec, self.action_spec = specs_of(env, self.config)
-            self.values = ValueChecks(self.report, obs_spec)
-            text = self.values.describe(self.action_spec)
-        self.report.add("ok", "specs", text)
-        check_bounds(self.report, self.action_spec)
-
-    def _play(self, env: Env, steps: int) -> Played:
-        """Plays random steps; returns their statistics."""
-        rng = np.random.default_rng(self.seed)
-        if isinstance(env, FirstStream):
-            return play_copies(
-                self.report, self.values, env, self.action_spec, rng, steps, self.until
-            )
-        seconds: list[float] = []
-        ends = 0
-        obs = self._reset(env)
-        for _ in range(steps):
-            action = random_action(self.action_spec, rng, obs)
-            began = time.monotonic()
-            with self.report.guard("step()"):
-                result = env.step(action if action.ndim else action.item())
-            seconds.append(time.monotonic() - began)
-            ended, obs = self._step_ended(result), result[0]
-            if ended:
-                ends += 1
-                obs = self._reset(env)
-            if time.monotonic() > self.until:
-                break
-        return Played(len(seconds), steps, ends, seconds)
-
-    def _reset(self, env: Env) -> Any:
-        """Resets an environment; returns the first observation."""
-        with self.report.guard("reset()"):
-            result: Any = env.reset()
-        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
-            self.report.add(
-                "error", "reset()", f"gave {kinds(result)}, expected (observation, info)"
-            )
-            raise StopChecking
-        self.values.observe(result[0])
-        return result[0]
-
-    def _step_ended(self, result: Any) -> bool:
-        if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
-            wanted = "(observation, reward, terminated, truncated, info)"
-            self.report.add("error", "step()", f"gave {kinds(result)}, expected {wanted}")
-            raise StopChecking
-        obs, reward, terminated, truncated, info = result
-        values = self.values
-        values.observe(obs)
-        values.reward(reward)
-        ended = [values.flag("terminated", terminated), values.flag("truncated", truncated)]
-        for key, value in (info.get("metrics") or {}).items():
-            if not isinstance(value, int | float | np.number | np.bool_):
-                self.report.add(
-                    "error", "metrics", f"info['metrics'][{key!r}] is {value!r}, expected a number"
-                )
-        return any(ended)
-
-    def _trace(self, beside: bool) -> Trace:
-        """Returns observations and rewards of the same actions; steps a copy in between."""
-        with contextlib.ExitStack() as stack:
-            other = self._build(stack) if beside else None
-            return self._trace_steps(self._build(stack), other)
-
-    def _trace_steps(self, env: Env, other: Env | None) -> Trace:
-        rng, its_rng = np.random.default_rng(self.seed), np.random.default_rng(self.seed + 1)
-        its_obs = None
-        if other is not None:
-            other.seed(self.seed + 1)
-            its_obs = other.reset()[0]
-        env.seed(self.seed)
-        obs: Any = env.reset()[0]
-        seen: Trace = [(_copy(obs), 0.0)]
-        with self.report.guard("step()"):
-            for _ in range(COMPARED_STEPS):
-                action = random_action(self.action_spec, rng, obs)
-                single = action if action.ndim else action.item()
-                obs, reward, terminated, truncated, _ = env.step(single)
-                seen.append((_copy(obs), number("reward", reward)))
-                if terminated or truncated:
-                    obs = env.reset()[0]
-                if other is not None:
-                    action = random_action(self.action_spec, its_rng, its_obs)
-                    its_obs, _, *flags = other.step(action if action.ndim else action.item())[:4]
-                    its_obs = other.reset()[0] if any(flags) else its_obs
-                if time.monotonic() > self.until:
-                    break
-        return seen
-
-
-def _copy(obs: Any) -> list[npt.NDArray[Any]]:
-    return [np.array(leaf) for leaf in nest.leaves(obs)]
+def _show(seconds: float) -> str:
+    milliseconds = 1e3 * seconds
+    if milliseconds < 10:
+        return f"{milliseconds:.2g} ms"
+    return f"{milliseconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

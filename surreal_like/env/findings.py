@@ -1,4 +1,4 @@
-"""Findings about an environment, and the checks that are the same for one agent and for several."""
+"""Findings about an environment: what its rows, its steps and its copies show."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ import contextlib
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 
 from session import nest
 from session.errors import SurrealError, describe
 from surreal_like.data.casts import cast
+from surreal_like.data.episodes import metric_number
+from surreal_like.data.masks import MASK
 from surreal_like.data.spec import ArraySpec, is_bounded, parse_action_spec, parse_obs_spec
+from surreal_like.env.base import Info
 from surreal_like.env.batching import flag as as_flag
 from surreal_like.env.batching import number
-from surreal_like.env.registry import SeveralAgents
+from surreal_like.env.joint import Specs
+from surreal_like.env.masks import make_guard
+from surreal_like.env.spaces import add_bounds
 from surreal_like.errors import DataError
 
 COMPARED_STEPS = 50
-_SLOW_SECONDS = 0.02
-_SLOW_REMEDY = (
-    "see 'My simulator is slow' in docs/your_own_environment.md (env_config.vector=process, "
-    "env_config.workers, session_config.stop.eval_episodes)"
-)
 _WIDTH = 79
 _MARKS = {"ok": "ok", "advice": "note", "error": "WRONG"}
 
-# Observations as lists of leaves, and rewards.
-Trace = list[tuple[list[npt.NDArray[Any]], float]]
+# Of each step the rewards, and the bytes of the observations, of its rows.
+Trace = list[list[tuple[Any, list[bytes]]]]
 
 
 class StopChecking(Exception):
@@ -74,13 +76,13 @@ class Report:
 
     @contextlib.contextmanager
     def guard(self, what: str) -> Iterator[None]:
-        """Turns an error of the author's code into a finding, and ends the checks."""
+        """Turns an error of the author's code, or its exit, into a finding; ends the checks."""
         try:
             yield
-        except (StopChecking, SeveralAgents):
+        except StopChecking:
             raise
-        except Exception as error:
-            survived = self.survives and not isinstance(error, SurrealError)
+        except (Exception, SystemExit) as error:
+            survived = self.survives and not isinstance(error, SurrealError | SystemExit)
             if survived and what in ("reset()", "step()"):
                 text = "a run survives it (env_config.on_error is restart), the checks end here"
                 self.add("advice", what, f"{describe(error)}: {text}")
@@ -105,130 +107,138 @@ class Report:
         return "\n".join([*lines, "", end])
 
 
-class ValueChecks:
-    """Checks the values of the steps of one agent against its specs.
+class Row(NamedTuple):
+    """What an agent gets from a reset or a step; it acts next unless it has ended.
+
+    Args:
+        agent: its name.
+        obs: the observation.
+        reward: its reward since its last row; None: the row is the first one of an episode.
+        terminated, truncated: flags, as the environment gave them.
+        info: info of a single environment.
+    """
+
+    agent: str
+    obs: Any
+    reward: Any = None
+    terminated: Any = False
+    truncated: Any = False
+    info: Info | Mapping[str, Any] = MappingProxyType({})
+
+
+class Values:
+    """Checks the rows of one agent.
 
     Args:
         report: collects the findings.
-        obs_spec: observation spec.
+        specs: observation spec and action spec.
         agent: name of the agent, which the subject of each finding begins with; empty: none.
+        space: space of the observations, whose bounds hold, too; None: there is none.
+
+    Attributes:
+        seen: number of rows.
+
+    Raises:
+        SpecError: a spec is wrong, or a mask does not fit the actions.
     """
 
-    def __init__(self, report: Report, obs_spec: Mapping[str, Any], agent: str = "") -> None:
+    def __init__(
+        self, report: Report, specs: Specs, agent: str = "", space: spaces.Space[Any] | None = None
+    ) -> None:
         self._report, self._prefix = report, f"{agent} " if agent else ""
-        self.obs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
+        obs_spec = specs[0] if space is None else add_bounds(specs[0], space)
+        self._obs: dict[str, ArraySpec] = nest.flatten(parse_obs_spec(obs_spec), "obs")
+        self.seen, self._action_spec = 0, specs[1]
+        self._masks = make_guard(*specs, lambda _: f"in observation {self.seen}")
 
     def _add(self, kind: str, what: str, text: str) -> None:
         self._report.add(kind, self._prefix + what, text)
 
-    def describe(self, action_spec: Mapping[str, Any]) -> str:
-        """Returns the specs in one line."""
-        parts = ", ".join(f"{path} {one.type} {list(one.dim)}" for path, one in self.obs.items())
-        return f"{parts}; actions {action_spec}"
-
-    def reward(self, reward: Any) -> None:
-        """Checks a reward."""
+    @contextlib.contextmanager
+    def _refusal(self, what: str, *, stops: bool = False) -> Iterator[None]:
+        """Makes a finding of a DataError; `stops`: it makes further steps impossible."""
         try:
+            yield
+        except DataError as error:
+            self._add("error", what, str(error).removeprefix(f"{what}: "))
+            if stops:
+                raise StopChecking from error
+
+    def report_specs(self, what: str) -> None:
+        """Adds the specs, and a finding about continuous actions without bounds."""
+        parts = ", ".join(f"{path} {one.type} {list(one.dim)}" for path, one in self._obs.items())
+        self._report.add("ok", what, f"{parts}; actions {self._action_spec}")
+        array = parse_action_spec(self._action_spec).array
+        if array.num is None and not is_bounded(array):
+            text = "no low and high for every element: sac, td3 and ddpg need bounds"
+            self._report.add("advice", "action_spec", text)
+
+    def look(self, row: Row) -> bool:
+        """Checks a row; returns True if it ends the episode of its agent."""
+        self.seen += 1
+        parts = self._observe(row.obs)
+        if row.reward is not None:
+            self._check_reward(row.reward)
+        flags = [self._flag(name, getattr(row, name)) for name in ("terminated", "truncated")]
+        self._check_metrics(row.info.get("metrics"))
+        mask = f"obs/{MASK}"
+        if self._masks is not None:
+            if mask not in parts:
+                # No action can be chosen; the mistake was added.
+                raise StopChecking
+            with self._refusal(mask, stops=True):
+                self._masks.observe({MASK: parts[mask][None]}, np.array([any(flags)]))
+        return any(flags)
+
+    def _check_reward(self, reward: Any) -> None:
+        with self._refusal("reward"):
             paid = number("reward", reward)
             if not np.isfinite(paid):
-                self._add("error", "reward", f"is {paid}, expected a finite number")
-                return
+                raise DataError(f"is {paid}, expected a finite number")
             cast("reward", paid, np.float32)
-        except DataError as error:
-            self._add("error", "reward", str(error).removeprefix("reward: "))
 
-    def flag(self, name: str, value: Any) -> bool:
-        """Checks a flag of a step; returns it."""
-        try:
+    def _flag(self, name: str, value: Any) -> bool:
+        with self._refusal(name, stops=True):
             taken = as_flag(name, value)
-        except DataError as error:
-            self._add("error", name, str(error).removeprefix(f"{name}: "))
-            raise StopChecking from error
         if not isinstance(value, bool | np.bool_):
             self._add("advice", name, f"is {value!r}, taken as {taken}")
         return taken
 
-    def observe(self, obs: Any) -> None:
-        """Checks the leaves of an observation."""
-        leaves = nest.flatten(obs, "obs")
-        for path in sorted(set(leaves) ^ set(self.obs)):
-            where = "not given" if path in self.obs else "given, but not in the spec"
-            self._add("error", path, f"{where}: obs_spec has {', '.join(self.obs)}")
-        for path, spec in self.obs.items():
-            if path in leaves:
-                self._part(path, leaves[path], spec)
+    def _check_metrics(self, metrics: Any) -> None:
+        if metrics is not None and not isinstance(metrics, Mapping):
+            text = f"info['metrics'] is {metrics!r}, expected a flat dict of numbers"
+            self._add("error", "metrics", text)
+            return
+        for name, value in (metrics or {}).items():
+            with self._refusal("metrics"):
+                metric_number(name, value)
 
-    def _part(self, path: str, value: Any, spec: ArraySpec) -> None:
+    def _observe(self, obs: Any) -> dict[str, npt.NDArray[Any]]:
+        """Checks the leaves of an observation; returns those without a mistake."""
         try:
-            converted = cast(path, value, spec.dtype)
-            dtype = np.asarray(value).dtype
-            if dtype != spec.dtype:
-                text = f"{dtype} given, converted to {spec.type} at each step"
-                self._add("advice", path, text)
-            spec.validate(path, converted)
-            if converted.shape != spec.dim:
-                raise DataError(f"{path}: shape {list(converted.shape)}, expected {list(spec.dim)}")
-        except DataError as error:
-            self._add("error", path, str(error).removeprefix(f"{path}: "))
+            leaves = nest.flatten(obs, "obs")
+        except ValueError as error:
+            self._add("error", "obs", str(error))
+            raise StopChecking from error
+        for path in sorted(set(leaves) ^ set(self._obs)):
+            where = "not given" if path in self._obs else "given, but not in the spec"
+            self._add("error", path, f"{where}: obs_spec has {', '.join(self._obs)}")
+        good = {}
+        for path, spec in self._obs.items():
+            if path in leaves:
+                with self._refusal(path):
+                    good[path] = self._convert(path, leaves[path], spec)
+        return good
 
-
-def check_bounds(report: Report, action_spec: Mapping[str, Any]) -> None:
-    """Adds a finding about continuous actions without bounds."""
-    array = parse_action_spec(action_spec).array
-    if array.num is None and not is_bounded(array):
-        report.add(
-            "advice",
-            "action_spec",
-            "no low and high for every element: sac, td3 and ddpg need bounds",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """Statistics of random steps.
-
-    Args:
-        steps: number of the steps.
-        wanted: number of steps asked for.
-        ends: number of episodes that ended.
-        seconds: duration of each step.
-        kind: kind of the steps, for the text.
-    """
-
-    steps: int
-    wanted: int
-    ends: int
-    seconds: list[float]
-    kind: str = "random steps"
-
-
-def report_played(
-    report: Report, played: Played, num_envs: int, remedy: str = _SLOW_REMEDY
-) -> None:
-    """Adds findings about the number and the duration of steps.
-
-    Args:
-        report: collects them.
-        played: statistics of the steps.
-        num_envs: number of environments of a run.
-        remedy: the advice for slow steps.
-    """
-    steps, ends = played.steps, played.ends
-    seconds = float(np.median(played.seconds)) if played.seconds else 0.0
-    if report.ok:
-        report.add("ok", "steps", f"{steps} {played.kind}, {ends} episodes ended")
-    if not ends and steps == played.wanted:
-        text = f"none ended in {steps} steps: env_config.limit_episode_length cuts them off"
-        report.add("advice", "episodes", text)
-    if seconds < _SLOW_SECONDS:
-        report.add("ok", "step time", f"{_show(seconds)} (median)")
-        return
-    report.add(
-        "advice",
-        "step time",
-        f"{_show(seconds)} (median): {num_envs} environments one after the other take "
-        f"{num_envs * seconds:.1f} s for a step; {remedy}",
-    )
+    def _convert(self, path: str, value: Any, spec: ArraySpec) -> npt.NDArray[Any]:
+        converted = cast(path, value, spec.dtype)
+        dtype = np.asarray(value).dtype
+        if dtype != spec.dtype:
+            self._add("advice", path, f"{dtype} given, converted to {spec.type} at each step")
+        spec.validate(path, converted)
+        if converted.shape != spec.dim:
+            raise DataError(f"shape {list(converted.shape)}, expected {list(spec.dim)}")
+        return converted
 
 
 def compare_copies(report: Report, trace: Callable[[bool], Trace], source: str) -> None:
@@ -241,14 +251,14 @@ def compare_copies(report: Report, trace: Callable[[bool], Trace], source: str) 
     """
     alone, again = trace(False), trace(False)
     count = min(len(alone), len(again))
-    if not _equal(alone[:count], again[:count]):
+    if alone[:count] != again[:count]:
         text = f"two copies with one seed differ: take all randomness from {source}"
         report.add("advice", "seed", text)
         return
     report.add("ok", "seed", f"two copies with one seed gave the same {count} steps")
     beside = trace(True)
     count = min(count, len(beside))
-    if _equal(alone[:count], beside[:count]):
+    if alone[:count] == beside[:count]:
         report.add("ok", "copies", "two copies in one process leave each other alone")
     else:
         text = "two copies in one process change each other: they share state"
@@ -259,17 +269,3 @@ def report_not_compared(report: Report) -> None:
     """Adds the finding that a single object has no copies."""
     text = "not compared: give the class, or a function that builds it, to compare copies"
     report.add("advice", "copies", text)
-
-
-def _equal(one: Trace, other: Trace) -> bool:
-    return all(
-        mine[1] == theirs[1] and all(map(np.array_equal, mine[0], theirs[0]))
-        for mine, theirs in zip(one, other, strict=True)
-    )
-
-
-def _show(seconds: float) -> str:
-    milliseconds = 1e3 * seconds
-    if milliseconds < 10:
-        return f"{milliseconds:.2g} ms"
-    return f"{milliseconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -66,7 +66,7 @@ class GymAdapter(Env):
         given = deepcopy(config.get("env_args"))
         self.gym_env = make_gym(env, given) if isinstance(env, str) else env
         space, actions = self.gym_env.observation_space, self.gym_env.action_space
-        space = choose_parts(space, config.get("obs_keys") or ())
+        self.obs_space = space = choose_parts(space, config.get("obs_keys") or ())
         self.obs_spec, self.action_spec = specs_from_spaces(space, actions)
         if config.get("obs_spec"):
             given = frame_spec(config["obs_spec"], stack_size(config))

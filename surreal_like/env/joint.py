@@ -95,6 +95,8 @@ class JointEnv(ABC):
         self.differs = ""
         self.task: Task = NO_TASK
         self.metadata: Mapping[str, Any] = getattr(env, "metadata", {})
+        # Agents whose last turn of this episode was given.
+        self._gone: set[str] = set()
 
     @property
     def possible_agents(self) -> list[str]:
@@ -221,6 +223,7 @@ class JointEnv(ABC):
                 )
 
     def _reset_env(self, seed: int | None) -> Any:
+        self._gone = set()
         return self.env.reset(seed=seed, **({"options": dict(self.task)} if self.task else {}))
 
     @abstractmethod
@@ -260,6 +263,13 @@ class JointEnv(ABC):
     def close(self) -> None:
         """Frees the resources of the environment; `close` is optional."""
         close_env(self.env)
+
+
+def _came_back(agent: str) -> DataError:
+    return DataError(
+        f"agent {agent}: it has come back after its end, which PettingZoo forbids: give it another "
+        "name, or end it later"
+    )
 
 
 def _check_mappings(method: str, **given: Any) -> None:
@@ -383,6 +393,10 @@ class ParallelJointEnv(JointEnv):
     ) -> Turn:
         if agent not in observations:
             raise DataError(f"agent {agent}: the environment gave no observation of it")
+        if agent in self._gone:
+            raise _came_back(agent)
+        if terminated or truncated:
+            self._gone.add(agent)
         obs, info = observations[agent], infos.get(agent) or {}
         self._newest[agent] = obs, info
         return Turn(agent, obs, terminated, truncated, info, self._state)
@@ -470,6 +484,10 @@ class AecJointEnv(JointEnv):
             ) from error
         terminated = flag(f"terminations[{agent!r}]", given[0])
         truncated = flag(f"truncations[{agent!r}]", given[1])
+        if agent in self._gone:
+            raise _came_back(agent)
+        if terminated or truncated:
+            self._gone.add(agent)
         info = env.infos.get(agent) or {}
         return Turn(agent, env.observe(agent), terminated, truncated, info, self._observe())
 

@@ -369,11 +369,6 @@ class JointVector:
             stream = number * len(places) + places[turn.agent]
             total = copy.early.pop(turn.agent, 0.0)
             seat = copy.seats[turn.agent] = _Seat(policy, stream, total=total)
-        if seat.ended:
-            raise DataError(
-                f"agent {turn.agent}: it has come back after its end, which PettingZoo forbids: "
-                "give it another name, or end it later"
-            )
         seat.ended = turn.terminated or turn.truncated
         first = not seat.begun
         if first and seat.ended:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,24 @@ def choose_parts(space: spaces.Space[Any], keep: Sequence[str]) -> spaces.Space[
         return space
     parts = dict(space.items()) if isinstance(space, spaces.Dict) else {}
     return spaces.Dict({key: parts[key] for key in keep_parts(list(parts), keep)})
+
+
+def add_bounds(spec: Mapping[str, Any], space: spaces.Space[Any]) -> dict[str, Any]:
+    """Returns an observation spec with the bounds of the Boxes of its space, where it has none.
+
+    Parts that are not in the space, and a space that is one part of the spec, stay as they are.
+    """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        known: dict[str, Any] = {str(key): part for key, part in dict(parts).items()}
+        return {k: add_bounds(x, known[k]) if k in known else x for k, x in spec.items()}
+    if "observation" in spec:
+        return {**spec, "observation": add_bounds(spec["observation"], space)}
+    return (
+        {"low": space.low, "high": space.high, **spec}
+        if isinstance(space, spaces.Box)
+        else {**spec}
+    )
 
 
 def observation_reader(
@@ -159,8 +177,8 @@ def _short(bound: npt.NDArray[Any]) -> Any:
 def _key(key: Any, space: spaces.Dict) -> str:
     if not isinstance(key, str) or not key or "/" in key:
         raise SpecError(
-            f"observation space {space}: {key!r} cannot name a part of an observation: rename it in "
-            "a wrapper to a text without a slash, or leave it out (env_config.obs_keys has the "
+            f"observation space {space}: {key!r} cannot name a part of an observation: rename it "
+            "in a wrapper to a text without a slash, or leave it out (env_config.obs_keys has the "
             "parts that are used)"
         )
     return key

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 
 from main.cli import main
@@ -19,76 +18,147 @@ from surreal_like.env.base import Step
 from surreal_like.env.check import tried_specs
 from surreal_like.env.findings import Report
 from surreal_like.env.registry import make_env
-from surreal_like.env.toy import Chain
+from surreal_like.env.toy import Chain, MultiCartPole
+from tests.surreal_like.env import wrong_samples as wrong
 from tests.surreal_like.env.samples import Spoiled
 
 SPOILED = "tests.surreal_like.env.samples:Spoiled"
-
-
-def checked(what: str) -> Report:
-    return check_env({"env_name": SPOILED, "env_args": {"what": what}})
-
-
-class Unseeded(gymnasium.Env[Any, Any]):
-    """Draws from no generator that a seed reaches."""
-
-    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float64)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return np.random.default_rng().random(1), {}
-
-    def step(self, action: Any) -> Any:
-        return np.random.default_rng().random(1), 0.0, True, False, {}
 
 
 def kinds(report: Report, kind: str) -> dict[str, str]:
     return {one.what: one.text for one in report.findings if one.kind == kind}
 
 
-@pytest.mark.parametrize("env", ["toy:chain", Chain, {"env_name": "gym:CartPole-v1"}])
-def test_a_good_environment(env: Any) -> None:
+COMPARED = {"specs", "steps", "step time", "seed", "copies"}
+
+
+@pytest.mark.parametrize(
+    ("env", "more"),
+    [
+        ("toy:chain", ()),
+        (Chain, ()),
+        ({"env_name": "gym:CartPole-v1"}, ("check_env",)),
+        ("gymvec:CartPole-v1", ()),
+        ("toy:multi_cartpole", ("agents",)),
+        (MultiCartPole, ("agents",)),
+        (wrong.TwoLives, ("agents",)),
+        (wrong.MaskedLives, ("agents",)),
+        (wrong.MaskOfGym, ()),
+    ],
+)
+def test_a_good_environment(env: Any, more: tuple[str, ...]) -> None:
     report = check_env(env)
-    assert report.ok
-    assert set(kinds(report, "ok")) == {"specs", "steps", "step time", "seed", "copies"}
+    assert report.ok, report
+    assert set(kinds(report, "ok")) == COMPARED | {*more}
     assert not kinds(report, "advice")
     assert str(report).endswith("no mistakes")
 
 
-WRONG = [
-    ("constructor", "constructor", "no licence"),
-    ("info", "reset()", "gave a dict, expected (observation, info)"),
-    ("four", "step()", "gave 4 values"),
-    ("raise", "step()", "KeyError('valve'), in Spoiled.step"),
-    ("reward", "reward", "'much' given"),
-    ("nan reward", "reward", "is nan"),
-    ("nan", "obs/temps", "NaN at [1] of [3]"),
-    ("bounds", "obs/temps", "7.0 at [1]"),
-    ("shape", "obs/temps", "shape [2] given"),
-    ("float", "obs/door", "0.5 does not fit into int8"),
-    ("large", "obs/door", "300 does not fit into int8"),
-    ("missing", "obs/door", "not given"),
-    ("shared", "copies", "share state"),
+def of(kind: Any, what: str) -> Any:
+    return {"env_name": f"{kind.__module__}:{kind.__name__}", "env_args": {"what": what}}
+
+
+# Environment, subject of the finding, a part of its text. Each row is one mistake.
+WRONG: list[tuple[Any, str, str]] = [
+    (of(Spoiled, "constructor"), "constructor", "no licence"),
+    (of(Spoiled, "info"), "reset()", "gave a dict, expected (observation, info)"),
+    (of(Spoiled, "four"), "step()", "gave 4 values"),
+    (of(Spoiled, "raise"), "step()", "KeyError('valve'), in Spoiled.step"),
+    (of(Spoiled, "raise"), "step()", "; after 2 steps"),
+    (of(Spoiled, "reward"), "reward", "'much' given"),
+    (of(Spoiled, "nan reward"), "reward", "is nan"),
+    (of(Spoiled, "nan"), "obs/temps", "NaN at [1] of [3]"),
+    (of(Spoiled, "bounds"), "obs/temps", "7.0 at [1]"),
+    (of(Spoiled, "shape"), "obs/temps", "shape [2] given"),
+    (of(Spoiled, "float"), "obs/door", "0.5 does not fit into int8"),
+    (of(Spoiled, "large"), "obs/door", "300 does not fit into int8"),
+    (of(Spoiled, "missing"), "obs/door", "not given"),
+    (of(Spoiled, "shared"), "copies", "share state"),
+    (wrong.Keyed, "obs", "7 cannot be a key"),
+    # Environments of Gymnasium: the field is named, not the adapter.
+    (of(wrong.OfGym, "far"), "obs", "7.0 at [0] of [3], expected at most 1.0"),
+    (of(wrong.OfGym, "short"), "obs", "shape [2] given"),
+    (of(wrong.OfGym, "text"), "step()", "reward: '1' given, expected a number"),
+    (of(wrong.OfGym, "none"), "step()", "reward: None given, expected a number"),
+    (of(wrong.OfGym, "two"), "step()", "reward: array([1., 2.]) given, expected a number"),
+    (of(wrong.OfGym, "flag"), "terminated", "<U2 given"),
+    (of(wrong.OfGym, "nothing"), "step()", "gave a NoneType, expected (observation, reward"),
+    (of(wrong.OfGym, "four"), "step()", "gave 4 values"),
+    (of(wrong.OfGym, "list"), "metrics", "info['metrics'] is [1], expected a flat dict"),
+    (of(wrong.OfGym, "array"), "metrics", "expected a flat dict"),
+    (of(wrong.OfGym, "word"), "metrics", "info['metrics']['far'] is '7'"),
+    (of(wrong.OfGym, "exit"), "step()", "SystemExit('the licence is missing'), in OfGym.step"),
+    (of(wrong.OfGym, "close"), "close()", "the door is stuck"),
+    (wrong.Exits, "constructor", "SystemExit(3), in Exits.__init__"),
+    (wrong.OldReset, "reset()", "reset() of OldReset does not take seed"),
+    (wrong.Slashed, "constructor", "'arm/left' cannot name a part of an observation: rename it"),
+    (of(wrong.MaskOfGym, "zeros"), "obs/action_mask", "[0, 0] in observation 1 leaves no legal"),
+    (of(wrong.MaskOfGym, "size"), "specs", "action_mask of shape [3], expected [2]"),
+    (of(wrong.MaskOfGym, "word"), "reset()", "obs/action_mask: <U2 given"),
+    (wrong.FarBatch, "obs", "7.0 at [0] of [3], expected at most 1.0"),
+    # Several agents: the agent is named.
+    (wrong.Vanishes, "step()", "agent a_1: it is not in `agents` any more"),
+    (wrong.ComesBack, "step()", "agent a_1: it has come back after its end"),
+    (wrong.Unseen, "step()", "agent a_1: the environment gave no observation of it"),
+    (wrong.Unflagged, "step()", "agent a_1: it acted, but step() gave no termination"),
+    (wrong.UnflaggedInTurns, "step()", "agent b: `terminations` or `truncations` lacks it"),
+    (wrong.Unnamed, "specs", "it has no `possible_agents`"),
+    (wrong.Stranger, "specs", "agent a_1: it is in `agents`, but not in `possible_agents`"),
+    (wrong.Blurred, "a_0 obs", "NaN"),
+    (wrong.Far, "a_1 obs", "2.0 at [0] of [1], expected at most 1.0"),
+    (wrong.Rich, "a_1 reward", "is inf"),
+    (wrong.Unpaid, "step()", "reward of agent a_1: 'much' given, expected a number"),
+    (wrong.Unpaid, "step()", "; after 0 steps"),
+    (wrong.Failing, "step()", "KeyError('valve'), in Failing.step"),
+    (wrong.Quits, "step()", "SystemExit(0), in Quits.step"),
+    (wrong.Locked, "close()", "the door is stuck"),
+    (wrong.Stuck, "a_0 obs/action_mask", "[0, 0, 0] in observation 3 leaves no legal action"),
+    (wrong.LeftMask, "step()", "agent a_1: info has no action_mask"),
+    (wrong.WideMask, "a_0 obs/action_mask", "shape [4] given"),
+    (wrong.Shared, "copies", "share state"),
 ]
 
 
-@pytest.mark.parametrize(("what", "where", "said"), WRONG)
-def test_what_is_wrong_is_named(what: str, where: str, said: str) -> None:
-    report = checked(what)
-    assert said in kinds(report, "error")[where]
-    assert len(kinds(report, "error")) == 1
-    assert str(report).endswith("1 mistake")
-    assert max(map(len, str(report).splitlines())) < 80
+@pytest.mark.parametrize(("env", "where", "said"), WRONG)
+def test_what_is_wrong_is_named(env: Any, where: str, said: str) -> None:
+    report = check_env(env)
+    assert said in kinds(report, "error")[where], report
+    assert len({what.split()[-1] for what in kinds(report, "error")}) == 1, report
+    assert "(surreal_like/" not in str(report)
+    assert "mistake" in str(report).splitlines()[-1]
+    assert max(map(len, str(report).splitlines())) < 90
 
 
 @pytest.mark.parametrize(
-    ("what", "where", "said"),
-    [("float64", "obs/temps", "converted to float32"), ("random", "seed", "self.rng")],
+    ("env", "where", "said"),
+    [
+        (of(Spoiled, "float64"), "obs/temps", "converted to float32"),
+        (of(Spoiled, "random"), "seed", "self.rng"),
+        (wrong.UnseededLives, "seed", "the seed that reset() gets"),
+        (wrong.Joins, "absent", "a_2 had no observation"),
+        (wrong.TwoLives(), "copies", "not compared"),
+        ({**of(Spoiled, "raise"), "on_error": "restart"}, "step()", "a run survives it"),
+    ],
 )
-def test_advice_is_no_mistake(what: str, where: str, said: str) -> None:
-    report = checked(what)
-    assert report.ok
+def test_advice_is_no_mistake(env: Any, where: str, said: str) -> None:
+    report = check_env(env)
+    assert report.ok, report
     assert said in kinds(report, "advice")[where]
+
+
+def test_specs_that_differ_come_with_what_to_paste() -> None:
+    report = check_env(wrong.Pair)
+    assert report.ok
+    said = kinds(report, "advice")["policies"]
+    assert "policies: {speaker: {}, listener: {}}" in said
+    mapping = "{speaker_0: speaker, listener_0: listener, listener_1: listener}"
+    assert f"env_config.policy_mapping: {mapping}" in said
+    assert {"speaker_0", "listener_0, listener_1"} < set(kinds(report, "ok"))
+
+
+def test_a_limit_ends_episodes() -> None:
+    config = {"env_name": "toy:multi_cartpole", "limit_episode_length": 5}
+    assert "300 random joint steps, 60 episodes ended" in str(check_env(config))
 
 
 def test_a_slow_environment_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,12 +173,24 @@ def test_a_slow_environment_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None
     assert "env_config.workers" in kinds(report, "advice")["step time"]
 
 
+@pytest.mark.parametrize(
+    ("env", "where", "said"),
+    [row for row in WRONG if isinstance(row[0], dict) and row[1] not in ("close()", "copies")],
+)
+def test_a_launch_names_the_same_but_what_lies_outside_of_a_space(
+    env: Any, where: str, said: str
+) -> None:
+    if env["env_args"]["what"] in ("far", "constructor", "close"):
+        return
+    with pytest.raises((ConfigError, SystemExit)) as caught:
+        tried_specs(env)
+    assert said in str(caught.value)
+
+
 def test_the_specs_of_an_experiment_are_tried() -> None:
     assert tried_specs({"env_name": SPOILED})[0]["door"] == {"type": "int8", "dim": []}
-    for what, _, _ in WRONG:
-        if what not in ("constructor", "shared"):
-            with pytest.raises(ConfigError, match=r"Spoiled.*surreal-like check"):
-                tried_specs({"env_name": SPOILED, "env_args": {"what": what}})
+    # A run takes what it took before.
+    assert tried_specs(of(wrong.OfGym, "far"))[0] == {"type": "float32", "dim": [3]}
 
 
 def test_the_command(
@@ -123,6 +205,10 @@ def test_the_command(
     assert "WRONG" in capsys.readouterr().out
     assert main(["check", "toy:chian"]) == 2
     assert "did you mean toy:chain" in " ".join(capsys.readouterr().out.split())
+    assert main(["check", "toy:multi_cartpole", "env_config.env_args.agents=3"]) == 0
+    assert "cart_0, cart_1, cart_2, which act all at once" in capsys.readouterr().out
+    assert main(["check", f"{wrong.__name__}:Vanishes"]) == 2
+    assert "WRONG  step()" in capsys.readouterr().out
 
 
 def test_a_callable_is_built_for_each_copy() -> None:
@@ -177,16 +263,3 @@ def test_what_is_no_config_of_an_environment_is_named(given: Any) -> None:
         make_vector_env(given, num_envs=1, seed=0)
     with pytest.raises(UsageError, match=r"env_name is a int, .*'gym:CartPole-v1'"):
         make_env({"env_name": 7})
-
-
-def test_advice_for_gymnasium_names_its_own_generator() -> None:
-    report = check_env(Unseeded)
-    assert "from self.np_random" in kinds(report, "advice")["seed"]
-
-
-def test_an_error_that_a_run_survives_is_a_note() -> None:
-    raises = {"env_name": SPOILED, "env_args": {"what": "raise"}}
-    assert "KeyError" in kinds(check_env(raises), "error")["step()"]
-    report = check_env({**raises, "on_error": "restart"})
-    assert "a run survives it" in kinds(report, "advice")["step()"]
-    assert report.ok
