@@ -129,7 +129,8 @@ def describe(error: BaseException) -> str:
     Notes of one line that were added to the error come last.
     """
     line = str(error) if isinstance(error, SurrealError) else repr(error)
-    place = _place(error)
+    users, own = _places(error)
+    place = users or ("" if isinstance(error, SurrealError) else own)
     # Longer ones are tracebacks of other processes.
     notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
     return "; ".join([f"{line}, in {place}" if place else line, *notes])
@@ -147,7 +148,13 @@ def describe_code(code: CodeType, line: int = 0) -> str:
     return f"{name} ({_short(code.co_filename)}:{line or code.co_firstlineno})"
 
 
-def _place(error: BaseException) -> str:
+def is_of_users_code(error: BaseException) -> bool:
+    """True if code outside this library, installed packages and Python itself raised the error."""
+    return bool(_places(error)[0])
+
+
+def _places(error: BaseException) -> tuple[str, str]:
+    """Returns the innermost call in the user's code, and that in this library; or empty texts."""
     own = users = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -156,7 +163,7 @@ def _place(error: BaseException) -> str:
             own = place
         elif not _is_installed(frame.f_code.co_filename):
             users = place
-    return users or ("" if isinstance(error, SurrealError) else own)
+    return users, own
 
 
 def _is_installed(file: str) -> bool:

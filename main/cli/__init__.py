@@ -9,10 +9,11 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from main.cli.arguments import HelpShown
 from main.cli.commands import all_commands, overview
 from main.cli.output import OutputError, prepare_output
 from session.addons import Command
-from session.errors import SurrealError, UsageError, did_you_mean
+from session.errors import SurrealError, UsageError, describe, did_you_mean, is_of_users_code
 from session.folder import UNPACKED
 from session.hidden import hide_secrets
 from session.version import VERSION
@@ -51,8 +52,14 @@ def _end(words: list[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except SystemExit as end:  # argparse has shown a help text
-        return int(end.code or 0)
+    except HelpShown:
+        return 0
+    except (Exception, SystemExit) as error:
+        # Only a user's code raises SystemExit here. An error of this library needs its traceback.
+        if not isinstance(error, SystemExit) and not is_of_users_code(error):
+            raise
+        show_error(f"the experiment's code failed: {describe(error)}")
+        return SurrealError.exit_code
 
 
 # A token of a run or a client that was given in the place of another word.

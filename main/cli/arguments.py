@@ -21,6 +21,10 @@ from surreal_like.run.request import RunRequest
 _SHOWN_LETTERS = 40
 
 
+class HelpShown(SystemExit):
+    """A parser has printed a help text, and nothing else is to be done."""
+
+
 class Parser(argparse.ArgumentParser):
     """The options of one command.
 
@@ -44,6 +48,10 @@ class Parser(argparse.ArgumentParser):
     ) -> argparse.Namespace:
         """Returns the arguments; options may stand before, between and after the words."""
         return self.parse_intermixed_args(args, namespace)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Raises HelpShown, which is told from an exit of a user's code."""
+        raise HelpShown(status)
 
     def error(self, message: str) -> NoReturn:
         """Raises UsageError, with the option that was probably meant in place of an unknown one."""

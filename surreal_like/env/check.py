@@ -33,10 +33,12 @@ from surreal_like.env.findings import (
     StopChecking,
     Trace,
     compare_copies,
+    list_names,
+    report_rows,
 )
 from surreal_like.env.gym_adapter import GymAdapter
 from surreal_like.env.joint import JointEnv, as_joint, group_by_specs, propose_policies
-from surreal_like.env.players import Player, SinglePlayer, list_names, make_player
+from surreal_like.env.players import Player, SinglePlayer, make_player
 from surreal_like.env.registry import (
     LOOKED_AT,
     SeveralAgents,
@@ -205,10 +207,7 @@ class _Loop:
         """
         report, player, median = self._report, self._player, self.median
         steps = player.steps
-        absent = [agent for agent, values in player.values.items() if not values.seen]
-        if absent:
-            text = f"{list_names(absent)} had no observation in {steps} steps"
-            report.add("advice", "absent", text)
+        report_rows(report, player.values, steps)
         if report.ok:
             report.add("ok", "steps", f"{steps} {player.kind}, {self._ends} episodes ended")
         if not self._ends and steps >= wanted * player.copies:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from surreal_like.env.spaces import add_bounds
 from surreal_like.errors import DataError
 
 COMPARED_STEPS = 50
+_SHOWN = 6
 _WIDTH = 79
 _MARKS = {"ok": "ok", "advice": "note", "error": "WRONG"}
 
@@ -108,12 +109,12 @@ class Report:
 
 
 class Row(NamedTuple):
-    """What an agent gets from a reset or a step; it acts next unless it has ended.
+    """Observation of an agent after a reset or a step; the agent acts next unless it has ended.
 
     Args:
-        agent: its name.
+        agent: name of the agent.
         obs: the observation.
-        reward: its reward since its last row; None: the row is the first one of an episode.
+        reward: reward since the last row of the agent; None: the row begins an episode.
         terminated, truncated: flags, as the environment gave them.
         info: info of a single environment.
     """
@@ -239,6 +240,25 @@ class Values:
         if converted.shape != spec.dim:
             raise DataError(f"shape {list(converted.shape)}, expected {list(spec.dim)}")
         return converted
+
+
+def report_rows(report: Report, values: Mapping[str, Values], steps: int) -> None:
+    """Adds findings about all rows of all agents, once the steps have been made.
+
+    Args:
+        report: collects the findings.
+        values: agent -> checks of its rows.
+        steps: number of steps.
+    """
+    absent = [agent for agent, each in values.items() if not each.seen]
+    if absent:
+        report.add("advice", "absent", f"{list_names(absent)} had no observation in {steps} steps")
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Returns names as a text; of many the first ones."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} others" if more > 0 else "")
 
 
 def compare_copies(report: Report, trace: Callable[[bool], Trace], source: str) -> None:

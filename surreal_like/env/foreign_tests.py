@@ -71,7 +71,7 @@ def _import_tests(report: Report) -> Any:
             return None
 
 
-def _run(report: Report, name: str, who: str, test: Callable[[], object]) -> None:
+def _run(report: Report, name: str, test_of: str, test: Callable[[], object]) -> None:
     """Runs a test without its output; it breaks no run, so what it finds is advice."""
     found = []
     with warnings.catch_warnings(record=True) as warned, contextlib.redirect_stdout(io.StringIO()):
@@ -87,6 +87,6 @@ def _run(report: Report, name: str, who: str, test: Callable[[], object]) -> Non
     texts = dict.fromkeys(_ADDED.sub("", text).strip() for text in users)
     found += [text for text in texts if not _IGNORED.search(text)][:_MOST_WARNINGS]
     if found:
-        report.add("advice", name, f"{who} says: {'; '.join(found)}")
+        report.add("advice", name, f"{test_of} says: {'; '.join(found)}")
     else:
-        report.add("ok", name, f"{who} found nothing")
+        report.add("ok", name, f"{test_of} found nothing")

@@ -21,15 +21,13 @@ from surreal_like.env.base import Env, ObservationWrapper, VectorEnv, Wrapper
 from surreal_like.env.batched import FirstStream
 from surreal_like.env.batching import reset_parts, step_parts
 from surreal_like.env.curriculum import first_feed
-from surreal_like.env.findings import Report, Row, Values
+from surreal_like.env.findings import Report, Row, Values, list_names
 from surreal_like.env.gym_adapter import GymAdapter
 from surreal_like.env.joint import AecJointEnv, JointEnv, Specs, Turn
 from surreal_like.env.registry import specs_of
 from surreal_like.env.spaces import action_writer
 from surreal_like.env.wrappers import horizon
 from surreal_like.errors import DataError
-
-_SHOWN = 6
 
 
 class Player(ABC):
@@ -81,7 +79,7 @@ def make_player(env: Env | JointEnv, config: Mapping[str, Any], report: Report) 
 
     Args:
         env: the environment.
-        config: its `env_config`.
+        config: `env_config`.
         report: collects what is found.
 
     Raises:
@@ -100,7 +98,7 @@ class SinglePlayer(Player):
 
     Args:
         env: the environment.
-        config: its `env_config`.
+        config: `env_config`.
         report: collects what is found.
         space: space of observations, whose bounds hold, too; None: only those of the specs do.
     """
@@ -273,12 +271,6 @@ class _JointPlayer(Player):
     def report(self, report: Report) -> None:
         if self.env.differs:
             report.add("advice", "rewards", self.env.differs)
-
-
-def list_names(names: Sequence[str]) -> str:
-    """Returns names as a text; of many the first ones."""
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} others" if more > 0 else "")
 
 
 def _space_of(env: Env) -> Any:

@@ -460,3 +460,28 @@ def test_the_first_process_of_a_container_can_be_ended_while_it_imports() -> Non
             assert process.wait(10.0) == 128 + signal.SIGTERM
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ("wrong_samples:Exits", r"SystemExit\(3\), in Exits.__init__ \("),
+        ("samples:Broken", r"OSError\('no robot at port 7'\), in Broken.__init__ \("),
+    ],
+)
+def test_a_users_code_that_fails_or_exits_is_one_line(
+    command: Command, env: str, words: str
+) -> None:
+    said = command("list", "environments", "--specs", f"tests.surreal_like.env.{env}")
+    assert said.code == 1
+    assert re.fullmatch(
+        rf"surreal-like: error: the experiment's code failed: {words}.*\n", said.err
+    )
+
+
+def test_an_error_of_this_library_keeps_its_traceback(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("main.cli._find", len)
+    with pytest.raises(AttributeError):
+        command("status")
