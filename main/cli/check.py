@@ -34,8 +34,12 @@ def run(argv: Sequence[str]) -> int:
     from surreal_like.env.check import check_env
     from surreal_like.experiment.batched import check_batched
 
-    options = {"check": partial(check_batched, config)} if is_file else {}
-    report = check_env(config.env_config, steps=given.steps, seconds=given.seconds, **options)
+    report = check_env(
+        config.env_config,
+        steps=given.steps,
+        seconds=given.seconds,
+        check=partial(check_batched, config) if is_file else lambda env: None,
+    )
     print(report)
     return 0 if report.ok else UsageError.exit_code
 

@@ -9,6 +9,7 @@ import re
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -38,9 +39,9 @@ def run_tests(report: Report, build: Callable[[contextlib.ExitStack], Player]) -
     with contextlib.ExitStack() as stack:
         env = build(stack).foreign
         if isinstance(env, gymnasium.Env):
-            options = {"skip_render_check": True, "skip_close_check": True}
-            test = "Gymnasium's checker"
-            _run(report, "check_env", test, lambda: env_checker.check_env(env, **options))
+            skipped = {"skip_render_check": True, "skip_close_check": True}
+            test = partial(env_checker.check_env, env, **skipped)
+            _run(report, "check_env", "Gymnasium's checker", test)
         elif env is not None and is_installed("pettingzoo"):
             _run_pettingzoo(report, env, lambda: build(stack).foreign)
 
@@ -51,11 +52,10 @@ def _run_pettingzoo(report: Report, env: Any, build: Callable[[], Any]) -> None:
     tests = _import_tests(report) if is_aec or isinstance(env, zoo.ParallelEnv) else None
     if tests is None:
         return
-    for name in ("api_test", "seed_test"):
-        run = getattr(tests, name if is_aec else f"parallel_{name}")
-        given = env if name == "api_test" else build
-        shown = name if is_aec or name == "seed_test" else run.__name__
-        _run(report, shown, "PettingZoo's test", lambda run=run, given=given: run(given, _CYCLES))
+    prefix = "" if is_aec else "parallel_"
+    test, seeds = (getattr(tests, prefix + name) for name in ("api_test", "seed_test"))
+    _run(report, f"{prefix}api_test", "PettingZoo's test", partial(test, env, _CYCLES))
+    _run(report, "seed_test", "PettingZoo's test", partial(seeds, build, _CYCLES))
 
 
 def _import_tests(report: Report) -> Any:

@@ -91,17 +91,19 @@ def action_writer(space: spaces.Space[Any]) -> Callable[[npt.NDArray[Any]], Any]
         if start == 0:
             return lambda action: action if action.ndim else action.item()
         return lambda action: action + start if action.ndim else action.item() + start
-    if isinstance(space, spaces.Box) and not space.shape:
-        # Ours has one axis: that of its only number.
-        write = action_writer(_with_axis(space))
-        return lambda action: write(action).reshape(action.shape[:-1])
     dtype, shape = space.dtype, space.shape or ()
-    if isinstance(space, spaces.Box) and dtype == np.float32:
-        return lambda action: action
     if isinstance(space, spaces.Box):
-        # Clipped once more: another dtype has other numbers at the bounds.
-        low, high = space.low, space.high
-        return lambda action: np.clip(action.astype(dtype), low, high)
+        low, high, exact = space.low, space.high, dtype == np.float32
+        if exact and shape:
+            return lambda action: action
+
+        def write(action: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            # Ours has an axis where the space has none.
+            given = action if shape else action.reshape(action.shape[:-1])
+            # Clipped once more: another dtype has other numbers at the bounds.
+            return given if exact else np.asarray(np.clip(given.astype(dtype), low, high))
+
+        return write
     starts = space.start if isinstance(space, spaces.MultiDiscrete) else np.zeros(shape, dtype)
     return lambda action: action.reshape(*action.shape[:-1], *shape).astype(dtype) + starts
 
@@ -111,10 +113,6 @@ def action_bounds(space: spaces.Space[Any]) -> Bounds | None:
     if not isinstance(space, spaces.Box):
         return None
     return np.atleast_1d(space.low), np.atleast_1d(space.high)
-
-
-def _with_axis(space: spaces.Box) -> spaces.Box:
-    return spaces.Box(np.atleast_1d(space.low), np.atleast_1d(space.high), dtype=space.dtype.type)
 
 
 def _part(obs: Any, key: Any) -> Any:
