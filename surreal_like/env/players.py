@@ -158,24 +158,19 @@ class _BatchPlayer(SinglePlayer):
         if actions:
             given[self._acts] = np.stack(actions)
         obs, rewards, terminated, truncated, info = self._vector.step(given)
-        last, acted, seen = terminated | truncated, self._acts, _split(obs)
         self.steps += self.copies
-        if "final_obs" not in info:
-            self._acts = ~last
-            return [
-                Row("", *each) if acts else Row("", each[0])
-                for acts, *each in zip(acted, seen, rewards, terminated, truncated, strict=True)
-            ]
-        final = iter(_split(info["final_obs"]))
+        last, resets = terminated | truncated, "final_obs" in info
+        self._acts = last | True if resets else ~last
+        final = iter(_split(info["final_obs"])) if resets else iter(())
         rows: list[Row] = []
-        for stream, flags in enumerate(zip(terminated, truncated, strict=True)):
-            if last[stream]:
-                rows.append(Row("", next(final), rewards[stream], *flags))
+        streams = zip(last, _split(obs), rewards, terminated, truncated, strict=True)
+        for ended, seen, *values in streams:
+            if ended and resets:
+                rows.append(Row("", next(final), *values))
                 self._final += 1
-                self._repeated += _equal(rows[-1].obs, seen[stream])
-                rows.append(Row("", seen[stream]))
-            else:
-                rows.append(Row("", seen[stream], rewards[stream], *flags))
+                self._repeated += _equal(rows[-1].obs, seen)
+                values = []
+            rows.append(Row("", seen, *values))
         return rows
 
     def report(self, report: Report) -> None:

@@ -202,10 +202,12 @@ class Uneven(Many):
 
 
 def test_a_check_looks_at_all_copies() -> None:
-    env = {"env_name": f"{__name__}:Uneven", "env_args": {"num_envs": 4, "mode": "Disabled"}}
-    env |= {"obs_spec": {**SPECS[0], "low": -1.0}}
-    assert findings(env, "error").keys() == {"obs"}
-    assert Uneven.most > 1
+    env: Any = {"env_name": f"{__name__}:Uneven", "obs_spec": {**SPECS[0], "low": -1.0}}
+    for mode in ("Disabled", "SameStep", "NextStep"):
+        Uneven.most = 0
+        given = {**env, "env_args": {"num_envs": 4, "mode": mode}}
+        assert findings(given, "error").keys() == {"obs"}
+        assert Uneven.most > 1
 
 
 class Forgets(Many):

@@ -98,6 +98,14 @@ def test_a_batch_is_looked_at_with_the_first_task() -> None:
     assert not check_env({**batch, "curriculum": ""}, steps=20).ok
 
 
+def test_the_number_of_a_task_is_a_column_before_the_first_row() -> None:
+    tried = tried_specs(config("GymTasked", info_keys=["task"]))[2]
+    made = make_vector_env(config("GymTasked", info_keys=["task"]), num_envs=1, seed=0)
+    with contextlib.closing(made):
+        row = made.reset()[1]["task"][0]
+    assert (tried["task"].dtype, tried["task"].shape) == (row.dtype, row.shape)
+
+
 @pytest.mark.parametrize("vector", ["sync", "process"])
 def test_progress_is_that_of_the_newest_parameters(vector: str) -> None:
     """The third number of an observation is `self.progress.version` of the Wrapper inside."""

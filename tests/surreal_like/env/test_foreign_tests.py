@@ -95,5 +95,13 @@ def test_the_test_of_gymnasium_is_run_where_it_fits() -> None:
     assert "check_env" not in {one.what for one in check_env(MaskOfGym, steps=20).findings}
 
 
+def test_the_test_of_gymnasium_is_left_out_where_steps_are_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("surreal_like.env.check._SLOW_SECONDS", 0.0)
+    findings = check_env("gym:CartPole-v1", steps=20).findings
+    assert "check_env" not in {one.what for one in findings}
+
+
 def test_advice_for_gymnasium_names_its_own_generator() -> None:
     assert "from self.np_random" in kinds(check_env(Unseeded), "advice")["seed"]

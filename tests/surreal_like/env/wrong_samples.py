@@ -326,6 +326,15 @@ class Locked(TwoLives):
         raise RuntimeError("the door is stuck")
 
 
+class ComesBackInTurns(InTurns):
+    """In turns, the first agent is there again once both have ended."""
+
+    def step(self, action: Any) -> None:
+        super().step(action)
+        if not self.agents:
+            self.agents, self.agent_selection = ["a"], "a"
+
+
 class UnflaggedInTurns(InTurns):
     """In turns, the flags of an agent are missing."""
 
