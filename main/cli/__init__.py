@@ -9,9 +9,8 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from main.cli.arguments import HelpShown
 from main.cli.commands import all_commands, overview
-from main.cli.output import OutputError, prepare_output
+from main.cli.output import HelpShown, OutputError, prepare_output
 from session.addons import Command
 from session.errors import SurrealError, UsageError, describe, did_you_mean, is_of_users_code
 from session.folder import UNPACKED

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from main.cli.output import HelpShown
 from session.config.sections import MAPPINGS
 from session.errors import UsageError, did_you_mean
 from session.process.component import TOKEN
@@ -19,10 +20,6 @@ from surreal_like.run.request import RunRequest
 
 
 _SHOWN_LETTERS = 40
-
-
-class HelpShown(SystemExit):
-    """A parser has printed a help text, and nothing else is to be done."""
 
 
 class Parser(argparse.ArgumentParser):

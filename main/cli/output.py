@@ -19,6 +19,10 @@ _PLAIN = {"·": "-", "…": "...", "━": "=", "─": "-", "●": "*"}
 _HANDLER = "surreal_like_plain"
 
 
+class HelpShown(SystemExit):
+    """A parser has printed a help text, and nothing else is to be done."""
+
+
 class OutputError(SurrealError):
     """Standard output cannot be written."""
 

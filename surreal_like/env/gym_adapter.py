@@ -52,6 +52,8 @@ class GymAdapter(Env):
         used, or left out), `obs_spec` and `action_spec` (which must agree with the environment's if
         given).
 
+    `read_space` is the space of the observations as they come, of the parts that are used.
+
     Float observations become float32, discrete ones int64 counted from 0. Raises ConfigError for
     an unknown name or argument, MissingExtra for a package that is not installed, SpecError for
     spaces without a spec; `step` raises DataError for an action that is NaN or does not fit.
@@ -66,7 +68,7 @@ class GymAdapter(Env):
         given = deepcopy(config.get("env_args"))
         self.gym_env = make_gym(env, given) if isinstance(env, str) else env
         space, actions = self.gym_env.observation_space, self.gym_env.action_space
-        self.obs_space = space = choose_parts(space, config.get("obs_keys") or ())
+        self.read_space = space = choose_parts(space, config.get("obs_keys") or ())
         self.obs_spec, self.action_spec = specs_from_spaces(space, actions)
         if config.get("obs_spec"):
             given = frame_spec(config["obs_spec"], stack_size(config))

@@ -274,7 +274,7 @@ def _space_of(env: Env) -> Any:
         if not type(env).__module__.startswith("surreal_like."):
             return None
         env = env.env
-    return env.obs_space if isinstance(env, GymAdapter) else None
+    return env.read_space if isinstance(env, GymAdapter) else None
 
 
 def _split(obs: nest.Nest) -> list[nest.Nest]:
