@@ -106,10 +106,11 @@ image:
 
 # Without KUBECONFIG a real control plane is built and kept, and the pods are processes of this machine,
 # as are the nodes of Slurm and Ray, where these are installed; IMAGE is for a cluster with own nodes.
-ON_CLUSTERS = $(if $(KUBECONFIG),tests/kubernetes/test_cluster.py,tests/kubernetes tests/engines)
+OWN_CLUSTERS = $(addprefix tests/addons/,kubernetes slurm ray)
+ON_CLUSTERS = $(if $(KUBECONFIG),tests/addons/kubernetes/test_cluster.py,$(OWN_CLUSTERS))
 
 cluster-test: $(VENV)/.installed-dev
-	@$(if $(KUBECONFIG),true,$(BIN)/python -m tests.kubernetes.build_control_plane)
+	@$(if $(KUBECONFIG),true,$(BIN)/python -m tests.addons.kubernetes.build_control_plane)
 	SURREAL_LIKE_TEST_CLUSTER='$(KUBECONFIG)' SURREAL_LIKE_TEST_IMAGE='$(IMAGE)' \
 	  $(TESTS_PYTHON) -m pytest -m 'cluster or slurm or ray' --capture=sys --durations=10 $(ON_CLUSTERS) $(ARGS)
 

@@ -33,13 +33,13 @@ from worker import Worker  # noqa: E402
 
 from session.config.sections import sections_of  # noqa: E402
 from session.errors import MissingExtra  # noqa: E402
-from surreal_like.analysis.export import export  # noqa: E402
+from surreal_like.addons.analysis.export import export  # noqa: E402
+from surreal_like.addons.analysis.policy import load_policy  # noqa: E402
 from surreal_like.experiment.find import algorithm_of  # noqa: E402
 from surreal_like.experiment.resolve import (  # noqa: E402
     read_experiment,
     resolve,
 )
-from surreal_like.policy import load_policy  # noqa: E402
 from surreal_like.run.train import train  # noqa: E402
 
 _SETTINGS = (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from surreal_like.addons.analysis.evaluate import TrainedPolicies
+from surreal_like.addons.analysis.policy import load_policy
 from surreal_like.agent.evaluation import Evaluation
-from surreal_like.analysis.evaluate import TrainedPolicies
-from surreal_like.policy import load_policy
 
 EPISODES, STREAMS, SEED = 1000, 100, 12345
 SPREAD_EPISODES, REACH = 200, 0.1

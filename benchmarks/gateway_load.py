@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from machine import cpu_of
 
-from session.stream.protocols import Encoding
+from session.addons.gateway.protocols import Encoding
 from session.wire.frames import pack_frame
-from surreal_like.gateway.payloads import decode, encode
+from surreal_like.addons.gateway.payloads import decode, encode
 
 WAIT = 0.1
 # A first part of each measurement fills batches; it is not counted.

@@ -19,7 +19,7 @@ PROCESSES, SESSIONS = 2, 4
 CONFIG = "cartpole_dqn.yaml"
 PLAYER = """
 import sys, threading, gymnasium
-from surreal_like.gateway.clients.surreal_client import run
+from surreal_like.addons.gateway.clients.surreal_client import run
 threads = [
     threading.Thread(target=run, args=(gymnasium.make("CartPole-v1"), sys.argv[1]))
     for _ in range(int(sys.argv[2]))

@@ -21,10 +21,10 @@ from gateway_load import FILL, Sample, request_head, sample_of
 from machine import cpu_of
 from whole import training as started
 
+from session.addons.gateway.protocols import Encoding
 from session.process.heartbeat import read_beats
-from session.stream.protocols import Encoding
 from session.wire.frames import FrameReader, pack_frame
-from surreal_like.gateway.payloads import encode
+from surreal_like.addons.gateway.payloads import encode
 
 ROOT = Path(__file__).resolve().parents[1]
 # An answer as the gateway sends it.

@@ -39,7 +39,7 @@ from whole import RunFailed, run_script
 from session.config import Config
 from session.config.defaults import BASE_SESSION_CONFIG
 from session.folder import LAG, RunFolder
-from surreal_like.statistics import iqm
+from surreal_like.addons.analysis.statistics import iqm
 
 HERE = Path(__file__).resolve().parent
 # Game of MinAtar -> channels of its pictures, actions.

@@ -33,13 +33,13 @@ from machine import machine
 from targets import Target, holds, judge_all, targets_table
 from tune_stand_ins import answer_seconds, seconds_until_all_ended
 
-from main.cli.tune import LiveTuning
+from main.addons.tuning.tune import LiveTuning
 from session.process.heartbeat import read_beat
-from surreal_like.tuning import tuner as tuner_module
-from surreal_like.tuning.handle import Control, Reported
-from surreal_like.tuning.start import run_tuning
-from surreal_like.tuning.state import Answer
-from surreal_like.tuning.tune_file import TuneFile, read_tune_file
+from surreal_like.addons.tuning import tuner as tuner_module
+from surreal_like.addons.tuning.handle import Control, Reported
+from surreal_like.addons.tuning.start import run_tuning
+from surreal_like.addons.tuning.state import Answer
+from surreal_like.addons.tuning.tune_file import TuneFile, read_tune_file
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENT = ROOT / "configs" / "cartpole_ppo.yaml"

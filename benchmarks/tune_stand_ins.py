@@ -19,14 +19,14 @@ from session.launchers.backend import Exit
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.shared import poll
+from surreal_like.addons.tuning import tuner as tuner_module
+from surreal_like.addons.tuning.reporter import ANSWERS, CONTROL
+from surreal_like.addons.tuning.state import Trial
+from surreal_like.addons.tuning.trial import trial_name
+from surreal_like.addons.tuning.tune_file import TuneFile
+from surreal_like.addons.tuning.tuner import Tuner
+from surreal_like.addons.tuning.tuning import Tuning
 from surreal_like.run.observer import Interrupts, RunObserver
-from surreal_like.tuning import tuner as tuner_module
-from surreal_like.tuning.reporter import ANSWERS, CONTROL
-from surreal_like.tuning.state import Trial
-from surreal_like.tuning.trial import trial_name
-from surreal_like.tuning.tune_file import TuneFile
-from surreal_like.tuning.tuner import Tuner
-from surreal_like.tuning.tuning import Tuning
 
 
 class StandIns:

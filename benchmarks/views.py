@@ -26,13 +26,13 @@ from services import make_replay  # noqa: E402
 from setting import Given, arguments  # noqa: E402
 
 from session.nest import Array  # noqa: E402
-from surreal_like.data.timestep import StepType  # noqa: E402
-from surreal_like.experience.chunk import Chunk  # noqa: E402
-from surreal_like.hindsight.view import (  # noqa: E402
+from surreal_like.addons.hindsight.view import (  # noqa: E402
     GoalReward,
     HindsightView,
     Relabelling,
 )
+from surreal_like.data.timestep import StepType  # noqa: E402
+from surreal_like.experience.chunk import Chunk  # noqa: E402
 from surreal_like.replay.kinds import PrioritizedReplay  # noqa: E402
 from surreal_like.replay.storage import ColumnStorage  # noqa: E402
 from surreal_like.replay.view.n_step import NStepView, View  # noqa: E402

@@ -9,9 +9,9 @@ import torch
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
+from surreal_like.addons.gateway.service import GatewayService
 from surreal_like.agent.loop import make_agent, prepare_agent
 from surreal_like.experiment.find import algorithm_of
-from surreal_like.gateway.service import GatewayService
 
 
 def build(context: Context) -> Service:

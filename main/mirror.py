@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from session.mirror.service import MirrorService
+from session.addons.mirror.service import MirrorService
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from setproctitle import setproctitle
 
 from session.folder import RunFolder
-from surreal_like.tuning.trial import run_trial
+from surreal_like.addons.tuning.trial import run_trial
 
 
 def main(argv: Sequence[str] | None = None) -> int:

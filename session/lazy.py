@@ -75,7 +75,8 @@ def import_own(name: str) -> ModuleType:
         name: dotted name, such as ``main.agent``.
     """
     top = name.partition(".")[0]
-    path = _LIBRARY.joinpath(*name.split(".")).with_suffix(".py")
+    path = _LIBRARY.joinpath(*name.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     if not path.is_file() or _origin(top) in (None, _LIBRARY / top / "__init__.py"):
         return importlib.import_module(name)
     own = f"_entry_{name}"

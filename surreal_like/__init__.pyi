@@ -6,14 +6,22 @@ from session.config.defaults import BASE_LEARNER_CONFIG as BASE_LEARNER_CONFIG
 from session.config.defaults import BASE_SESSION_CONFIG as BASE_SESSION_CONFIG
 from session.config.string_enum import StringEnum as StringEnum
 from session.errors import ConfigError as ConfigError
+from surreal_like.addons.analysis.evaluate import evaluate as evaluate
+from surreal_like.addons.analysis.play import play as play
+from surreal_like.addons.analysis.plot import plot as plot
+from surreal_like.addons.analysis.policy import load_policy as load_policy
+from surreal_like.addons.analysis.policy import make_policy as make_policy
+from surreal_like.addons.analysis.policy.worker_set import RolloutWorker as RolloutWorker
+from surreal_like.addons.analysis.policy.worker_set import WorkerSet as WorkerSet
+from surreal_like.addons.analysis.script.clients import LoggerplexClient as LoggerplexClient
+from surreal_like.addons.analysis.script.clients import Telemetry as Telemetry
+from surreal_like.addons.analysis.script.clients import TensorplexClient as TensorplexClient
+from surreal_like.addons.tuning.start import tune as tune
 from surreal_like.agent.base import Agent as Agent
 from surreal_like.agent.base import AgentMode as AgentMode
 from surreal_like.agent.wrapper import ExpSenderWrapper as ExpSenderWrapper
 from surreal_like.algorithm.base import Algorithm as Algorithm
 from surreal_like.algorithm.builder import build_algorithm as build_algorithm
-from surreal_like.analysis.evaluate import evaluate as evaluate
-from surreal_like.analysis.play import play as play
-from surreal_like.analysis.plot import plot as plot
 from surreal_like.dataflow.items import Loss as Loss
 from surreal_like.env.base import Env as Env
 from surreal_like.env.base import VectorEnv as VectorEnv
@@ -29,10 +37,6 @@ from surreal_like.learner.base import Learner as Learner
 from surreal_like.network.flat import to_float_tensor as to_float_tensor
 from surreal_like.network.flat import to_tensor as to_tensor
 from surreal_like.network.module import Module as Module
-from surreal_like.policy import load_policy as load_policy
-from surreal_like.policy import make_policy as make_policy
-from surreal_like.policy.worker_set import RolloutWorker as RolloutWorker
-from surreal_like.policy.worker_set import WorkerSet as WorkerSet
 from surreal_like.replay.base import Replay as Replay
 from surreal_like.replay.kinds import FIFOReplay as FIFOReplay
 from surreal_like.replay.kinds import PrioritizedReplay as PrioritizedReplay
@@ -42,10 +46,6 @@ from surreal_like.replay.tuple_replay import TupleReplay as TupleReplay
 from surreal_like.run.train import launch as launch
 from surreal_like.run.train import train as train
 from surreal_like.run.trainer import Trainer as Trainer
-from surreal_like.script.clients import LoggerplexClient as LoggerplexClient
-from surreal_like.script.clients import Telemetry as Telemetry
-from surreal_like.script.clients import TensorplexClient as TensorplexClient
-from surreal_like.tuning.start import tune as tune
 
 __version__: str
 

@@ -94,7 +94,7 @@ def find_node() -> bool:
 def find_cluster() -> bool:
     """Return whether tests are given a cluster, or a control plane was built for them."""
     # Not at the top: the folder is taken out with its add-on.
-    from tests.kubernetes.build_control_plane import find_programs
+    from tests.addons.kubernetes.build_control_plane import find_programs
 
     return bool(os.environ.get("SURREAL_LIKE_TEST_CLUSTER")) or find_programs()
 
@@ -203,7 +203,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Places whose tests start many processes each: at once they would take each other's time.
-CROWDED = ("tests/kubernetes/", "tests/docs/test_sessions.py", "tests/runs/test_join.py")
+CROWDED = (
+    "tests/addons/kubernetes/",
+    "tests/docs/test_sessions.py",
+    "tests/addons/join/runs/test_join.py",
+)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -253,7 +257,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     from surreal_like.experiment.resolve import resolve, try_all
 
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for module in ("surreal_like.experiment.resolve", "main.cli.tune"):
+    for module in ("surreal_like.experiment.resolve", "main.addons.tuning.tune"):
         monkeypatch.setattr(f"{module}.try_elsewhere", try_all)
     monkeypatch.setattr(
         "surreal_like.run.start.resolve_forked", lambda servers, user: resolve(user)

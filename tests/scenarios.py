@@ -31,7 +31,7 @@ _EACH = _KILLED + "test_each_part_is_killed_once"
 _SERIAL = "runs/test_serial_faults.py::"
 _FAULTS = "runs/test_faults.py::"
 _KEPT = "runs/test_kept_rows.py::"
-_JOIN = "runs/test_join.py::"
+_JOIN = "addons/join/runs/test_join.py::"
 _DAMAGED = "surreal_like/test_damaged_files.py::"
 _SHARD = "surreal_like/replay/"
 _WIRE = "session/wire/"
@@ -244,7 +244,7 @@ SCENARIOS = (
         (
             _FAULTS + "test_garbage_on_every_port",
             "runs/test_wrong_messages.py",
-            "runs/test_attacker.py",
+            "addons/join/runs/test_attacker.py",
             _WIRE + "test_codec.py::test_hostile_bytes_raise_the_named_error",
         ),
     ),
@@ -306,7 +306,7 @@ SCENARIOS = (
         25,
         "random kills of every role for 80 s",
         "the run reaches its goal; every invariant holds",
-        ("main/test_chaos.py",),
+        ("addons/chaos/test_chaos.py",),
     ),
     Scenario(
         26,

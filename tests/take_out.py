@@ -25,76 +25,76 @@ ROOT = Path(__file__).resolve().parent.parent
 # Add-on -> its folders and files; the first has `addon.py`.
 ADD_ONS: Mapping[str, tuple[str, ...]] = {
     "analysis": (
-        "surreal_like/analysis",
-        "surreal_like/policy",
-        "surreal_like/script",
-        "surreal_like/statistics.py",
-        "session/show/charts.py",
-        "session/show/dashboard.py",
+        "surreal_like/addons/analysis",
+        "surreal_like/addons/analysis/policy",
+        "surreal_like/addons/analysis/script",
+        "surreal_like/addons/analysis/statistics.py",
+        "session/addons/analysis/charts.py",
+        "session/addons/analysis/dashboard.py",
         *(f"main/cli/{name}.py" for name in ("evaluate", "play", "plot", "export", "compare")),
         "notebooks",
-        "tests/notebooks",
+        "tests/addons/analysis/notebooks",
     ),
-    "chaos": ("surreal_like/chaos", "main/cli/chaos.py"),
-    "doctor": ("surreal_like/doctor", "main/cli/doctor.py"),
+    "chaos": ("surreal_like/addons/chaos", "main/addons/chaos/chaos.py"),
+    "doctor": ("surreal_like/addons/doctor", "main/addons/doctor/doctor.py"),
     "gateway": (
-        "surreal_like/gateway",
-        "session/stream",
-        "session/wire/client_tokens.py",
+        "surreal_like/addons/gateway",
+        "session/addons/gateway",
+        "session/addons/gateway/client_tokens.py",
         "main/gateway.py",
         *(f"main/cli/{name}.py" for name in ("client", "clients", "serve")),
         "configs/cartpole_browser.yaml",
         "configs/cartpole_remote.yaml",
-        "tests/kubernetes/test_gateways.py",
+        "tests/addons/kubernetes/test_gateways.py",
     ),
     "gradients": (
-        "surreal_like/gradients",
+        "surreal_like/addons/gradients",
         *(f"configs/{name}_a3c.yaml" for name in ("cartpole", "memory", "target")),
     ),
     "hindsight": (
-        "surreal_like/hindsight",
+        "surreal_like/addons/hindsight",
         *(
             f"configs/{name}.yaml"
             for name in ("bitflip_dqn", "fetchreach_sac", "untried/pointmaze_sac")
         ),
     ),
-    "join": ("surreal_like/join", "session/launchers/engines", "main/cli/join.py"),
+    "join": ("surreal_like/addons/join", "session/launchers/engines", "main/addons/join/join.py"),
     "kubernetes": (
-        "session/launchers/kubernetes",
-        "session/launchers/engines/kubernetes.py",
-        "surreal_like/run/kubernetes.py",
-        "surreal_like/gateway/pods.py",
+        "session/addons/kubernetes",
+        "session/addons/kubernetes/engine.py",
+        "surreal_like/addons/kubernetes/overlay.py",
+        "surreal_like/addons/gateway/pods.py",
         *(f"main/cli/{name}.py" for name in ("keys", "kubernetes_plan", "probe")),
         "k8s",
-        "tests/kubernetes",
+        "tests/addons/kubernetes",
     ),
     "slurm": (
-        "session/launchers/slurm",
-        "session/launchers/engines/slurm.py",
+        "session/addons/slurm",
+        "session/addons/slurm/engine.py",
         "main/core.py",
-        "tests/engines/slurm.py",
+        "tests/addons/slurm/slurm.py",
     ),
     "ray": (
-        "session/launchers/ray",
-        "session/launchers/engines/ray.py",
-        "main/cli/ray_run.py",
-        *("tests/engines/ray.py", "tests/engines/ray_cluster.py"),
+        "session/addons/ray",
+        "session/addons/ray/engine.py",
+        "main/addons/ray/ray_run.py",
+        *("tests/addons/ray/ray.py", "tests/addons/ray/ray_cluster.py"),
     ),
-    "mirror": ("session/mirror", "main/mirror.py"),
-    "tmux": ("session/launchers/tmux",),
+    "mirror": ("session/addons/mirror", "main/mirror.py"),
+    "tmux": ("session/addons/tmux",),
     "tuning": (
-        "surreal_like/tuning",
-        "surreal_like/analysis/tuning_plot.py",
+        "surreal_like/addons/tuning",
+        "surreal_like/addons/tuning_plot/plot.py",
         "main/trial.py",
         *(f"main/cli/{name}.py" for name in ("tune", "tune_table")),
         *(f"configs/cartpole_{name}.yaml" for name in ("asha", "pbt", "tpe")),
-        "tests/main/test_wrong_tunings.py",
+        "tests/addons/tuning/test_wrong_tunings.py",
     ),
 }
 # Checks of documents and shipped manifests, which describe the whole tree.
-WHOLE = ("docs/generate.py", "tests/docs", "tests/kubernetes/test_manifests.py")
+WHOLE = ("docs/generate.py", "tests/docs", "tests/addons/kubernetes/test_manifests.py")
 # Files that name folders or modules, one in a line.
-LISTS = ("main/addons.py", "surreal_like/__init__.pyi", "tests/test_layers.py")
+LISTS = ("main/addons/__init__.py", "surreal_like/__init__.pyi", "tests/test_layers.py")
 TRAIN = ("train", "configs/cartpole_dqn.yaml", "--on", "serial", "--quiet", "--folder", "run")
 SHORT = ("session_config.stop={iterations: 300}",)
 QUICK = (

@@ -55,14 +55,14 @@ def found(code: str, unwanted: set[str]) -> set[str]:
         (modules_in("session/"), TORCH | {"surreal_like.data", "surreal_like.learner", "main.cli"}),
         # Widgets and pictures of a notebook.
         pytest.param(
-            "import session.show.dashboard",
+            "import session.addons.analysis.dashboard",
             {"ipywidgets", "IPython", "matplotlib"},
             marks=needs("analysis"),
         ),
         (modules_in(*WITHOUT_TORCH, *TORCH_FREE_FILES), {"torch"}),
         ("import surreal_like.data.spec, surreal_like.data.timestep", TORCH),
         ("import surreal_like.env as env; env.make_env({'env_name': 'toy:grid'})", TORCH),
-        ("import surreal_like.statistics", {"torch"}),
+        ("import surreal_like.addons.analysis.statistics", {"torch"}),
         ("import surreal_like.algorithm.catalog as a; a.describe_algorithms()", {"torch"}),
     ],
     ids=lambda value: value[7:60] if isinstance(value, str) else "",

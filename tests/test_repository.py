@@ -144,6 +144,6 @@ def test_every_file_of_a_package_is_installed(given: dict[str, Any]) -> None:
     data = [
         each for each in paths if each.parts[0] in given["package_data"] and each.suffix != ".py"
     ]
-    assert Path("surreal_like/gateway/clients/surreal_client.hpp") in data
+    assert Path("surreal_like/addons/gateway/clients/surreal_client.hpp") in data
     left_out = [each for each in data if not any(fnmatch(each.as_posix(), p) for p in patterns)]
     assert left_out == []

@@ -20,7 +20,7 @@ FOLDER = ROOT / "docs" / "images"
 # As a script, this file has only its own folder on the path.
 sys.path += [path for path in (str(ROOT),) if path not in sys.path]
 
-from surreal_like.analysis.plot import plot  # noqa: E402
+from surreal_like.addons.analysis.plot import plot  # noqa: E402
 
 # One for each algorithm, and what takes minutes; in the order of algorithms.md and goals.md.
 NAMES = (

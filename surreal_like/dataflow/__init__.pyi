@@ -1,3 +1,4 @@
+from surreal_like.addons.gradients.source import async_gradients as async_gradients
 from surreal_like.dataflow.batches import concat as concat
 from surreal_like.dataflow.batches import standardize as standardize
 from surreal_like.dataflow.concurrency import Queue as Queue
@@ -12,7 +13,6 @@ from surreal_like.dataflow.flow import Operator as Operator
 from surreal_like.dataflow.items import Gradients as Gradients
 from surreal_like.dataflow.items import Loss as Loss
 from surreal_like.dataflow.items import Trained as Trained
-from surreal_like.gradients.source import async_gradients as async_gradients
 from surreal_like.learner.gradients import apply_gradients as apply_gradients
 from surreal_like.learner.gradients import average_gradients as average_gradients
 from surreal_like.learner.gradients import compensate_delay as compensate_delay

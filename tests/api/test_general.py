@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from session.addons.analysis.dashboard import best_launcher
+from session.addons.tmux.run import TmuxCluster
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.launchers.tmux.run import TmuxCluster
 from session.process.service import Service
-from session.show.dashboard import best_launcher
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.experiment.resolve import read_experiment, resolve

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from session.addons.analysis.dashboard import Dashboard
 from session.config import Config
 from session.config.sections import sections_of
 from session.folder import RunFolder
-from session.show.dashboard import Dashboard
 from surreal_like import AgentMode
 from surreal_like.algorithm.dqn import DQNAgent
 from surreal_like.env import make_env

@@ -14,9 +14,9 @@ from session.config import Key
 from session.config.config import keys_of
 from session.config.defaults import BASE_CONFIG
 from session.config.key import FROM_1
+from surreal_like.addons.tuning.tune_defaults import TUNE_CONFIG
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.experiment.resolve import defaults
-from surreal_like.tuning.tune_defaults import TUNE_CONFIG
 
 AGAIN = "run: python docs/generate.py"
 

@@ -92,10 +92,8 @@ SHOWN = {
         "measures for ten minutes, and needs the extra multi",
     ],
     "batched_environments.md": ["needs the extra envpool", "brax was never installed here"],
-    "gateway.md": ["tests/runs/test_gateway.py runs it, beside a run"],
-    "using_results.md": [
-        "tests/surreal_like/analysis/test_export.py runs it, without this package"
-    ],
+    "gateway.md": ["tests/addons/gateway/runs/test_gateway.py runs it, beside a run"],
+    "using_results.md": ["tests/addons/analysis/test_export.py runs it, without this package"],
     "troubleshooting.md": [
         "pdb waits for somebody who types",
         "the file of an editor",

@@ -15,9 +15,9 @@ from main.cli.commands import all_commands
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.sections import SECTIONS
+from surreal_like.addons.tuning.space import LISTS, NUMBERS
+from surreal_like.addons.tuning.tune_defaults import TUNE_CONFIG
 from surreal_like.experiment.resolve import defaults
-from surreal_like.tuning.space import LISTS, NUMBERS
-from surreal_like.tuning.tune_defaults import TUNE_CONFIG
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("RLlib", "Ray Tune", "stable-baselines3", "Surreal", "ALF")
@@ -72,8 +72,8 @@ def is_there(name: str) -> bool:
     if name.startswith("surreal-like "):
         return name.split()[1] in [each.name for each in all_commands()]
     if name.startswith("--"):
-        commands = ("train", "arguments", "tune")
-        return any(f'"{name}"' in text(f"main/cli/{each}.py") for each in commands)
+        commands = ("cli/train", "cli/arguments", "addons/tuning/tune")
+        return any(f'"{name}"' in text(f"main/{each}.py") for each in commands)
     if name.startswith(("surreal_like.", "session.", "main.")):
         return find(name) is not None
     return name in PLAIN or f"`{name}`" in text("docs/metrics.md") or (ROOT / name).is_file()

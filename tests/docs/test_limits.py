@@ -73,12 +73,12 @@ SAID = (
     (
         "several_machines",
         "only, at most {} GiB; the settings",
-        ("surreal_like.tuning.trial_files.SIZE_LIMIT / GiB",),
+        ("surreal_like.addons.tuning.trial_files.SIZE_LIMIT / GiB",),
     ),
     (
         "several_machines",
         "was not there for {} hours",
-        ("surreal_like.join.agents.GIVE_UP_SECONDS / 3600",),
+        ("surreal_like.addons.join.agents.GIVE_UP_SECONDS / 3600",),
     ),
     (
         "several_machines",
@@ -93,7 +93,7 @@ SAID = (
     (
         "several_machines",
         "Its secret has {} random bits",
-        ("surreal_like.join.tokens._SECRET_BYTES * 8",),
+        ("surreal_like.addons.join.tokens._SECRET_BYTES * 8",),
     ),
     ("several_machines", "after `session_config.heartbeat.timeout` ({} s)", ("heartbeat.timeout",)),
     ("slurm", "`session_config.slurm.agents_wait_seconds` ({} s)", ("slurm.agents_wait_seconds",)),
@@ -146,8 +146,8 @@ SAID = (
         "resume_and_recovery",
         "The mirror asks again after {} s, then after pauses that double, up to {} s",
         (
-            "session.mirror.service._FIRST_PAUSE_SECONDS",
-            "session.mirror.service._LONGEST_PAUSE_SECONDS",
+            "session.addons.mirror.service._FIRST_PAUSE_SECONDS",
+            "session.addons.mirror.service._LONGEST_PAUSE_SECONDS",
         ),
     ),
     (
@@ -158,20 +158,20 @@ SAID = (
     (
         "resume_and_recovery",
         "(SIGSTOP) for {} s, in which it is killed",
-        ("surreal_like.chaos.faults.STOP_SECONDS",),
+        ("surreal_like.addons.chaos.faults.STOP_SECONDS",),
     ),
     (
         "resume_and_recovery",
         "fills the disk of the run folder for {} s (only one with less than {} GB free",
         (
-            "surreal_like.chaos.faults.FULL_SECONDS",
-            "surreal_like.chaos.faults._MOST_FREE_BYTES / GiB",
+            "surreal_like.addons.chaos.faults.FULL_SECONDS",
+            "surreal_like.addons.chaos.faults._MOST_FREE_BYTES / GiB",
         ),
     ),
     (
         "resume_and_recovery",
         "samples per insert stay within {} % of their setting",
-        ("surreal_like.chaos.invariants._SLACK * 100",),
+        ("surreal_like.addons.chaos.invariants._SLACK * 100",),
     ),
     (
         "resume_and_recovery",
@@ -202,12 +202,12 @@ SAID = (
     (
         "kubernetes",
         "the ConfigMap carries it, up to {} KiB",
-        ("session.launchers.kubernetes.settings.LARGEST_CODE_BYTES / KiB",),
+        ("session.addons.kubernetes.settings.LARGEST_CODE_BYTES / KiB",),
     ),
     (
         "kubernetes",
         "up to {} times (`backoffLimit`",
-        ("session.launchers.kubernetes.objects._MANY",),
+        ("session.addons.kubernetes.objects._MANY",),
     ),
     (
         "kubernetes",
@@ -223,46 +223,58 @@ SAID = (
     ("gateway", "says nothing for `idle_seconds` ({}) while", ("gateway.idle_seconds",)),
     ("gateway", "Where all `max_clients` ({}) places", ("gateway.max_clients",)),
     ("gateway", "within `answer_seconds` ({})", ("gateway.answer_seconds",)),
-    ("gateway", "`too_many_errors` | {} in a row", ("surreal_like.gateway.frontend._FAILURES",)),
+    (
+        "gateway",
+        "`too_many_errors` | {} in a row",
+        ("surreal_like.addons.gateway.frontend._FAILURES",),
+    ),
     (
         "gateway",
         "Before `welcome` a connection may send {} KiB",
-        ("session.stream.http.HEAD_LIMIT_BYTES / KiB",),
+        ("session.addons.gateway.http.HEAD_LIMIT_BYTES / KiB",),
     ),
     (
         "gateway",
         "nested at most {} deep, a map has at most {} entries, a text {} KiB. A session may "
         "report {} names in `metrics`; all clients of a gateway have {} curves",
         (
-            "surreal_like.gateway.payloads._DEPTH",
-            "surreal_like.gateway.payloads._ENTRIES",
-            "surreal_like.gateway.payloads._TEXT_BYTES / KiB",
-            "surreal_like.gateway.messages.METRIC_NAMES",
-            "surreal_like.gateway.counters._CURVES",
+            "surreal_like.addons.gateway.payloads._DEPTH",
+            "surreal_like.addons.gateway.payloads._ENTRIES",
+            "surreal_like.addons.gateway.payloads._TEXT_BYTES / KiB",
+            "surreal_like.addons.gateway.messages.METRIC_NAMES",
+            "surreal_like.addons.gateway.counters._CURVES",
         ),
     ),
-    ("gateway", "A token has {} random bits", ("session.wire.client_tokens._SECRET_BYTES * 8",)),
+    (
+        "gateway",
+        "A token has {} random bits",
+        ("session.addons.gateway.client_tokens._SECRET_BYTES * 8",),
+    ),
     (
         "gateway",
         "take it for dead after {} s without a byte",
-        ("surreal_like.gateway.clients.surreal_client._SILENT_SECONDS",),
+        ("surreal_like.addons.gateway.clients.surreal_client._SILENT_SECONDS",),
     ),
     (
         "tune",
         "of each trial ({} of them, as far as {} seconds go)",
-        ("surreal_like.tuning.start._MOST", "surreal_like.tuning.start.SECONDS"),
+        ("surreal_like.addons.tuning.start._MOST", "surreal_like.addons.tuning.start.SECONDS"),
     ),
     (
         "tune",
         "as many as fit into {} % of the free memory",
-        ("surreal_like.tuning.slots._RESIDENT_SHARE * 100",),
+        ("surreal_like.addons.tuning.slots._RESIDENT_SHARE * 100",),
     ),
     (
         "tune",
         "the worker is killed, or silent for {} s",
-        ("surreal_like.tuning.workers._SILENT_SECONDS",),
+        ("surreal_like.addons.tuning.workers._SILENT_SECONDS",),
     ),
-    ("tune", "{} lost machines in a row are one", ("surreal_like.tuning.tuning._LOST_LIMIT",)),
+    (
+        "tune",
+        "{} lost machines in a row are one",
+        ("surreal_like.addons.tuning.tuning._LOST_LIMIT",),
+    ),
     (
         "metrics",
         "0.1 quantile of the last {} looks",
@@ -349,27 +361,27 @@ SAID = (
     (
         "gateway",
         "every {} s while an answer is owed",
-        ("surreal_like.gateway.sessions._WAIT_SECONDS",),
+        ("surreal_like.addons.gateway.sessions._WAIT_SECONDS",),
     ),
     (
         "gateway",
         "sends no request for {} times as long",
-        ("surreal_like.gateway.sessions._PROLONGED",),
+        ("surreal_like.addons.gateway.sessions._PROLONGED",),
     ),
     (
         "gateway",
         "and {} names in the `metrics` of their episodes",
-        ("surreal_like.gateway.counters._EPISODE_NAMES",),
+        ("surreal_like.addons.gateway.counters._EPISODE_NAMES",),
     ),
     (
         "gateway",
         "`client_left` name at most {} sessions of an address",
-        ("surreal_like.gateway.counters._SESSIONS",),
+        ("surreal_like.addons.gateway.counters._SESSIONS",),
     ),
     (
         "gateway",
         "a random time of up to {} s before they connect again",
-        ("surreal_like.gateway.clients.surreal_client._FIRST_DELAY",),
+        ("surreal_like.addons.gateway.clients.surreal_client._FIRST_DELAY",),
     ),
     (
         "gateway",
@@ -381,7 +393,7 @@ SAID = (
         "within -{} and 1e6 where it has none",
         ("surreal_like.data.bounds.LARGEST",),
     ),
-    ("tune", "{} of a trial at a time", ("surreal_like.tuning.worker._UNDER_WAY",)),
+    ("tune", "{} of a trial at a time", ("surreal_like.addons.tuning.worker._UNDER_WAY",)),
     (
         "your_own_environment",
         "A task has at most {} entries; names have at most {} characters, texts at most {},",
@@ -426,16 +438,20 @@ SAID = (
         "of its last parameters: {} seconds by default",
         ("evaluator.final_seconds",),
     ),
-    ("using_results", "drawn anew with replacement, {} times", ("surreal_like.statistics.DRAWS",)),
+    (
+        "using_results",
+        "drawn anew with replacement, {} times",
+        ("surreal_like.addons.analysis.statistics.DRAWS",),
+    ),
     (
         "using_results",
         "compares {} random observations with `load_policy`",
-        ("surreal_like.analysis.export._COMPARED",),
+        ("surreal_like.addons.analysis.export._COMPARED",),
     ),
     (
         "using_results",
         "continuous ones and states within {};",
-        ("surreal_like.analysis.export._TOLERANCE",),
+        ("surreal_like.addons.analysis.export._TOLERANCE",),
     ),
 )
 
@@ -490,7 +506,9 @@ def test_pages_name_each_algorithm_and_each_add_on() -> None:
     assert len(named) == 8
     assert set(named) == set(list_algorithms())
     page = (ROOT / "docs" / "architecture.md").read_text()
-    text = page.partition("A run needs none of them: ")[2].partition(". `main/addons.py`")[0]
+    text = page.partition("A run needs none of them: ")[2].partition(". `main/addons/__init__.py`")[
+        0
+    ]
     assert [name for name in ADD_ONS if name not in text.casefold()] == []
 
 

@@ -16,17 +16,17 @@ from session.folder import RunFolder
 from session.launchers.serial import SerialLauncher
 from session.process.clock import CountedClock
 from session.tensorplex.groups import place_of_title
+from surreal_like.addons.hindsight.view import GoalReward, HindsightView
+from surreal_like.addons.tuning.result import result_of, write_session
+from surreal_like.addons.tuning.scheduler import Fifo
+from surreal_like.addons.tuning.state import Trial, TrialState, plain_trial
+from surreal_like.addons.tuning.tuning import Tuning
 from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.experiment.resolve import defaults, read_experiment, resolve
 from surreal_like.experiment.topology import make_topology
-from surreal_like.hindsight.view import GoalReward, HindsightView
 from surreal_like.replay.kinds import FIFOReplay, UniformReplay
-from surreal_like.tuning.result import result_of, write_session
-from surreal_like.tuning.scheduler import Fifo
-from surreal_like.tuning.state import Trial, TrialState, plain_trial
-from surreal_like.tuning.tuning import Tuning
 from tests.session.tensorplex.reading import read
 from tests.surreal_like.algorithm.transitions import ACTION, make_transitions
 from tests.surreal_like.algorithm.unrolls import DISCRETE, make_batch

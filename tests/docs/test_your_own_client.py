@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from main.cli import client
+from main.addons.gateway import client
+from tests.addons.gateway.rig import Stage, make_stage
 from tests.docs.examples import ROOT, write_files
-from tests.surreal_like.gateway.rig import Stage, make_stage
 
 ADDRESS = "127.0.0.1:7100"
 PAGE = ROOT / "docs" / "your_own_client.md"

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from session import nest
 from session.config import Config
 from surreal_like import evaluate, load_policy, train
-from surreal_like.analysis.export import export
+from surreal_like.addons.analysis.export import export
 from surreal_like.data.batch import Batch
 from surreal_like.learner.base import Learner
 from surreal_like.learner.saver import Content, write_content

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 import surreal_like
+from session.addons.gateway.client_tokens import write_token
 from session.errors import SurrealError
 from session.folder import RunFolder
-from session.wire.client_tokens import write_token
 from surreal_like.run.train import Run
+from tests.addons.tuning_plot.test_plot import make as make_tuning
 from tests.main.conftest import CONFIG, Command
 from tests.session.damage import DAMAGES, Damage
-from tests.surreal_like.analysis.test_tuning_plot import make as make_tuning
 
 SESSION = {
     "name": "s-1",

@@ -22,12 +22,12 @@ import pytest
 from main.cli.arguments import seconds_of
 from main.cli.launch import next_steps
 from main.cli.logs import select
+from session.addons.tmux.session import default_socket
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.handle import check_launcher, open_run
-from session.launchers.tmux.session import default_socket
 from session.process.heartbeat import Beat, State, write_beat
 from tests.add_ons import needs
 from tests.leftovers import names_folder

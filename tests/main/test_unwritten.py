@@ -14,7 +14,7 @@ from session.config.defaults import BASE_CONFIG
 from session.errors import RunError
 from session.folder import RunFolder
 from session.launchers.launcher import Outcome
-from surreal_like.join.agents import RunWatch, _Stay
+from surreal_like.addons.join.agents import RunWatch, _Stay
 from surreal_like.run.train import result_of
 from tests.main.conftest import Command
 

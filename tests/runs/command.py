@@ -18,7 +18,7 @@ import psutil
 
 from session.folder import RunFolder
 from session.process.heartbeat import Beat, read_beats
-from surreal_like.chaos.faults import KILL, Faults
+from surreal_like.addons.chaos.faults import KILL, Faults
 from tests.polling import DEADLINE_SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]

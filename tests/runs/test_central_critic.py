@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from surreal_like import load_policy, make_policy
-from surreal_like.analysis.evaluate import evaluate
-from surreal_like.analysis.export import export
+from surreal_like.addons.analysis.evaluate import evaluate
+from surreal_like.addons.analysis.export import export
 from surreal_like.errors import DataError
 from surreal_like.run.train import Run
 from tests.add_ons import needs

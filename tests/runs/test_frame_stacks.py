@@ -10,7 +10,7 @@ import pytest
 
 from session.config import Config
 from surreal_like import FrameStack, load_policy, train
-from surreal_like.analysis.evaluate import evaluate
+from surreal_like.addons.analysis.evaluate import evaluate
 from tests.runs.command import ROOT, Train, clean
 from tests.runs.motion import Motion
 

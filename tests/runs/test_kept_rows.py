@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from surreal_like.chaos.faults import KILL, Faults
+from surreal_like.addons.chaos.faults import KILL, Faults
 from tests.polling import until
 from tests.runs.command import CARTPOLE, Record, Train, balanced, clean, gone
 from tests.runs.kept_rows import kill_often

@@ -12,11 +12,11 @@ import pytest
 
 from session.launchers.handle import RunHandle, open_run
 from session.show.run_view import RunView
-from surreal_like.chaos.faults import KILL, STOP, TERM, Faults
-from surreal_like.chaos.invariants import RunFiles
-from surreal_like.chaos.invariants import check as check_invariants
-from surreal_like.doctor.facts import CURVES
-from surreal_like.doctor.rules import diagnose
+from surreal_like.addons.chaos.faults import KILL, STOP, TERM, Faults
+from surreal_like.addons.chaos.invariants import RunFiles
+from surreal_like.addons.chaos.invariants import check as check_invariants
+from surreal_like.addons.doctor.facts import CURVES
+from surreal_like.addons.doctor.rules import diagnose
 from tests.polling import until
 from tests.runs.command import CARTPOLE, COMMAND, ROOT, Record, Train, balanced, wait_for
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from session.checkpoint import read_state
-from surreal_like.analysis.evaluate import evaluate
-from surreal_like.analysis.league import play_league
+from surreal_like.addons.analysis.evaluate import evaluate
+from surreal_like.addons.analysis.league import play_league
 from tests.runs.command import Train, balanced, without_real_times
 
 PLAYERS = "surreal_like.policies.rock_paper_scissors"

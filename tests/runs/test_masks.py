@@ -11,11 +11,11 @@ import pytest
 from session.errors import SurrealError
 from session.folder import RunFolder
 from surreal_like import load_policy
+from surreal_like.addons.analysis import export as exporting
+from surreal_like.addons.analysis.evaluate import evaluate
+from surreal_like.addons.analysis.export import export
+from surreal_like.addons.analysis.run_curves import EventCurves
 from surreal_like.algorithm.catalog import describe_algorithms
-from surreal_like.analysis import export as exporting
-from surreal_like.analysis.evaluate import evaluate
-from surreal_like.analysis.export import export
-from surreal_like.analysis.run_curves import EventCurves
 from surreal_like.run.train import Run
 from tests.add_ons import needs
 from tests.runs.command import ROOT

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import docs.generate  # noqa: F401
+from surreal_like.addons.tuning.trial import new_request
+from surreal_like.addons.tuning.tune_file import check_experiment, read_tune_file
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.request import RunRequest
-from surreal_like.tuning.trial import new_request
-from surreal_like.tuning.tune_file import check_experiment, read_tune_file
 from tests.runs.command import ROOT, Train, clean
 
 # Those that no kept result shows to reach their goal are in untried/: only planned here.

@@ -12,7 +12,7 @@ import pytest
 from main.cli import main
 from session.folder import RunFolder
 from surreal_like import load_policy, train
-from surreal_like.analysis.evaluate import evaluate
+from surreal_like.addons.analysis.evaluate import evaluate
 from surreal_like.experiment.code import own_modules
 
 SMALL = {

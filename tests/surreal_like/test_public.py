@@ -31,8 +31,8 @@ def test_every_public_name_loads_and_is_documented(name: str) -> None:
 @needs("analysis")
 def test_functions_are_not_hidden_by_modules() -> None:
     code = (
-        "import importlib, surreal_like.analysis.evaluate, surreal_like.analysis.play\n"
-        "import surreal_like.analysis.plot, surreal_like.tuning.space\n"
+        "import surreal_like.addons.analysis.evaluate, surreal_like.addons.analysis.play\n"
+        "import surreal_like.addons.analysis.plot, surreal_like.addons.tuning.space\n"
         "from surreal_like import *\n"
         "print(*(callable(each) for each in (evaluate, play, plot, train, launch, tune)))"
     )
@@ -83,7 +83,7 @@ def test_an_import_of_a_name_that_is_not_there_gets_the_hint(
     with pytest.raises(ImportError) as refused:
         __import__(package, fromlist=[name])
     assert words in str(refused.value)
-    assert __import__("surreal_like", fromlist=["tuning"]).tuning  # a package below
+    assert __import__("surreal_like", fromlist=["replay"]).replay  # a package below
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,10 @@ class Order:
 
 # Name of an engine -> its class; Kubernetes and Slurm are used by their own programs.
 ENGINES = {
-    "kubernetes": "session.launchers.engines.kubernetes:KubernetesMachines",
+    "kubernetes": "session.addons.kubernetes.engine:KubernetesMachines",
     "processes": "session.launchers.engines.processes:ProcessMachines",
-    "ray": "session.launchers.engines.ray:RayMachines",
-    "slurm": "session.launchers.engines.slurm:SlurmMachines",
+    "ray": "session.addons.ray.engine:RayMachines",
+    "slurm": "session.addons.slurm.engine:SlurmMachines",
 }
 
 

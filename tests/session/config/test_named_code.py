@@ -18,10 +18,10 @@ from session.config.named_code import check_no_import, load_named, place_of, spl
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from surreal_like import evaluate, train
+from surreal_like.addons.tuning.tune_file import read_tune_file
 from surreal_like.algorithm.dqn import DQN
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.run.request import RunRequest
-from surreal_like.tuning.tune_file import read_tune_file
 from tests.add_ons import needs
 from tests.leftovers import ROOT
 
@@ -161,7 +161,7 @@ def test_a_folder_of_the_import_path_comes_before_the_present_one(folder: Path) 
 
 def test_the_reward_of_goals_and_the_function_of_a_tuning(folder: Path) -> None:
     (folder / "own_code.py").write_text(OWN)
-    from surreal_like.hindsight.view import make_goal_reward
+    from surreal_like.addons.hindsight.view import make_goal_reward
 
     hindsight = "learner_config.replay.hindsight.reward=own_code:reward"
     assert experiment(hindsight).session_config.import_path == ["."]

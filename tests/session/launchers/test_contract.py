@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from session.addons.tmux.run import TmuxCluster
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.fork_client import Preload
 from session.launchers.handle import Cluster
 from session.launchers.local import LocalCluster, LocalLauncher
 from session.launchers.serial import SerialLauncher
-from session.launchers.tmux.run import TmuxCluster
 from session.process.component import Topology
 from tests.contracts.launcher import Launched, LauncherContract
 from tests.session.launchers.parts import MODULE, make_config, make_topology

@@ -20,9 +20,9 @@ from session.launchers.handle import RunHandle
 from session.launchers.launcher import SUPERVISOR_CONTROL
 from session.wire import AddressBook, Identity, Wire
 from session.wire.shared import poll
-from surreal_like.tuning import handle as tuning_handle
-from surreal_like.tuning.handle import TuningHandle
-from surreal_like.tuning.reporter import CONTROL
+from surreal_like.addons.tuning import handle as tuning_handle
+from surreal_like.addons.tuning.handle import TuningHandle
+from surreal_like.addons.tuning.reporter import CONTROL
 from tests.session.wire.rig import free_port
 
 HANDLES: dict[str, tuple[str, Callable[[RunFolder], Any]]] = {

@@ -22,8 +22,8 @@ NAMES = (*list_attached(), *list_detached())
 # The client of gateways is one file that needs no package; there "local" is a kind of policy.
 # What `init` copies is a user's file. A job of Ray runs a command of its own.
 EXEMPT = (
-    *("session/launchers/", "surreal_like/gateway/clients/", "main/cli/project/"),
-    "main/cli/ray_run.py",
+    *("session/launchers/", "surreal_like/addons/gateway/clients/", "main/cli/project/"),
+    "main/addons/ray/ray_run.py",
 )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from session.folder import RunFolder
-from surreal_like.analysis.run_curves import EventCurves
+from surreal_like.addons.analysis.run_curves import EventCurves
 from tests.session.made_run import made_events, made_run
 
 

@@ -11,15 +11,15 @@ import pytest
 
 import main.ps
 from session.process.context import Context
+from surreal_like.addons.analysis.policy import Policy, make_policy
+from surreal_like.addons.analysis.policy.worker_set import RolloutWorker
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.evaluator import EvaluatorService
 from surreal_like.agent.loop import AgentService, make_agent, make_single_service
 from surreal_like.algorithm.dqn import DQNAgent
-from surreal_like.policy import Policy, make_policy
-from surreal_like.policy.worker_set import RolloutWorker
+from tests.addons.gateway.rig import make_stage
 from tests.surreal_like.agent.rig import LearnerPeer, LineAgent, ReplayPeer, make_rig, play_alone
 from tests.surreal_like.agent.test_evaluation_reporter import ControlPeer
-from tests.surreal_like.gateway.rig import make_stage
 
 HOOKS = ("pre_action", "post_action", "pre_episode", "post_episode")
 

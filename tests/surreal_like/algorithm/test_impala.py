@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from session.errors import ConfigError
+from surreal_like.addons.analysis.policy import load_policy
 from surreal_like.algorithm.impala import Impala, ImpalaAgent, ImpalaLearner
 from surreal_like.data.batch import Batch
 from surreal_like.env.toy import Chain, Clock
 from surreal_like.network.flat import manifest_of, named_tensors
-from surreal_like.policy import load_policy
 from tests.surreal_like.algorithm import test_ppo
 from tests.surreal_like.algorithm.unrolls import (
     ACTIONS,

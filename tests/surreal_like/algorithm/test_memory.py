@@ -10,16 +10,16 @@ import torch
 from session.config import Config
 from session.errors import ConfigError
 from surreal_like import train
+from surreal_like.addons.analysis.evaluate import evaluate
+from surreal_like.addons.analysis.policy import load_policy
 from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.algorithm.on_policy import see
 from surreal_like.algorithm.registry import find_algorithm
-from surreal_like.analysis.evaluate import evaluate
 from surreal_like.dataflow.batches import View, inputs_before, parts_of, state_before
 from surreal_like.env.toy import Recall
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.policies.player import make_player
-from surreal_like.policy import load_policy
 from tests.surreal_like.algorithm.unrolls import (
     ACTIONS,
     DISCRETE,

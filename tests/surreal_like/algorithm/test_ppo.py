@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from session.errors import ConfigError
+from surreal_like.addons.analysis.policy import load_policy
 from surreal_like.algorithm.on_policy import explained_variance
 from surreal_like.algorithm.ppo import PPO, PPOAgent, PPOLearner
 from surreal_like.data.batch import Batch
@@ -18,7 +19,6 @@ from surreal_like.dataflow.batches import flat_actions, parts_of, rows_of
 from surreal_like.env.toy import Clock
 from surreal_like.learner.target import KLPenalty
 from surreal_like.network.flat import manifest_of, named_tensors
-from surreal_like.policy import load_policy
 from tests.surreal_like.algorithm.unrolls import (
     ACTIONS,
     BOX,

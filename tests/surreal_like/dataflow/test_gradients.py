@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from session.errors import ConfigError
+from surreal_like.addons.gradients.a3c import A3C, A3CLearner
+from surreal_like.addons.gradients.maker import GradientMaker
 from surreal_like.agent.base import AgentMode
 from surreal_like.algorithm.dqn import DQN
 from surreal_like.algorithm.ppo import PPO, PPOLearner
@@ -37,8 +39,6 @@ from surreal_like.dataflow import (
 )
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
-from surreal_like.gradients.a3c import A3C, A3CLearner
-from surreal_like.gradients.maker import GradientMaker
 from surreal_like.learner.gradients import compensate
 from surreal_like.network.flat import load_flat, read_flat
 from surreal_like.replay.base import load_replay_class

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from session.errors import ConfigError
+from surreal_like.addons.gradients.a3c import A3C
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.dqn import DQN, DQNLearner
 from surreal_like.algorithm.impala import Impala
@@ -16,7 +17,6 @@ from surreal_like.algorithm.ppo import PPO
 from surreal_like.algorithm.r2d2 import R2D2Learner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Operator, add_rnd_bonus, experience
-from surreal_like.gradients.a3c import A3C
 from surreal_like.learner.base import Learner
 from tests.surreal_like.algorithm import test_r2d2, transitions, unrolls
 from tests.surreal_like.algorithm.unrolls import DISCRETE, PAIR, spoil_masked_rows

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from session.config import Config
 from surreal_like import GymAdapter, check_env, make_policy, make_vector_env
+from surreal_like.addons.gateway.policies import Policies
 from surreal_like.agent.base import AgentMode
 from surreal_like.data.spec import inner_bounds, parse_action_spec
 from surreal_like.env.actions import random_action
@@ -25,7 +26,6 @@ from surreal_like.env.batched import BatchedVector
 from surreal_like.env.registry import make_env
 from surreal_like.env.spaces import specs_from_spaces
 from surreal_like.errors import DataError
-from surreal_like.gateway.policies import Policies
 from surreal_like.network.distribution import ActionScale
 
 # None of these numbers is one of float32; below the last two there is none between them.

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from main.cli import main
 from session.errors import ConfigError, SurrealError, UsageError
 from surreal_like import check_env, evaluate, load_policy, train
-from surreal_like.analysis.play import play
+from surreal_like.addons.analysis.play import play
 from surreal_like.env.base import VectorEnv
 from surreal_like.env.batched import BatchedVector, FirstStream, as_numpy
 from surreal_like.env.registry import derive_specs, make_env

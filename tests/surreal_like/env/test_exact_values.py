@@ -15,6 +15,8 @@ from gymnasium import spaces
 from session.errors import ConfigError
 from session.nest import flatten
 from surreal_like import GymAdapter, check_env, make_policy
+from surreal_like.addons.gateway.driving import _play
+from surreal_like.addons.hindsight.view import GoalReward
 from surreal_like.data.casts import unpack
 from surreal_like.env.atari import AtariSettings
 from surreal_like.env.atari_vector import AtariVector
@@ -25,8 +27,6 @@ from surreal_like.env.spaces import observation_reader
 from surreal_like.env.vector import SyncVector, as_vector
 from surreal_like.env.wrappers import ActionRepeat, FloatObservation
 from surreal_like.errors import DataError
-from surreal_like.gateway.driving import _play
-from surreal_like.hindsight.view import GoalReward
 from surreal_like.replay.tuple_replay import ExpTuple
 from tests.surreal_like.env.gym_samples import NativeCounter
 from tests.surreal_like.env.samples import Counter

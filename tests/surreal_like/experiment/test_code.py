@@ -15,14 +15,14 @@ from session.config.named_code import in_snapshot, split_place
 from session.errors import ConfigError
 from session.folder import RunFolder
 from surreal_like import load_policy, train
+from surreal_like.addons.join.agents import _experiment as joined_experiment
+from surreal_like.addons.join.client import _write as write_admission
+from surreal_like.addons.join.server import JoinServer
+from surreal_like.addons.join.tokens import NotAdmittedError
+from surreal_like.addons.tuning.tune_file import read_tune_file
 from surreal_like.experiment.checkpoints import checkpoint_of
 from surreal_like.experiment.code import keep_code, keep_file
-from surreal_like.join.agents import _experiment as joined_experiment
-from surreal_like.join.client import _write as write_admission
-from surreal_like.join.server import JoinServer
-from surreal_like.join.tokens import NotAdmittedError
 from surreal_like.run.folder import experiment_name
-from surreal_like.tuning.tune_file import read_tune_file
 from tests.session.made_run import made_config
 
 ALGORITHM = "from surreal_like.algorithm.dqn import DQN\n\nclass Odd(DQN):\n    pass\n"

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import torch
 
+from surreal_like.addons.analysis.policy import Policy, make_policy
+from surreal_like.addons.analysis.policy.worker_set import RolloutWorker
 from surreal_like.algorithm.builder import build_algorithm
 from surreal_like.algorithm.catalog import describe_algorithms
 from surreal_like.algorithm.dqn import DQN
@@ -33,8 +35,6 @@ from surreal_like.dataflow import (
 from surreal_like.dataflow.items import copy_item
 from surreal_like.learner.saver import OPTIMIZER, Content, write_content
 from surreal_like.network.generators import Generator, generators_of, restore_states, states_of
-from surreal_like.policy import Policy, make_policy
-from surreal_like.policy.worker_set import RolloutWorker
 from surreal_like.replay.base import Replay
 from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay
 from tests.surreal_like.replay.chunks import chunk_of

@@ -14,11 +14,11 @@ import torch
 
 from session.errors import ConfigError
 from surreal_like import train
+from surreal_like.addons.gradients.a3c import A3C
 from surreal_like.algorithm.dqn import DQN
 from surreal_like.algorithm.impala import Impala
 from surreal_like.data.batch import Batch, Sampled
 from surreal_like.experience.chunk import Chunk
-from surreal_like.gradients.a3c import A3C
 from surreal_like.replay.returns import Moments, ReturnCounter, RewardScale
 from surreal_like.transform.reward import RewardTransform
 from tests.surreal_like.algorithm import transitions, unrolls

@@ -1,0 +1,18 @@
+"""The add-ons of this tree: one line takes a room in or out."""
+
+# Each module declares its ADD_ON.
+MODULES = (
+    "session.addons.tmux.addon",
+    "session.addons.kubernetes.addon",
+    "session.addons.slurm.addon",
+    "session.addons.ray.addon",
+    "surreal_like.addons.hindsight.addon",
+    "surreal_like.addons.gradients.addon",
+    "surreal_like.addons.gateway.addon",
+    "surreal_like.addons.tuning.addon",
+    "surreal_like.addons.join.addon",
+    "surreal_like.addons.analysis.addon",
+    "surreal_like.addons.chaos.addon",
+    "session.addons.mirror.addon",
+    "surreal_like.addons.doctor.addon",
+)

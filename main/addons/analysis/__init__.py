@@ -1,0 +1,1 @@
+"""Commands that use what runs have left."""

@@ -1,0 +1,1 @@
+"""The command that tries faults on a run."""

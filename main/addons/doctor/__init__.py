@@ -1,0 +1,1 @@
+"""The command that explains what limits a run."""

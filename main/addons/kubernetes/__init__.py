@@ -1,0 +1,1 @@
+"""Commands and plans of runs on Kubernetes."""

@@ -1,0 +1,1 @@
+"""The command that is the job of a run on Ray."""

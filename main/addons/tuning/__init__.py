@@ -1,0 +1,1 @@
+"""The command of tunings, and their table."""

@@ -1,0 +1,1 @@
+"""Add-ons: what can be taken out; ``main/addons/__init__.py`` names them."""

@@ -1,0 +1,14 @@
+"""Declares hindsight: a view of replay, and its settings."""
+
+from __future__ import annotations
+
+from session.addons import AddOn
+
+_ROOM = "surreal_like.addons.hindsight"
+ADD_ON = AddOn(
+    keys={"learner_config.replay.hindsight": f"{_ROOM}.defaults:HINDSIGHT"},
+    hooks={
+        "check": f"{_ROOM}.view:check_hindsight",
+        "view": f"{_ROOM}.view:make_hindsight_view",
+    },
+)

@@ -1,0 +1,1 @@
+"""Experiments as objects of a Kubernetes cluster."""
