@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from session.addons import hooks
+from session.addons.hooks import PS_SERVICE
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
@@ -13,7 +13,7 @@ from surreal_like.ps.server import ParameterServer
 
 def build(context: Context) -> Service:
     """Builds the parameter server of the run."""
-    services = filter(None, (make(context) for make in hooks("ps_service")))
+    services = filter(None, (make(context) for make in PS_SERVICE))
     return ParameterServer(context, next(services, None))
 
 

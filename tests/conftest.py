@@ -254,11 +254,13 @@ def run_folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Resolve experiments in this process, where torch is imported only once."""
+    from session.addons import add_ons
     from surreal_like.experiment.resolve import resolve, try_all
 
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for module in ("surreal_like.experiment.resolve", "main.addons.tuning.tune"):
-        monkeypatch.setattr(f"{module}.try_elsewhere", try_all)
+    monkeypatch.setattr("surreal_like.experiment.resolve.try_elsewhere", try_all)
+    if "tuning" in add_ons():
+        monkeypatch.setattr("main.addons.tuning.tune.try_elsewhere", try_all)
     monkeypatch.setattr(
         "surreal_like.run.start.resolve_forked", lambda servers, user: resolve(user)
     )

@@ -1,6 +1,6 @@
-"""The add-ons of this tree: one line takes a room in or out."""
+"""The add-ons of this tree: one line takes one in or out."""
 
-# Each module declares its ADD_ON.
+# Each module declares its ADD_ON; the folder that it is in has the name of the add-on.
 MODULES = (
     "session.addons.tmux.addon",
     "session.addons.kubernetes.addon",
@@ -12,6 +12,7 @@ MODULES = (
     "surreal_like.addons.tuning.addon",
     "surreal_like.addons.join.addon",
     "surreal_like.addons.analysis.addon",
+    "surreal_like.addons.tuning_plot.addon",
     "surreal_like.addons.chaos.addon",
     "session.addons.mirror.addon",
     "surreal_like.addons.doctor.addon",

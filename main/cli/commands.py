@@ -78,7 +78,7 @@ _GROUPS = {
 
 def all_commands() -> tuple[Command, ...]:
     """Returns the commands of the core and of the add-ons."""
-    return (*_CORE, *(command for each in add_ons() for command in each.commands))
+    return (*_CORE, *(command for each in add_ons().values() for command in each.commands))
 
 
 def overview() -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from main.cli.arguments import Parser, add_experiment, add_folder, request_of
-from session.addons import hooks
+from session.addons.hooks import LAUNCHED
 from session.launchers.registry import launcher_of
 from session.program import path_from_here, program
 from session.show.text import columns
@@ -30,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
     given = _parser().parse_args(argv)
     with run_detached(request_of(given), _Notes()) as launched:
         print("\n".join(next_steps(path_from_here(launched.folder.path), given.on)))
-        for lines in hooks("launched"):
+        for lines in LAUNCHED:
             print("".join(f"{line}\n" for line in lines(launched.folder)), end="")
         for name, address in Pages(launched.folder).wait(_PAGES_SECONDS).items():
             print(f"{name}: {address}")

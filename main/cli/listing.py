@@ -11,7 +11,7 @@ from typing import Any
 
 from main.cli.arguments import Parser
 from main.cli.runs import all_runs, is_tuning, of_tunings
-from session.addons import is_url, runs_at
+from session.addons.hooks import FACTS, is_url, runs_at
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RUNS, RunFolder
@@ -171,7 +171,7 @@ def _runs(url: str | None, *, as_json: bool) -> None:
 
 def _find_here() -> list[Mapping[str, Any]]:
     return [
-        of_tunings("facts")(each) if is_tuning(each) else _find_known(each) for each in all_runs()
+        of_tunings(FACTS)(each) if is_tuning(each) else _find_known(each) for each in all_runs()
     ]
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from main.cli.arguments import Parser, add_experiment, request_of
-from session.addons import add_ons, hooks, load
+from session.addons import add_ons, load
+from session.addons.hooks import PLAN
 from session.config import Config
 from session.config.merge import within
 from session.errors import UsageError
@@ -190,9 +191,9 @@ def pipeline(settings: Mapping[str, Any]) -> list[list[str]]:
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     given = _parser().parse_args(argv)
-    for show in hooks("plan"):
-        if (code := show(given)) is not None:
-            return int(code)
+    for plan_other in PLAN:
+        if (code := plan_other(given)) is not None:
+            return code
     request = request_of(given)
     if given.explain and given.format:
         raise UsageError(f"--explain is a table of its own: leave --format {given.format} out")
@@ -290,7 +291,7 @@ def _explain(request: RunRequest) -> str:
 def _find_unnamed(found: Mapping[str, tuple[Any, str]]) -> list[str]:
     """Returns the settings and sections of add-ons of which nothing but defaults is known."""
     named = [path for path, (_, origin) in found.items() if origin != DEFAULT]
-    sections = (path for each in add_ons() for path in each.keys)
+    sections = (path for each in add_ons().values() for path in each.keys)
     return [each for each in sections if not any(within(path, each) for path in named)]
 
 

@@ -7,11 +7,11 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from session.addons import fetch, hooks, is_url
+from session.addons.hooks import OPEN, F, Hook, fetch, is_url
 from session.errors import UsageError, did_you_mean
 from session.folder import RUNS, RunFolder
 from surreal_like.experiment.checkpoints import default_checkpoint
@@ -52,16 +52,13 @@ def is_tuning(folder: RunFolder) -> bool:
     return os.path.isfile(folder.path / TUNING)
 
 
-def of_tunings(hook: str) -> Callable[..., Any]:
+def of_tunings(hook: Hook[F]) -> F:
     """Returns the function that tunings give for a hook.
 
     Raises:
         UsageError: this installation has no tunings.
     """
-    found = next(hooks(hook), None)
-    if found is None:
-        raise UsageError("this is the folder of a tuning, but the add-on of tunings is not here")
-    return cast("Callable[..., Any]", found)
+    return hook.require("this is the folder of a tuning, but the add-on of tunings is not here")
 
 
 def _holds(path: Path) -> bool:
@@ -102,7 +99,7 @@ def find_policy(given: argparse.Namespace) -> RunFolder:
     """
     folder = find_folder(given.run)
     if is_tuning(folder):
-        tuning, folder = folder, of_tunings("open")(folder).best_run()
+        tuning, folder = folder, of_tunings(OPEN)(folder).best_run()
         sys.stderr.write(f"best trial of tuning {tuning}: {folder.path.name}\n")
     if given.checkpoint is None:
         given.checkpoint = default_checkpoint(folder)
@@ -116,7 +113,7 @@ def open_found(folder: RunFolder) -> RunHandle:
         UsageError: no run was ever started there.
     """
     if is_tuning(folder):
-        handle: RunHandle = of_tunings("open")(folder)
+        handle: RunHandle = of_tunings(OPEN)(folder)
         return handle
     from session.launchers.handle import open_run
 

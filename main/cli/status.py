@@ -13,7 +13,8 @@ from typing import Any
 
 from main.cli.arguments import Parser
 from main.cli.runs import add_run, find_folder, is_tuning, of_tunings, open_found
-from session.addons import hooks, load
+from session.addons import load
+from session.addons.hooks import FINDINGS, PAGE
 from session.launchers.handle import RunHandle
 from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus
@@ -37,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="everything as JSON, on one line")
     given = parser.parse_args(argv)
     folder = find_folder(given.run)
-    look = of_tunings("page") if is_tuning(folder) else partial(_run_page, RunView(folder))
+    look = of_tunings(PAGE) if is_tuning(folder) else partial(_run_page, RunView(folder))
     with open_found(folder) as handle:
         while True:
             text, running = look(handle, as_json=given.json)
@@ -65,7 +66,7 @@ def _show(text: str, *, over: bool) -> None:
 
 def _page(view: RunView) -> str:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    found = [find(view) for find in hooks("findings")]
+    found = [find(view) for find in FINDINGS]
     lines = [overview(view, width), *(f"\ndoctor: {line}" for line in filter(None, found))]
     if view.state == "running" and (wanted := "; ".join(_list_wanted(view))):
         lines += ["", f"wanted: {wanted}"]

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from session.addons import hooks
+from session.addons.hooks import FINDINGS
 from session.errors import SurrealError
 from session.folder import RunFolder
 from session.program import program
@@ -206,7 +206,7 @@ def _findings(ended: Run) -> list[list[str]]:
     try:
         view = RunView(RunFolder(ended.folder), curves=("waiting_share", "experience.dropped"))
         view.refresh()
-        found = "; ".join(filter(None, (find(view) for find in hooks("findings"))))
+        found = "; ".join(filter(None, (find(view) for find in FINDINGS)))
         return [["not written", "; ".join(view.lasting())], ["doctor", found]]
     except SurrealError:
         return []

@@ -7,17 +7,12 @@
 from __future__ import annotations
 
 import importlib
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from session.errors import UsageError
 from session.lazy import import_own
-
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +85,12 @@ class AddOn:
         acts: kinds of components that step environments as agents do; ``session_config`` has a
             section of each, with ``num``.
         telemetry: kinds of components that end last, and without which a run goes on.
-        hooks: name of a hook -> ``module:function``; the core calls them by :func:`hooks`:
-            ``check`` (config, replay class, synchronous, starts here) refuses a config;
-            ``specs`` (user's config, config) returns specs of an environment, or None;
-            ``ports`` (config) yields :class:`ServedPort`; ``components`` (config, ends of replay
-            shards, shared ends) yields components; ``pages`` (session config) returns names of
-            pages; ``ps_ends`` (session config) and ``ps_service`` (context) extend the parameter
-            server; ``launched`` (folder) returns notes after a launch; ``agent`` (context, agent,
-            learner class) prepares an agent that trains; ``view`` (replay, seed) returns a view in
-            place of that of its kind, or None; ``pods`` (session config) changes
-            the settings of a run in a cluster; ``tokens`` (folder) returns tokens of clients;
-            ``token`` (folder of keys, uses) returns a token by which other machines join;
-            ``fetch`` (URL, folder or None) copies a run from a URL and returns its folder;
-            ``runs_at`` (URL) yields URL, time of the copy and folder of the runs below a URL;
-            ``findings`` (view of a run) describes in one line what limits it and what is odd;
-            ``tuning_service`` (tuning) returns the service that admits workers, and the command to
-            join; ``work`` (admission, slots, report, interrupts, watch) runs trials of another;
-            ``reporter`` (context, folder, times) returns what reports a run that is one of many,
-            or None; ``plan`` (arguments of ``plan``) prints a plan of its own and returns the exit
-            code, or None; ``open`` and ``facts`` (folder) and ``page`` (handle, as_json) are for
-            commands on folders of tunings.
+        engines: name of an engine of machines -> ``module:Class``, a
+            :class:`session.launchers.engines.machines.Machines`.
+        hooks: name of a hook of :mod:`session.addons.hooks` -> ``module:function``.
+        needs: names of the add-ons that it imports; those of its folders are its own.
+        files: files and folders that are its own beside them, from the top of the repository:
+            entry modules, configs, notebooks.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -118,7 +99,10 @@ class AddOn:
     algorithms: Mapping[str, Any] = field(default_factory=dict)
     acts: tuple[str, ...] = ()
     telemetry: tuple[str, ...] = ()
+    engines: Mapping[str, str] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 class ServedPort(NamedTuple):
@@ -144,62 +128,21 @@ def load(home: str) -> Any:
 
 
 @cache
-def add_ons() -> tuple[AddOn, ...]:
-    """Returns the add-ons that ``main/addons/__init__.py`` names."""
-    return tuple(load(f"{module}:ADD_ON") for module in import_own("main.addons").MODULES)
-
-
-def hooks(name: str) -> Iterator[Any]:
-    """Yields the functions that add-ons give for a hook, in the order of their names there."""
-    for each in add_ons():
-        if name in each.hooks:
-            yield load(each.hooks[name])
-
-
-def is_url(place: object) -> bool:
-    """Returns True for a URL, such as that of a run on object storage."""
-    return _URL.match(str(place)) is not None
-
-
-def fetch(url: str, folder: Path | None = None) -> Path:
-    """Copies a run from a URL; returns its folder.
-
-    Args:
-        url: URL of the run.
-        folder: new folder; None: a temporary one, which is removed when this process ends.
-
-    Raises:
-        UsageError: there is no run, or this installation cannot fetch one.
-    """
-    path: Path = _of_mirrors("fetch", url)(url, folder)
-    return path
-
-
-def runs_at(url: str) -> Iterator[tuple[str, float, Any]]:
-    """Yields the runs at a URL or below it: URL, time of the copy [s], folder with their facts.
-
-    Raises:
-        UsageError: this installation cannot fetch them.
-    """
-    yield from _of_mirrors("runs_at", url)(url)
-
-
-def _of_mirrors(hook: str, url: str) -> Any:
-    found = next(hooks(hook), None)
-    if found is None:
-        raise UsageError(f"{url} is a URL, but the add-on of mirrors is not here")
-    return found
+def add_ons() -> Mapping[str, AddOn]:
+    """Returns name -> add-on, as ``main/addons/__init__.py`` names them."""
+    modules = import_own("main.addons").MODULES
+    return {module.split(".")[-2]: load(f"{module}:ADD_ON") for module in modules}
 
 
 def acting_kinds() -> tuple[str, ...]:
     """Returns the kinds of components, besides agents, that step environments."""
-    return tuple(kind for each in add_ons() for kind in each.acts)
+    return tuple(kind for each in add_ons().values() for kind in each.acts)
 
 
 def telemetry_kinds() -> tuple[str, ...]:
     """Returns the kinds of components that end last, and without which a run goes on."""
     core = ("tensorplex", "loggerplex", "tensorboard")
-    return (*core, *(kind for each in add_ons() for kind in each.telemetry))
+    return (*core, *(kind for each in add_ons().values() for kind in each.telemetry))
 
 
 def count_acting(session_config: Any) -> int:

@@ -30,7 +30,7 @@ def _with_add_ons(name: str, keys: dict[str, Key]) -> Config:
         name: name of the part, such as ``session_config``.
         keys: key -> Key of the core; its sections are extended in place.
     """
-    for each in add_ons():
+    for each in add_ons().values():
         for path, home in each.keys.items():
             part, *sections, last = path.split(".")
             if part == name:

@@ -222,6 +222,9 @@ class RunHandle:
     def close(self) -> None:
         """Releases its resources; the run goes on."""
 
+    def apply_secrets(self) -> None:
+        """Sends keys and tokens of the run folder to components that cannot read it; here none."""
+
     def __enter__(self) -> Self:
         return self
 

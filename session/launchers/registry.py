@@ -18,7 +18,7 @@ LOCAL = Launcher("local", cluster="session.launchers.local:LocalCluster", attach
 def list_launchers() -> dict[str, Launcher]:
     """Returns name -> launcher, those of add-ons last."""
     serial = Launcher("serial", attached=True, one_thread=True)
-    others = (launcher for each in add_ons() for launcher in each.launchers)
+    others = (launcher for each in add_ons().values() for launcher in each.launchers)
     return {each.name: each for each in (LOCAL, serial, *others)}
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from session.addons import hooks
+from session.addons.hooks import TOKEN
 from session.atomic_file import write_atomically
 from session.config import Config
 from session.errors import UsageError, WireError
@@ -173,9 +173,8 @@ class SubmittedCluster(SubmittedRun, Cluster):
         Raises:
             UsageError: a file cannot be written, or this installation has no ``join``.
         """
-        make_token = next(hooks("token"), None)
-        if make_token is None:
-            raise UsageError(f"on {self.place} agents join the run: the add-on join is not here")
+        missing = f"on {self.place} agents join the run: the add-on join is not here"
+        make_token = TOKEN.require(missing)
         # The core writes them: until then agents wait, and do not try those of an earlier part.
         self._folder.addresses.unlink(missing_ok=True)
         part = run_part(self._config) - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from session.addons import hooks
+from session.addons.hooks import RUN_PAGES
 from session.folder import EVENT, RunFolder
 from session.process.periodic import wait_until
 from session.tail import Tail
@@ -46,7 +46,7 @@ class Pages:
         plex = session.tensorplex
         configured = {"tensorboard": plex.start_tensorboard, "prometheus": plex.prometheus_port}
         wanted = {name for name, value in configured.items() if value}
-        wanted |= {name for pages in hooks("pages") for name in pages(session)}
+        wanted |= {name for pages in RUN_PAGES for name in pages(session)}
         wait_until(
             lambda: wanted <= set(self.read()) or not self._folder.in_use,
             timeout_seconds,

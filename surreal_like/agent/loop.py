@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from session.addons import hooks
+from session.addons.hooks import AGENT
 from session.config import Config
 from session.config.sections import sections_of
 from session.process.context import Context
@@ -259,7 +259,7 @@ def prepare_agent(context: Context, agent: Agent, learner: type[Any]) -> Agent:
         agent: agent to prepare.
         learner: class of the learner of its algorithm.
     """
-    for prepare in hooks("agent"):
+    for prepare in AGENT:
         prepare(context, agent, learner)
     return agent
 

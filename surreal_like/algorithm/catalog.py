@@ -102,7 +102,7 @@ def list_algorithms() -> dict[str, str]:
 def describe_algorithms() -> dict[str, Registration]:
     """Returns the registered names, each with its :class:`Registration`."""
     found = dict(_REGISTERED)
-    for each in add_ons():
+    for each in add_ons().values():
         found |= each.algorithms
     return dict(sorted(found.items()))
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from session.addons import hooks
+from session.addons.hooks import REPORTER
 from session.atomic_file import write_atomically
 from session.checkpoint import begins_anew
 from session.errors import describe
@@ -105,7 +105,7 @@ class RunCoordinator:
         self._ending: Shutdown | None = None
         self._final = FinalEvaluation(session.stop.eval_episodes)
         self._waits = False
-        made = (make(context, folder, self.record.times()) for make in hooks("reporter"))
+        made = (make(context, folder, self.record.times()) for make in REPORTER)
         # Reports to what runs this run as one of many, and waits for its answers.
         self._reporter: Any = next(filter(None, made), None)
         self._trial_counts_due = Every(seconds=_TRIAL_COUNTS_SECONDS, clock=clock.now)

@@ -6,7 +6,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from session.addons import fetch, is_url
+from session.addons.hooks import fetch, is_url
 from session.config import Config
 from session.config.named_code import in_snapshot
 from session.config.sections import sections_of

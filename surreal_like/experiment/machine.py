@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from session import nest
-from session.addons import hooks
+from session.addons.hooks import PORTS
 from session.config import Config
 from session.errors import UsageError
 from session.launchers.launcher import free_ports, resolve_host
@@ -110,7 +110,7 @@ def check_ports(config: Config) -> None:
             f"session_config.tensorplex.prometheus_port is {port}: {reason}; choose another, or 0 "
             "for none"
         )
-    for served in (each for ports in hooks("ports") for each in ports(config)):
+    for served in (each for ports in PORTS for each in ports(config)):
         if reason := _why_taken(served.host, served.port):
             raise UsageError(
                 f"{served.key}: {served.component} needs port {served.port} of {served.host}: "

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from session import nest
-from session.addons import hooks
+from session.addons.hooks import CHECK
 from session.config import Config
 from session.config.sections import sections_of
 from session.errors import ConfigError, SurrealError
@@ -269,7 +269,7 @@ def rehearse(
     with torch.random.fork_rng(devices=[]), outside_a_run():
         agent = _try(lambda: algorithm.agent(**configs, agent_id=0, agent_mode=AgentMode.training))
         synchronous = agent is not None and agent.synchronous
-        for check in hooks("check"):
+        for check in CHECK:
             check(config, replay, synchronous=synchronous, here=starts_here)
         if synchronous:
             check_synchronous(**configs, gives=replay.gives())

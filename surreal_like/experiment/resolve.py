@@ -24,7 +24,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from session.addons import count_acting, hooks
+from session.addons import count_acting
+from session.addons.hooks import SPECS
 from session.config.config import Config, apply_overrides, check_resolved, keys_of
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
@@ -204,7 +205,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     if must_be_installed:
         load_curriculum(env)
     info: Mapping[str, Any] = {}
-    given = next(filter(None, (specs(user, config) for specs in hooks("specs"))), None)
+    given = next(filter(None, (specs(user, config) for specs in SPECS)), None)
     if given is not None:
         env.obs_spec, env.action_spec = given
     # Policies of several agents may have other settings than the known ones.

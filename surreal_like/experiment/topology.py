@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from session.addons import hooks
+from session.addons.hooks import COMPONENTS, PS_ENDS
 from session.config import Config
 from session.launchers.fork_client import Preload
 from session.process.component import Component, Restart, Topology, resources_of
@@ -49,7 +49,7 @@ def make_topology(config: Config) -> Topology:
         for index in range(own.learner_config.replay.replay_shards)
     ]
     parameters = tuple(policy.parameters for policy in learning)
-    ends = tuple(end for each in hooks("ps_ends") for end in each(session))
+    ends = tuple(end for each in PS_ENDS for end in each(session))
     components = [
         *_telemetry_servers(),
         *_servers(shards, parameters, ends),
@@ -113,7 +113,7 @@ def _clients(config: Config, shards: Shards) -> Iterator[Component]:
             connects=(*ends, *_SHARED),
             needs_torch=True,
         )
-    for components in hooks("components"):
+    for components in COMPONENTS:
         yield from components(config, ends, _SHARED)
     for index in range(session.evaluator.num):
         yield Component(

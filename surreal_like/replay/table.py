@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from session.addons import hooks
+from session.addons.hooks import VIEW
 from session.config import Config
 from session.nest import Array
 from surreal_like.data.batch import Collate, split
@@ -84,7 +84,7 @@ class Table(Replay):
 
     def _choose_view(self, seed: int) -> View:
         """Returns the view of an add-on if the settings ask for it, else that of this kind."""
-        other: View | None = next(filter(None, (make(self, seed) for make in hooks("view"))), None)
+        other: View | None = next(filter(None, (make(self, seed) for make in VIEW)), None)
         shape = self.session_config["sender"]["flush_iteration"], self.env_config["num_envs"]
         return other or self.make_view(self.learner_config, self.env_config, shape)
 

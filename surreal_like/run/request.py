@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from session.addons import fetch, is_url
+from session.addons.hooks import fetch, is_url
 from session.config.config import Config, apply_overrides, explain
 from session.config.defaults import BASE_CONFIG
 from session.config.named_code import (

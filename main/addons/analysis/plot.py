@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from main.cli.arguments import Parser
-from main.cli.runs import add_runs, find_folder, find_runs, is_tuning
+from main.cli.runs import add_runs, find_folder, find_runs, is_tuning, of_tunings
+from session.addons.hooks import PLOT
 from session.errors import UsageError
 from session.folder import RunFolder
 
@@ -57,10 +58,8 @@ def run(argv: Sequence[str]) -> int:
     if given.lineage and tuning is None:
         raise UsageError("--lineage belongs to a tuning: name the folder of one, and nothing else")
     if tuning is not None and not given.list:
-        from surreal_like.addons.analysis.plot import plot_tuning
-
         own = {"metric": given.metric, "x": given.x, "out": given.out, "lineage": given.lineage}
-        print(plot_tuning(tuning.path, **own))
+        print(of_tunings(PLOT)(tuning.path, **own))
         return 0
     folders = [folder.path for word in given.runs for folder in find_runs(word)]
 

@@ -22,6 +22,7 @@ from session.addons.gateway.client_tokens import (
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.json_file import COUNT, NUMBER, TEXT, VALUE, Nullable, read_object
+from session.launchers.handle import open_run
 from session.launchers.registry import launcher_of
 from session.show.text import MISSING, columns, count, decimal
 
@@ -84,11 +85,9 @@ def _warn(text: str) -> None:
 
 
 def _share(folder: RunFolder) -> None:
-    """Sends the tokens of a run on Kubernetes to its gateways."""
+    """Sends the tokens of a run on a cluster to its gateways."""
     if launcher_of(folder.launcher).remote:
-        from session.addons.kubernetes.run import KubernetesRun
-
-        KubernetesRun(folder).apply_secrets()
+        open_run(folder).apply_secrets()
 
 
 def _make_certificate(folder: RunFolder, host: str) -> str:

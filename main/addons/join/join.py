@@ -10,7 +10,13 @@ from pathlib import Path
 from main.cli.arguments import Parser, add_token, seconds_of, token_of
 from main.cli.runs import find_folder
 from session.errors import UsageError
-from session.launchers.engines.machines import COMMAND, ENGINES, Order, keep_trying, make_machines
+from session.launchers.engines.machines import (
+    COMMAND,
+    Order,
+    keep_trying,
+    list_engines,
+    make_machines,
+)
 from surreal_like.addons.join.agents import further_line, join
 from surreal_like.addons.join.client import Invitation, default_folder, is_folder
 from surreal_like.addons.join.fleet import MACHINES, Bounds, keep_joined
@@ -176,7 +182,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments for machines of an engine."""
     group = parser.add_argument_group("machines of an engine, instead of this one")
     group.add_argument(
-        "--on", metavar="ENGINE", help=f"keep machines of it joined: {', '.join(ENGINES)}"
+        "--on", metavar="ENGINE", help=f"keep machines of it joined: {', '.join(list_engines())}"
     )
     group.add_argument(
         "--machines",

@@ -35,4 +35,6 @@ ADD_ON = AddOn(
             "main.addons.kubernetes.keys",
         ),
     ),
+    engines={"kubernetes": f"{_ROOM}.engine:KubernetesMachines"},
+    files=("k8s",),
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from session.addons import hooks
+from session.addons.hooks import TOKENS
 from session.addons.kubernetes.settings import INSTANCE, TLS_FILES
 from session.config.file import read_file
 from session.errors import UsageError
@@ -114,7 +114,7 @@ def make_secrets(
         placed["annotations"] = dict(added["annotations"])
     every = dict(secret_files(tls=any((folder / each).exists() for each in TLS_FILES)))
     if (folder / _TOKENS).is_dir():
-        names = [each.name for read in hooks("tokens") for each in read(folder / _TOKENS)]
+        names = [each.name for read in TOKENS for each in read(folder / _TOKENS)]
         every[CLIENTS_SECRET] = {each: f"{_TOKENS}/{each}" for each in names}
     return [
         {

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from session.addons import acting_kinds, hooks
+from session.addons import acting_kinds
+from session.addons.hooks import PODS
 from session.addons.kubernetes.pod_fields import check_metadata, check_pods, texts
 from session.config import Config
 from session.config.file import dump_yaml
@@ -265,8 +266,9 @@ def prepare(config: Config, name: str) -> Config:
     session = config.session_config
     session.kubernetes.name = check_name(session.kubernetes.name or run_name(name))
     session.folder = RUN_PATH
-    for prepare in hooks("pods"):
-        prepare(session)
+    certificate = f"{RUN_PATH}/keys/{TLS_FILES[0]}", f"{RUN_PATH}/keys/{TLS_FILES[1]}"
+    for prepare in PODS:
+        prepare(session, certificate)
     session.at_end = "idle"
     session.launcher.transport = "tcp"
     session.tensorplex.start_tensorboard = True

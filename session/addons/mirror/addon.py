@@ -19,4 +19,5 @@ ADD_ON = AddOn(
         "fetch": f"{_ROOM}.fetch:fetch_run",
         "runs_at": f"{_ROOM}.fetch:list_runs",
     },
+    files=("main/mirror.py",),
 )

@@ -36,7 +36,7 @@ def make_components(
         yield Component("mirror", "mirror", "main.mirror", connects=shared)
 
 
-def refuse_pods(session_config: Config) -> None:
+def refuse_pods(session_config: Config, certificate: tuple[str, str]) -> None:
     """Refuses a mirror in a cluster, where no pod has all files of the run.
 
     Raises:

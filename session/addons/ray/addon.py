@@ -41,4 +41,5 @@ ADD_ON = AddOn(
             "main.addons.ray.ray_run",
         ),
     ),
+    engines={"ray": f"{_ROOM}.engine:RayMachines"},
 )

@@ -22,6 +22,8 @@ from session.process.component import Resources, resources_of
 
 # Ray kills a job that it stops 3 s after SIGTERM, unless this says more.
 _ENVIRONMENT = {"RAY_JOB_STOP_WAIT_TIME_S": "120"}
+# The name of a RayJob has 47 characters at most, with a hyphen and the beginning of a hash.
+_CUT = 40
 _HEAD = Resources(1.0, 2 << 30)
 _SUBMIT = """#!/bin/bash
 # Begins the run, or goes on with it, as a job of a Ray cluster that is there.
@@ -129,10 +131,8 @@ def _job_name(folder: str) -> str:
 
     A name that is cut has a hash of the whole one, as two runs must not have one object.
     """
-    # An installation without Kubernetes writes no such job.
-    from session.addons.kubernetes.settings import run_name
-
-    name = run_name(folder)
-    if name == re.sub("[^a-z0-9]+", "-", folder.lower()):
+    words = re.sub("[^a-z0-9]+", "-", folder.lower())
+    name = words.lstrip("-0123456789")[:_CUT].rstrip("-") or "run"
+    if name == words:
         return name
     return f"{name}-{hashlib.sha256(folder.encode()).hexdigest()[:6]}"

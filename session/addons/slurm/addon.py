@@ -44,4 +44,6 @@ ADD_ON = AddOn(
             format="sbatch",
         ),
     ),
+    engines={"slurm": f"{_ROOM}.engine:SlurmMachines"},
+    files=("main/core.py",),
 )

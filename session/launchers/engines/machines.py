@@ -7,11 +7,12 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import ClassVar
 
-from session.addons import load
+from session.addons import add_ons, load
 from session.errors import UsageError, did_you_mean
 from session.launchers.instruction import Event
 from session.process.component import RESOURCES, Resources
@@ -66,13 +67,13 @@ class Order:
         return [*self.command, "--folder", str(self.folder / machine)]
 
 
-# Name of an engine -> its class; Kubernetes and Slurm are used by their own programs.
-ENGINES = {
-    "kubernetes": "session.addons.kubernetes.engine:KubernetesMachines",
-    "processes": "session.launchers.engines.processes:ProcessMachines",
-    "ray": "session.addons.ray.engine:RayMachines",
-    "slurm": "session.addons.slurm.engine:SlurmMachines",
-}
+@cache
+def list_engines() -> dict[str, str]:
+    """Returns name of an engine -> its class, with those of add-ons; sorted."""
+    found = {"processes": "session.launchers.engines.processes:ProcessMachines"}
+    for each in add_ons().values():
+        found |= each.engines
+    return dict(sorted(found.items()))
 
 
 class Machines(ABC):
@@ -144,12 +145,13 @@ def make_machines(engine: str, order: Order) -> Machines:
     Raises:
         UsageError: there is no such engine or setting, or the engine does not answer.
     """
-    known = f": there are {', '.join(ENGINES)}"
-    if engine not in ENGINES:
+    engines = list_engines()
+    known = f": there are {', '.join(engines)}"
+    if engine not in engines:
         raise UsageError(
-            f"no engine '{engine}'{did_you_mean(engine, ENGINES, lead='; ', otherwise=known)}"
+            f"no engine '{engine}'{did_you_mean(engine, engines, lead='; ', otherwise=known)}"
         )
-    machines: type[Machines] = load(ENGINES[engine])
+    machines: type[Machines] = load(engines[engine])
     for name in order.options:
         if name not in machines.options:
             others = f"it has {', '.join(machines.options) or 'none'}"

@@ -15,4 +15,5 @@ ADD_ON = AddOn(
             ("compare", "RUN...", "means of methods, with intervals over seeds"),
         )
     ),
+    files=("notebooks",),
 )

@@ -55,41 +55,6 @@ def plot(
     return save(path, lambda: draw(experiments, metric, x, band))
 
 
-def plot_tuning(
-    folder: str | Path,
-    *,
-    metric: str | None = None,
-    x: str | None = None,
-    out: str | Path | None = None,
-    lineage: bool = False,
-) -> Path:
-    """Draws a tuning into a file: the score of each trial over time.
-
-    Args:
-        folder: folder of the tuning.
-        metric: name of a number of ``progress.jsonl``, with dots, or a TensorBoard tag; None: the
-            metric of the tuning.
-        x: ``env_steps``, ``seconds`` or ``iterations``; None: the unit of the tuning.
-        out: ``.png``, ``.svg`` or ``.pdf``; None: ``<tuning>-<metric>.png`` in the current folder.
-        lineage: draw which trial has loaded which, and the values of each mutated setting.
-
-    Returns:
-        Path of the file.
-
-    Raises:
-        UsageError: the metric does not exist, or the file type is unknown.
-        ConfigError: the folder is damaged.
-        MissingExtra: matplotlib is not installed.
-    """
-    from surreal_like.addons.tuning_plot.plot import TuningData, draw_lineage, draw_scores
-
-    tuning = TuningData.read(folder)
-    words = "lineage" if lineage else metric or "score"
-    name = re.sub(r"[^\w.-]+", "_", f"{tuning.path.resolve().name}-{words}")
-    path = Path(out) if out is not None else Path(f"{name}.png")
-    return save(path, lambda: draw_lineage(tuning) if lineage else draw_scores(tuning, metric, x))
-
-
 def save(path: Path, drawn: Callable[[], Figure]) -> Path:
     """Draws a figure into a file; returns its path.
 

@@ -40,4 +40,9 @@ ADD_ON = AddOn(
             "main.addons.gateway.clients",
         ),
     ),
+    files=(
+        "main/gateway.py",
+        "configs/cartpole_browser.yaml",
+        "configs/cartpole_remote.yaml",
+    ),
 )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from session.addons.gateway.client_tokens import check_address
-from session.addons.kubernetes.settings import RUN_PATH, TLS_FILES
 from session.config import Config
 from session.errors import ConfigError
 
 
-def prepare_pods(session: Config) -> None:
-    """Makes gateways listen at the addresses of their pods, with files of the Secrets."""
+def prepare_pods(session: Config, certificate: tuple[str, str]) -> None:
+    """Makes gateways listen at the addresses of their pods, with files of the Secrets.
+
+    Args:
+        session: ``session_config``, which is changed.
+        certificate: files of certificate and key in a pod.
+    """
     gateway, key = session.gateway, "session_config.gateway"
     if not gateway.num:
         return
@@ -25,4 +29,4 @@ def prepare_pods(session: Config) -> None:
     service = f"{session.kubernetes.name}-gateway"
     gateway.hosts = [*(each for each in gateway.hosts if each != service), service]
     if gateway.tls.cert is not None:
-        gateway.tls.cert, gateway.tls.key = (f"{RUN_PATH}/keys/{name}" for name in TLS_FILES)
+        gateway.tls.cert, gateway.tls.key = certificate

@@ -17,4 +17,5 @@ ADD_ON = AddOn(
         )
     },
     hooks={"agent": "surreal_like.addons.gradients.maker:send_gradients"},
+    files=tuple(f"configs/{name}_a3c.yaml" for name in ("cartpole", "memory", "target")),
 )

@@ -11,4 +11,9 @@ ADD_ON = AddOn(
         "check": f"{_ROOM}.view:check_hindsight",
         "view": f"{_ROOM}.view:make_hindsight_view",
     },
+    files=(
+        "configs/bitflip_dqn.yaml",
+        "configs/fetchreach_sac.yaml",
+        "configs/untried/pointmaze_sac.yaml",
+    ),
 )

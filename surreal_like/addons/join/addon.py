@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from session.addons import AddOn, Command
 
+_ROOM = "surreal_like.addons.join"
 ADD_ON = AddOn(
     hooks={
-        "ps_ends": "surreal_like.addons.join.hooks:ps_ends",
-        "ps_service": "surreal_like.addons.join.hooks:make_service",
-        "launched": "surreal_like.addons.join.hooks:invite",
-        "token": "surreal_like.addons.join.tokens:make_token",
-        "tuning_service": "surreal_like.addons.join.hooks:make_tuning_service",
+        "ps_ends": f"{_ROOM}.hooks:ps_ends",
+        "ps_service": f"{_ROOM}.hooks:make_service",
+        "launched": f"{_ROOM}.hooks:invite",
+        "token": f"{_ROOM}.tokens:make_token",
+        "admit": f"{_ROOM}.hooks:admit_script",
+        "tuning_service": f"{_ROOM}.hooks:make_tuning_service",
     },
     commands=(
         Command(

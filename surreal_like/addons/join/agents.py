@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from session.addons import hooks
+from session.addons.hooks import WORK
 from session.client import Client, open_client
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
@@ -177,11 +177,9 @@ def _join_once(
             raise UsageError(
                 f"{invitation.address} is a tuning: give --slots N in place of --agents"
             )
-        work = next(hooks("work"), None)
-        if work is None:
-            raise UsageError(f"{invitation.address} is a tuning, whose add-on is not here")
+        work = WORK.require(f"{invitation.address} is a tuning, whose add-on is not here")
         with refuse_second(admission.folder), RunWatch(admission) as watch:
-            code: int | None = work(admission, slots, report, interrupts, watch)
+            code = work(admission, slots, report, interrupts, watch)
         _tidy(invitation, admission, watch)
         return code
     if slots:

@@ -37,6 +37,13 @@ def make_tuning_service(tuning: Host) -> tuple[JoinServer, str]:
     return JoinServer(tuning, TUNE_ENDPOINT), join_line(tuning.folder) or ""
 
 
+def admit_script(address: str, token: str, name: str) -> RunFolder:
+    """Joins a run for the metrics and logs of a script; returns the folder of this machine."""
+    from surreal_like.addons.join.client import Invitation, request_admission
+
+    return request_admission(Invitation(address, token, agents=0, clients=(name,))).folder
+
+
 def invite(folder: RunFolder) -> list[str]:
     """Returns the command that joins agents of another machine, in lines; empty if none can."""
     from surreal_like.addons.join.agents import join_line

@@ -29,4 +29,10 @@ ADD_ON = AddOn(
         "page": "main.addons.tuning.tune_table:tuning_page",
         "plan": "main.addons.tuning.tune:plan_tuning",
     },
+    files=(
+        "main/trial.py",
+        "configs/cartpole_asha.yaml",
+        "configs/cartpole_pbt.yaml",
+        "configs/cartpole_tpe.yaml",
+    ),
 )

@@ -14,11 +14,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import zmq
 
+from session.addons.hooks import Admitted, Watch
 from session.atomic_file import write_atomically
 from session.client import Client
 from session.config import Config
@@ -59,10 +60,6 @@ from surreal_like.run.folder import TUNING
 from surreal_like.run.observer import Interrupts
 from surreal_like.run.start import fork_servers, try_forked
 
-if TYPE_CHECKING:
-    from surreal_like.addons.join.agents import RunWatch
-    from surreal_like.addons.join.client import Admission
-
 _WAIT_SECONDS = 0.2
 # A request that has no answer is sent again [s].
 _AGAIN_SECONDS = 3.0
@@ -76,11 +73,11 @@ Job = Generator[None, None, None]
 
 
 def work(
-    admission: Admission,
+    admission: Admitted,
     slots: int,
     report: Callable[[str], object],
     interrupts: Interrupts,
-    watch: RunWatch,
+    watch: Watch,
 ) -> int | None:
     """Runs trials of a tuning until that is over or this machine has to leave.
 
@@ -170,7 +167,7 @@ class _Worker:
 
     def __init__(
         self,
-        admission: Admission,
+        admission: Admitted,
         file: TuneFile,
         room: Slots,
         servers: ForkServers,
@@ -195,7 +192,7 @@ class _Worker:
         self._trials: dict[str, _Trial] = {}
         self._poll = self._make_poll()
 
-    def run(self, report: Callable[[str], object], watch: RunWatch) -> int | None:
+    def run(self, report: Callable[[str], object], watch: Watch) -> int | None:
         """Works until the tuning is over, or this machine has left; returns as :func:`work`."""
         lifeline = Lifeline()
         while True:

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from session.addons import hooks
+from session.addons.hooks import TUNING_SERVICE
 from session.config import Config
 from session.errors import (
     HOPELESS,
     CheckpointError,
     SurrealError,
-    UsageError,
     WireError,
     describe,
 )
@@ -263,9 +262,7 @@ class Workers:
         self._watches: set[bytes] = set()
         self._over = False
         self.socket = wire.router(WORKERS, REQUESTS)
-        make = next(hooks("tuning_service"), None)
-        if make is None:
-            raise UsageError("--host needs the add-on with which machines join")
+        make = TUNING_SERVICE.require("--host needs the add-on with which machines join")
         self._door, self.line = make(self)
 
     def event(self, kind: str, detail: str = "", **fields: object) -> None:

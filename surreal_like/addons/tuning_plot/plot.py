@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.show.progress import Curve, Progress
 from session.show.text import decimal
+from surreal_like.addons.analysis.plot import save
 from surreal_like.addons.analysis.run_curves import RunCurves, check_metric
 from surreal_like.addons.tuning.exploit import Arrow, Part, check_number, lineage, read_exploits
 from surreal_like.addons.tuning.result import number_name, score_of
@@ -72,6 +74,39 @@ class TuningData:
         trials = restore_trials(read_tuning(path))
         best = best_of(trials, str(file.tune.mode))
         return cls(path, file, trials, best)
+
+
+def plot_tuning(
+    folder: str | Path,
+    *,
+    metric: str | None = None,
+    x: str | None = None,
+    out: str | Path | None = None,
+    lineage: bool = False,
+) -> Path:
+    """Draws a tuning into a file: the score of each trial over time.
+
+    Args:
+        folder: folder of the tuning.
+        metric: name of a number of ``progress.jsonl``, with dots, or a TensorBoard tag; None: the
+            metric of the tuning.
+        x: ``env_steps``, ``seconds`` or ``iterations``; None: the unit of the tuning.
+        out: ``.png``, ``.svg`` or ``.pdf``; None: ``<tuning>-<metric>.png`` in the current folder.
+        lineage: draw which trial has loaded which, and the values of each mutated setting.
+
+    Returns:
+        Path of the file.
+
+    Raises:
+        UsageError: the metric does not exist, or the file type is unknown.
+        ConfigError: the folder is damaged.
+        MissingExtra: matplotlib is not installed.
+    """
+    tuning = TuningData.read(folder)
+    words = "lineage" if lineage else metric or "score"
+    name = re.sub(r"[^\w.-]+", "_", f"{tuning.path.resolve().name}-{words}")
+    path = Path(out) if out is not None else Path(f"{name}.png")
+    return save(path, lambda: draw_lineage(tuning) if lineage else draw_scores(tuning, metric, x))
 
 
 def draw_scores(tuning: TuningData, metric: str | None = None, x: str | None = None) -> Figure:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from session.addons import is_url
+from session.addons.hooks import is_url
 from session.addons.mirror.hooks import refuse_pods
 from session.addons.mirror.storage import Storage
 from session.errors import UsageError
@@ -196,7 +196,7 @@ def test_a_mirror_is_refused_in_a_cluster() -> None:
     words = ["session_config.mirror=s3://bucket/x"]
     config = read_experiment(None, words, algorithm="dqn", env_name="toy:chain")
     with pytest.raises(UsageError, match="snapshots of the volumes"):
-        refuse_pods(config.session_config)
+        refuse_pods(config.session_config, ("tls.crt", "tls.key"))
 
 
 def test_a_path_is_no_url() -> None:

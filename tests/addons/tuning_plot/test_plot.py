@@ -13,11 +13,10 @@ from matplotlib.colors import to_hex
 
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.addons.analysis.plot import plot_tuning
 from surreal_like.addons.tuning.exploit import Arrow, donors, lineage, read_exploits
 from surreal_like.addons.tuning.state import Trial, TrialState
 from surreal_like.addons.tuning.tune_file import read_tune_file
-from surreal_like.addons.tuning_plot.plot import TuningData, draw_lineage, draw_scores
+from surreal_like.addons.tuning_plot.plot import TuningData, draw_lineage, draw_scores, plot_tuning
 from tests.session.made_run import made_line
 
 RATE, MINIBATCHES = "learner_config.algo.learning_rate.start", "learner_config.algo.minibatches"

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Self
 
+from session.addons.hooks import ADMIT
 from session.atomic_file import write_atomically
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
@@ -204,9 +205,8 @@ class LoggerplexClient(_Connected, Log):
 def _folder(where: str | Path, name: str, token: str | None) -> RunFolder:
     """Returns the folder with config, addresses and keys of a run; with a token joins it first."""
     if token is not None:
-        from surreal_like.addons.join.client import Invitation, request_admission
-
-        return request_admission(Invitation(str(where), token, agents=0, clients=(name,))).folder
+        admit = ADMIT.require(f"a token for {where} needs the add-on join, which is not here")
+        return admit(str(where), token, name)
     folder = RunFolder(where)
     if not folder.addresses.is_file():
         raise UsageError(
