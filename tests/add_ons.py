@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import pytest
 
-from main.addons import MODULES
-from tests.take_out import ADD_ONS
+from session.addons import add_ons
+from tests.take_out import ROOT, TAKEN_OUT
 
-OUT = {
-    name: paths
-    for name, paths in ADD_ONS.items()
-    if f"{paths[0]}/addon".replace("/", ".") not in MODULES
-}
+_FILE = ROOT / TAKEN_OUT
+# Name of an add-on that was taken out -> its words on command lines.
+OUT: dict[str, list[str]] = json.loads(_FILE.read_text()) if _FILE.exists() else {}
 
 
 def needs(name: str) -> pytest.MarkDecorator:
     """Returns the mark of a test, or of a row of a table, that is about an add-on."""
-    assert name in ADD_ONS
-    return pytest.mark.skipif(name in OUT, reason=f"without {name}")
+    return pytest.mark.skipif(name not in add_ons(), reason=f"without {name}")
 
 
 def skip_lacking(words: Iterable[str]) -> None:
     """Skips a test that types a command, or names a launcher, of an add-on that is lacking."""
-    for name, paths in OUT.items():
-        for word in words:
-            if {f"main/cli/{word}.py", f"session/launchers/{word}"} & set(paths):
-                pytest.skip(f"without {name}")
+    typed = set(words)
+    for name, own in OUT.items():
+        if typed & {*own}:
+            pytest.skip(f"without {name}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib.util
 import json
 import os
 import subprocess
@@ -244,13 +243,11 @@ def base_keys(root: Path, *words: str) -> str:
 
 def core_files(tree: Tree) -> list[Path]:
     """Returns the files that are left when all declared add-ons are taken out."""
-    spec = importlib.util.spec_from_file_location("taken", tree.root / "tests" / "take_out.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    places = tuple(str(tree.root / place) for each in module.ADD_ONS.values() for place in each)
-    return [path for path in tree.files if not str(path).startswith(places)]
+    code = "from tests.take_out import NAMES, places; print(*places(NAMES))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tree.root, capture_output=True, text=True, check=True)
+    places = [tree.root / place for place in done.stdout.split()]
+    return [path for path in tree.files if not any(map(path.is_relative_to, places))]
 
 
 def loaded(root: Path, module: str) -> int:
@@ -306,13 +303,10 @@ def settings(root: Path) -> int:
 
 
 def hooks(tree: Tree) -> int:
-    """Returns the number of names of hooks that the packages call."""
-    names = set()
-    for parsed in tree.trees.values():
-        for node in ast.walk(parsed):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("hooks", "_of_mirrors"):
-                names |= {each.value for each in node.args[:1] if isinstance(each, ast.Constant)}
-    return len(names)
+    """Returns the number of hooks."""
+    nodes = ast.walk(tree.trees[tree.root / "session/addons/hooks.py"])
+    types = [ast.unparse(node.annotation) for node in nodes if isinstance(node, ast.AnnAssign)]
+    return sum(each.startswith("Hook[") for each in types)
 
 
 def in_memory(tree: Tree, seconds: int) -> dict[str, tuple[int, int]]:

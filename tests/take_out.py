@@ -1,100 +1,43 @@
 """Takes each add-on out of a copy of the tree, which must import, train and pass its tests.
 
-What goes are the folders and files of the add-on, the lines that name them in ``LISTS``, the tests
-that import it, and configs that need it. Other tests leave out what is about it, by
+What goes follows from the declarations: ``*/addons/NAME``, the files that it declares as its own,
+its line in ``main/addons/__init__.py``, those of its public names in ``__init__.pyi``, add-ons that
+need it, and tests elsewhere that import it. Other tests leave out what is about it, by
 ``tests/add_ons.py``. Tests of documents and of shipped manifests run in the whole tree only.
 
-    python tests/take_out.py                    # all add-ons, imports and a training
-    python tests/take_out.py gateway --tests    # one, with its quick tests
+    python tests/take_out.py                    # each, and all together: imports and a training
+    python tests/take_out.py gateway --tests    # one, with the quick tests of the rest
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Add-on -> its folders and files; the first has `addon.py`.
-ADD_ONS: Mapping[str, tuple[str, ...]] = {
-    "analysis": (
-        "surreal_like/addons/analysis",
-        "surreal_like/addons/analysis/policy",
-        "surreal_like/addons/analysis/script",
-        "surreal_like/addons/analysis/statistics.py",
-        "session/addons/analysis/charts.py",
-        "session/addons/analysis/dashboard.py",
-        *(f"main/cli/{name}.py" for name in ("evaluate", "play", "plot", "export", "compare")),
-        "notebooks",
-        "tests/addons/analysis/notebooks",
-    ),
-    "chaos": ("surreal_like/addons/chaos", "main/addons/chaos/chaos.py"),
-    "doctor": ("surreal_like/addons/doctor", "main/addons/doctor/doctor.py"),
-    "gateway": (
-        "surreal_like/addons/gateway",
-        "session/addons/gateway",
-        "session/addons/gateway/client_tokens.py",
-        "main/gateway.py",
-        *(f"main/cli/{name}.py" for name in ("client", "clients", "serve")),
-        "configs/cartpole_browser.yaml",
-        "configs/cartpole_remote.yaml",
-        "tests/addons/kubernetes/test_gateways.py",
-    ),
-    "gradients": (
-        "surreal_like/addons/gradients",
-        *(f"configs/{name}_a3c.yaml" for name in ("cartpole", "memory", "target")),
-    ),
-    "hindsight": (
-        "surreal_like/addons/hindsight",
-        *(
-            f"configs/{name}.yaml"
-            for name in ("bitflip_dqn", "fetchreach_sac", "untried/pointmaze_sac")
-        ),
-    ),
-    "join": ("surreal_like/addons/join", "session/launchers/engines", "main/addons/join/join.py"),
-    "kubernetes": (
-        "session/addons/kubernetes",
-        "session/addons/kubernetes/engine.py",
-        "surreal_like/addons/kubernetes/overlay.py",
-        "surreal_like/addons/gateway/pods.py",
-        *(f"main/cli/{name}.py" for name in ("keys", "kubernetes_plan", "probe")),
-        "k8s",
-        "tests/addons/kubernetes",
-    ),
-    "slurm": (
-        "session/addons/slurm",
-        "session/addons/slurm/engine.py",
-        "main/core.py",
-        "tests/addons/slurm/slurm.py",
-    ),
-    "ray": (
-        "session/addons/ray",
-        "session/addons/ray/engine.py",
-        "main/addons/ray/ray_run.py",
-        *("tests/addons/ray/ray.py", "tests/addons/ray/ray_cluster.py"),
-    ),
-    "mirror": ("session/addons/mirror", "main/mirror.py"),
-    "tmux": ("session/addons/tmux",),
-    "tuning": (
-        "surreal_like/addons/tuning",
-        "surreal_like/addons/tuning_plot/plot.py",
-        "main/trial.py",
-        *(f"main/cli/{name}.py" for name in ("tune", "tune_table")),
-        *(f"configs/cartpole_{name}.yaml" for name in ("asha", "pbt", "tpe")),
-        "tests/addons/tuning/test_wrong_tunings.py",
-    ),
-}
-# Checks of documents and shipped manifests, which describe the whole tree.
-WHOLE = ("docs/generate.py", "tests/docs", "tests/addons/kubernetes/test_manifests.py")
-# Files that name folders or modules, one in a line.
-LISTS = ("main/addons/__init__.py", "surreal_like/__init__.pyi", "tests/test_layers.py")
+# As a script, this file has its own folder on the path, where `session` is that of the tests.
+sys.path.insert(0, str(ROOT))
+
+from session.addons import add_ons
+
+NAMES = tuple(add_ons())
+PACKAGES = ("session", "surreal_like", "main")
+# In its place: all add-ons together.
+ALL = "all"
+# Checks of documents, shipped manifests and the table of faults, which describe the whole tree.
+WHOLE = (
+    *("docs/generate.py", "tests/docs", "tests/addons/kubernetes/test_manifests.py"),
+    *("tests/test_scenarios.py", "tests/test_conftest.py"),
+)
 TRAIN = ("train", "configs/cartpole_dqn.yaml", "--on", "serial", "--quiet", "--folder", "run")
 SHORT = ("session_config.stop={iterations: 300}",)
 QUICK = (
@@ -102,42 +45,71 @@ QUICK = (
 )
 
 
+# Written into the copy, for `tests/add_ons.py`: name of an add-on -> its words on command lines.
+TAKEN_OUT = "tests/taken_out.json"
 WITHOUT_EDITABLE = """import sys
 sys.meta_path[:] = [x for x in sys.meta_path if getattr(x, "__name__", "") != "_EditableFinder"]
 """
 
 
-def take_out(name: str, copy: Path) -> None:
-    """Copies the tracked files without an add-on and without the tests that need it.
+def goes_with(names: Iterable[str]) -> list[str]:
+    """Returns add-ons, and those that need them."""
+    gone = set(names)
+    while more := {name for name, each in add_ons().items() if gone & {*each.needs}} - gone:
+        gone |= more
+    return [name for name in NAMES if name in gone]
+
+
+def places(names: Iterable[str]) -> list[str]:
+    """Returns the folders and files of add-ons."""
+    folders = [f"{home}/addons/{name}" for name in names for home in (*PACKAGES, "tests")]
+    return [*folders, *(file for name in names for file in add_ons()[name].files)]
+
+
+def take_out(names: Iterable[str], copy: Path) -> None:
+    """Copies the tracked files without add-ons and without the tests that need them.
 
     Args:
-        name: Name of the add-on.
+        names: Names of the add-ons.
         copy: Empty folder to write.
     """
-    gone = (*ADD_ONS[name], *WHOLE)
+    out = goes_with(names)
+    gone = places(out)
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True)
-    for file in listed.stdout.decode().splitlines():
-        if not file.startswith(gone) and (ROOT / file).is_file():
+    for file in map(Path, listed.stdout.decode().splitlines()):
+        kept = not any(file.is_relative_to(place) for place in (*gone, *WHOLE))
+        if kept and (ROOT / file).is_file():
             (copy / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, copy / file)
-    names = "|".join(path.removesuffix(".py").replace("/", "\\.") for path in gone)
-    folders = "|".join(path.removeprefix("surreal_like/") for path in gone)
-    line = re.compile(rf'(?m)^(from ({names})[ .].*|    "({names})\.addon",|    "({folders})",)\n')
-    for each in LISTS:
-        (copy / each).write_text(line.sub("", (copy / each).read_text()))
-    for path in needing(copy, gone):
+    line = re.compile(rf'(?m)^(from|    ")\s?\w+\.addons\.({"|".join(out)})\..*\n')
+    for path in (copy / "main/addons/__init__.py", *copy.rglob("*.pyi")):
+        path.write_text(line.sub("", path.read_text()))
+    for path in needing(copy, (*gone, *WHOLE)):
         path.unlink()
+    words = {name: words_of(name) for name in out}
+    (copy / TAKEN_OUT).write_text(json.dumps(words))
     # An editable installation would find what is gone in the whole tree.
     (copy / "sitecustomize.py").write_text(WITHOUT_EDITABLE)
+
+
+def words_of(name: str) -> list[str]:
+    """Returns the words on command lines by which an add-on is used."""
+    each = add_ons()[name]
+    return [*(found.name for found in each.commands), *(found.name for found in each.launchers)]
 
 
 def needing(copy: Path, gone: Iterable[str]) -> set[Path]:
     """Returns the test files that import what is gone, directly or by other test files."""
     removed = {path.removesuffix(".py").replace("/", ".") for path in gone}
-    public = (ROOT / "surreal_like" / "__init__.pyi").read_text()
-    homes = re.findall(r"(?m)^from (\S+) import (\w+)", public)
-    removed |= {f"surreal_like.{name}" for home, name in homes if home.startswith(tuple(removed))}
-    files = {module_of(path, copy): path for path in (copy / "tests").rglob("*.py")}
+    for stub in [each for package in PACKAGES for each in (ROOT / package).rglob("*.pyi")]:
+        package = module_of(stub.parent, ROOT)
+        for home, name in re.findall(r"(?m)^from (\S+) import (\w+)", stub.read_text()):
+            if any(f"{home}.".startswith(f"{each}.") for each in removed):
+                removed.add(f"{package}.{name}")
+    # The one file that names tests of add-ons in functions only, which are not called without them.
+    kept = copy / "tests" / "conftest.py"
+    found = ((path, module_of(path, copy)) for path in (copy / "tests").rglob("*.py"))
+    files = {name: path for path, name in found if path != kept}
     imports = {name: imported(path) for name, path in files.items()}
     needed: set[str] = set()
     while True:
@@ -169,13 +141,13 @@ def imported(path: Path) -> set[str]:
 
 
 def check(name: str, *, tests: bool) -> bool:
-    """Returns True if the tree without an add-on works; prints what was run."""
+    """Returns True if the tree without an add-on, or all, works; prints what was run."""
     with tempfile.TemporaryDirectory(prefix="sl-out-") as scratch:
         copy = Path(scratch)
-        take_out(name, copy)
+        take_out(NAMES if name == ALL else [name], copy)
         modules = [
             module_of(path, copy)
-            for package in ("session", "surreal_like", "main")
+            for package in PACKAGES
             for path in sorted((copy / package).rglob("*.py"))
             if path.name != "__main__.py"
         ]
@@ -199,12 +171,12 @@ def check(name: str, *, tests: bool) -> bool:
 
 
 def main() -> int:
-    """Checks the add-ons that are named, by default all; returns 1 if one is needed."""
+    """Checks the add-ons that are named, by default each and all; returns 1 if one is needed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("add_ons", nargs="*", choices=[*ADD_ONS, []], help="default: all")
+    parser.add_argument("add_ons", nargs="*", choices=[*NAMES, ALL, []], help="default: each, all")
     parser.add_argument("--tests", action="store_true", help="run the quick tests of the copy, too")
     given = parser.parse_args()
-    found = [check(each, tests=given.tests) for each in given.add_ons or ADD_ONS]
+    found = [check(each, tests=given.tests) for each in given.add_ons or (*NAMES, ALL)]
     return int(not all(found))
 
 

@@ -62,7 +62,9 @@ def found(code: str, unwanted: set[str]) -> set[str]:
         (modules_in(*WITHOUT_TORCH, *TORCH_FREE_FILES), {"torch"}),
         ("import surreal_like.data.spec, surreal_like.data.timestep", TORCH),
         ("import surreal_like.env as env; env.make_env({'env_name': 'toy:grid'})", TORCH),
-        ("import surreal_like.addons.analysis.statistics", {"torch"}),
+        pytest.param(
+            "import surreal_like.addons.analysis.statistics", {"torch"}, marks=needs("analysis")
+        ),
         ("import surreal_like.algorithm.catalog as a; a.describe_algorithms()", {"torch"}),
     ],
     ids=lambda value: value[7:60] if isinstance(value, str) else "",

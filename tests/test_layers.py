@@ -8,23 +8,31 @@ import ast
 import functools
 import gc
 import graphlib
+import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from session.addons import AddOn, add_ons, hooks, load
+from session.addons.hooks import Hook
 from tests import structure
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("session", "surreal_like", "main")
 EVERYWHERE = (*PACKAGES, "benchmarks", "tests")
+# The command line: `main/cli` or `main/cli.py`, and commands of add-ons.
+COMMANDS = ("main/cli", "main/addons/")
 MAX_FUNCTION_LINES = 60
 MAX_ENTRY_LINES = 40
 
 NOT_IN_SESSION = {"torch", "gymnasium", "surreal_like", "main"}
-WITHOUT_TORCH = tuple(f"surreal_like/{name}/" for name in ("replay", "ps", "data", "hindsight"))
+WITHOUT_TORCH = tuple(f"surreal_like/{name}/" for name in ("replay", "ps", "data"))
+WITHOUT_TORCH += ("surreal_like/addons/hindsight/",)
 TORCH_FREE_FILES = {"surreal_like/experiment/topology.py"}
 # Folders of surreal_like, from the lowest: each imports only those before it.
 FOLDERS = [
@@ -42,19 +50,10 @@ FOLDERS = [
     "agent",
     "algorithm",
     "policies",
-    "hindsight",
-    "gradients",
     "coordinator",
     "experiment",
     "run",
-    "join",
-    "chaos",
-    "script",
-    "policy",
-    "gateway",
-    "tuning",
-    "analysis",
-    "doctor",
+    "addons",
 ]
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
 UNSAFE_NAMES = {"eval", "exec", "compile", "__import__"}
@@ -165,7 +164,7 @@ def session_stands_alone(source: Source) -> Iterator[str]:
 
 
 def nothing_imports_main(source: Source) -> Iterator[str]:
-    if not source.path.startswith("main/cli"):  # the command line may lie in several files
+    if not source.path.startswith(COMMANDS):  # the command line lies in several files
         yield from imports_of(source, {"main"})
 
 
@@ -184,6 +183,24 @@ def folders_import_only_lower_ones(source: Source) -> Iterator[str]:
             continue
         if FOLDERS.index(other) > FOLDERS.index(own):
             yield f"line {line} imports {name}, which is above {own}"
+
+
+def add_on_of(path: str) -> str:
+    """Return the add-on of a dotted name or of a path without its ending; empty: the core."""
+    parts = re.split(r"[./]", path)
+    inside = parts[1:2] == ["addons"] and len(parts) > 3 and parts[2] != "hooks"
+    return parts[2] if inside else ""
+
+
+def add_ons_import_what_they_need(source: Source) -> Iterator[str]:
+    """Look at imports, also for annotations; of the core only entry modules of add-ons have any."""
+    own = add_on_of(source.path.removesuffix(".py"))
+    for name, each in add_ons().items():
+        own = name if source.path in each.files else own
+    allowed = {own, "", *add_ons().get(own, AddOn()).needs}
+    for line, name in imported(source):
+        if add_on_of(name) not in allowed:
+            yield f"line {line} imports {name}, which {own or 'the core'} does not need"
 
 
 def servers_do_without_torch(source: Source) -> Iterator[str]:
@@ -262,7 +279,7 @@ def functions_are_short(source: Source) -> Iterator[str]:
 
 def entries_are_short(source: Source) -> Iterator[str]:
     name = Path(source.path).name
-    if source.package == "main" and not source.path.startswith("main/cli") and name[0] != "_":
+    if source.package == "main" and not source.path.startswith(COMMANDS) and name[0] != "_":
         length = len(source.text.splitlines())
         if length > MAX_ENTRY_LINES:
             yield f"has {length} lines, an entry module at most {MAX_ENTRY_LINES}"
@@ -345,6 +362,7 @@ RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (session_stands_alone, PACKAGES),
     (nothing_imports_main, PACKAGES),
     (folders_import_only_lower_ones, ("surreal_like",)),
+    (add_ons_import_what_they_need, PACKAGES),
     (servers_do_without_torch, PACKAGES),
     (no_code_from_data, (*PACKAGES, "benchmarks")),
     (files_are_read_with_a_check_of_types, PACKAGES),
@@ -380,6 +398,26 @@ BAD: tuple[tuple[Rule, str, str], ...] = (
         folders_import_only_lower_ones,
         "surreal_like/replay/a.py",
         "def f():\n    from surreal_like.learner.base import Learner",
+    ),
+    (
+        folders_import_only_lower_ones,
+        "surreal_like/run/a.py",
+        "from surreal_like.addons.join.tokens import b",
+    ),
+    (
+        add_ons_import_what_they_need,
+        "main/cli/a.py",
+        "def f():\n    from session.addons.tmux import run",
+    ),
+    (
+        add_ons_import_what_they_need,
+        "surreal_like/addons/tuning/a.py",
+        "from surreal_like.addons.join.agents import RunWatch",
+    ),
+    (
+        add_ons_import_what_they_need,
+        "main/mirror.py",
+        "import session.addons.slurm.jobs",
     ),
     (servers_do_without_torch, "surreal_like/replay/a.py", "import torch"),
     (servers_do_without_torch, "surreal_like/experiment/topology.py", "from torch import nn"),
@@ -436,6 +474,12 @@ GOOD: tuple[tuple[Rule, str, str], ...] = (
     (session_stands_alone, "surreal_like/a.py", "import torch, gymnasium, session"),
     (session_stands_alone, "session/wire/a.py", "from . import main_loop; from .. import nest"),
     (nothing_imports_main, "main/cli.py", "import main"),
+    (nothing_imports_main, "main/addons/tuning/a.py", "import main"),
+    (
+        add_ons_import_what_they_need,
+        "surreal_like/addons/gateway/a.py",
+        "from session.addons.gateway.tls import b\nfrom session.addons import AddOn, hooks",
+    ),
     (servers_do_without_torch, "surreal_like/agent/a.py", "import torch"),
     (no_code_from_data, "session/a.py", "torch.load(path, weights_only=True); net.eval()"),
     (no_code_from_data, "session/a.py", "np.load(path, allow_pickle=False); re.compile('')"),
@@ -449,6 +493,7 @@ GOOD: tuple[tuple[Rule, str, str], ...] = (
     (binds_no_outer_interface, "session/a.py", f'"""Never {ANY_INTERFACE[0]}."""'),
     (functions_are_short, "session/a.py", LONG_BY_DOCSTRING),
     (entries_are_short, "main/cli.py", "x = 1\n" * 41),
+    (entries_are_short, "main/addons/join/join.py", "x = 1\n" * 41),
     (docstrings_begin_with_the_thing, "session/a.py", '"""Whatever is due. What else?"""'),
     (descriptions_of_arguments_stand_alone, "session/a.py", ARGUMENT.format("seed of all draws")),
     (
@@ -537,6 +582,43 @@ def test_one_module_makes_all_contexts_and_is_the_one_to_close_them_at_exit() ->
 def test_every_folder_has_its_place_in_the_order() -> None:
     found = {path.parent.name for path in (ROOT / "surreal_like").glob("*/__init__.py")}
     assert found == set(FOLDERS)
+
+
+# -- add-ons ---------------------------------------------------------------------------------------
+
+
+def test_each_add_on_has_a_folder_and_needs_what_it_imports() -> None:
+    folders = {path.name for each in PACKAGES for path in (ROOT / each / "addons").glob("*/")}
+    assert folders - {"__pycache__"} == set(add_ons())
+    files = sources(*PACKAGES)
+    for name, each in add_ons().items():
+        own = [source for source in files if add_on_of(source.path.removesuffix(".py")) == name]
+        used = {add_on_of(module) for source in own for _, module in imported(source)}
+        assert used - {"", name} == {*each.needs}, name
+        assert all((ROOT / file).exists() for file in each.files), name
+
+
+@pytest.mark.parametrize("name", add_ons())
+def test_what_an_add_on_declares_is_there(name: str) -> None:
+    texts = re.findall(r"'((?:session|surreal_like|main)\.[\w.]+(?::\w+)?)'", repr(add_ons()[name]))
+    for text in texts:
+        assert load(text) if ":" in text else find_spec(text)
+
+
+@pytest.mark.parametrize("name", add_ons())
+def test_functions_of_add_ons_take_what_hooks_give(name: str) -> None:
+    known = {hook.name: protocol for _, hook, protocol in table_of_hooks()}
+    for hook, home in add_ons()[name].hooks.items():
+        taken = inspect.signature(load(home))
+        _, *given = inspect.signature(known[hook].__call__).parameters.values()
+        positional = [each.name for each in given if each.kind is each.POSITIONAL_ONLY]
+        taken.bind(*positional, **{x.name: x for x in given if x.kind is x.KEYWORD_ONLY})
+
+
+def table_of_hooks() -> list[tuple[str, Hook[Any], type]]:
+    """Return variable, hook and its type, in the order of their file."""
+    hints = get_type_hints(hooks).items()
+    return [(name, getattr(hooks, name), get_args(hint)[0]) for name, hint in hints]
 
 
 def test_few_conditions_tell_one_policy_from_several() -> None:

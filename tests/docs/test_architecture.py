@@ -1,19 +1,49 @@
 """The page for the next engineer names files and code that exist."""
 
+import inspect
 import re
 
 from docs.generate import ROOT
-from main.addons import MODULES
-from tests.take_out import ADD_ONS
+from session.addons import add_ons
+from tests.test_layers import PACKAGES, imported, sources, table_of_hooks
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 NAMED = re.compile(r"`([\w/.*]+)`")
 
 
-def test_the_tree_has_each_add_on_that_can_be_taken_out() -> None:
-    assert sorted(MODULES) == sorted(
-        f"{paths[0]}/addon".replace("/", ".") for paths in ADD_ONS.values()
-    )
+def test_each_add_on_has_its_row() -> None:
+    table = TEXT.partition("| add-on | holds | needs |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    found = [(name, needs) for name, _, needs in map(cells, table.splitlines())]
+    assert found == [(name, ", ".join(each.needs)) for name, each in add_ons().items()]
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def test_each_hook_has_its_row() -> None:
+    callers: dict[str, list[str]] = {}
+    for source in sources(*PACKAGES):
+        for _, name in imported(source):
+            home, _, hook = name.rpartition(".")
+            if home == "session.addons.hooks":
+                callers.setdefault(hook, []).append(f"`{source.path}`")
+    # It wraps two of them in functions, which others call.
+    wrapped = {"FETCH": "fetch", "RUNS_AT": "runs_at"}
+    rows = [
+        f"| `{hook.name}` | {inspect.getdoc(protocol)} "
+        f"| {', '.join(callers.get(wrapped.get(variable, variable), []))} |"
+        for variable, hook, protocol in table_of_hooks()
+    ]
+    table = TEXT.partition("| hook | function | called by |\n|---|---|---|\n")[2]
+    assert table.partition("\n\n")[0] == "\n".join(rows)
+
+
+def test_marks_of_tests_name_add_ons() -> None:
+    files = [each.text for each in sources("tests") if "from tests.add_ons import" in each.text]
+    marked = {name for text in files for name in re.findall(r'needs\("(\w+)"\)', text)}
+    assert marked
+    assert marked <= set(add_ons())
 
 
 def test_each_file_that_is_named_exists() -> None:

@@ -14,7 +14,6 @@ from session.config.defaults import BASE_CONFIG
 from session.launchers.registry import list_attached, list_detached
 from surreal_like.algorithm.catalog import list_algorithms
 from tests.scenarios import SCENARIOS
-from tests.take_out import ADD_ONS
 
 ROOT = Path(__file__).resolve().parents[2]
 _WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "ten": 10}
@@ -496,7 +495,7 @@ def test_pages_name_each_launcher() -> None:
     assert "* **One experiment, six places.** The same file runs in one thread," in front
 
 
-def test_pages_name_each_algorithm_and_each_add_on() -> None:
+def test_the_first_page_names_each_algorithm() -> None:
     front = re.search(
         r"\*\*Eight algorithms that reach their goals\.\*\* (.*?);",
         (ROOT / "docs" / "index.md").read_text(),
@@ -505,11 +504,6 @@ def test_pages_name_each_algorithm_and_each_add_on() -> None:
     named = re.split(", | and ", front[1].casefold())
     assert len(named) == 8
     assert set(named) == set(list_algorithms())
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    text = page.partition("A run needs none of them: ")[2].partition(". `main/addons/__init__.py`")[
-        0
-    ]
-    assert [name for name in ADD_ONS if name not in text.casefold()] == []
 
 
 def test_the_page_of_recovery_names_faults_and_times_of_the_scenarios() -> None:

@@ -81,6 +81,7 @@ def test_no_example_reports_a_termination_as_a_truncation() -> None:
             "*.md",
             "docs/*.md",
             "surreal_like/**/*.*",
+            "tests/addons/gateway/**/*.py",
             "tests/runs/*.py",
             "notebooks/*",
         )

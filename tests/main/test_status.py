@@ -44,6 +44,7 @@ def test_gateways_are_counted_with_their_clients(command: Command, folder: RunFo
     assert "agents wait 2 %); 2 gateways (250 clients, 6 places free)\n" in said.out
 
 
+@needs("doctor")
 def test_more_agents_are_no_advice_while_replay_is_away(
     command: Command, folder: RunFolder
 ) -> None:

@@ -16,6 +16,7 @@ from session.folder import RunFolder
 from session.program import path_from_here
 from surreal_like.experiment.resolve import defaults
 from surreal_like.run.train import Run
+from tests.add_ons import needs
 from tests.session.made_run import STARTED, made_config, made_line, made_run
 
 SOLVED: dict[str, Any] = {
@@ -88,6 +89,7 @@ def test_the_outcome_in_one_line(result: dict[str, Any], line: str) -> None:
     assert outcome(result) == line
 
 
+@needs("doctor")
 def test_the_summary_shows_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "best").mkdir(parents=True)
     shares = ((0, 1.0), (5, 0.1), (9, 0.3))

@@ -77,4 +77,5 @@ def test_nothing_of_a_run_is_written_in_place() -> None:
         for path in (ROOT / package).rglob("*.py")
         if "clients" not in path.parts and IN_PLACE.search(path.read_text())
     }
-    assert found == set(WRITTEN_IN_PLACE)
+    # Some are files of add-ons, which may be taken out.
+    assert found == {each for each in WRITTEN_IN_PLACE if (ROOT / each).exists()}

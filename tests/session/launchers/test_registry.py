@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from session.addons import Launcher, load
+from session.addons import Launcher, add_ons, load
 from session.errors import UsageError
 from session.launchers.registry import (
     attached_launcher,
@@ -16,14 +16,20 @@ from session.launchers.registry import (
     list_attached,
     list_detached,
 )
+from tests.add_ons import needs
 from tests.test_layers import PACKAGES, Source, sources
 
 NAMES = (*list_attached(), *list_detached())
 # The client of gateways is one file that needs no package; there "local" is a kind of policy.
-# What `init` copies is a user's file. A job of Ray runs a command of its own.
+# What `init` copies is a user's file. Add-ons with a launcher name it.
 EXEMPT = (
     *("session/launchers/", "surreal_like/addons/gateway/clients/", "main/cli/project/"),
-    "main/addons/ray/ray_run.py",
+    *(
+        f"{package}/addons/{name}/"
+        for package in PACKAGES
+        for name, each in add_ons().items()
+        if each.launchers
+    ),
 )
 
 
@@ -86,6 +92,7 @@ def test_classes_of_a_launcher_are_there(name: str) -> None:
         assert not home or isinstance(load(home), type)
 
 
+@needs("tmux")
 def test_names_that_are_none() -> None:
     assert launcher_of("") == Launcher("")
     with pytest.raises(UsageError, match=r"no launcher 'seriel': there are .*did you mean serial"):

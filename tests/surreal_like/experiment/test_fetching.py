@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from surreal_like.experiment.resolve import read_experiment, resolve
+from tests.add_ons import needs
 
 OWN = """
 from surreal_like.algorithm.dqn import DQN
@@ -22,11 +23,11 @@ MODE, SECONDS = (
 )
 FLUSH = "session_config.sender.flush_iteration"
 # Algorithm, settings, what comes of them.
-CHOSEN: list[tuple[str, dict[str, Any], tuple[str, float]]] = [
+CHOSEN: list[Any] = [
     ("ppo", {}, ("step:100", 0.0)),
     ("ppo", {FLUSH: 8}, ("step:8", 0.0)),
     ("impala", {FLUSH: 16}, ("step:16", 0.0)),
-    ("a3c", {FLUSH: 8}, ("step:5", 0.0)),
+    pytest.param("a3c", {FLUSH: 8}, ("step:5", 0.0), marks=needs("gradients")),
     ("{file}:Mine", {FLUSH: 8}, ("step:8", 0.0)),
     # Values of the algorithm's author, and of the user, stay.
     ("{file}:Own", {FLUSH: 8}, ("step:3", 0.0)),

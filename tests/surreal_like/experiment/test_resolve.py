@@ -25,6 +25,7 @@ from surreal_like.experiment.resolve import (
     try_all,
     write_request,
 )
+from tests.add_ons import needs
 
 FILE = """\
 algorithm: dqn
@@ -156,6 +157,7 @@ def test_a_section_that_is_empty_has_no_settings(tmp_path: Path) -> None:
         read_experiment(path)
 
 
+@needs("mirror")
 @pytest.mark.parametrize("words", [[], ["session_config.mirror=null"]])
 def test_null_switches_a_text_off_that_is_empty_by_default(file: Path, words: list[str]) -> None:
     given = ["session_config.mirror=file:///bucket", *words]
