@@ -222,9 +222,9 @@ class Work(Protocol):
 
 
 class Reporter(Protocol):
-    """Returns the object that reports a run which is one of many, or None."""
+    """Returns the object that reports a run which is one of many, or None; gets its coordinator."""
 
-    def __call__(self, context: Context, folder: RunFolder, times: Any, /) -> Any: ...
+    def __call__(self, coordinator: Any, /) -> Any: ...
 
 
 class Plan(Protocol):

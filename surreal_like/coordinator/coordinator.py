@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from session.addons.hooks import REPORTER
 from session.atomic_file import write_atomically
@@ -18,39 +17,23 @@ from session.errors import describe
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
 from session.process.context import Context, run_generation
-from session.process.heartbeat import HANGS_SECONDS, Beat, State, read_beats
 from session.process.periodic import Every
-from session.show.components import CORE
 from session.show.overview import replay_capacity
-from session.wire import Message
-from session.wire.requests import Call, refusal
 from session.wire.sockets import Socket
 from surreal_like.coordinator.control import Control, Flats, requests
 from surreal_like.coordinator.final_evaluation import FinalEvaluation, why_none
 from surreal_like.coordinator.learners import Learners
+from surreal_like.coordinator.monitor import Monitor
 from surreal_like.coordinator.progress_log import ProgressLog
 from surreal_like.coordinator.run_stats import RunStats
-from surreal_like.coordinator.standstill import (
-    Standstill,
-    Status,
-    explain,
-    newest_statuses,
-    reported,
-    shortest,
-    waits_for,
-)
-from surreal_like.coordinator.stop_rule import LEFT, WAITS, Shutdown, Verdict, end_before
+from surreal_like.coordinator.stop_rule import Shutdown, Verdict, end_before
 from surreal_like.coordinator.tasks import Tasks
 from surreal_like.experience.row_accounts import REMEDY, describe_too_old
 from surreal_like.learner.quarantine import BadUpdates
 from surreal_like.learner.worker import Learned, Update
-from surreal_like.ps.schemas import ANSWERS
 
 _JUDGE_SECONDS = 0.1
-_ACCOUNTS_SECONDS = 0.25
 _ENDING_SHARE = 0.6
-# A trial reports at multiples of environment steps, so it counts them often.
-_TRIAL_COUNTS_SECONDS = 0.01
 # Near the end of a budget of environment steps they are counted as often as they can change.
 _LAST_COUNTS_SECONDS = 0.001
 # In one thread a second is a thousand rounds: a curriculum is asked more often than once in it.
@@ -70,7 +53,9 @@ class RunCoordinator:
         restored: the state of the checkpoint that the learners has restored, None without one.
 
     Attributes:
+        context, folder, learners: the same.
         record: statistics of the run.
+        monitor: reads what the components report.
         verdict: outcome of the run, None while it goes on.
         done: True once the result is written.
     """
@@ -83,7 +68,7 @@ class RunCoordinator:
         restored: Mapping[str, Any] | None,
     ) -> None:
         session, clock = context.config.session_config, context.clock
-        self._context, self._folder, self._learners = context, folder, learners
+        self.context, self.folder, self.learners = context, folder, learners
         self._session = session
         self._record_file = folder.checkpoints / "learner" / "record.json"
         self.record = RunStats(context.config, clock)
@@ -94,30 +79,22 @@ class RunCoordinator:
         self._tasks = Tasks(context, self.record, learners)
         self._report = ProgressLog(context, self.record, folder.progress)
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
-        self._accounts_call = Call(self._ask_accounts, again_seconds=_ACCOUNTS_SECONDS)
-        self._standstill = Standstill(clock.now())
-        # True if replay or the parameter server did not work at the newest line of progress.
-        self._lacked = False
+        self.monitor = Monitor(context, self.record, learners)
         self._old_reported = False
-        # Sender with incarnation -> the account that it reported to the parameter server.
-        self._sender_accounts: Mapping[str, Mapping[str, Any]] = {}
         self._disk_failing = False
         self._ending: Shutdown | None = None
         self._final = FinalEvaluation(session.stop.eval_episodes)
-        self._waits = False
-        made = (make(context, folder, self.record.times()) for make in REPORTER)
-        # Reports to what runs this run as one of many, and waits for its answers.
-        self._reporter: Any = next(filter(None, made), None)
-        self._trial_counts_due = Every(seconds=_TRIAL_COUNTS_SECONDS, clock=clock.now)
+        # Reports to what runs this run as one of many, and obeys its answers.
+        self._reporter: Any = next(filter(None, (make(self) for make in REPORTER)), None)
         every = session.learner.report_seconds
-        every = min(every, _TASK_SECONDS) if self._runs_alone else every
+        every = min(every, _TASK_SECONDS) if self.runs_alone else every
         self._task_due = Every(seconds=every, clock=clock.now)
         self._last_counts_due = Every(seconds=_LAST_COUNTS_SECONDS, clock=clock.now)
         # Environment steps at the last regular look at the stop rule, and since the one before.
         self._steps_seen = self._steps_between = 0
 
     def _restore(self, state: Mapping[str, Any] | None) -> None:
-        learners, record, event = self._learners, self.record, self._context.event
+        learners, record, event = self.learners, self.record, self.context.event
         saved = state.get("record") if state is not None else None
         donor = state if state is not None and "donor" in state else None
         if donor is not None:
@@ -125,7 +102,7 @@ class RunCoordinator:
             state = None
         else:
             complaint = record.restore(self._record_file, learners.learner.iteration, saved)
-        record.reach(self._folder.last_progress(), None if donor else learners.learner.iteration)
+        record.reach(self.folder.last_progress(), None if donor else learners.learner.iteration)
         if complaint:
             event("checkpoint_bad", complaint)
         self.restored_version = max(
@@ -153,14 +130,12 @@ class RunCoordinator:
         # That of the weights; evaluations of older versions had another one.
         task = state["record"].get("task", self.record.task)
         self.record.begin_task(task["number"], task["settings"], version - 1)
-        iteration = self._learners.learner.iteration
-        self._context.event(
-            "restored", f"iteration {iteration} of a donor, generation {generation}"
-        )
+        iteration = self.learners.learner.iteration
+        self.context.event("restored", f"iteration {iteration} of a donor, generation {generation}")
 
     def start(self) -> None:
         """Opens the sockets, reports, and publishes the first weights."""
-        wire, learners = self._context.wire, self._learners
+        wire, learners = self.context.wire, self.learners
         schemas = requests(learners.flat_bytes, self._session.evaluator.mode)
         self._control = Control(
             wire.router("learner.control", schemas),
@@ -169,7 +144,7 @@ class RunCoordinator:
             save=self.save,
             status=lambda: self._report.line,
         )
-        self._ps = wire.dealer("ps.requests", ANSWERS)
+        self.monitor.connect()
         self._restore_learned()
         if self.record.rolls_back:
             learners.roll_back()
@@ -183,16 +158,16 @@ class RunCoordinator:
         learners.publish("start")
         self.on_publication()
         ended = end_before(
-            self._context.config, self._folder.read_result(), self.record.restored_part
+            self.context.config, self.folder.read_result(), self.record.restored_part
         )
         if ended is not None:
-            result = self._folder.read_result() or {}
+            result = self.folder.read_result() or {}
             none = result.get("final_eval_reason") or "the run had ended before"
             self.end(ended, none=none, final=result.get("final_eval"))
 
     def _restore_learned(self) -> None:
         """Restores the environment steps that the parameters have learned from."""
-        learners, record = self._learners, self.record
+        learners, record = self.learners, self.record
         # A run that began earlier has not counted them.
         earlier = {"shards": {}, "more": int(record.times()["env_steps"])}
         learners.restore_learned(record.learned or earlier)
@@ -211,45 +186,29 @@ class RunCoordinator:
 
     def sockets(self) -> list[Socket]:
         """Returns the sockets of control and of the parameter server."""
-        return [self._control.socket, self._ps]
+        return [self._control.socket, self.monitor.socket]
 
     def tick_control(self) -> bool:
         """Replies to one request; returns True if there was one."""
         return self._control.tick()
 
-    def tick_accounts(self) -> None:
-        """Reads and requests the accounts of all senders.
-
-        Raises:
-            RefusedError: a newer learner has taken over.
-        """
-        answer = self._ps.ask(self._accounts_call, self._context.clock.now())
-        if answer is None:
-            return
-        if answer.kind == "refused":
-            # A newer learner has taken over; two learners must not write to one folder.
-            raise refusal(answer)
-        self._sender_accounts = answer.fields.get("accounts", {})
-        for key, account in self._sender_accounts.items():
-            self.record.accounts.add_sender(key, account)
-
     def tick(self) -> None:
         """Judges and reports when it is due."""
-        if self._reporter is not None and self._trial_counts_due():
-            self._learners.ask_counts()
-        self.record.rolls_back = self._learners.rolls_back
+        if self._reporter is not None:
+            self._reporter.tick()
+        self.record.rolls_back = self.learners.rolls_back
         if self._judge_due():
             self.judge()
             steps = self.record.accounts.env_steps
             self._steps_between, self._steps_seen = steps - self._steps_seen, steps
         elif self._is_near_budget and self._last_counts_due():
-            self._learners.ask_counts()
+            self.learners.ask_counts()
             self.judge()
         if self._report.due():
             self.report()
         if self._task_due() and self._tasks.has_curriculum:
-            self._learners.ask_counts()
-            self._count()
+            self.learners.ask_counts()
+            self.count()
             self._choose_task()
 
     def _choose_task(self) -> None:
@@ -262,14 +221,14 @@ class RunCoordinator:
 
     def tick_end(self) -> None:
         """Continues the end of the run, and writes the result when all rows are accounted for."""
-        ending, learners = self._ending, self._learners
+        ending, learners = self._ending, self.learners
         if ending is None:
             return
         if self._judge_due():
             learners.drain()
-            self._final.on_beats(self._beats().values())
-        self._count()
-        now, is_final = self._context.clock.now(), self.record.accounts.is_final
+            self._final.on_beats(self.monitor.beats().values())
+        self.count()
+        now, is_final = self.context.clock.now(), self.record.accounts.is_final
         if not (ending.over(now, learners.counts(), is_final) and self._final.over(now)):
             return
         assert self.verdict is not None  # an ending begins with one
@@ -287,67 +246,38 @@ class RunCoordinator:
         if learned.updates and self.record.iterations == self._session.stop.iterations:
             self.judge()
         if learned.updates and self._reporter is not None:
-            self._report_to_tuning(self._reporter)
+            self._reporter.on_updates()
 
-    def _report_to_tuning(self, reporter: Any) -> None:
-        """Reports if it is time, and obeys the answer; a goal or budget of the run goes first."""
-        self._count()
-        if self._ending is not None or not reporter.due(self.record.times()):
-            return
-        self.judge()
-        if self._ending is not None:
-            return
-        self.report(reporter.begin(self.record.times()))
-        while (answer := self._ask(reporter)) is not None and answer.kind in ("save", "load"):
-            if answer.kind == "load":
-                self._load(reporter)
-            self.save()
-        if answer is None:
-            # The run ends already, or the next learner goes on and reports again.
-            return
-        if answer.kind == "stop":
-            goal_met = False if self.record.judge.has_goal else None
-            self.end(Verdict("stopped", goal_met, answer.fields["reason"]))
-        elif answer.kind == "leave":
-            self.end(Verdict("interrupted", None, LEFT))
-
-    def _ask(self, reporter: Any) -> Message | None:
-        """Waits for the next answer of the tuning; None if this learner ends before it."""
-        began, clock = time.monotonic(), self._context.clock
-        held = clock.now()
-        self._waits = True
-        try:
-            return cast("Message | None", reporter.ask(self._report.line, self._ends_while_waiting))
-        finally:
-            self._waits = False
-            self.record.add_held(clock.now() - held, real_seconds=time.monotonic() - began)
-
-    def _ends_while_waiting(self) -> bool:
+    def ends_while_waiting(self) -> bool:
         """Goes on with heartbeats and commands while a report waits; True if this learner ends."""
-        if self._runs_alone:
+        if self.runs_alone:
             # A serial run stands still as a whole.
             return False
-        self._context.pulse()
+        self.context.pulse()
         self._control.tick()
-        return self._ending is not None or self._context.stopping
+        return self.ending or self.context.stopping
+
+    @property
+    def line(self) -> Mapping[str, Any]:
+        """The newest line of progress."""
+        return self._report.line
 
     @property
     def doing(self) -> str:
         """Present wait, for the heartbeat; empty: none."""
-        if self._waits:
-            return WAITS
-        plays = self.ending and not self._final.over(self._context.clock.now())
+        if self._reporter is not None and self._reporter.doing:
+            return str(self._reporter.doing)
+        plays = self.ending and not self._final.over(self.context.clock.now())
         return "the last parameters are evaluated" if plays else ""
 
-    def _load(self, reporter: Any) -> None:
-        """Takes over the donor's checkpoint and the settings that the tuning has written."""
-        config, learners = self._folder.read_config(), self._learners
-        self._context.busy(60.0, "taking over another trial")
+    def take_over(self) -> None:
+        """Takes over a donor's checkpoint, with the settings that lie in the run folder."""
+        config, learners = self.folder.read_config(), self.learners
+        self.context.busy(60.0, "taking over another trial")
         donor = learners.load(config)
         self._on_donor(donor, run_generation(config), learners.learner.version + 1)
         self._tasks.restore()
         learners.set_learned_steps(donor["env_steps"])
-        reporter.on_load(self.record.times())
         self._report.clear_updates()
         learners.publish("another trial was taken over")
         self.on_publication()
@@ -357,7 +287,7 @@ class RunCoordinator:
         self._report.add_update(update.metrics, update.policy)
         record.iterations += 1
         if update.versions is not None:
-            iteration = self._learners.by_policy()[update.policy].iteration
+            iteration = self.learners.by_policy()[update.policy].iteration
             record.lag_of(update.policy).add_batch(update.versions, iteration)
         if update.stamps:
             record.lag.add_stamps(update.stamps)
@@ -366,15 +296,15 @@ class RunCoordinator:
 
     def on_publication(self) -> None:
         """Records how many updates the newest version of each policy has had."""
-        for policy, learner in self._learners.by_policy().items():
+        for policy, learner in self.learners.by_policy().items():
             self.record.lag_of(policy).add_publication(learner.version, learner.iteration)
 
     def judge(self) -> None:
         """Ends the run if the stop rule says so."""
-        self._count()
+        self.count()
         verdict = self.record.judge.verdict(self.record.progress())
         if verdict is not None and verdict.status == "failed" and self.verdict is None:
-            why = self._learners.refusal or waits_for(self._statuses())
+            why = self.monitor.find_wait()
             remedy = "raise session_config.stop, or lower learner_config.replay.min_size"
             verdict = replace(verdict, reason=f"{verdict.reason}: {why or remedy}")
         if verdict is not None:
@@ -389,13 +319,18 @@ class RunCoordinator:
         return budget is not None and budget - steps <= 2 * self._steps_between
 
     @property
-    def _runs_alone(self) -> bool:
+    def _is_advised(self) -> bool:
+        """True if the number of agents limits how fast the run learns."""
+        return self.learns and bool(self.record.iterations) and not self.runs_alone
+
+    @property
+    def runs_alone(self) -> bool:
         """True if all components of the run share this thread."""
-        return launcher_of((self._context.config.get("run") or {}).get("launcher", "")).one_thread
+        return launcher_of((self.context.config.get("run") or {}).get("launcher", "")).one_thread
 
     def fail(self, error: Exception, what: str = "learner") -> None:
         """Ends the run as failed, for an error of ``what``: a restart would repeat it."""
-        if self._runs_alone:
+        if self.runs_alone:
             # The error ends a serial run with its traceback, for debugging.
             raise error
         goal_met = False if self.record.judge.has_goal else None
@@ -410,11 +345,11 @@ class RunCoordinator:
         Raises:
             BadUpdates: the given one.
         """
-        record, iteration = self.record, self._learners.learner.iteration
+        record, iteration = self.record, self.learners.learner.iteration
         if record.bad_at is not None and iteration <= record.bad_at:
             self.fail(error)
             return
-        if not self._runs_alone:
+        if not self.runs_alone:
             record.bad_at, record.rolls_back = iteration, True
             self._save_record()
         raise error
@@ -432,7 +367,7 @@ class RunCoordinator:
         if self.verdict is not None:
             return
         self.verdict, self.record.ended_seconds = verdict, self.record.wall_seconds
-        context, learners = self._context, self._learners
+        context, learners = self.context, self.learners
         context.event("ending", verdict.reason)
         self.save()
         final = final or self._met_by
@@ -447,22 +382,22 @@ class RunCoordinator:
             self._final.begin(learners.published, digests, until=until, seconds=seconds)
         else:
             self._final.skip(none, final)
-        self._accounts_call.again_seconds = _JUDGE_SECONDS
+        self.monitor.hurry(_JUDGE_SECONDS)
         self._ending = Shutdown(now, timeout_seconds=timeout, shards=learners.shards)
 
     @property
     def _met_by(self) -> Mapping[str, Any] | None:
         """The evaluation that has met the goal, if it was of the present parameters."""
-        met, iteration = self.record.judge.met_by, self._learners.learner.iteration
+        met, iteration = self.record.judge.met_by, self.learners.learner.iteration
         # Of several policies it does not say how many updates each of them has had.
         if met is None or self.record.policies or met["iteration"] != iteration:
             return None
-        (digest,) = self._learners.digests().values()
+        (digest,) = self.learners.digests().values()
         return {**met, "hash": digest}
 
     def save(self) -> Path | None:
         """Saves the run's state with a checkpoint; returns its path, None if the disk failed."""
-        record, learners = self.record, self._learners
+        record, learners = self.record, self.learners
         state = record.state(learners.learner.iteration, learners.learner.version)
         path = learners.save(record.run_id, state)
         if path is not None:
@@ -476,8 +411,8 @@ class RunCoordinator:
         Args:
             number: number of the report to a tuning, None for a line of the run's own.
         """
-        learners, record = self._learners, self.record
-        self._count()
+        learners, record = self.learners, self.record
+        self.count()
         record.plan = learners.plan_counts()
         for policy, stats in record.policies.items():
             learner = learners.by_policy()[policy]
@@ -488,16 +423,17 @@ class RunCoordinator:
             learners.learner.iteration,
             learners.learner.version,
             list(learners.counts().values()),
-            agents=self._count_agents(),
-            standstill=self._look_for_standstill(),
+            agents=self.monitor.count_agents() if self._is_advised else None,
+            standstill=self.monitor.explain_standstill(learns=self.learns),
             report=number,
         )
+        self.monitor.on_line(self._report.line)
         if (old := describe_too_old(self._report.line)) and not self._old_reported:
             self._old_reported = True
-            self._context.event("too_old", f"{old} were too old to be learned from: {REMEDY}")
+            self.context.event("too_old", f"{old} were too old to be learned from: {REMEDY}")
 
     def _save_record(self) -> None:
-        learner = self._learners.learner
+        learner = self.learners.learner
         with self._writing():
             self._record_file.parent.mkdir(exist_ok=True)
             self.record.save(self._record_file, learner.iteration, learner.version)
@@ -516,14 +452,15 @@ class RunCoordinator:
     @property
     def _ends_early(self) -> bool:
         """True without a verdict, unless another learner goes on or this one was killed."""
-        killed = not self._context.wire.sockets
-        return self.verdict is None and not self._context.leaves and not killed
+        killed = not self.context.wire.sockets
+        return self.verdict is None and not self.context.leaves and not killed
 
-    def _count(self) -> None:
-        record, learners = self.record, self._learners
+    def count(self) -> None:
+        """Adds the newest counts and episodes to the statistics."""
+        record, learners = self.record, self.learners
         record.add_counts(learners.counts())
         while record.losses:
-            self._context.event("rows_lost", record.losses.pop(0))
+            self.context.event("rows_lost", record.losses.pop(0))
         record.add_episodes(learners.pop_finished(), learners.learner.own_metrics)
         record.judge_training()
         record.learned = learners.save_learned()
@@ -544,8 +481,8 @@ class RunCoordinator:
         final = judges and self._final.add(seen)
         confirm = False if late else judge.on_evaluation(seen) and not final
         if judges and not evaluation["confirm"]:
-            self._learners.save_best(flats, seen)
-        self._context.event(
+            self.learners.save_best(flats, seen)
+        self.context.event(
             "evaluation",
             f"mean return {evaluation['mean_return']:.2f} over {evaluation['episodes']} episodes"
             + ("" if judges else f", {mode}")
@@ -561,58 +498,7 @@ class RunCoordinator:
         self._report.add_evaluation(seen, judges=judges)
         if self._ending is None:
             self.judge()
-        return {"confirm": confirm, "best": self._learners.best_return}
-
-    def _look_for_standstill(self) -> str | None:
-        """Explains a standstill, None without one; also sends an event at growing intervals."""
-        record, now = self.record, self._context.clock.now()
-        accounts = record.accounts
-        numbers = {
-            "env_steps": accounts.env_steps,
-            "updates": record.iterations,
-            "inserted": accounts.rows().inserted,
-        }
-        stood = self._standstill.look(now, numbers)
-        if not stood or not self.learns:
-            self._standstill.due(None)
-            return None
-        why = explain(stood, self._statuses())
-        if self._standstill.due(None if why is None else shortest(stood)):
-            self._context.event("standstill", why or "")
-        return why
-
-    def _ask_accounts(self) -> Message:
-        """Makes the request for the accounts, with what machines that have joined ask for."""
-        line = self._report.line
-        load = {
-            "wall_seconds": line.get("wall_seconds"),
-            "learner_waits": line.get("waiting_share"),
-            "senders_wait": line.get("senders_waiting_share"),
-        }
-        advises = line.get("wanted", {}).get("agents") is not None
-        known = advises and None not in load.values()
-        return Message("accounts", {"load": load} if known else {})
-
-    def _count_agents(self) -> int | None:
-        """Returns the number of agents; None while it does not limit how fast the run learns."""
-        if not (self.learns and self.record.iterations) or self._runs_alone:
-            return None
-        # The line after its return still has waiting times of its absence.
-        before, self._lacked = self._lacked, self._lacks_core()
-        if before or self._lacked:
-            return None
-        counts = self.record.accounts.counts
-        # A guest may report under all its names; it works under those of which rows have come.
-        senders = [each for each in newest_statuses(self._sender_accounts) if counts(each)]
-        return len({each.name for each in senders if each.name.startswith("agent-")})
-
-    def _lacks_core(self) -> bool:
-        """Returns True if replay or the parameter server is seen not to work now."""
-        beats = self._beats()
-        kinds = {each.name: each.kind for each in self._context.topology}
-        core = [beat for name, beat in beats.items() if kinds.get(name) in CORE]
-        wrong = (each.state != State.running or each.late(HANGS_SECONDS) for each in core)
-        return self._learners.lacks_shard or any(wrong)
+        return {"confirm": confirm, "best": self.learners.best_return}
 
     def status(self) -> dict[str, float]:
         """Returns the numbers of the run for the heartbeat, by the newest line of progress."""
@@ -625,28 +511,16 @@ class RunCoordinator:
             "learner_waiting_ratio": line["waiting_share"],
             "senders_waiting_ratio": line["senders_waiting_share"],
             "lag_versions": line["lag"]["mean_versions"],
-            "replay_fill_ratio": line["replay"]["size"] / replay_capacity(self._context.config),
+            "replay_fill_ratio": line["replay"]["size"] / replay_capacity(self.context.config),
             "wanted": line["wanted"]["agents"],
         }
         return {name: float(value) for name, value in numbers.items() if value is not None}
 
-    def _statuses(self) -> dict[str, Status]:
-        """Returns the newest status of every component that reports one."""
-        return {
-            **reported(self._sender_accounts, self._learners.counts()),
-            **{name: beat.status for name, beat in self._beats().items()},
-            self._context.name: self._learners.status(),
-        }
-
-    def _beats(self) -> Mapping[str, Beat]:
-        folder = self._context.folder
-        return {} if folder is None else read_beats(folder.alive)
-
     def _write_result(self, verdict: Verdict) -> None:
-        result = self.record.result(verdict, self._learners.learner.iteration)
+        result = self.record.result(verdict, self.learners.learner.iteration)
         result |= {"latency": self.record.lag.latency(), **self._final.result()}
         with self._writing():
-            write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
+            write_atomically(self.folder.result, json.dumps(result, indent=2) + "\n")
         if self._session.at_end == "idle" and verdict.status != "running":
             # After the end of this process, other machines can only read its output.
             sys.stdout.write(json.dumps(result) + "\n")
@@ -659,7 +533,7 @@ class RunCoordinator:
             yield
         except OSError as error:
             if not self._disk_failing:
-                self._context.event("not_written", str(error))
+                self.context.event("not_written", str(error))
             self._disk_failing = True
         else:
             self._disk_failing = False

@@ -52,7 +52,7 @@ class LearnerService(Service):
         busy |= self._tick_replay(ask=coordinator.learns)
         if self._learners.tick_publishers():
             coordinator.on_publication()
-        coordinator.tick_accounts()
+        coordinator.monitor.tick()
         if coordinator.ending:
             coordinator.tick_end()
             return busy

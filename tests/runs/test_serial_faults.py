@@ -397,7 +397,7 @@ def test_a_run_that_an_error_ends_says_how_far_it_came(
         learner = run.running("learner")
         run.until(lambda: learner._learners.learner.iteration >= 5)
         run.until(
-            lambda: learner._learners.counts() and learner.coordinator._learners.learner.env_steps
+            lambda: learner._learners.counts() and learner.coordinator.learners.learner.env_steps
         )
 
         def fail(*words: object) -> bool:

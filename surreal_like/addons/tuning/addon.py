@@ -23,7 +23,7 @@ ADD_ON = AddOn(
     ),
     hooks={
         "work": f"{_ROOM}.worker:work",
-        "reporter": f"{_ROOM}.reporter:make_reporter",
+        "reporter": f"{_ROOM}.reporter:make_reported",
         "open": f"{_ROOM}.handle:TuningHandle",
         "facts": "main.addons.tuning.tune_table:tuning_facts",
         "page": "main.addons.tuning.tune_table:tuning_page",

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -16,8 +16,6 @@ from session.client import Client
 from session.errors import RefusedError
 from session.folder import PROGRESS, RunFolder
 from session.launchers.asking import STOP
-from session.launchers.registry import launcher_of
-from session.process.context import Context
 from session.process.entry import Lifeline
 from session.process.heartbeat import Beat, State, write_beat
 from session.process.periodic import Every
@@ -35,7 +33,10 @@ from session.wire.schema import (
     Text,
 )
 from session.wire.shared import poll
-from surreal_like.coordinator.stop_rule import WAITS
+from surreal_like.coordinator.stop_rule import LEFT, WAITS, Verdict
+
+if TYPE_CHECKING:
+    from surreal_like.coordinator.coordinator import RunCoordinator
 
 CONTROL = "tune.control"
 _STEPS = 8
@@ -110,6 +111,8 @@ def _memory_bytes() -> int:
     return total
 
 
+# A trial reports at multiples of environment steps, so it counts them often.
+_COUNTS_SECONDS = 0.01
 _AGAIN_SECONDS = 1.0
 _LOOK_SECONDS = 0.25
 
@@ -150,19 +153,6 @@ class TrialReporter:
         self._step = 0
         self._client: Client | None = None
         self._beat = beat
-
-    @classmethod
-    def of(cls, context: Context, folder: RunFolder, times: Times) -> TrialReporter | None:
-        """Makes the reporter of a run; None if the run is no trial, or never reports."""
-        run = context.config.get("run") or {}
-        trial = run.get("trial")
-        config = context.config.session_config.learner
-        if not trial or not config.report_every:
-            return None
-        tuning = RunFolder(Path(folder.path).absolute().parent)
-        alone = launcher_of(run.get("launcher", "")).one_thread
-        beat = TrialBeat(tuning.path, trial) if alone else None
-        return cls(tuning, trial, config, times, beat)
 
     def due(self, times: Times) -> bool:
         """Returns True if the next multiple of the interval is reached."""
@@ -236,4 +226,75 @@ class TrialReporter:
             self._client = None
 
 
-make_reporter = TrialReporter.of
+class ReportedTrial:
+    """Reports a run to its tuning when it is time, and obeys the answers.
+
+    Args:
+        reporter: reports, and waits for the answers.
+        run: coordinator of the run.
+
+    Attributes:
+        doing: present wait, for the heartbeat; empty: none.
+    """
+
+    def __init__(self, reporter: TrialReporter, run: RunCoordinator) -> None:
+        self.doing = ""
+        self._reporter, self._run = reporter, run
+        self._counts_due = Every(seconds=_COUNTS_SECONDS, clock=run.context.clock.now)
+
+    def tick(self) -> None:
+        """Asks for counts when it is due."""
+        if self._counts_due():
+            self._run.learners.ask_counts()
+
+    def on_updates(self) -> None:
+        """Reports if it is time; a goal or budget of the run goes first."""
+        run, reporter = self._run, self._reporter
+        run.count()
+        if run.ending or not reporter.due(run.record.times()):
+            return
+        run.judge()
+        if run.ending:
+            return
+        run.report(reporter.begin(run.record.times()))
+        while (answer := self._ask()) is not None and answer.kind in ("save", "load"):
+            if answer.kind == "load":
+                run.take_over()
+                reporter.on_load(run.record.times())
+            run.save()
+        if answer is None:
+            # The run ends already, or the next learner goes on and reports again.
+            return
+        if answer.kind == "stop":
+            goal_met = False if run.record.judge.has_goal else None
+            run.end(Verdict("stopped", goal_met, answer.fields["reason"]))
+        elif answer.kind == "leave":
+            run.end(Verdict("interrupted", None, LEFT))
+
+    def _ask(self) -> Message | None:
+        """Waits for the next answer; None if this learner ends before it."""
+        began, clock = time.monotonic(), self._run.context.clock
+        held = clock.now()
+        self.doing = WAITS
+        try:
+            return self._reporter.ask(self._run.line, self._run.ends_while_waiting)
+        finally:
+            self.doing = ""
+            real_seconds = time.monotonic() - began
+            self._run.record.add_held(clock.now() - held, real_seconds=real_seconds)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._reporter.close()
+
+
+def make_reported(run: RunCoordinator) -> ReportedTrial | None:
+    """Returns what reports a run; None if the run is no trial, or never reports."""
+    trial = (run.context.config.get("run") or {}).get("trial")
+    config = run.context.config.session_config.learner
+    if not trial or not config.report_every:
+        return None
+    tuning = RunFolder(Path(run.folder.path).absolute().parent)
+    beat = TrialBeat(tuning.path, trial) if run.runs_alone else None
+    reporter = TrialReporter(tuning, trial, config, run.record.times(), beat)
+    return ReportedTrial(reporter, run)

@@ -129,7 +129,8 @@ def test_a_policy_whose_rows_lag_is_named(tmp_path: Path) -> None:
     lags = {name: {"lag": {"mean_versions": lag}} for name, lag in (("left", 2.0), ("right", 30.0))}
     specs: dict[str, Any] = {"obs_spec": {}, "action_spec": {}}
     policies = {name: {"agents": [name], **specs} for name in lags}
-    view = look(tmp_path, **QUEUE, policies=policies, line={"policies": lags})
+    given: dict[str, Any] = {**QUEUE, "policies": policies, "line": {"policies": lags}}
+    view = look(tmp_path, **given)
     found = next(each for each in ODDITIES if each.name == "lag").apply(Facts(view))
     assert found is not None
     assert found.numbers == "30.0 versions of policy right on average, the limit is 20"

@@ -325,7 +325,7 @@ def test_a_NaN_is_refused_at_the_sender_with_its_name(rig: Rig) -> None:
             return np.full(2, np.nan, np.float32)
 
     replay, env = ReplayPeer(rig), wrap(rig, Sick())
-    with pytest.raises(DataError, match=r"^obs: NaN"):
+    with pytest.raises(DataError, match=r"^obs in stream 0: NaN"):
         env.reset()
     rig.pass_time(0.05)
     assert not replay.chunks

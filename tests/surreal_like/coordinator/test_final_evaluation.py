@@ -117,7 +117,7 @@ class Ending:
         for name in ("ps", "replay-0", "learner"):
             stage.start(name)
         self.coordinator: RunCoordinator = stage.service("learner").coordinator
-        self._learners = self.coordinator._learners
+        self._learners = self.coordinator.learners
         self._flat = np.zeros(self._learners.flat_bytes["flat"], np.uint8)
 
     def report(self, mean: float, *, confirm: bool = False, iteration: int = 0) -> dict[str, Any]:
@@ -129,12 +129,12 @@ class Ending:
 
     @property
     def over(self) -> bool:
-        return self.coordinator._final.over(self.coordinator._context.clock.now())
+        return self.coordinator._final.over(self.coordinator.context.clock.now())
 
     def result(self) -> dict[str, Any]:
         assert self.coordinator.verdict is not None
         self.coordinator._write_result(self.coordinator.verdict)
-        return dict(self.coordinator._folder.read_result() or {})
+        return dict(self.coordinator.folder.read_result() or {})
 
 
 @pytest.fixture

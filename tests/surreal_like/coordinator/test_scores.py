@@ -36,7 +36,7 @@ def test_a_confirmation_after_a_budget_is_none(tmp_path: Path) -> None:
         for name in ("ps", "replay-0", "learner"):
             stage.start(name)
         coordinator = stage.service("learner").coordinator
-        flat = {"flat": np.zeros(coordinator._learners.flat_bytes["flat"], np.uint8)}
+        flat = {"flat": np.zeros(coordinator.learners.flat_bytes["flat"], np.uint8)}
         first = {**score(1.0), "mean_length": 1.0}
         assert coordinator._add_evaluation(first, flat)["confirm"]
         coordinator.end(Verdict("stopped", False, "budget of 2 seconds used"))

@@ -199,7 +199,7 @@ def _see(value: Any) -> Callable[[Script, Any], object]:
         (_spoil(_put(1, None), True), r"reset\(\) gave a NoneType as infos"),
         (_spoil(_see(np.zeros(2))), r"obs: shape \[2\] given of agent b after 3 steps"),
         (_spoil(_see("far")), "obs: <U3 given.*, of agent b after 3 steps"),
-        (_spoil(_see(np.float32([np.nan]))), r"obs of agent b after 3 steps: NaN at \[0\]"),
+        (_spoil(_see(np.full(1, np.nan, np.float32))), r"obs of agent b after 3 steps: NaN at \[0\]"),
         (_spoil(_put(1, {"b": np.inf})), "reward of agent b: inf given after 1 steps"),
         (_vanishes, "agent b: it acted, but step\\(\\) gave no termination"),
         (_is_blind, "agent b: the environment gave no observation of it"),
@@ -395,7 +395,8 @@ def test_an_agent_that_was_not_paid_has_the_reward_of_its_team(
 
 def test_an_error_of_the_environment_has_the_step() -> None:
     env = Script({"a": (0, 4)})
-    _spoil(lambda env, _: {}[env.now] if env.now == 3 else None)(env)
+    known = dict.fromkeys(range(3))
+    _spoil(lambda env, _: known[env.now])(env)
     with pytest.raises(KeyError) as caught:
         play(vector_of(env), 4)
     assert describe(caught.value).endswith("; after 2 steps of the episode")

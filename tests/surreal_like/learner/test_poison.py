@@ -197,8 +197,8 @@ def test_the_next_learner_removes_what_came_after_the_checkpoint(stage: Stage) -
 
 def test_a_second_time_without_progress_fails_the_run(stage: Stage) -> None:
     coordinator = start(stage).coordinator
-    coordinator.record.bad_at = coordinator._learners.learner.iteration + 1000
-    coordinator._learners.learner.broken = True
+    coordinator.record.bad_at = coordinator.learners.learner.iteration + 1000
+    coordinator.learners.learner.broken = True
     verdict = stage.until(lambda: coordinator.verdict)
     assert verdict.status == "failed"
     assert "10 updates in a row" in verdict.reason
@@ -209,6 +209,6 @@ def test_a_second_time_without_progress_fails_the_run(stage: Stage) -> None:
 def test_a_new_checkpoint_is_progress(stage: Stage) -> None:
     coordinator = start(stage).coordinator
     coordinator.record.bad_at = 10**6
-    stage.until(lambda: coordinator._learners.learner.iteration >= 2)
+    stage.until(lambda: coordinator.learners.learner.iteration >= 2)
     coordinator.save()
     assert coordinator.record.bad_at is None
