@@ -21,7 +21,7 @@ TORCH = {"torch", "gymnasium"}
 HEAVY = {*TORCH, "tensorboard", "fsspec", "asyncio", "rich", "multiprocessing"}
 COMMAND = HEAVY | {"numpy", "zmq", "psutil"}
 # Modules that import the package of an extra.
-EXTRAS = {"session.tensorplex.sinks.ml_flow": "mlflow"}
+EXTRAS = {"session.addons.sinks.ml_flow": "mlflow"}
 
 
 def modules_in(*places: str) -> str:

@@ -15,5 +15,6 @@ MODULES = (
     "surreal_like.addons.tuning_plot.addon",
     "surreal_like.addons.chaos.addon",
     "session.addons.mirror.addon",
+    "session.addons.sinks.addon",
     "surreal_like.addons.doctor.addon",
 )

@@ -74,6 +74,19 @@ class Launcher:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkKind:
+    """One name of ``session_config.tensorplex.sinks``.
+
+    Args:
+        place: ``module:Class``, a :class:`session.tensorplex.sinks.sink.Sink`.
+        packages: packages that it imports; the extra with its name installs them.
+    """
+
+    place: str
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AddOn:
     """Everything that an add-on adds to the core.
 
@@ -87,6 +100,7 @@ class AddOn:
         telemetry: kinds of components that end last, and without which a run goes on.
         engines: name of an engine of machines -> ``module:Class``, a
             :class:`session.launchers.engines.machines.Machines`.
+        sinks: name of a sink of metrics -> its kind.
         hooks: name of a hook of :mod:`session.addons.hooks` -> ``module:function``.
         needs: names of the add-ons that it imports; those of its folders are its own.
         files: files and folders that are its own beside them, from the top of the repository:
@@ -100,6 +114,7 @@ class AddOn:
     acts: tuple[str, ...] = ()
     telemetry: tuple[str, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
+    sinks: Mapping[str, SinkKind] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -143,6 +158,14 @@ def telemetry_kinds() -> tuple[str, ...]:
     """Returns the kinds of components that end last, and without which a run goes on."""
     core = ("tensorplex", "loggerplex", "tensorboard")
     return (*core, *(kind for each in add_ons().values() for kind in each.telemetry))
+
+
+def list_sinks() -> dict[str, SinkKind]:
+    """Returns name -> sink of metrics, those of add-ons last."""
+    found = {"tensorboard": SinkKind("session.tensorplex.sinks.tensorboard:TensorBoard")}
+    for each in add_ons().values():
+        found |= each.sinks
+    return found
 
 
 def count_acting(session_config: Any) -> int:

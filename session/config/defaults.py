@@ -7,9 +7,10 @@ must be replaced.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from session.addons import add_ons, load
+from session.addons import add_ons, list_sinks, load
 from session.config.config import Config
 from session.config.key import FROM_0, FROM_1, Key, section
 from session.config.learner_defaults import LEARNER_KEYS
@@ -41,6 +42,8 @@ def _with_add_ons(name: str, keys: dict[str, Key]) -> Config:
     return Config(keys)
 
 
+_METRICS = SESSION_KEYS["tensorplex"].default
+_METRICS["sinks"] = replace(_METRICS["sinks"], one_of=tuple(list_sinks()))
 BASE_LEARNER_CONFIG = _with_add_ons("learner_config", LEARNER_KEYS)
 BASE_SESSION_CONFIG = _with_add_ons("session_config", SESSION_KEYS)
 BASE_ENV_CONFIG = Config(

@@ -180,9 +180,7 @@ SESSION_KEYS = {
         {
             "sinks": Key(
                 ["tensorboard"],
-                "Where curves go: tensorboard, csv (metrics.csv of the run folder), wandb, mlflow "
-                "(extras of these names).",
-                one_of=("tensorboard", "csv", "wandb", "mlflow"),
+                "Files and programs that get the curves; some need the extra of their name.",
             ),
             "update_schedule": Key(
                 1.0, "Time between two metric reports of a component.", unit="seconds"

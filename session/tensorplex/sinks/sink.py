@@ -1,4 +1,4 @@
-"""Sinks of metrics: their interface, their names, and a thread for those that may block."""
+"""Sinks of metrics: their interface, and a thread for those that may block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from session.addons import load
+from session.addons import list_sinks, load
 from session.config import Config
 from session.config.merge import leaves
 from session.errors import MissingExtra, describe
@@ -175,31 +175,10 @@ def _points(record: Record, place: Callable[[str], Place]) -> Iterator[Point]:
         yield Point(record["time"], record["step"], place(tag), float(value))
 
 
-class Kind(NamedTuple):
-    """One name of `session_config.tensorplex.sinks`.
-
-    Attributes:
-        place: ``module:Class``.
-        packages: packages that it imports; the extra with its name installs them.
-    """
-
-    place: str
-    packages: tuple[str, ...] = ()
-
-
-_ROOM = "session.tensorplex.sinks"
-_KINDS = {
-    "tensorboard": Kind(f"{_ROOM}.tensorboard:TensorBoard"),
-    "csv": Kind(f"{_ROOM}.csv_file:CsvFile"),
-    "wandb": Kind(f"{_ROOM}.weights_and_biases:WeightsAndBiases", ("wandb",)),
-    "mlflow": Kind(f"{_ROOM}.ml_flow:MlFlow", ("mlflow", "sqlalchemy", "alembic")),
-}
-
-
 def check_installed(config: Config) -> None:
     """Raises MissingExtra if a sink of the experiment needs a package that is not here."""
     for name in config.session_config.tensorplex.sinks:
-        if any(find_spec(package) is None for package in _KINDS[name].packages):
+        if any(find_spec(package) is None for package in list_sinks()[name].packages):
             raise MissingExtra.named(f"session_config.tensorplex.sinks: {name}", name)
 
 
@@ -207,8 +186,9 @@ def make_sinks(run: ShownRun) -> dict[str, Sink]:
     """Makes the sinks of a run, by name."""
     sinks: dict[str, Sink] = {}
     for name in run.config.session_config.tensorplex.sinks:
-        make: Callable[[ShownRun], Sink] = load(_KINDS[name].place)
-        sinks[name] = QueuedSink(make, run) if _KINDS[name].packages else make(run)
+        kind = list_sinks()[name]
+        make: Callable[[ShownRun], Sink] = load(kind.place)
+        sinks[name] = QueuedSink(make, run) if kind.packages else make(run)
     return sinks
 
 

@@ -414,6 +414,7 @@ def test_a_metric_that_is_too_many_takes_no_other_with_it(
     assert server.rejected == 31
 
 
+@needs("sinks")
 def test_odd_names_are_changed_for_all_sinks_and_said_a_few_times(make_rig: MakeRig) -> None:
     rig = make_rig(tensorplex={"sinks": ["csv", "tensorboard"]})
     context = rig.context("tensorplex")

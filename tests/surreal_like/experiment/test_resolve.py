@@ -90,13 +90,17 @@ def test_settings_that_differ_from_the_defaults_are_recorded(file: Path) -> None
     } & {*config.recorded.changed}
 
 
-def test_a_sink_or_a_video_without_its_package_is_refused(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@needs("sinks")
+def test_a_sink_without_its_package_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = read_experiment(file, ["session_config.tensorplex.sinks=[csv, mlflow]"])
     monkeypatch.setattr("session.tensorplex.sinks.sink.find_spec", lambda package: None)
     with pytest.raises(MissingExtra, match=r"sinks: mlflow needs .*\[mlflow\]"):
         resolve(config)
+
+
+def test_a_video_without_its_package_is_refused(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = read_experiment(file, ["session_config.evaluator.video.every=2"])
     monkeypatch.setattr("surreal_like.agent.video.find_spec", lambda package: None)
     with pytest.raises(MissingExtra, match=r"a video .*\[video\]"):

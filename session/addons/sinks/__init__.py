@@ -1,0 +1,1 @@
+"""Sinks of metrics beside TensorBoard: a CSV file, Weights & Biases, MLflow."""
