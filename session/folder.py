@@ -158,7 +158,6 @@ class RunFolder:
         self.progress = self.path / "progress.jsonl"
         self.events = self.path / "events.jsonl"
         self.logs = self.path / "logs"
-        self.videos = self.path / "videos"
         self.tensorboard = self.path / "tensorboard"
         self.metrics = self.path / "metrics.csv"
         self.checkpoints = self.path / "checkpoints"

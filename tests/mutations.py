@@ -453,7 +453,7 @@ memory that the kernel may drop counts as used
 trials start while the memory is full
 - if not child.alive and not (gets and (place != HERE or self._admits)):
 + if not child.alive and not gets:
-> tests/surreal_like/agent/test_film.py
+> tests/addons/video/test_film.py
 a film replaces another
 - path = folder / f"{name}-{number}.mp4"
 + break

@@ -11,6 +11,7 @@ MODULES = (
     "surreal_like.addons.gateway.addon",
     "surreal_like.addons.tuning.addon",
     "surreal_like.addons.join.addon",
+    "surreal_like.addons.video.addon",
     "surreal_like.addons.analysis.addon",
     "surreal_like.addons.tuning_plot.addon",
     "surreal_like.addons.chaos.addon",

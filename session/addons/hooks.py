@@ -121,6 +121,12 @@ class MakeView(Protocol):
     def __call__(self, replay: Any, seed: int, /) -> Any: ...
 
 
+class MakeFilm(Protocol):
+    """Returns what films the evaluations of an evaluator, from its context; or None."""
+
+    def __call__(self, context: Context, /) -> Any: ...
+
+
 class Pods(Protocol):
     """Changes the settings of a run in a cluster; gets the files of a certificate in a pod."""
 
@@ -267,6 +273,7 @@ PS_SERVICE: Hook[ServerService] = Hook("ps_service")
 LAUNCHED: Hook[Launched] = Hook("launched")
 AGENT: Hook[PrepareAgent] = Hook("agent")
 VIEW: Hook[MakeView] = Hook("view")
+FILM: Hook[MakeFilm] = Hook("film")
 PODS: Hook[Pods] = Hook("pods")
 TOKENS: Hook[Tokens] = Hook("tokens")
 TOKEN: Hook[MakeToken] = Hook("token")

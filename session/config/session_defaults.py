@@ -74,23 +74,6 @@ SESSION_KEYS = {
                 unit="seconds",
                 within=FROM_0,
             ),
-            "video": section(
-                "Videos of what eval-0 plays, in videos/ of the run folder (extra video).",
-                {
-                    "every": Key(
-                        0,
-                        "Number of evaluations from one video to the next; 0: no videos.",
-                        unit="evaluations",
-                        within=FROM_0,
-                    ),
-                    "episodes": Key(
-                        1,
-                        "Length of a video: the first episodes of the evaluation.",
-                        unit="episodes",
-                        within=FROM_1,
-                    ),
-                },
-            ),
             "mode": Key(
                 ["eval_deterministic"],
                 "Choice of actions: the best ones or sampled ones. A list has one mode per "

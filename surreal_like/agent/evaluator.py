@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
+from session.addons.hooks import FILM
 from session.config import Config
-from session.errors import UsageError
 from session.process.context import Context
 from session.process.periodic import Every
 from session.process.service import Service
@@ -26,9 +26,6 @@ from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.env.feed import RunFeed
-
-if TYPE_CHECKING:
-    from surreal_like.agent.video import Film
 
 _STEPS_PER_TICK = 8
 _TICK_SECONDS = 0.004
@@ -69,25 +66,24 @@ class EvaluatorService(Service):
         self._acting = Acting(agent)
         self._stack = ExitStack()
         self._episodes: int = session.stop.eval_episodes
-        video = session.evaluator.video
-        films = video.every > 0 and context.component.index == 0 and context.folder is not None
         streams = num_streams(session, self._episodes)
-        if films:
-            # The first environment plays all episodes of a film.
-            streams = max(1, min(streams, self._episodes // video.episodes))
+        self._film: Any = next(filter(None, (make_film(context) for make_film in FILM)), None)
+        if self._film is not None:
+            self._stack.callback(self._film.close)
+            streams = self._film.limit(streams, self._episodes)
         self._pulse = StepPulse(context, streams)
         self._feed = RunFeed(config.env_config, evaluation=True)
-        self._player, self._film = self._make_player(
-            partial(
-                make,
-                self._acting,
-                num_envs=streams,
-                seed=context.seed,
-                pulse=self._pulse,
-                feed=self._feed,
-            ),
-            films=films,
+        make_player: Callable[[Config], Player] = partial(
+            make,
+            self._acting,
+            num_envs=streams,
+            seed=context.seed,
+            pulse=self._pulse,
+            feed=self._feed,
         )
+        made = make_player(config) if self._film is None else self._film.make_player(make_player)
+        self._player: Player = made
+        self._stack.callback(made.close)
         self._fetcher = Fetcher(
             link.client,
             clock,
@@ -110,29 +106,6 @@ class EvaluatorService(Service):
         self._played = (0, 0)
         self._steps_per_second = 0.0
         self._over = self._advised = False
-
-    def _make_player(
-        self, make: Callable[[Config], Player], *, films: bool
-    ) -> tuple[Player, Film | None]:
-        """Builds the environments, and what films the first one; None if nothing is filmed."""
-        config = self._context.config
-        if films:
-            # Imported here: without videos no package of them is loaded.
-            from surreal_like.agent.video import (
-                Film,
-                drawing_settings,
-                make_drawing_player,
-                report_no_video,
-            )
-
-            self._stack.enter_context(drawing_settings(window=False))
-            try:
-                player = make_drawing_player(make, config)
-            except UsageError as error:
-                report_no_video(self._context, error)
-            else:
-                return player, Film(self._context, player)
-        return make(config), None
 
     def tick(self) -> bool:
         """Makes a few steps of an evaluation, or the work between two evaluations."""
@@ -322,7 +295,4 @@ class EvaluatorService(Service):
 
     def close(self) -> None:
         """Closes the environments."""
-        if self._film is not None:
-            self._film.close()
-        self._player.close()
         self._stack.close()

@@ -23,7 +23,6 @@ from session.process.script import outside_a_run
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.agent.fetcher import parse_mode
-from surreal_like.agent.video import check_writer
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.on_policy import check_synchronous
 from surreal_like.algorithm.registry import find_algorithm
@@ -259,8 +258,6 @@ def rehearse(
     """
     check_device(config.learner_config.device, must_be_here=starts_here)
     parse_mode(config.session_config.agent.fetch_parameter_mode)
-    if starts_here and config.session_config.evaluator.video.every:
-        check_writer()
     given, config = config, config.copy()
     config.learner_config.device = "cpu"
     configs = sections_of(config)

@@ -18,9 +18,7 @@ import numpy.typing as npt
 from session.errors import MissingExtra, UsageError
 from session.process.seeding import component_seed, seed_all
 from surreal_like.addons.analysis.evaluate import TrainedPolicies
-from surreal_like.agent.evaluation import Evaluation, summarize
-from surreal_like.agent.player import Player
-from surreal_like.agent.video import (
+from surreal_like.addons.video.video import (
     SCREENS,
     Frame,
     check_video,
@@ -30,6 +28,8 @@ from surreal_like.agent.video import (
     make_drawing_player,
     write_video,
 )
+from surreal_like.agent.evaluation import Evaluation, summarize
+from surreal_like.agent.player import Player
 
 _NO_SCREEN = "no screen to open a window on: write a file with --video out.mp4"
 

@@ -21,7 +21,7 @@ from surreal_like import (
 from surreal_like.addons.analysis.evaluate import evaluate
 from surreal_like.addons.analysis.play import play
 from surreal_like.env.registry import SeveralAgents
-from tests.surreal_like.reading_video import read_video
+from tests.addons.video.reading_video import read_video
 
 SMALL: dict[str, Any] = {
     "learner_config.model.hidden_sizes": [16],

@@ -13,7 +13,7 @@ from session.program import install_line
 from surreal_like import train
 from surreal_like.addons.analysis.play import play
 from surreal_like.errors import DataError
-from tests.surreal_like.reading_video import read_video
+from tests.addons.video.reading_video import read_video
 
 OVERRIDES: dict[str, Any] = {
     "learner_config.replay.min_size": 64,

@@ -13,7 +13,7 @@ import pytest
 
 from session.errors import MissingExtra, UsageError
 from surreal_like.addons.analysis.play import check_screen, show_frames
-from surreal_like.agent.video import drawing_settings
+from surreal_like.addons.video.video import drawing_settings
 
 Frame = npt.NDArray[np.uint8]
 

@@ -98,11 +98,12 @@ def test_a_sink_without_its_package_is_refused(file: Path, monkeypatch: pytest.M
         resolve(config)
 
 
+@needs("video")
 def test_a_video_without_its_package_is_refused(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = read_experiment(file, ["session_config.evaluator.video.every=2"])
-    monkeypatch.setattr("surreal_like.agent.video.find_spec", lambda package: None)
+    monkeypatch.setattr("surreal_like.addons.video.video.find_spec", lambda package: None)
     with pytest.raises(MissingExtra, match=r"a video .*\[video\]"):
         resolve(config)
 

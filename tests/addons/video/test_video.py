@@ -13,8 +13,8 @@ from PIL import Image
 
 from session.errors import MissingExtra, UsageError
 from session.program import install_line
-from surreal_like.agent.video import check_video, write_video
-from tests.surreal_like.reading_video import read_video
+from surreal_like.addons.video.video import check_video, write_video
+from tests.addons.video.reading_video import read_video
 
 Frame = npt.NDArray[np.uint8]
 
@@ -94,7 +94,7 @@ def test_what_is_not_installed_is_named(
 ) -> None:
     check_video(tmp_path / name)
     monkeypatch.setattr(
-        "surreal_like.agent.video.find_spec",
+        "surreal_like.addons.video.video.find_spec",
         lambda package: None if package == missing else package,
     )
     with pytest.raises(MissingExtra, match=re.escape(install_line("video"))):

@@ -1,4 +1,4 @@
-"""Videos of what a policy does: frames of environments, files, and films of evaluations."""
+"""Videos of what a policy does: frames of environments, and files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.config import Config
-from session.errors import ConfigError, MissingExtra, UsageError, describe
-from session.process.context import Context
-from surreal_like.agent.evaluation import Evaluation
+from session.errors import ConfigError, MissingExtra, UsageError
 from surreal_like.agent.player import Player
 from surreal_like.data.policy_names import agents_of
 from surreal_like.env.base import Env, Wrapper
@@ -292,75 +290,3 @@ def draw(player: Player, name: str) -> Frame:
             "expected uint8 [height, width, 3]"
         )
     return pixels[:, :, :3]
-
-
-class Film:
-    """Writes the first episodes of each n-th evaluation into ``videos/`` of the run folder.
-
-    An error ends all filming with one event; evaluations go on.
-
-    Args:
-        context: context of the evaluator.
-        player: player of :func:`make_drawing_player`.
-    """
-
-    def __init__(self, context: Context, player: Player) -> None:
-        self._context, self._player = context, player
-        self._every: int = context.config.session_config.evaluator.video.every
-        self._episodes: int = context.config.session_config.evaluator.video.episodes
-        self._number = 0
-        self._video: VideoFile | None = None
-
-    def begin(self, env_steps: int, version: int) -> None:
-        """Begins an evaluation, after the reset of its environments.
-
-        Args:
-            env_steps: environment steps of the run.
-            version: version that plays.
-        """
-        filmed = self._number % self._every == 0
-        self._number += 1
-        if filmed:
-            self._try(lambda: self._begin(f"{env_steps}-{version}"))
-
-    def _begin(self, name: str) -> None:
-        assert self._context.folder is not None  # an evaluator without one films nothing
-        folder = self._context.folder.videos
-        folder.mkdir(exist_ok=True)
-        path, number = folder / f"{name}.mp4", 1
-        while path.exists():
-            number += 1
-            path = folder / f"{name}-{number}.mp4"
-        env = self._context.config.env_config
-        self._video = VideoFile(path, frames_per_second(self._player, env))
-        self._video.add(draw(self._player, env.env_name))
-
-    def step(self, evaluation: Evaluation) -> None:
-        """Adds a frame after a step of an evaluation; the last one completes the file."""
-        if (video := self._video) is not None:
-            self._try(lambda: self._step(video, evaluation))
-
-    def _step(self, video: VideoFile, evaluation: Evaluation) -> None:
-        video.add(draw(self._player, self._context.config.env_config.env_name))
-        if evaluation.over or evaluation.first_ended >= self._episodes:
-            video.close()
-            self._video = None
-
-    def close(self) -> None:
-        """Removes a video that is not complete."""
-        if self._video is not None:
-            self._video.discard()
-            self._video = None
-
-    def _try(self, act: Callable[[], object]) -> None:
-        try:
-            act()
-        except Exception as error:  # noqa: BLE001 - a film must not end an evaluation
-            self.close()
-            self._every = sys.maxsize
-            report_no_video(self._context, error)
-
-
-def report_no_video(context: Context, error: Exception) -> None:
-    """Reports that no more videos are written, as an event."""
-    context.event("not_written", f"videos of evaluations: {describe(error)}")

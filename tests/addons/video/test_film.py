@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 from session.process.context import Context
+from surreal_like.addons.video import film as films
+from surreal_like.addons.video.film import Film
+from surreal_like.addons.video.hooks import make_film as film_of
+from surreal_like.addons.video.video import VideoFile
 from surreal_like.agent.evaluation import Evaluation
-from surreal_like.agent.video import Film, VideoFile
 from tests.session.tensorplex.rig import MakeRig
 from tests.session.tensorplex.rig import make_rig as make_rig
 
@@ -36,11 +39,18 @@ class Drawn:
 
 
 @pytest.fixture
-def make_film(make_rig: MakeRig) -> Callable[..., tuple[Film, Drawn, Context]]:
+def make_film(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[Film, Drawn, Context]]:
+    monkeypatch.setattr(films, "make_drawing_player", lambda make, config: make(config))
+
     def make(**video: int) -> tuple[Film, Drawn, Context]:
         context = make_rig(evaluator={"video": video}).context("eval-0")
         player: Any = Drawn()
-        return Film(context, player), player, context
+        film = film_of(context)
+        assert film is not None
+        assert film.make_player(lambda config: player) is player
+        return film, player, context
 
     return make
 
@@ -66,7 +76,7 @@ def test_of_each_nth_evaluation_the_first_episodes_are_filmed(make_film: Any) ->
     film, player, context = make_film(every=2, episodes=2)
     for version in range(1, 5):
         evaluate(film, player, version=version)
-    found = {path.name: frames(path) for path in context.folder.videos.iterdir()}
+    found = {path.name: frames(path) for path in (context.folder.path / "videos").iterdir()}
     # The picture after the reset, and one after each step.
     assert found == {"1000-1.mp4": 1 + 2 * LENGTH, "1000-3.mp4": 1 + 2 * LENGTH}
 
@@ -74,7 +84,7 @@ def test_of_each_nth_evaluation_the_first_episodes_are_filmed(make_film: Any) ->
 def test_an_evaluation_shorter_than_the_film_ends_it(make_film: Any) -> None:
     film, player, context = make_film(every=1, episodes=9)
     evaluate(film, player, episodes=1)
-    [path] = context.folder.videos.iterdir()
+    [path] = (context.folder.path / "videos").iterdir()
     assert frames(path) == 1 + LENGTH
 
 
@@ -82,7 +92,7 @@ def test_no_film_is_written_over(make_film: Any) -> None:
     film, player, context = make_film(every=1, episodes=1)
     for _ in range(3):  # the same version, confirmed
         evaluate(film, player)
-    names = sorted(path.name for path in context.folder.videos.iterdir())
+    names = sorted(path.name for path in (context.folder.path / "videos").iterdir())
     assert names == ["1000-1-2.mp4", "1000-1-3.mp4", "1000-1.mp4"]
 
 
@@ -102,7 +112,7 @@ def test_a_film_that_fails_is_one_event_and_no_evaluation(
     records = [record for record, _ in context._channels["loggerplex"]._records]
     [event] = [each for each in records if each.get("event") == "not_written"]
     assert event["detail"].startswith("videos of evaluations: ")
-    assert list(context.folder.videos.iterdir()) == []
+    assert list((context.folder.path / "videos").iterdir()) == []
 
 
 def fail_after(calls: int, method: Callable[..., None]) -> Callable[..., None]:
@@ -121,7 +131,7 @@ def fail_after(calls: int, method: Callable[..., None]) -> Callable[..., None]:
 def test_without_videos_no_package_of_them_is_imported() -> None:
     code = "import sys, surreal_like.policies.player; print('imageio' in sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code + "; print('surreal_like.agent.video' in sys.modules)"],
+        [sys.executable, "-c", code + "; print('surreal_like.addons.video.video' in sys.modules)"],
         capture_output=True,
         text=True,
         check=True,

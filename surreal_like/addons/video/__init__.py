@@ -1,0 +1,1 @@
+"""Video: pictures of what policies do, in files, and films of evaluations."""
