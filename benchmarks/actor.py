@@ -34,7 +34,7 @@ from worker import Worker  # noqa: E402
 from session.config.sections import sections_of  # noqa: E402
 from session.errors import MissingExtra  # noqa: E402
 from surreal_like.addons.analysis.export import export  # noqa: E402
-from surreal_like.addons.analysis.policy import load_policy  # noqa: E402
+from surreal_like.addons.scripts.policy import load_policy  # noqa: E402
 from surreal_like.experiment.find import algorithm_of  # noqa: E402
 from surreal_like.experiment.resolve import (  # noqa: E402
     read_experiment,

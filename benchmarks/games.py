@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from surreal_like.addons.analysis.evaluate import TrainedPolicies
-from surreal_like.addons.analysis.policy import load_policy
+from surreal_like.addons.scripts.policy import load_policy
 from surreal_like.agent.evaluation import Evaluation
 
 EPISODES, STREAMS, SEED = 1000, 100, 12345

@@ -49,7 +49,7 @@ sockets: a process that ends removes the file of its successor
 notice: a run whose learner has ended before it is over for machines
 - text = NOTICE if reason == NOTICE else _INTERRUPTED
 + text = _INTERRUPTED
-> tests/addons/analysis/policy/test_rollout_worker.py
+> tests/addons/scripts/test_rollout_worker.py
 rows: a worker acts on at the row before a step that failed
 - self._obs = self._rewards = None
 + pass

@@ -12,6 +12,7 @@ MODULES = (
     "surreal_like.addons.tuning.addon",
     "surreal_like.addons.join.addon",
     "surreal_like.addons.video.addon",
+    "surreal_like.addons.scripts.addon",
     "surreal_like.addons.analysis.addon",
     "surreal_like.addons.tuning_plot.addon",
     "surreal_like.addons.chaos.addon",

@@ -14,8 +14,8 @@ from session.process.seeding import seed_all, seed_globals
 from surreal_like import load_policy, make_vector_env, train
 from surreal_like.addons.analysis import play as playing
 from surreal_like.addons.analysis.evaluate import evaluate
-from surreal_like.addons.analysis.policy import make_policy
-from surreal_like.addons.analysis.policy.worker_set import RolloutWorker
+from surreal_like.addons.scripts.policy import make_policy
+from surreal_like.addons.scripts.worker_set import RolloutWorker
 from surreal_like.env.check import tried_specs
 from tests.drawing import draw
 from tests.surreal_like.env.samples import Drawing

@@ -15,6 +15,6 @@ ADD_ON = AddOn(
             ("compare", "RUN...", "means of methods, with intervals over seeds"),
         )
     ),
-    needs=("video",),
+    needs=("scripts", "video"),
     files=("notebooks",),
 )

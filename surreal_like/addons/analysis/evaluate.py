@@ -12,7 +12,7 @@ from typing import Any
 from session.config import Config
 from session.errors import UsageError
 from session.process.seeding import component_seed, seed_all
-from surreal_like.addons.analysis.policy import load_policy
+from surreal_like.addons.scripts.policy import load_policy
 from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.evaluation import Evaluation, num_streams
 from surreal_like.agent.player import Player

@@ -24,7 +24,7 @@ from session.config import Config
 from session.errors import MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
 from session.version import VERSION
-from surreal_like.addons.analysis.policy import Policy, load_policy
+from surreal_like.addons.scripts.policy import Policy, load_policy
 from surreal_like.agent.base import Agent
 from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.masks import MASK, has_mask

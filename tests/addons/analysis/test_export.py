@@ -20,7 +20,7 @@ from session.errors import MissingExtra, SurrealError, UsageError
 from surreal_like import load_policy, make_policy, train
 from surreal_like.addons.analysis import export as exporting
 from surreal_like.addons.analysis.export import export, write_policy
-from surreal_like.addons.analysis.policy import Policy
+from surreal_like.addons.scripts.policy import Policy
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.algorithm.dqn import DQNAgent
 from surreal_like.network.encoder import FlatEncoder

@@ -11,8 +11,8 @@ import pytest
 
 import main.ps
 from session.process.context import Context
-from surreal_like.addons.analysis.policy import Policy, make_policy
-from surreal_like.addons.analysis.policy.worker_set import RolloutWorker
+from surreal_like.addons.scripts.policy import Policy, make_policy
+from surreal_like.addons.scripts.worker_set import RolloutWorker
 from surreal_like.agent.acting import Acting
 from surreal_like.agent.evaluator import EvaluatorService
 from surreal_like.agent.loop import AgentService, make_agent, make_single_service

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from session.errors import ConfigError
-from surreal_like.addons.analysis.policy import load_policy
+from surreal_like.addons.scripts.policy import load_policy
 from surreal_like.algorithm.impala import Impala, ImpalaAgent, ImpalaLearner
 from surreal_like.data.batch import Batch
 from surreal_like.env.toy import Chain, Clock

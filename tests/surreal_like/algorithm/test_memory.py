@@ -11,7 +11,7 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like import train
 from surreal_like.addons.analysis.evaluate import evaluate
-from surreal_like.addons.analysis.policy import load_policy
+from surreal_like.addons.scripts.policy import load_policy
 from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.algorithm.on_policy import see

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from session.errors import ConfigError
-from surreal_like.addons.analysis.policy import load_policy
+from surreal_like.addons.scripts.policy import load_policy
 from surreal_like.algorithm.on_policy import explained_variance
 from surreal_like.algorithm.ppo import PPO, PPOAgent, PPOLearner
 from surreal_like.data.batch import Batch

@@ -30,7 +30,7 @@ from surreal_like.network.module import Module
 from surreal_like.run.request import RunRequest
 from surreal_like.run.resume import check_checkpoints
 from tests.add_ons import needs
-from tests.addons.analysis.policy.test_loaded import OVERRIDES
+from tests.addons.scripts.test_loaded import OVERRIDES
 from tests.session.made_run import made_line
 from tests.surreal_like.learner.test_saver import SETTINGS, Line, make_learner, train, weights
 

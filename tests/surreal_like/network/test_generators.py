@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from surreal_like.addons.analysis.policy import Policy, make_policy
-from surreal_like.addons.analysis.policy.worker_set import RolloutWorker
+from surreal_like.addons.scripts.policy import Policy, make_policy
+from surreal_like.addons.scripts.worker_set import RolloutWorker
 from surreal_like.algorithm.builder import build_algorithm
 from surreal_like.algorithm.catalog import describe_algorithms
 from surreal_like.algorithm.dqn import DQN

@@ -19,7 +19,7 @@ from session.nest import Nest
 from session.process.component import Topology
 from session.process.script import leave, script_context
 from session.process.seeding import component_seed
-from surreal_like.addons.analysis.policy.policy import Policy
+from surreal_like.addons.scripts.policy import Policy
 from surreal_like.agent.acting import Acting
 from surreal_like.data.batch import Batch, Columns, make_batch
 from surreal_like.data.episodes import EpisodeSummary

@@ -12,7 +12,7 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like import load_policy, make_policy, train
 from surreal_like.addons.analysis.evaluate import evaluate
-from surreal_like.addons.analysis.policy.worker_set import RolloutWorker
+from surreal_like.addons.scripts.worker_set import RolloutWorker
 from surreal_like.errors import DataError
 from surreal_like.experiment.checkpoints import whole_checkpoint
 

@@ -83,7 +83,7 @@ def test_the_end_of_a_script_sends_pictures_that_are_under_way(tmp_path: Path) -
 def test_a_server_that_reads_too_slowly_is_one_line(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("surreal_like.addons.analysis.script.clients._LINGER_SECONDS", 0.1)
+    monkeypatch.setattr("surreal_like.addons.scripts.clients._LINGER_SECONDS", 0.1)
     rig = make_rig()
     rig.write_files()
     server = rig.context("tensorplex").wire.pull("tensorplex.records", high_water_mark=1)
@@ -174,14 +174,14 @@ def test_where_no_run_can_be_reached_an_error_says_so(tmp_path: Path) -> None:
 def test_without_a_server_nothing_waits_and_one_line_reports_it(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("surreal_like.addons.analysis.script.clients._SILENT_SECONDS", math.inf)
+    monkeypatch.setattr("surreal_like.addons.scripts.clients._SILENT_SECONDS", math.inf)
     rig = make_rig()
     rig.write_files()
     client = TensorplexClient(rig.folder.path, "simulator/0")
     for step in range(10_050):
         client.add_scalar("fps", 60, step)
     assert client.dropped == 50
-    monkeypatch.setattr("surreal_like.addons.analysis.script.clients._SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("surreal_like.addons.scripts.clients._SILENT_SECONDS", 0.0)
     warned: list[str] = []
 
     def has_warned() -> bool:

@@ -11,8 +11,9 @@ import torch
 
 from session.config import Config
 from session.errors import ConfigError
-from surreal_like.addons.analysis.policy import make_policy, worker_set
-from surreal_like.addons.analysis.policy.worker_set import RolloutWorker, WorkerSet
+from surreal_like.addons.scripts import worker_set
+from surreal_like.addons.scripts.policy import make_policy
+from surreal_like.addons.scripts.worker_set import RolloutWorker, WorkerSet
 from surreal_like.algorithm.catalog import describe_algorithms
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import concat

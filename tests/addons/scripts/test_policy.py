@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from session.errors import UsageError
-from surreal_like.addons.analysis.policy import Policy, make_policy
-from surreal_like.addons.analysis.policy.worker_set import RolloutWorker
+from surreal_like.addons.scripts.policy import Policy, make_policy
+from surreal_like.addons.scripts.worker_set import RolloutWorker
 from surreal_like.algorithm.builder import build_algorithm
 from surreal_like.algorithm.dqn import DQN
 from surreal_like.data.batch import Batch

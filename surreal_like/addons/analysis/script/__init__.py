@@ -1,1 +1,0 @@
-"""Serves scripts that no launcher started."""
