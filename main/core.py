@@ -10,7 +10,7 @@ from setproctitle import setproctitle
 
 from session.errors import START_AGAIN, SurrealError
 from session.folder import RunFolder
-from surreal_like.run.core import run_core
+from surreal_like.addons.submitted.core import run_core
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,13 +10,14 @@ import argparse
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PACKAGES = ("session", "surreal_like", "main")
@@ -222,6 +223,26 @@ def single_importers(tree: Tree) -> int:
     return sum(len(each) == 1 for each in users.values())
 
 
+def used_by_add_ons_only(tree: Tree, core: Iterable[Path]) -> list[str]:
+    """Returns the modules of the core that only add-ons use, by an import or by name in a text."""
+    stubs = [each.read_text() for name in PACKAGES for each in (tree.root / name).rglob("*.pyi")]
+    public = set(re.findall(r"(?m)^from (\S+) import", "\n".join(stubs)))
+    left = {name for name, path in tree.modules.items() if path in {*core}}
+    users: defaultdict[str, set[str]] = defaultdict(set)
+    for user, path in tree.modules.items():
+        nodes = ast.walk(tree.trees[path])
+        texts = {each.value for each in nodes if isinstance(each, ast.Constant)}
+        named = {each.partition(":")[0] for each in texts if isinstance(each, str)}
+        for target in tree.imports(path, at_import=False) | named & {*tree.modules}:
+            users[target].add(user)
+    found: set[str] = set()
+    candidates = {each for each in left - public if tree.modules[each].stem != "__init__"}
+    while more := {each for each in candidates - found if users[each] and not users[each] & left}:
+        found |= more
+        left -= more
+    return sorted(found)
+
+
 def folder_circles(tree: Tree) -> list[set[str]]:
     graph: defaultdict[str, set[str]] = defaultdict(set)
     for name, path in tree.modules.items():
@@ -357,6 +378,7 @@ def main() -> None:
         **{f"own files after import {name}": loaded(tree.root, name) for name in LOADED},
         "the same of surreal_like.algorithm.dqn, counted": len(dqn),
         "their lines": sum(tree.lines(tree.modules[name]) for name in dqn),
+        "modules of the core that only add-ons use": ", ".join(used_by_add_ons_only(tree, core)),
         "circles of modules": len(circles(tree)),
         "folders of surreal_like in circles": sum(map(len, folder_circles(tree))),
         "modules with one importer": single_importers(tree),

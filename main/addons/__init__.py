@@ -2,6 +2,9 @@
 
 # Each module declares its ADD_ON; the folder that it is in has the name of the add-on.
 MODULES = (
+    "session.addons.engines.addon",
+    "session.addons.submitted.addon",
+    "session.addons.copies.addon",
     "session.addons.tmux.addon",
     "session.addons.kubernetes.addon",
     "session.addons.slurm.addon",

@@ -99,7 +99,7 @@ class AddOn:
             section of each, with ``num``.
         telemetry: kinds of components that end last, and without which a run goes on.
         engines: name of an engine of machines -> ``module:Class``, a
-            :class:`session.launchers.engines.machines.Machines`.
+            :class:`session.addons.engines.machines.Machines`.
         sinks: name of a sink of metrics -> its kind.
         hooks: name of a hook of :mod:`session.addons.hooks` -> ``module:function``.
         needs: names of the add-ons that it imports; those of its folders are its own.

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 
-from session.launchers.engines.machines import Machines, Order, machine_name
+from session.addons.engines.machines import Machines, Order, machine_name
 from session.launchers.instruction import Event
 from tests.polling import until
 

@@ -82,7 +82,7 @@ SAID = (
     (
         "several_machines",
         "Each runs `join --keep-trying --give-up-after {}s`",
-        ("session.launchers.engines.machines.WAIT_SECONDS",),
+        ("session.addons.engines.machines.WAIT_SECONDS",),
     ),
     (
         "several_machines",
@@ -152,7 +152,7 @@ SAID = (
     (
         "resume_and_recovery",
         "only its last block of {} MiB is sent again",
-        ("session.run_files.BLOCK_BYTES / MiB",),
+        ("session.addons.copies.run_files.BLOCK_BYTES / MiB",),
     ),
     (
         "resume_and_recovery",

@@ -16,7 +16,7 @@ IN_PLACE = re.compile(r"\.write_(?:text|bytes)\(|open\([^)]*[\"'][wx]b?[\"']")
 # File -> why it may write in place: nobody reads that again, or only when it is whole.
 WRITTEN_IN_PLACE = {
     "main/cli/init.py": "an example for a user, who runs the command again",
-    "session/launchers/engines/processes.py": "a pipe",
+    "session/addons/engines/processes.py": "a pipe",
     "session/addons/kubernetes/kustomize.py": "a plan for a user, who runs the command again",
     "session/addons/tmux/session.py": "a lock, which has no content",
     "session/process/entry.py": "a file of the kernel",

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from main.cli.arguments import Parser, add_token, seconds_of, token_of
 from main.cli.runs import find_folder
-from session.errors import UsageError
-from session.launchers.engines.machines import (
+from session.addons.engines.machines import (
     COMMAND,
     Order,
     keep_trying,
     list_engines,
     make_machines,
 )
+from session.errors import UsageError
 from surreal_like.addons.join.agents import further_line, join
 from surreal_like.addons.join.client import Invitation, default_folder, is_folder
 from surreal_like.addons.join.fleet import MACHINES, Bounds, keep_joined

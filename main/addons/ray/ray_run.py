@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from main.cli.arguments import Parser
+from session.addons.engines.machines import COMMAND
+from session.addons.engines.processes import Child
 from session.addons.ray.engine import connect
 from session.errors import START_AGAIN, UsageError
 from session.folder import RunFolder
-from session.launchers.engines.machines import COMMAND
-from session.launchers.engines.processes import Child
 from session.process.component import resources_of
-from surreal_like.run.core import run_core
+from surreal_like.addons.submitted.core import run_core
 
 _EXAMPLES = """The job that RUN/ray/submit.sh or RUN/ray/rayjob.yaml submits.
 

@@ -36,5 +36,6 @@ ADD_ON = AddOn(
         ),
     ),
     engines={"kubernetes": f"{_ROOM}.engine:KubernetesMachines"},
+    needs=("engines",),
     files=("k8s",),
 )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from session.addons.engines.machines import COMMAND, Machines, Order, machine_name
 from session.addons.kubernetes.defaults import KUBERNETES
 from session.addons.kubernetes.kubectl import Kubectl
 from session.addons.kubernetes.kustomize import dump_objects
@@ -19,7 +20,6 @@ from session.addons.kubernetes.table import Container, containers_of, describe_e
 from session.config.config import Config, apply_overrides
 from session.config.sections import complete_session
 from session.errors import UsageError
-from session.launchers.engines.machines import COMMAND, Machines, Order, machine_name
 from session.launchers.instruction import Event
 from session.process.component import TOKEN, Component, Topology
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from session.addons.engines.engine_program import TIMEOUT_SECONDS, call_program
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.asking import ask
-from session.launchers.engine_program import TIMEOUT_SECONDS, call_program
 from session.wire import Address, AddressBook
 
 _REQUEST_TIMEOUT = "--request-timeout=20s"

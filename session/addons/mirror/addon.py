@@ -19,5 +19,6 @@ ADD_ON = AddOn(
         "fetch": f"{_ROOM}.fetch:fetch_run",
         "runs_at": f"{_ROOM}.fetch:list_runs",
     },
+    needs=("copies",),
     files=("main/mirror.py",),
 )

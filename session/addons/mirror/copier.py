@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from session.addons.copies.run_files import OpenFile, StoredFile, Version, open_files, store_file
 from session.addons.mirror.storage import Manifest, Storage
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
-from session.run_files import OpenFile, StoredFile, Version, open_files, store_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from session.addons.copies.run_files import StoredFile, check_whole, checksum
 from session.addons.mirror.storage import Manifest, Storage, refuse_missing
 from session.atomic_file import write_atomically
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
-from session.run_files import StoredFile, check_whole, checksum
 
 # A generation may be replaced while it is read.
 _TRIES = 5

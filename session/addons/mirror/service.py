@@ -6,6 +6,7 @@ import random
 import threading
 import time
 
+from session.addons.copies.run_files import BLOCK_BYTES
 from session.addons.mirror.copier import Copier, Owner
 from session.addons.mirror.storage import Storage
 from session.config import Config
@@ -15,7 +16,6 @@ from session.process.context import Context, run_fingerprint, run_part
 from session.process.heartbeat import ENDED, read_beats
 from session.process.periodic import double_pause
 from session.process.service import Service
-from session.run_files import BLOCK_BYTES
 from session.wire.connection_limits import Bucket
 
 _FIRST_PAUSE_SECONDS = 0.5

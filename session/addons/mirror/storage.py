@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from session.addons.copies.run_files import StoredFile
 from session.checkpoint import seal, unseal
 from session.errors import (
     CheckpointError,
@@ -30,7 +31,6 @@ from session.errors import (
 )
 from session.hidden import hide_secrets
 from session.json_file import COUNT, NUMBER, TEXT, MapOf, fault
-from session.run_files import StoredFile
 
 MANIFEST = "manifest.json"
 _BLOCKS = "blocks"

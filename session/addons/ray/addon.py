@@ -28,7 +28,7 @@ ADD_ON = AddOn(
             cluster=f"{_ROOM}.cluster:RayCluster",
             control=f"{_ROOM}.run:RayRun",
             check=f"{_ROOM}.run:require_ray",
-            plan="main.cli.submitted_plan:show_plan",
+            plan="main.addons.submitted.plan:show_plan",
             format="job",
         ),
     ),
@@ -41,5 +41,6 @@ ADD_ON = AddOn(
             "main.addons.ray.ray_run",
         ),
     ),
+    needs=("engines", "submitted"),
     engines={"ray": f"{_ROOM}.engine:RayMachines"},
 )

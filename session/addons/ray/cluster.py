@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
+from session.addons.engines.engine_program import call_program
+from session.addons.engines.machines import COMMAND
 from session.addons.ray.run import RayRun
-from session.launchers.engine_program import call_program
-from session.launchers.engines.machines import COMMAND
-from session.launchers.submitted import SubmittedCluster
+from session.addons.submitted.run import SubmittedCluster
 from session.process.component import Resources, resources_of
 
 # Ray kills a job that it stops 3 s after SIGTERM, unless this says more.

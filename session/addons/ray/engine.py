@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from session.addons.engines.machines import Order
+from session.addons.engines.places import PlacedMachines, Work
+from session.addons.engines.processes import Child
 from session.errors import MissingExtra, UsageError
-from session.launchers.engines.machines import Order
-from session.launchers.engines.places import PlacedMachines, Work
-from session.launchers.engines.processes import Child
 from session.launchers.instruction import Event
 
 _CONNECT_SECONDS = 5.0

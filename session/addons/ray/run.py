@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from session.addons.submitted.run import Core, SubmittedRun
 from session.errors import MissingExtra, UsageError
-from session.launchers.submitted import Core, SubmittedRun
 
 # Words of Ray for a job that has not ended.
 _WAITS, _RUNS = "PENDING", "RUNNING"

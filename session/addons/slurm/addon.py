@@ -40,10 +40,10 @@ ADD_ON = AddOn(
             cluster=f"{_ROOM}.cluster:SlurmCluster",
             control=f"{_ROOM}.run:SlurmRun",
             check=f"{_ROOM}.jobs:require_slurm",
-            plan="main.cli.submitted_plan:show_plan",
+            plan="main.addons.submitted.plan:show_plan",
             format="sbatch",
         ),
     ),
     engines={"slurm": f"{_ROOM}.engine:SlurmMachines"},
-    files=("main/core.py",),
+    needs=("engines", "submitted"),
 )

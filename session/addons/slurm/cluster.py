@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
+from session.addons.engines.machines import COMMAND, keep_trying
 from session.addons.slurm.addon import JOB
 from session.addons.slurm.jobs import array_script, batch_script, call
 from session.addons.slurm.run import SlurmRun
-from session.launchers.engines.machines import COMMAND, keep_trying
-from session.launchers.submitted import SubmittedCluster
+from session.addons.submitted.run import SubmittedCluster
 from session.process.component import resources_of
 
 _ADDRESS = r"""node=$(scontrol show node "$SLURMD_NODENAME")

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from session.addons.engines.machines import Machines, Order, machine_name
 from session.addons.slurm.addon import JOB
 from session.addons.slurm.jobs import array_script, call, find_jobs
 from session.atomic_file import write_atomically
 from session.errors import UsageError
-from session.launchers.engines.machines import Machines, Order, machine_name
 from session.launchers.instruction import Event
 from session.process.periodic import wait_until
 

@@ -9,9 +9,9 @@ from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
+from session.addons.engines.engine_program import call_program
+from session.addons.engines.machines import GIVEN_UP
 from session.errors import ConfigError, UsageError
-from session.launchers.engine_program import call_program
-from session.launchers.engines.machines import GIVEN_UP
 from session.process.component import TOKEN, Resources
 
 _MIB = 1 << 20

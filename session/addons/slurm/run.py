@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from session.addons.slurm.jobs import call, find_jobs
+from session.addons.submitted.run import Core, SubmittedRun
 from session.errors import UsageError
-from session.launchers.submitted import Core, SubmittedRun
 
 _RUNNING = "RUNNING"
 _MANY = 1000

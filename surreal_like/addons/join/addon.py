@@ -14,6 +14,7 @@ ADD_ON = AddOn(
         "admit": f"{_ROOM}.hooks:admit_script",
         "tuning_service": f"{_ROOM}.hooks:make_tuning_service",
     },
+    needs=("engines",),
     commands=(
         Command(
             "join",

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from session.addons.engines.machines import GIVEN_UP
 from session.addons.hooks import WORK
 from session.client import Client, open_client
 from session.config import Config
@@ -20,7 +21,6 @@ from session.config.named_code import in_snapshot
 from session.config.sections import SECTIONS
 from session.errors import START_AGAIN, RunError, UsageError
 from session.folder import RunFolder
-from session.launchers.engines.machines import GIVEN_UP
 from session.process.component import Topology
 from session.process.entry import Lifeline
 from session.process.heartbeat import read_beats

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
-from session.launchers.engines.machines import Machines
+from session.addons.engines.machines import Machines
 from session.show.advice import SENDERS_SECONDS, Advice, Load, want_agents
 from session.show.text import plural
 from surreal_like.addons.join.agents import INTERRUPTED, RunWatch, try_again

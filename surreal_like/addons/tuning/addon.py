@@ -29,6 +29,7 @@ ADD_ON = AddOn(
         "page": "main.addons.tuning.tune_table:tuning_page",
         "plan": "main.addons.tuning.tune:plan_tuning",
     },
+    needs=("copies",),
     files=(
         "main/trial.py",
         "configs/cartpole_asha.yaml",

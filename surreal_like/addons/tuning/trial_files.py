@@ -15,12 +15,7 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from session.atomic_file import write_atomically
-from session.checkpoint import STATE
-from session.errors import WireError
-from session.folder import RunFolder
-from session.json_file import open_file
-from session.run_files import (
+from session.addons.copies.run_files import (
     BLOCK_BYTES,
     StoredFile,
     Version,
@@ -29,6 +24,11 @@ from session.run_files import (
     open_files,
     store_file,
 )
+from session.atomic_file import write_atomically
+from session.checkpoint import STATE
+from session.errors import WireError
+from session.folder import RunFolder
+from session.json_file import open_file
 from session.wire.schema import Count, Fields, ListOf, MapOf, Type
 from surreal_like.addons.tuning.exploit import DONOR
 

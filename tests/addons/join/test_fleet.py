@@ -11,9 +11,9 @@ from typing import cast
 
 import pytest
 
+from session.addons.engines.machines import Machines, Order
 from session.config import Config
 from session.folder import RunFolder
-from session.launchers.engines.machines import Machines, Order
 from session.launchers.instruction import Event
 from session.wire import AddressBook
 from surreal_like.addons.join import fleet

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from main.addons.join import join
-from session.launchers.engines.machines import Machines
-from session.launchers.engines.processes import ProcessMachines
+from session.addons.engines.machines import Machines
+from session.addons.engines.processes import ProcessMachines
 from surreal_like.addons.join.client import Invitation
 from surreal_like.addons.join.fleet import Bounds
 from tests.main.conftest import Said

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from session.addons.engines.machines import COMMAND, Order, make_machines
 from session.addons.kubernetes import engine as kubernetes
 from session.addons.kubernetes.engine import make_objects, make_setting
 from session.addons.kubernetes.kubectl import Kubectl
 from session.errors import ConfigError, UsageError
-from session.launchers.engines.machines import COMMAND, Order, make_machines
 from session.process.component import TOKEN
 from tests.addons.kubernetes.schemas import validate
 from tests.addons.kubernetes.test_objects import NEWEST, OLDEST

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from session.addons.engines.machines import Machines, make_machines
 from session.folder import RunFolder
-from session.launchers.engines.machines import Machines, make_machines
 from tests.addons.kubernetes.cluster import TestedCluster
 from tests.addons.kubernetes.test_cluster import own_nodes
 from tests.addons.kubernetes.test_machines import order_of

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from session.addons.copies.run_files import BLOCK_BYTES
 from session.addons.mirror.copier import Owner
 from session.addons.mirror.fetch import fetch_run
 from session.addons.mirror.storage import Storage
 from session.errors import UsageError, WireError
-from session.run_files import BLOCK_BYTES
 from tests.addons.mirror.mirrored import (
     OWNER,
     contents,

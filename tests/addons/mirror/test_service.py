@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from session.addons.copies.run_files import BLOCK_BYTES
 from session.addons.mirror.fetch import fetch_run
 from session.addons.mirror.service import MirrorService, place_of
 from session.addons.mirror.storage import Storage
 from session.errors import UsageError, WireError
 from session.process.heartbeat import State
-from session.run_files import BLOCK_BYTES
 from tests.addons.mirror.mirrored import OWNER, contents, make_copier, make_run, save_best, shared
 from tests.session.made_run import made_beat
 from tests.session.tensorplex.rig import MakeRig, Rig

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from session.addons.engines.machines import Machines, Order, make_machines
 from session.errors import UsageError
-from session.launchers.engines.machines import Machines, Order, make_machines
 from tests.addons.ray.ray import ENVIRONMENT, RayCluster, ray_cluster
 from tests.contracts.machines import MachinesContract
 from tests.polling import until

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from session.addons.engines.machines import Machines, Order, make_machines
 from session.errors import UsageError
-from session.launchers.engines.machines import Machines, Order, make_machines
 from tests.addons.slurm.slurm import Slurm, slurm
 from tests.contracts.machines import MachinesContract
 from tests.polling import until

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from main.cli import main as surreal_like
+from session.addons.engines.machines import GIVEN_UP
 from session.addons.slurm.cluster import SlurmCluster
 from session.addons.slurm.jobs import array_script, batch_script
 from session.config import Config
 from session.config.config import apply_overrides
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
-from session.launchers.engines.machines import GIVEN_UP
 from session.launchers.handle import check_launcher
 from session.process.component import Resources, Topology
 from surreal_like.experiment.topology import make_topology

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from session.launchers.engines.machines import Machines, Order, machine_name
+from session.addons.engines.machines import Machines, Order, machine_name
 from session.launchers.instruction import Event
 from session.process.periodic import double_pause, wait_until
 

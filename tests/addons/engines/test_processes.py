@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from session.addons.engines.machines import Machines, Order, make_machines
+from session.addons.engines.processes import ProcessMachines
 from session.errors import UsageError
-from session.launchers.engines.machines import Machines, Order, make_machines
-from session.launchers.engines.processes import ProcessMachines
 from session.launchers.instruction import Event
 from tests.contracts.machines import MachinesContract
 from tests.polling import until
@@ -86,8 +86,8 @@ def test_a_wrong_engine_or_setting_is_refused(
 _CONTROLLER = """
 import sys, time
 from pathlib import Path
-from session.launchers.engines.machines import Order
-from session.launchers.engines.processes import ProcessMachines
+from session.addons.engines.machines import Order
+from session.addons.engines.processes import ProcessMachines
 code = "import sys, time; from session.process.entry import Lifeline; line = Lifeline();"
 code += "print('ready', flush=True)\\nwhile not line.broken: time.sleep(0.05)"
 machines = ProcessMachines(Order((sys.executable, "-c", code), "token", Path(sys.argv[1])))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from session.addons.engines.engine_program import call_program
 from session.errors import UsageError
-from session.launchers.engine_program import call_program
 
 
 def test_a_program_reads_a_text_and_returns_one() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from main.cli.plan import FORMATS, note, requests
+from session.addons.submitted.run import SubmittedCluster
 from session.folder import RunFolder
 from session.launchers.handle import make_cluster
-from session.launchers.submitted import SubmittedCluster
 from session.program import path_from_here
 from surreal_like.experiment.code import keep_code
 from surreal_like.run.folder import held, new_path

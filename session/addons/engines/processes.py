@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from session.launchers.engines.places import PlacedMachines, Work
+from session.addons.engines.places import PlacedMachines, Work
 from session.launchers.instruction import exit_error
 from session.process.component import LIFELINE, TOKEN
 

@@ -69,11 +69,9 @@ class Order:
 
 @cache
 def list_engines() -> dict[str, str]:
-    """Returns name of an engine -> its class, with those of add-ons; sorted."""
-    found = {"processes": "session.launchers.engines.processes:ProcessMachines"}
-    for each in add_ons().values():
-        found |= each.engines
-    return dict(sorted(found.items()))
+    """Returns name of an engine -> its class, sorted."""
+    found = (engine for each in add_ons().values() for engine in each.engines.items())
+    return dict(sorted(found))
 
 
 class Machines(ABC):

@@ -1,0 +1,1 @@
+"""Submitted: what ``plan`` shows of runs whose core is a job."""

@@ -1,0 +1,1 @@
+"""Submitted: runs whose core is one job of another system, and whose agents join."""

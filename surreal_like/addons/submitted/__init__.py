@@ -1,0 +1,1 @@
+"""Submitted: the process of a job that runs the core."""

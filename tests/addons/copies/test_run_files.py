@@ -1,0 +1,20 @@
+"""Files of a run that are copied: checkpoints are whole, or left out."""
+
+from pathlib import Path
+
+import pytest
+
+from session.addons.copies.run_files import open_files
+from session.checkpoint import STATE, Checkpoints, write_sealed
+from session.folder import RunFolder
+
+
+@pytest.mark.parametrize("files", [None, [[]], {"a": {"bytes": 0}}, {"../x": {}}], ids=str)
+def test_a_checkpoint_whose_list_of_files_is_damaged_is_left_out(
+    tmp_path: Path, files: object
+) -> None:
+    folder = RunFolder(tmp_path)
+    path = Checkpoints(folder.checkpoints / "learner").save(1, {}, lambda beside: None)
+    assert [each.name for each in open_files(folder)] == ["checkpoints/learner/1/state.json"]
+    write_sealed(path / STATE, {"files": files})
+    assert list(open_files(folder)) == []
