@@ -60,7 +60,7 @@ accounts: a joined machine has clients
 accounts: a joined machine has made any number of environments anew
 - bounded = (each.bound_by_rows(each.env_restarts) for each in self.senders.values())
 + bounded = (each.env_restarts for each in self.senders.values())
-> tests/session/addons/engines/test_processes.py
+> tests/addons/engines/test_processes.py
 machines: an engine that does not answer ends them
 - self._silence = str(error)
 + raise
@@ -256,7 +256,7 @@ a new snapshot has names of no weights
 - env_steps=learner.env_steps,
 - weights=weights_of(modules),
 + env_steps=learner.env_steps,
-> tests/session/addons/engines/test_processes.py
+> tests/addons/engines/test_processes.py
 machines: one that is lost is not replaced
 - if place.work is None and time.monotonic() >= place.due_at:
 + if place.began_at == 0.0 and time.monotonic() >= place.due_at:

@@ -193,8 +193,9 @@ def step_parts(result: Any) -> tuple[Any, Any, Any, Any, Info]:
 
 def step_values(result: Any) -> tuple[Any, float, bool, bool, Info]:
     """Converts a result of `step` of an author's Env. Raises DataError for a wrong one."""
-    obs, reward, terminated, truncated, info = step_parts(result)
-    # The usual values pass without the cost of their checks, at each step of each environment.
+    # What is usual passes without the cost of its check, at each step of each environment.
+    usual = type(result) is tuple and len(result) == 5 and type(result[4]) is dict
+    obs, reward, terminated, truncated, info = result if usual else step_parts(result)
     if type(reward) is not float:
         reward = number("reward", reward)
     if terminated is not True and terminated is not False:

@@ -19,6 +19,8 @@ from tests.surreal_like.env.joint_samples import BookedInTurns, InTurns, Script
 
 Lives = dict[str, tuple[int, int]]
 
+_NAN = np.full(1, np.nan, np.float32)
+
 
 def vector_of(
     *envs: Any, policies: dict[str, list[str]] | None = None, **options: Any
@@ -199,7 +201,7 @@ def _see(value: Any) -> Callable[[Script, Any], object]:
         (_spoil(_put(1, None), True), r"reset\(\) gave a NoneType as infos"),
         (_spoil(_see(np.zeros(2))), r"obs: shape \[2\] given of agent b after 3 steps"),
         (_spoil(_see("far")), "obs: <U3 given.*, of agent b after 3 steps"),
-        (_spoil(_see(np.full(1, np.nan, np.float32))), r"obs of agent b after 3 steps: NaN at \[0\]"),
+        (_spoil(_see(_NAN)), r"obs of agent b after 3 steps: NaN at \[0\]"),
         (_spoil(_put(1, {"b": np.inf})), "reward of agent b: inf given after 1 steps"),
         (_vanishes, "agent b: it acted, but step\\(\\) gave no termination"),
         (_is_blind, "agent b: the environment gave no observation of it"),
