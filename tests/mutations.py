@@ -973,7 +973,7 @@ all copies of a stream have one seed
 old restarts count for ever
 - many = len(self._times) > self._most and now - self._times[0] < _WINDOW_SECONDS
 + many = self.count >= self._most
-> tests/runs/test_curriculum.py
+> tests/addons/curriculum/test_runs.py
 episodes of earlier tasks count for a curriculum
 - if metrics.get(TASK) == self.task["number"]:
 + if True:

@@ -24,6 +24,7 @@ from session.process.component import Component, Topology
 from session.program import interpreter, shell_line
 from session.show.text import GAP, columns, count, size
 from surreal_like.data.policy_names import learns, policies_of
+from surreal_like.data.task import tasks_of
 from surreal_like.experiment.machine import replay_need
 from surreal_like.policies.config import policy_configs
 from surreal_like.replay.base import load_replay_class
@@ -382,7 +383,7 @@ def _facts(config: Config, topology: Topology) -> list[list[str]]:
         ["environment", f"{env.env_name}, {env.num_envs} in each agent"],
         ["observations", _by_policy(config, lambda own: _spec(own.env_config.obs_spec))],
         ["actions", _by_policy(config, lambda own: _spec(own.env_config.action_spec))],
-        *([["curriculum", env.curriculum]] if env.curriculum else []),
+        *([[tasks.key, tasks.name]] if (tasks := tasks_of(env)) is not None else []),
         ["torso", _by_policy(config, _torso)],
         ["replay", _by_policy(config, _replay)],
         ["requests", requests(topology)],

@@ -91,7 +91,8 @@ class AddOn:
     """Everything that an add-on adds to the core.
 
     Args:
-        keys: dotted section of the config -> ``module:SECTION`` with its keys.
+        keys: dotted section, or key, of the config -> ``module:SECTION`` with its keys.
+        code: those of its dotted keys that may name code of the user.
         commands: commands of ``surreal-like``.
         launchers: launchers.
         algorithms: name -> :class:`surreal_like.algorithm.catalog.Registration`.
@@ -108,6 +109,7 @@ class AddOn:
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)
+    code: tuple[str, ...] = ()
     commands: tuple[Command, ...] = ()
     launchers: tuple[Launcher, ...] = ()
     algorithms: Mapping[str, Any] = field(default_factory=dict)

@@ -127,6 +127,39 @@ class MakeFilm(Protocol):
     def __call__(self, context: Context, /) -> Any: ...
 
 
+class TaskSource(Protocol):
+    """Chooses the tasks of a run's episodes."""
+
+    key: str
+    """Key of ``env_config`` that names it."""
+    name: str
+    """Value of that key."""
+    eval_task: Mapping[str, Any]
+    """Task of all evaluations; empty: the newest one."""
+
+    def check(self) -> None:
+        """Loads the user's code; raises ConfigError if it cannot choose."""
+        ...
+
+    def play(self, env_config: Config, task: Mapping[str, Any], /) -> None:
+        """Lets evaluations play a task, unless they have one of their own."""
+        ...
+
+    def first(self) -> Mapping[str, Any] | None:
+        """Returns the task with which a new run begins, or None; raises ConfigError."""
+        ...
+
+    def choose(self, context: Context, record: Any, learners: Any, /) -> bool:
+        """Begins the next task of a run if it is time; returns True then."""
+        ...
+
+
+class FindTasks(Protocol):
+    """Returns what chooses the tasks of the episodes of an experiment, or None."""
+
+    def __call__(self, env_config: Mapping[str, Any], /) -> TaskSource | None: ...
+
+
 class Pods(Protocol):
     """Changes the settings of a run in a cluster; gets the files of a certificate in a pod."""
 
@@ -274,6 +307,7 @@ LAUNCHED: Hook[Launched] = Hook("launched")
 AGENT: Hook[PrepareAgent] = Hook("agent")
 VIEW: Hook[MakeView] = Hook("view")
 FILM: Hook[MakeFilm] = Hook("film")
+TASKS: Hook[FindTasks] = Hook("tasks")
 PODS: Hook[Pods] = Hook("pods")
 TOKENS: Hook[Tokens] = Hook("tokens")
 TOKEN: Hook[MakeToken] = Hook("token")

@@ -46,7 +46,8 @@ _METRICS = SESSION_KEYS["tensorplex"].default
 _METRICS["sinks"] = replace(_METRICS["sinks"], one_of=tuple(list_sinks()))
 BASE_LEARNER_CONFIG = _with_add_ons("learner_config", LEARNER_KEYS)
 BASE_SESSION_CONFIG = _with_add_ons("session_config", SESSION_KEYS)
-BASE_ENV_CONFIG = Config(
+BASE_ENV_CONFIG = _with_add_ons(
+    "env_config",
     {
         "env_name": Key(
             "_str_", "Environment: gym:CartPole-v1, or the dotted path module.path:Class."
@@ -139,13 +140,6 @@ BASE_ENV_CONFIG = Config(
             "of all living agents in that step.",
             one_of=("own", "sum", "mean"),
         ),
-        "curriculum": Key(
-            None,
-            "Function (progress, task) -> task, file.py:name or module:name, that sets the task of "
-            "the episodes that begin from then on; None keeps it.",
-            optional="_str_",
-        ),
-        "eval_task": Key({}, "Task of all episodes of evaluations; empty: the newest task."),
         "on_error": Key(
             "fail",
             "An error of reset or step, or the end of a worker process, ends the component (fail), "
@@ -160,7 +154,7 @@ BASE_ENV_CONFIG = Config(
             within=FROM_0,
         ),
         "eval_mode": Key({}, "Entries that replace those of env_args during evaluation."),
-    }
+    },
 )
 
 # Defaults of a whole experiment; a user's file is extended by them and the algorithm's defaults.

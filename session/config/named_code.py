@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from session.addons import add_ons
 from session.config.config import Config, override
 from session.config.merge import quote
 from session.errors import ConfigError, SurrealError, UsageError, did_you_mean
@@ -67,7 +68,7 @@ def named_places(config: Mapping[str, Any]) -> Iterator[str]:
     env = _section(config.get("env_config"))
     words = [
         *_learning_words(config),
-        env.get("curriculum"),
+        *_words_of_add_ons(config, "env_config"),
         *(_section(each).get("wrapper", each) for each in _entries(env.get("wrappers"))),
     ]
     for policy in _section(config.get("policies")).values():
@@ -95,9 +96,20 @@ def _learning_words(config: Mapping[str, Any]) -> list[Any]:
         model.get("torso"),
         algo.get("reward_function"),
         replay.get("type"),
-        _section(replay.get("hindsight")).get("reward"),
         *(_section(each).get("part") for each in _entries(learner.get("parts"))),
+        *_words_of_add_ons(config, "learner_config"),
     ]
+
+
+def _words_of_add_ons(config: Mapping[str, Any], part: str) -> Iterator[Any]:
+    """Yields the settings in a part of the config that name code, as add-ons declare them."""
+    for path in (path for each in add_ons().values() for path in each.code):
+        first, *sections, last = path.split(".")
+        if first == part:
+            found = _section(config.get(part))
+            for inner in sections:
+                found = _section(found.get(inner))
+            yield found.get(last)
 
 
 def _section(value: Any) -> Mapping[str, Any]:

@@ -191,7 +191,7 @@ def overview(view: RunView, width: int = 0) -> str:
 
 
 def _task(view: RunView) -> str:
-    """Formats the newest task of a curriculum; empty without one."""
+    """Formats the newest task of a run; empty without one."""
     task = view.line.get("task") or {}
     shown = ", ".join(f"{name} {value}" for name, value in task.get("settings", {}).items())
     return f"task {task['number']}: {shown}" if shown else ""

@@ -27,7 +27,7 @@ from surreal_like.coordinator.monitor import Monitor
 from surreal_like.coordinator.progress_log import ProgressLog
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.stop_rule import Shutdown, Verdict, end_before
-from surreal_like.coordinator.tasks import Tasks
+from surreal_like.data.task import tasks_of
 from surreal_like.experience.row_accounts import REMEDY, describe_too_old
 from surreal_like.learner.quarantine import BadUpdates
 from surreal_like.learner.worker import Learned, Update
@@ -36,7 +36,7 @@ _JUDGE_SECONDS = 0.1
 _ENDING_SHARE = 0.6
 # Near the end of a budget of environment steps they are counted as often as they can change.
 _LAST_COUNTS_SECONDS = 0.001
-# In one thread a second is a thousand rounds: a curriculum is asked more often than once in it.
+# In one thread a second is a thousand rounds: the next task is asked for more than once in it.
 _TASK_SECONDS = 0.02
 
 
@@ -76,7 +76,9 @@ class RunCoordinator:
         self.done = self._begins = False
         self._donor_steps = 0
         self._restore(restored)
-        self._tasks = Tasks(context, self.record, learners)
+        self._tasks = tasks_of(context.config.env_config)
+        if self._tasks is not None:
+            self._tasks.check()
         self._report = ProgressLog(context, self.record, folder.progress)
         self._judge_due = Every(seconds=_JUDGE_SECONDS, clock=clock.now)
         self.monitor = Monitor(context, self.record, learners)
@@ -151,7 +153,7 @@ class RunCoordinator:
         if self._begins:
             self.save()
         self.report()
-        self._tasks.restore()
+        learners.set_task(self.record.task)
         self._choose_task()
         if self.ending:
             return
@@ -206,18 +208,20 @@ class RunCoordinator:
             self.judge()
         if self._report.due():
             self.report()
-        if self._task_due() and self._tasks.has_curriculum:
+        if self._tasks is not None and self._task_due():
             self.learners.ask_counts()
             self.count()
             self._choose_task()
 
     def _choose_task(self) -> None:
-        """Asks the curriculum for the next task; an error of its function ends the run."""
+        """Begins the next task if it is time; an error of the user's code ends the run."""
+        if self._tasks is None or self._ending is not None:
+            return
         try:
-            if self._ending is None and self._tasks.choose():
+            if self._tasks.choose(self.context, self.record, self.learners):
                 self._save_record()
         except Exception as error:  # noqa: BLE001 - the user's code may raise any error
-            self.fail(error, "env_config.curriculum")
+            self.fail(error, f"env_config.{self._tasks.key}")
 
     def tick_end(self) -> None:
         """Continues the end of the run, and writes the result when all rows are accounted for."""
@@ -276,7 +280,7 @@ class RunCoordinator:
         self.context.busy(60.0, "taking over another trial")
         donor = learners.load(config)
         self._on_donor(donor, run_generation(config), learners.learner.version + 1)
-        self._tasks.restore()
+        learners.set_task(self.record.task)
         learners.set_learned_steps(donor["env_steps"])
         self._report.clear_updates()
         learners.publish("another trial was taken over")

@@ -92,7 +92,12 @@ class Learners:
     # -- publishing -------------------------------------------------------------------------------
 
     def set_task(self, task: Mapping[str, Any]) -> None:
-        """Sets the task, its ``number`` and ``settings``, that comes with the next parameters."""
+        """Sets the task, its ``number`` and ``settings``, that comes with the next parameters.
+
+        Number 0 is none: nothing is sent of it.
+        """
+        if not task["number"]:
+            return
         sent = {name: task[name] for name in ("number", "settings")}
         for worker in self._all:
             worker.learner.link.publisher.task = sent

@@ -24,7 +24,7 @@ from surreal_like.coordinator.policy_stats import PolicyStats
 from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
 from surreal_like.data.policy_names import named_policies
 from surreal_like.data.sender import Sender
-from surreal_like.data.task import TASK
+from surreal_like.data.task import TASK, tasks_of
 from surreal_like.experience.row_accounts import RowAccounts, RowFates, steps_per_row
 from surreal_like.experience.sender import MAX_UNACKED_BYTES
 
@@ -50,7 +50,7 @@ class RunStats:
     Attributes:
         episodes: summaries of the newest training episodes of the run's own agents.
         guest_episodes: the same of machines that have joined; they are shown, and decide nothing.
-        task: ``number`` and ``settings`` of the newest task of a curriculum, the ``version`` of
+        task: ``number`` and ``settings`` of the newest task, the ``version`` of
             the parameters at its choice, and the number of its ``episodes`` so far.
         task_episodes: summaries of the newest training episodes that were begun with that task.
         bad_at: iteration at which bad updates have ended a learner since the newest checkpoint, in
@@ -104,6 +104,7 @@ class RunStats:
         began = run.get("first_started", started)
         whole = f"{run_fingerprint(config)}/{session.seed}/{began}"
         self.run_id = hashlib.sha256(whole.encode()).hexdigest()[:12]
+        self._has_tasks = tasks_of(config.env_config) is not None
         self.task: dict[str, Any] = {"number": 0, "settings": {}, "version": 0, "episodes": 0}
         self.episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
         self.guest_episodes: deque[Mapping[str, Any]] = deque(maxlen=_RECENT_EPISODES)
@@ -299,7 +300,7 @@ class RunStats:
         """Returns number and settings of the newest task under ``task``; empty without any."""
         task = self.task
         shown = {name: task[name] for name in ("number", "settings")}
-        return {"task": shown} if self._config.env_config.curriculum else {}
+        return {"task": shown} if self._has_tasks else {}
 
     def _of_trial(self) -> dict[str, Any]:
         return {

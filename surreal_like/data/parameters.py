@@ -86,8 +86,8 @@ class Parameters:
         incarnation: the learner's.
         iteration: updates that these weights have had.
         info: ``time``, ``iteration``, ``message``, ``hash``, ``env_steps``, ``final``;
-            of a trial that has taken over another one also ``generation`` and ``settings``, with
-            a curriculum ``task``, its ``number`` and ``settings``; at the end ``final_seconds``,
+            of a trial that has taken over another one also ``generation`` and ``settings``, of a
+            run with tasks ``task``, its ``number`` and ``settings``; at the end ``final_seconds``,
             in which evaluators play them.
         policy: name of the policy.
     """

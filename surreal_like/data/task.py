@@ -1,4 +1,4 @@
-"""Tasks of a curriculum: flat mappings of settings that an environment gets with its reset."""
+"""Tasks of episodes: flat mappings of settings that an environment gets with its reset."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from session.addons.hooks import TASKS, TaskSource
 from session.errors import ConfigError
 
 Task: TypeAlias = Mapping[str, float | int | str]
 
 ENTRIES, NAME_CHARACTERS, TEXT_CHARACTERS = 32, 32, 256
-# The task before the first one of a curriculum, and of a run without one.
+# The task before the first one that is chosen, and of a run that chooses none.
 NO_TASK: Task = MappingProxyType({})
 # Metric of each episode, and column of the rows: the number of its task.
 TASK = "task"
@@ -24,6 +25,15 @@ _EXPECTED = (
     f"expected a mapping of at most {ENTRIES} finite numbers and texts, with names of at most "
     f"{NAME_CHARACTERS} characters and texts of at most {TEXT_CHARACTERS}"
 )
+
+
+def tasks_of(env_config: Mapping[str, Any]) -> TaskSource | None:
+    """Returns what chooses the tasks of an experiment; None: its episodes have none.
+
+    Raises:
+        ConfigError: the settings of tasks contradict each other.
+    """
+    return next(filter(None, (find(env_config) for find in TASKS)), None)
 
 
 def is_setting(value: Any) -> bool:

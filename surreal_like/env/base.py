@@ -72,8 +72,7 @@ class Env(_Seeded, ABC):
         rng: the source of all randomness of this environment, set by `seed`.
         progress: the progress of the run; worker processes of `vector: process` renew it when they
             reset one of their environments.
-        task: what `env_config.curriculum` wants of the episode that the next `reset` begins; empty
-            without one.
+        task: what the run wants of the episode that the next `reset` begins; empty: nothing.
 
     `info["metrics"]`, a flat dict of numbers, is reported; keys named in `env_config.info_keys`
     are sent with the experience. `info["life_lost"]` is True at a step that ends an episode only

@@ -45,7 +45,7 @@ class BatchedVector(CheckedVector):
     outside: as in ActionValidator.
     info_keys: keys of `info` that become columns; 0 where missing.
 
-    takes_tasks: True if an environment gets the task of a curriculum with its resets.
+    takes_tasks: True if an environment gets the task of the run with its resets.
 
     Raises ConfigError if a `gymnasium.vector.VectorEnv` does not say how it resets.
     """

@@ -20,7 +20,7 @@ from session import nest
 from session.errors import ConfigError
 from session.process.seeding import seed_all
 from surreal_like.data.frames import stack_size, stack_spec
-from surreal_like.data.task import TASK
+from surreal_like.data.task import TASK, tasks_of
 from surreal_like.env.actions import random_action
 from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.batched import FirstStream
@@ -128,7 +128,7 @@ def tried_specs(
             played = _Loop(report, player, 0)
             [first] = played.rows
             with report.guard("info"):
-                numbers = {TASK: 0} if env_config.get("curriculum") and TASK in keys else {}
+                numbers = {TASK: 0} if tasks_of(env_config) and TASK in keys else {}
                 info = InfoBatch(keys, 1)([{**numbers, **first.info}], np.zeros(1, np.float32))
             played.play(_TRIED_STEPS, until)
         except StopChecking as stop:

@@ -25,7 +25,7 @@ class CheckedVector(VectorEnv):
     """N streams: a kind gives `_reset` and `_step`; all else that a step needs is done here.
 
     It checks actions and masks, keeps which streams the next step resets, and adds the number of
-    a curriculum's task to the episodes.
+    its task to each episode.
 
     Args:
         num_envs: N.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from surreal_like.data.task import NO_TASK, Task
+from surreal_like.data.task import NO_TASK, Task, tasks_of
 from surreal_like.env.base import Env, EnvProgress, Wrapper
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ class RunFeed:
     """Feeds the environments of one process.
 
     Args:
-        env_config: the run's; a curriculum gives it tasks with the parameters.
-        evaluation: True takes `eval_task`, if there is one, for all episodes.
+        env_config: the run's; tasks, if it has any, come with the parameters.
+        evaluation: True takes the task of evaluations, if there is one, for all episodes.
 
     Attributes:
         progress: counters of the newest parameters, one object of all environments.
@@ -28,12 +28,22 @@ class RunFeed:
     """
 
     def __init__(self, env_config: Mapping[str, Any], *, evaluation: bool = False) -> None:
-        fixed = (env_config.get("eval_task") or None) if evaluation else None
+        self._source = tasks_of(env_config)
+        fixed = self._source.eval_task if self._source and evaluation else {}
         self.progress = EnvProgress()
-        self.task: Task = NO_TASK if fixed is None else MappingProxyType(dict(fixed))
+        self.task: Task = MappingProxyType(dict(fixed)) if fixed else NO_TASK
         self.number = self.revision = 0
-        self._fixed = fixed is not None
-        self.numbered = bool(env_config.get("curriculum")) and not self._fixed
+        self._fixed = bool(fixed)
+        self.numbered = self._source is not None and not self._fixed
+
+    def begin_run(self) -> None:
+        """Takes the task with which a new run begins, to try an environment with it.
+
+        Raises:
+            ConfigError: the user's code gives none.
+        """
+        first = self._source.first() if self._source else None
+        self.task = NO_TASK if first is None else first
 
     def update(self, parameters: Parameters) -> None:
         """Takes progress and task of parameters that have arrived."""

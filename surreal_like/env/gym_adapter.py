@@ -91,7 +91,7 @@ class GymAdapter(Env):
     def reset(self) -> tuple[Nest, Info]:
         """Starts an episode; the first one after `seed` is drawn from that seed.
 
-        The task of a curriculum are the `options` of its reset.
+        The task is the `options` of its reset.
         """
         options = {"options": dict(self.task)} if self.task else {}
         try:

@@ -83,7 +83,7 @@ class JointEnv(ABC):
         rewards: reward of each agent in the newest step, or until its first turn.
         over: True once no agent of the episode is left.
         differs: says that `rewards` and what `last()` gives differ; empty where they do not.
-        task: the task of a curriculum, which is the `options` of the next reset.
+        task: the task of the run, which is the `options` of the next reset.
         metadata: as of an Env.
     """
 

@@ -20,7 +20,7 @@ from surreal_like.env.actions import random_action
 from surreal_like.env.base import Env, ObservationWrapper, VectorEnv, Wrapper
 from surreal_like.env.batched import FirstStream
 from surreal_like.env.batching import reset_parts, step_parts
-from surreal_like.env.curriculum import first_feed
+from surreal_like.env.feed import RunFeed
 from surreal_like.env.findings import Report, Row, Values, list_names
 from surreal_like.env.gym_adapter import GymAdapter
 from surreal_like.env.joint import AecJointEnv, JointEnv, Specs, Turn
@@ -106,7 +106,8 @@ class SinglePlayer(Player):
     def __init__(
         self, env: Env, config: Mapping[str, Any], report: Report, space: Any = None
     ) -> None:
-        self.env, self._feed = env, first_feed(config)
+        self.env, self._feed = env, RunFeed(config)
+        self._feed.begin_run()
         self._feed.introduce(env)
         self.specs = {"": specs_of(env, config)}
         self.values = {"": Values(report, self.specs[""], space=space)}
@@ -220,7 +221,9 @@ class _JointPlayer(Player):
         self.env, self.foreign = env, env.env
         self.about = f"{list_names(agents)}, which act {turns}"
         self._limit = horizon(config.get("limit_episode_length")) or 0
-        env.task = first_feed(config).task
+        feed = RunFeed(config)
+        feed.begin_run()
+        env.task = feed.task
         self.specs = {agent: env.specs_of(agent) for agent in agents}
         self.values = {
             agent: Values(report, specs, agent, env.spaces_of(agent)[0])

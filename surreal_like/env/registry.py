@@ -35,6 +35,7 @@ from session.config.named_code import load_callable
 from session.errors import ConfigError, UsageError, did_you_mean
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.spec import compare
+from surreal_like.data.task import tasks_of
 from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.batched_names import BATCHED, add_arguments, check_settings, make_batched
 from surreal_like.env.pettingzoo_names import (
@@ -305,18 +306,18 @@ def _build(env_config: Config, evaluation: bool, num_envs: int, seed: int) -> En
 def as_batched(built: Batched, env_config: Config) -> BatchedVector:
     """Returns a batched environment with its checks, and the specs of the config.
 
-    Raises ConfigError for a curriculum if it begins episodes by itself.
+    Raises ConfigError for tasks if it begins episodes by itself.
     """
     from surreal_like.env.batched import BatchedVector
 
     keys = tuple(env_config.get("info_keys") or ())
     outside: Outside = "clip" if env_config.get("clip_action", True) else "refuse"
     vector = BatchedVector(built, outside=outside, info_keys=keys)
-    if env_config.get("curriculum") and not vector.takes_tasks:
+    if (tasks := tasks_of(env_config)) is not None and not vector.takes_tasks:
         raise ConfigError(
-            f"env_config.curriculum: {env_config.get('env_name')} begins episodes by itself, which "
-            "get no task: let it leave that to its caller (autoreset_mode DISABLED, reset with "
-            "options['reset_mask'])"
+            f"env_config.{tasks.key}: {env_config.get('env_name')} begins episodes by itself, "
+            "which get no task: let it leave that to its caller (autoreset_mode DISABLED, reset "
+            "with options['reset_mask'])"
         )
     return vector
 

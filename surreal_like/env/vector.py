@@ -18,6 +18,7 @@ from session.errors import ConfigError, UsageError
 from session.nest import Nest
 from surreal_like.data.episodes import CUT_SHORT
 from surreal_like.data.spec import compare
+from surreal_like.data.task import tasks_of
 from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.batching import InfoBatch, ObservationBatch, kinds, step_rewards, step_values
 from surreal_like.env.checked_vector import CheckedVector, Flags
@@ -82,7 +83,7 @@ def make_vector_env(
 
 def resets_singly(env_config: Mapping[str, Any]) -> bool:
     """True if each environment is reset, or made anew, by itself."""
-    return bool(env_config.get("curriculum")) or env_config.get("on_error") == "restart"
+    return tasks_of(env_config) is not None or env_config.get("on_error") == "restart"
 
 
 def _make_named(

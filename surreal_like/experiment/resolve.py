@@ -184,7 +184,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     from session.tensorplex.sinks.sink import check_installed
     from surreal_like.algorithm.registry import find_algorithm
     from surreal_like.data.bounds import reward_bounds
-    from surreal_like.env.curriculum import load_curriculum
+    from surreal_like.data.task import tasks_of
     from surreal_like.experiment.policies import add_policies, check_policies
     from surreal_like.experiment.preflight import rehearse
 
@@ -202,8 +202,8 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     changed = _find_changed(user, config, default)
     env = config.env_config
     reward_bounds(env)
-    if must_be_installed:
-        load_curriculum(env)
+    if must_be_installed and (tasks := tasks_of(env)) is not None:
+        tasks.check()
     info: Mapping[str, Any] = {}
     given = next(filter(None, (specs(user, config) for specs in SPECS)), None)
     if given is not None:

@@ -82,7 +82,7 @@ class Publisher:
     Attributes:
         newest: the newest publication, None before the first.
         exploit: generation and settings of a trial that has taken over another one.
-        task: number and settings of the newest task of a curriculum; empty without one.
+        task: number and settings of the run's newest task; empty without one.
         resumable: True if the run goes on later, so that machines that have joined wait.
         final_seconds: time that evaluators have to play the last version; 0: they do not.
         snapshots: iteration -> snapshot of the policy that lives.

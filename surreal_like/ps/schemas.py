@@ -63,7 +63,7 @@ ABOUT = {
             "settings": Optional(MapOf(Text(), Plain(ANY), most=_SETTINGS)),
             # Iterations of the snapshots that live.
             "snapshots": Optional(ListOf(Count(), _SNAPSHOTS)),
-            # Of a curriculum.
+            # The run's newest task.
             "task": Optional(Fields({"number": Count(), "settings": _TASK})),
         }
     ),

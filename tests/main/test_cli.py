@@ -273,7 +273,6 @@ def test_plan_shows_components_and_starts_nothing(command: Command, tmp_path: Pa
     ]
     assert "2,000 rows of 65 B: 130 kB" in said.out
     assert "torso          hidden_sizes [" in said.out
-    assert "curriculum" not in said.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"]
 
 
@@ -295,15 +294,28 @@ def stages(progress, task):
 
 
 @pytest.mark.usefixtures("quick")
-def test_plan_names_the_torso_and_the_curriculum_of_a_user(
-    command: Command, tmp_path: Path
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (
+            ("learner_config.model={torso: mine.py:Own, torso_args: {width: 4}}",),
+            "torso          mine.py:Own {width: 4}\n",
+        ),
+        pytest.param(
+            ("env_config.curriculum=mine.py:stages",),
+            "curriculum     mine.py:stages\n",
+            marks=needs("curriculum"),
+        ),
+    ],
+)
+def test_plan_names_the_code_of_a_user(
+    command: Command, tmp_path: Path, words: tuple[str, ...], shown: str
 ) -> None:
     (tmp_path / "mine.py").write_text(MINE)
-    words = ("learner_config.model.torso=mine.py:Own", "env_config.curriculum=mine.py:stages")
-    said = command("plan", "small.yaml", *words, "learner_config.model.torso_args={width: 4}")
+    said = command("plan", "small.yaml", *words)
     assert said.code == 0, said.err
-    assert "curriculum     mine.py:stages\n" in said.out
-    assert "torso          mine.py:Own {width: 4}\n" in said.out
+    assert shown in said.out
+    assert ("curriculum" in said.out) == ("curriculum" in shown)
 
 
 @pytest.mark.slow

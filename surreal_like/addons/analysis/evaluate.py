@@ -18,6 +18,7 @@ from surreal_like.agent.evaluation import Evaluation, num_streams
 from surreal_like.agent.player import Player
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.policy_names import PolicyId, learning_policies
+from surreal_like.data.task import tasks_of
 from surreal_like.experiment.find import choose_policy, find_in, find_run
 from surreal_like.network.files import set_parameters
 from surreal_like.network.flat import named_tensors
@@ -127,9 +128,9 @@ class TrainedPolicies:
         self._run = find_run(folder)
         self.config = self._run.read_config()
         env = self.config.env_config
-        if env.get("curriculum") and not env.eval_task:
+        if (tasks := tasks_of(env)) is not None:
             # As the evaluators of the run play.
-            env.eval_task = self._run.last_progress().get("task", {}).get("settings", {})
+            tasks.play(env, self._run.last_progress().get("task", {}).get("settings", {}))
         for name in policies:
             choose_policy(self.config, name, self._run)
         self._policies = {

@@ -7,6 +7,7 @@ from session.addons import AddOn
 _ROOM = "surreal_like.addons.hindsight"
 ADD_ON = AddOn(
     keys={"learner_config.replay.hindsight": f"{_ROOM}.defaults:HINDSIGHT"},
+    code=("learner_config.replay.hindsight.reward",),
     hooks={
         "check": f"{_ROOM}.view:check_hindsight",
         "view": f"{_ROOM}.view:make_hindsight_view",

@@ -385,7 +385,7 @@ def test_classes_and_functions_from_python_are_settings(
     given: dict[str, Any] = {
         "learner_config.model": {"torso": module.Catch},
         "env_config": {"env_name": module.Catch, "wrappers": [module.Catch]},
-        "env_config.curriculum": module.make,
+        "learner_config.execution_plan": module.make,
     }
     request = RunRequest(algorithm=module.Catch, overrides=given)
     assert request.algorithm == "beside.py:Catch"
@@ -393,7 +393,7 @@ def test_classes_and_functions_from_python_are_settings(
     assert user.algorithm == user.env_config.env_name == "beside.py:Catch"
     assert user.learner_config.model.torso == "beside.py:Catch"
     assert user.env_config.wrappers == ["beside.py:Catch"]
-    assert user.env_config.curriculum == "beside.py:make"
+    assert user.learner_config.execution_plan == "beside.py:make"
     assert read_experiment(None, given, algorithm=DQN).algorithm == "dqn"
     for value, error, said in (
         (lambda: 1, UsageError, "model.torso is .*lambda.* at the top level of a file"),

@@ -218,7 +218,7 @@ def test_points_that_a_sink_lost_after_the_last_event_are_shown(made: Made) -> N
     assert made.view.lasting() == ["tensorplex: not_written: sink wandb: lost: 76"]
 
 
-def test_the_newest_task_of_a_curriculum_is_shown(made: Made) -> None:
+def test_the_newest_task_of_a_run_is_shown(made: Made) -> None:
     made.line(100, task={"number": 0, "settings": {}})
     assert "\ntask" not in overview(made.view)
     made.line(200, task={"number": 2, "settings": {"size": 6, "wind": 0.5}})

@@ -1,8 +1,7 @@
-"""Environments with tasks, and curricula, that tests name by dotted path."""
+"""Environments with tasks that tests name by dotted path."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -11,7 +10,6 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from surreal_like.env.base import Env, Step, Wrapper
-from surreal_like.env.curriculum import CurriculumProgress
 
 
 class Tasked(Env):
@@ -121,19 +119,3 @@ class Crashing(Tasked):
 
 # Calls of all copies of Crashing in this process; tests clear it.
 COUNTED: list[str] = []
-
-
-def by_steps(progress: CurriculumProgress, task: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Doubles `length` with each 1000 steps, up to 4."""
-    length = min(4, 1 << (progress.env_steps // 1000))
-    return {"length": length} if length > task.get("length", 0) else None
-
-
-def raises(progress: CurriculumProgress, task: Mapping[str, Any]) -> dict[str, Any]:
-    """Divides by zero."""
-    return {"length": 1 / progress.env_steps}
-
-
-def raises_later(progress: CurriculumProgress, task: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Divides by zero once there are steps."""
-    return {"length": 1 // (progress.env_steps == 0)} if not task or progress.env_steps else None

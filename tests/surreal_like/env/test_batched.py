@@ -20,6 +20,7 @@ from surreal_like.env.registry import derive_specs, make_env
 from surreal_like.env.vector import make_vector_env
 from surreal_like.errors import DataError
 from surreal_like.experiment.resolve import read_experiment, resolve
+from tests.add_ons import needs
 from tests.contracts.env import EnvContract, VectorEnvContract
 from tests.surreal_like.env.batched_samples import Fixed, Many, Own
 from tests.surreal_like.env.gym_samples import NativeCounter, register_counters
@@ -127,9 +128,10 @@ def test_gradients_at_agents_need_streams_in_step() -> None:
         resolve_it("a3c", f"{SAMPLES}:Many", "env_config.env_args.mode=SameStep")
 
 
+@needs("curriculum")
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 def test_a_curriculum_needs_resets_with_options(mode: str) -> None:
-    curriculum = "env_config.curriculum=tests.surreal_like.env.task_samples:by_steps"
+    curriculum = "env_config.curriculum=tests.addons.curriculum.functions:by_steps"
     with pytest.raises(ConfigError, match=r"curriculum: .*Many begins episodes by itself"):
         resolve_it("ppo", f"{SAMPLES}:Many", f"env_config.env_args.mode={mode}", curriculum)
 
@@ -251,7 +253,11 @@ def test_a_check_of_an_experiment_says_what_train_refuses(
     file.write_text(f"algorithm: ppo\nenv_config: {{env_name: {SAMPLES}:Fixed, num_envs: 4}}\n")
     assert main(["check", str(file), "--steps", "20"]) == 2
     assert "env_config.num_envs makes 4 copies" in " ".join(capsys.readouterr().out.split())
-    curriculum = "env_config.curriculum=tests.surreal_like.env.task_samples:by_steps"
+
+
+@needs("curriculum")
+def test_a_check_says_that_episodes_get_no_task(capsys: pytest.CaptureFixture[str]) -> None:
+    curriculum = "env_config.curriculum=tests.addons.curriculum.functions:by_steps"
     assert main(["check", f"{SAMPLES}:Many", curriculum, "--steps", "20"]) == 2
     assert "begins episodes by itself" in " ".join(capsys.readouterr().out.split())
 

@@ -14,6 +14,7 @@ from surreal_like.env.joint import AecJointEnv, ParallelJointEnv
 from surreal_like.env.restarts import Restarts
 from surreal_like.env.subprocess_vector import SubprocessVector
 from surreal_like.env.vector import SyncVector, make_vector_env
+from tests.add_ons import needs
 from tests.surreal_like.env import task_samples
 from tests.surreal_like.env.joint_samples import InTurns, Script
 from tests.surreal_like.env.test_joint_vector import act, listed, vector_of
@@ -75,10 +76,14 @@ def test_an_error_of_reset_tries_another_copy() -> None:
     assert vector.env_restarts == 2
 
 
+@pytest.mark.parametrize(
+    ("tasks", "metrics"),
+    [({}, {}), pytest.param({"curriculum": "x:y"}, {"task": 0}, marks=needs("curriculum"))],
+)
 def test_worker_processes_restart_their_own_and_the_parent_counts(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, tasks: dict[str, Any], metrics: dict[str, Any]
 ) -> None:
-    config = crashing([2], vector="process", workers=2, curriculum="x:y")
+    config = crashing([2], vector="process", workers=2, **tasks)
     vector = make_vector_env(config, num_envs=2, seed=3)
     try:
         assert isinstance(vector, SubprocessVector)
@@ -89,7 +94,7 @@ def test_worker_processes_restart_their_own_and_the_parent_counts(
     # Episodes have one step here: a step, its reset, the step that crashes, its reset.
     assert [each[3] for each in seen] == [[False] * 2, [False] * 2, [True] * 2, [False] * 2]
     assert seen[2][0] == [0, 0]
-    assert seen[2][4]["metrics"] == [{"cut_short": 1, "task": 0}] * 2
+    assert seen[2][4]["metrics"] == [{"cut_short": 1, **metrics}] * 2
     assert vector.env_restarts == 2
     assert caplog.text.count("the simulator crashed") == 2  # one cause in each of two workers
 

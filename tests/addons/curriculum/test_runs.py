@@ -1,4 +1,4 @@
-"""Curricula and restarts of environments in whole runs."""
+"""Curricula in whole runs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from surreal_like import train
-from surreal_like.coordinator.tasks import Tasks
+from surreal_like.addons.curriculum.tasks import Curriculum
 from tests.docs.examples import write_files
 from tests.runs.command import ROOT, Train, balanced, clean
-from tests.runs.faulty import MODULE
-from tests.runs.serial_faults import Ended, SerialRun, play, play_twice
+from tests.runs.serial_faults import SerialRun, play
 
 SAMPLES = "tests.surreal_like.env.task_samples"
+FUNCTIONS = "tests.addons.curriculum.functions"
 STAGES = {
     "env_config.env_name": f"{SAMPLES}:Tasked",
-    "env_config.curriculum": f"{SAMPLES}:by_steps",
+    "env_config.curriculum": f"{FUNCTIONS}:by_steps",
     "session_config.stop.env_steps": 3000,
     # Reports often enough to see each stage.
     "session_config.learner.report_seconds": 0.02,
@@ -53,20 +53,20 @@ def test_a_learner_that_is_killed_goes_on_with_its_task(tmp_path: Path) -> None:
 
 def test_in_one_thread_it_is_asked_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    choose = Tasks.choose
+    choose = Curriculum.choose
 
-    def count(tasks: Tasks) -> bool:
-        asked.append(tasks._record.accounts.env_steps)
-        return choose(tasks)
+    def count(source: Curriculum, context: Any, record: Any, learners: Any) -> bool:
+        asked.append(record.accounts.env_steps)
+        return choose(source, context, record, learners)
 
-    monkeypatch.setattr(Tasks, "choose", count)
+    monkeypatch.setattr(Curriculum, "choose", count)
     train(
         algorithm="dqn",
         env=f"{SAMPLES}:Tasked",
         launcher="serial",
         folder=tmp_path / "run",
         overrides={
-            "env_config.curriculum": f"{SAMPLES}:by_steps",
+            "env_config.curriculum": f"{FUNCTIONS}:by_steps",
             "session_config.import_path": [str(ROOT)],
             "session_config.stop": {"env_steps": 1500, "eval_episodes": 2},
             "learner_config.replay": {"min_size": 100, "samples_per_insert": 1.0},
@@ -81,16 +81,17 @@ def test_only_episodes_of_the_present_task_count(tmp_path: Path) -> None:
     seen: list[tuple[int, int, bool]] = []
 
     def watch(run: SerialRun) -> Any:
-        tasks = run.running("learner").coordinator._tasks
+        owner = run.running("learner").coordinator
+        record = owner.record
 
         def look() -> bool:
-            progress, task = tasks._progress(), tasks._record.task
+            progress, task = owner._tasks.progress(record, owner.learners), record.task
             seen.append((task["number"], progress.episodes, progress.evaluation is not None))
-            newest = [each for each in tasks._record.episodes if "task" in each["metrics"]]
+            newest = [each for each in record.episodes if "task" in each["metrics"]]
             own = [each for each in newest if each["metrics"]["task"] == task["number"]]
             assert progress.episodes >= len(own)
-            assert len(tasks._record.task_episodes) == min(100, progress.episodes)
-            own += tasks._record.task_episodes
+            assert len(record.task_episodes) == min(100, progress.episodes)
+            own += record.task_episodes
             assert all(each["length"] == task["settings"]["length"] for each in own)
             assert "task" not in progress.metrics
             return bool(task["number"] == 3)
@@ -102,25 +103,6 @@ def test_only_episodes_of_the_present_task_count(tmp_path: Path) -> None:
         first = next(each for each in seen if each[0] == number)
         assert first[1:] == (0, False)
     assert any(each[0] == 2 and each[1] > 0 for each in seen)
-
-
-def crash(run: SerialRun) -> None:
-    """Does nothing: the environment crashes by itself."""
-
-
-@pytest.mark.slow
-def test_an_environment_that_crashes_is_made_anew_and_no_row_is_lost(tmp_path: Path) -> None:
-    shaky = {
-        "env_config.env_name": f"{MODULE}:Shaky",
-        "env_config.on_error": "restart",
-        "env_config.max_env_restarts": 1000,
-        "learner_config.replay.samples_per_insert": 0.5,
-    }
-    ended: Ended = play_twice(tmp_path, crash, **shaky)
-    assert ended.result["env_restarts"] > 5
-    assert clean(ended.result)
-    assert balanced(ended.result)
-    assert not [each for each in ended.events if each["event"] == "lost"]
 
 
 @pytest.mark.slow
@@ -160,13 +142,13 @@ def test_the_example_of_the_page_is_killed_and_resumed_in_its_second_stage(
 def test_an_error_in_the_function_ends_the_run_with_its_place(
     run_folder: Path, launcher: str
 ) -> None:
-    settings = {**STAGES, "env_config.curriculum": f"{SAMPLES}:raises_later"}
+    settings = {**STAGES, "env_config.curriculum": f"{FUNCTIONS}:raises_later"}
     words = [f"{key}={value}" for key, value in settings.items()]
     words += ["--on", launcher, "--algorithm", "dqn", f"session_config.import_path=[{ROOT}]"]
     with Train(run_folder, *words) as train:
         assert train.wait(100) == 1, train.words
     assert "ZeroDivisionError" in train.words
-    assert "task_samples.py" in train.words
+    assert "functions.py" in train.words
     if launcher == "local":
         assert train.result["status"] == "failed"
         assert train.result["reason"].startswith("env_config.curriculum: ZeroDivisionError")
@@ -177,7 +159,7 @@ def test_an_error_in_the_function_ends_the_run_with_its_place(
 def test_tasks_reach_environments_of_several_agents_and_all_policies(tmp_path: Path) -> None:
     carts = str(ROOT / "configs" / "multi_cartpole_mixed.yaml")
     words = (
-        f"env_config.curriculum={SAMPLES}:by_steps",
+        f"env_config.curriculum={FUNCTIONS}:by_steps",
         f"session_config.import_path=[{ROOT}]",
         "session_config.stop={env_steps: 4000, eval_episodes: 5}",
         "policies.left.learner_config.replay.batch_size=4",
