@@ -11,6 +11,7 @@ MODULES = (
     "session.addons.ray.addon",
     "surreal_like.addons.hindsight.addon",
     "surreal_like.addons.curriculum.addon",
+    "surreal_like.addons.league.addon",
     "surreal_like.addons.gradients.addon",
     "surreal_like.addons.gateway.addon",
     "surreal_like.addons.tuning.addon",

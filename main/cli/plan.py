@@ -23,7 +23,7 @@ from session.launchers.registry import launcher_of, list_detached
 from session.process.component import Component, Topology
 from session.program import interpreter, shell_line
 from session.show.text import GAP, columns, count, size
-from surreal_like.data.policy_names import learns, policies_of
+from surreal_like.data.policy_names import learns, opponent_of, policies_of
 from surreal_like.data.task import tasks_of
 from surreal_like.experiment.machine import replay_need
 from surreal_like.policies.config import policy_configs
@@ -355,11 +355,9 @@ def _connects(component: Component) -> list[str]:
 def _opponents(config: Config) -> list[list[str]]:
     """Returns a row with the policies that do not learn; none without them."""
     texts = [
-        f"{name} (fixed: {each.fixed})"
-        if "fixed" in each
-        else f"{name} (snapshots of {each.snapshots_of})"
+        f"{name} ({kind.title.format(each[kind.key]) if kind else f'fixed: {each.fixed}'})"
         for name, each in policies_of(config).items()
-        if not learns(each)
+        if (kind := opponent_of(each)) or not learns(each)
     ]
     return [["opponents", ", ".join(texts)]] if texts else []
 

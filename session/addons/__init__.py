@@ -87,6 +87,28 @@ class SinkKind:
 
 
 @dataclass(frozen=True, slots=True)
+class Opponent:
+    """A kind of policies that do not learn, but play parameters of one that does.
+
+    Args:
+        key: key of ``policies.NAME`` that names the policy which learns.
+        title: form of a description, such as ``snapshots of {}``.
+        keys: ``module:KEYS`` with the keys of such a policy, ``key`` first.
+        make: ``module:function`` of (name, settings, function of a seed that builds an agent,
+            process or trained policies) that returns what acts.
+        learner: ``module:Class`` of (folder of checkpoints, settings, function that notes a damaged
+            file); ``restore(learner)`` and ``tick(learner)`` are called beside the learner of the
+            other policy.
+    """
+
+    key: str
+    title: str
+    keys: str
+    make: str
+    learner: str
+
+
+@dataclass(frozen=True, slots=True)
 class AddOn:
     """Everything that an add-on adds to the core.
 
@@ -102,6 +124,7 @@ class AddOn:
         engines: name of an engine of machines -> ``module:Class``, a
             :class:`session.addons.engines.machines.Machines`.
         sinks: name of a sink of metrics -> its kind.
+        opponents: kinds of policies that play parameters of another one.
         hooks: name of a hook of :mod:`session.addons.hooks` -> ``module:function``.
         needs: names of the add-ons that it imports; those of its folders are its own.
         files: files and folders that are its own beside them, from the top of the repository:
@@ -117,6 +140,7 @@ class AddOn:
     telemetry: tuple[str, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
     sinks: Mapping[str, SinkKind] = field(default_factory=dict)
+    opponents: tuple[Opponent, ...] = ()
     hooks: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -149,6 +173,11 @@ def add_ons() -> Mapping[str, AddOn]:
     """Returns name -> add-on, as ``main/addons/__init__.py`` names them."""
     modules = import_own("main.addons").MODULES
     return {module.split(".")[-2]: load(f"{module}:ADD_ON") for module in modules}
+
+
+def opponents() -> tuple[Opponent, ...]:
+    """Returns the kinds of policies that play parameters of another one."""
+    return tuple(kind for each in add_ons().values() for kind in each.opponents)
 
 
 def acting_kinds() -> tuple[str, ...]:

@@ -202,6 +202,14 @@ class Findings(Protocol):
     def __call__(self, view: Any, /) -> str: ...
 
 
+class PlayLeague(Protocol):
+    """Plays the snapshots of each policy of a run against each other; returns shares won."""
+
+    def __call__(
+        self, folder: Path, /, *, episodes: int, import_path: Sequence[str | Path]
+    ) -> dict[str, dict[str, dict[str, float]]]: ...
+
+
 class TuningService(Protocol):
     """Returns the service by which workers join a tuning, and the command to join."""
 
@@ -315,6 +323,7 @@ ADMIT: Hook[Admit] = Hook("admit")
 FETCH: Hook[Fetch] = Hook("fetch")
 RUNS_AT: Hook[RunsAt] = Hook("runs_at")
 FINDINGS: Hook[Findings] = Hook("findings")
+LEAGUE: Hook[PlayLeague] = Hook("league")
 TUNING_SERVICE: Hook[TuningService] = Hook("tuning_service")
 WORK: Hook[Work] = Hook("work")
 REPORTER: Hook[Reporter] = Hook("reporter")

@@ -170,7 +170,7 @@ BASE_CONFIG = Config(
         "policies": Key(
             {},
             "Policies of an environment of several agents, by name: algorithm and learner_config, "
-            "where they differ from those of the run; or fixed; or snapshots_of another one. "
+            "where they differ from those of the run; or the keys of an opponent, such as fixed. "
             "Empty: one policy for all agents.",
         ),
         "env_config": section("The environment that agents and evaluators step.", BASE_ENV_CONFIG),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from session.addons import Opponent, opponents
 from session.config import Config
 from session.process.component import split_name
 
@@ -69,11 +70,6 @@ class PolicyId(NamedTuple):
         """Folder of its best parameters, below ``checkpoints/``."""
         return f"best{self.add('/{}')}"
 
-    @property
-    def league(self) -> str:
-        """Folder of its snapshots, below ``checkpoints/``."""
-        return f"{self.checkpoints}/league"
-
 
 def policies_of(config: Mapping[str, Any]) -> dict[str, Config]:
     """Returns the settings of the policies of a resolved experiment by name, in their order.
@@ -95,8 +91,13 @@ def named_policies(config: Mapping[str, Any]) -> list[str]:
 
 
 def learns(policy: Mapping[str, Any]) -> bool:
-    """Returns True if a policy of an experiment learns; others are fixed, or play snapshots."""
-    return "fixed" not in policy and "snapshots_of" not in policy
+    """Returns True if a policy of an experiment learns; others are fixed, or opponents."""
+    return "fixed" not in policy and opponent_of(policy) is None
+
+
+def opponent_of(policy: Mapping[str, Any]) -> Opponent | None:
+    """Returns the kind of a policy that plays parameters of another one; None for others."""
+    return next((kind for kind in opponents() if kind.key in policy), None)
 
 
 def agents_of(config: Mapping[str, Any]) -> list[str]:

@@ -10,16 +10,21 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any
 
-from session.addons import count_acting
+from session.addons import count_acting, load, opponents
 from session.config.config import Config, keys_of
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
-from session.config.key import FROM_1, SHARE, Key
 from session.config.merge import quote
 from session.config.named_code import load_callable
 from session.errors import ConfigError, did_you_mean
 from surreal_like.data.added_parts import AGENT_ID, STATE, agent_id_part, critic_parts
-from surreal_like.data.policy_names import DEFAULT_POLICY, learns, named_policies, policies_of
+from surreal_like.data.policy_names import (
+    DEFAULT_POLICY,
+    learns,
+    named_policies,
+    opponent_of,
+    policies_of,
+)
 from surreal_like.env.joint import JointEnv, Specs, propose_policies
 from surreal_like.env.registry import make_joint_env
 from surreal_like.experiment.find import find_in
@@ -42,22 +47,6 @@ _SEVERAL: Mapping[str, Any] = {
     "multi_agent_api": "auto",
 }
 _RESOLVED = ("agents", "eval_agents", "obs_spec", "action_spec", "sender")
-# Settings of a policy that plays snapshots.
-_SNAPSHOTS = {
-    "snapshots_of": Key("_str_", "Policy whose snapshots play."),
-    "every": Key(200, "Updates between two snapshots.", unit="updates", within=FROM_1),
-    "keep": Key(10, "Snapshots that live: the first one and the newest.", within=FROM_1),
-    "draw": Key(
-        "uniform",
-        "Draw of a snapshot: each with the same probability, or hard: those more often that the "
-        "policy does not beat.",
-        one_of=("uniform", "hard"),
-    ),
-    "latest_share": Key(
-        0.5, "Share of draws that take the newest parameters in place of a snapshot.", within=SHARE
-    ),
-    "episodes": Key(20, "Episodes between two draws, of an agent process.", within=FROM_1),
-}
 
 # Settings of a single agent -> the value that they must have, and the remedy.
 _SINGLE: Mapping[str, tuple[Any, str]] = MappingProxyType(
@@ -216,7 +205,7 @@ def resolve_policies(
     settings = {
         name: complete_policy(name, each, config, user, defaults) for name, each in given.items()
     }
-    _check_snapshots(settings)
+    _check_opponents(settings)
     own, names = config.env_config, env.possible_agents
     agents = agents_by_policy(names, own.policy_mapping, settings, own)
     judged = agents
@@ -249,23 +238,26 @@ def _describe(
     return {**found, "obs_spec": obs_spec, "action_spec": action_spec}
 
 
-def _check_snapshots(policies: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_opponents(policies: Mapping[str, Mapping[str, Any]]) -> None:
+    """Rejects opponents of a policy that does not learn, or that has one already."""
     learning = [name for name, each in policies.items() if learns(each)]
     if not learning:
-        raise ConfigError("no policy of policies learns: each is fixed, or snapshots_of another")
+        raise ConfigError(
+            "no policy of policies learns: each is fixed, or plays parameters of another"
+        )
     owners: dict[str, str] = {}
     for name, each in policies.items():
-        owner = each.get("snapshots_of")
-        if owner is None:
+        kind = opponent_of(each)
+        if kind is None:
             continue
-        path = f"policies.{name}.snapshots_of"
+        path, owner = f"policies.{name}.{kind.key}", each[kind.key]
         if owner not in learning:
             hint = did_you_mean(str(owner), learning, otherwise=f"use {', '.join(learning)}")
             raise ConfigError(f"{path} is {owner!r}, which is no policy that learns: {hint}")
         if owner in owners:
             raise ConfigError(
-                f"{path} is {owner}, but policy {owners[owner]} plays its snapshots already: give "
-                "the agents of both to one policy"
+                f"{path} is {owner}, but policy {owners[owner]} plays {kind.title.format('it')} "
+                "already: give the agents of both to one policy"
             )
         owners[owner] = name
 
@@ -284,8 +276,8 @@ def complete_policy(
     """Returns the settings of a policy, completed by the defaults.
 
     One that learns has algorithm, `learner_config` and `sender`; without an algorithm those of the
-    run, and the run's `learner_config` under its own. Others have `fixed`, or `snapshots_of` and
-    what goes with it.
+    run, and the run's `learner_config` under its own. Others have `fixed`, or the keys of a kind of
+    opponent.
 
     Raises:
         ConfigError: a key, a type or a value is wrong; the message has the path of the key.
@@ -293,11 +285,12 @@ def complete_policy(
     path = f"policies.{name}"
     if not isinstance(given, Mapping):
         raise ConfigError(f"{path} is {quote(given)}, expected a mapping, such as {{}}")
-    kind = next((each for each in ("fixed", "snapshots_of") if each in given), "")
-    keys = {"fixed": ["fixed"], "snapshots_of": list(_SNAPSHOTS)}.get(kind, list(_KEYS))
+    kinds = {"fixed": {"fixed": RANDOM}, **{each.key: load(each.keys) for each in opponents()}}
+    kind = next((each for each in kinds if each in given), "")
+    keys = list(kinds.get(kind, _KEYS))
     for key in given:
         if key not in keys and not ("agents" in given and key in _RESOLVED):
-            every = [*_KEYS, "fixed", *_SNAPSHOTS]
+            every = [*_KEYS, *(each for own in kinds.values() for each in own)]
             if key in every:
                 what = f"has {kind}, and so no {key}" if kind else f"learns, and so has no {key}"
                 raise ConfigError(f"{path} {what}: leave one of the two out")
@@ -306,7 +299,8 @@ def complete_policy(
     if kind == "fixed":
         return {"fixed": _check_fixed(path, given["fixed"])}
     if kind:
-        return _complete_snapshots(name, {key: given[key] for key in keys if key in given})
+        chosen = {key: given[key] for key in keys if key in given}
+        return _complete_opponent(name, chosen, kinds[kind])
     own = Config(given.get("learner_config") or {})
     algorithm = given.get("algorithm", config.algorithm)
     if "algorithm" not in given:
@@ -324,8 +318,10 @@ def complete_policy(
     return {"algorithm": algorithm, **done}
 
 
-def _complete_snapshots(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    base = Config({"policies": {name: _SNAPSHOTS}})
+def _complete_opponent(
+    name: str, given: Mapping[str, Any], keys: Mapping[str, Any]
+) -> dict[str, Any]:
+    base = Config({"policies": {name: keys}})
     complete = Config({"policies": {name: given}}).extend(base, strict=True)
     check_values(complete, keys_of(base))
     return dict(complete.policies[name])

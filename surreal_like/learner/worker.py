@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from session.addons import load
 from session.config import Config
 from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
@@ -20,11 +21,10 @@ from session.process.context import Context, run_generation
 from session.process.periodic import Every, Rate
 from session.process.seeding import component_seed
 from surreal_like.data.parameters import manifest_size_bytes
-from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId, policies_of
+from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId, opponent_of, policies_of
 from surreal_like.dataflow.flow import NOT_READY, STALLED
 from surreal_like.dataflow.items import Trained
 from surreal_like.learner.base import Learner
-from surreal_like.learner.league import League
 from surreal_like.learner.quarantine import (
     NEWEST,
     REPEATED,
@@ -122,11 +122,17 @@ class LearnerWorker:
         self._rows_trained = 0
         # Ends of the shards at the newest checkpoint, see :meth:`ReplayClient.ends`.
         self._ends: Mapping[str, Sequence[int]] = {}
-        every = policies_of(context.config).values()
-        # Those of the policy that plays its snapshots.
-        settings = next((each for each in every if each.get("snapshots_of") == policy), None)
-        place = folder.checkpoints / own.league
-        self._league = None if settings is None else League(place, settings, self._complain)
+        place = folder.checkpoints / own.checkpoints
+        kinds = ((opponent_of(each), each) for each in policies_of(context.config).values())
+        # What serves the opponent that plays its parameters.
+        self._beside: Any = next(
+            (
+                load(kind.learner)(place, each, self._complain)
+                for kind, each in kinds
+                if kind is not None and each[kind.key] == policy
+            ),
+            None,
+        )
 
     def _complain(self, text: str) -> None:
         self._context.event("checkpoint_bad", text)
@@ -189,8 +195,8 @@ class LearnerWorker:
         learner.connect(self._context, policy=self._policy)
         learner.link.publisher.version = max(learner.link.publisher.version, version)
         learner.link.publisher.exploit = exploit_of(self._context.config)
-        if self._league is not None:
-            self._take_snapshot(self._league.restore)
+        if self._beside is not None:
+            self._keep_parameters(self._beside.restore)
 
     @property
     def learner(self) -> Learner:
@@ -267,8 +273,8 @@ class LearnerWorker:
             return Learned(True, now, waiting, error=self._set_aside(error))
         updates = learner.pop_updates()
         counted = [self._count(update, now) for update in updates]
-        if self._league is not None and updates:
-            self._take_snapshot(self._league.tick)
+        if self._beside is not None and updates:
+            self._keep_parameters(self._beside.tick)
         learner.link.publish_owed(learner)
         wrong: Exception | None = learner.flow.standstill() if item is STALLED else None
         for update in updates:
@@ -280,7 +286,7 @@ class LearnerWorker:
         waited = None if ahead is None else ahead.pop_waited()
         return Learned(item is not NOT_READY, now, waiting, counted, wrong, waited)
 
-    def _take_snapshot(self, take: Callable[[Learner], None]) -> None:
+    def _keep_parameters(self, take: Callable[[Learner], None]) -> None:
         try:
             take(self._learner)
         except CheckpointError as error:

@@ -24,7 +24,6 @@ from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.env.feed import RunFeed
 from surreal_like.env.joint_vector import JointStep, JointVector, make_joint_vector
 from surreal_like.experience.chunk_episodes import RECENT
-from surreal_like.policies.acting import PublishedSnapshots
 from surreal_like.policies.config import policy_configs
 from surreal_like.policies.opponents import Found, make_opponents
 from surreal_like.policies.seats import Seats, parts_of
@@ -67,7 +66,7 @@ def make_agent_service(context: Context, found: Found) -> AgentService:
     opponents = make_opponents(
         config,
         found,
-        partial(PublishedSnapshots, context),
+        context,
         num_envs=copies,
         seed=context.seed,
     )

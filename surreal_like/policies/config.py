@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from session.config import Config
-from surreal_like.data.policy_names import learning_policies, policies_of
+from surreal_like.data.policy_names import learning_policies, opponent_of, policies_of
 
 
 def policy_configs(config: Config) -> dict[str, Config]:
@@ -12,7 +12,7 @@ def policy_configs(config: Config) -> dict[str, Config]:
 
 
 def policy_config(config: Config, policy: str) -> Config:
-    """Returns the config of a policy as if it were alone; snapshots have that of their policy.
+    """Returns the config of a policy as if it were alone; an opponent has that of its policy.
 
     Its environment has the specs of the policy's agents, and as many copies as it has streams; one,
     if its replay keeps whole unrolls, which come in chunks of any number of streams.
@@ -24,7 +24,8 @@ def policy_config(config: Config, policy: str) -> Config:
     given = policies_of(config).get(policy)
     if not given:
         return config
-    given = policies_of(config)[given.get("snapshots_of", policy)]
+    if (kind := opponent_of(given)) is not None:
+        given = policies_of(config)[given[kind.key]]
     own = config.copy()
     del own["policies"]
     own.algorithm = given.get("algorithm", config.algorithm)

@@ -1,26 +1,28 @@
-"""Builds the policies of a run that do not learn: fixed ones, and snapshots of others."""
+"""Builds the policies of a run that do not learn: fixed ones, and opponents of add-ons."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from session import nest
+from session.addons import load
 from session.config import Config
 from session.config.named_code import load_named
 from session.config.sections import sections_of
 from session.errors import ConfigError
+from session.process.context import Context
 from session.process.seeding import component_seed
 from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.algorithm.base import Algorithm
-from surreal_like.data.policy_names import learns, policies_of
+from surreal_like.data.policy_names import learns, opponent_of, policies_of
 from surreal_like.env.actions import random_action
-from surreal_like.policies.acting import PastSelf, Snapshots
 from surreal_like.policies.config import policy_config
 from surreal_like.policies.seats import parts_of
 
@@ -38,6 +40,18 @@ class Found(NamedTuple):
 
     algorithm: Callable[[Config], type[Algorithm]]
     trained: Callable[[str, Config], Agent]
+
+
+class Trained(NamedTuple):
+    """The trained policies of a run.
+
+    Args:
+        checkpoints: folder of its checkpoints.
+        agent: returns the agent of a policy by its name.
+    """
+
+    checkpoints: Path
+    agent: Callable[[str], Agent]
 
 
 class RandomAgent(Agent):
@@ -58,7 +72,7 @@ class RandomAgent(Agent):
 def make_opponents(
     config: Config,
     found: Found,
-    snapshots: Callable[[str], Snapshots],
+    source: Context | Trained,
     *,
     num_envs: int,
     seed: int,
@@ -69,7 +83,8 @@ def make_opponents(
     Args:
         config: the resolved experiment.
         found: finds algorithms and trained policies.
-        snapshots: returns the snapshots of a policy by its name.
+        source: where parameters of policies come from: context of the process, or the trained
+            policies of a run.
         num_envs: number of environments.
         seed: seed of the process.
         evaluation: True for the policies that play in evaluations.
@@ -89,17 +104,10 @@ def make_opponents(
             acting = Acting(_seed(make_fixed(name, settings.fixed, own, found), drawn))
             made.append(ActingPolicy(name, acting))
             continue
-        kind = found.algorithm(own).agent
-
-        past = PastSelf(
-            name,
-            settings,
-            partial(build_agent, kind, own),
-            snapshots(settings.snapshots_of),
-            num_envs=num_envs,
-            seed=drawn,
-        )
-        made.append(past)
+        kind = opponent_of(settings)
+        assert kind is not None  # it is not fixed
+        make = partial(build_agent, found.algorithm(own).agent, own)
+        made.append(load(kind.make)(name, settings, make, source, num_envs=num_envs, seed=drawn))
     return made
 
 

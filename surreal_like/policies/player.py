@@ -3,24 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from session.config import Config
 from session.process.context import Context
 from surreal_like.agent.acting import Acting, ActingPolicy
+from surreal_like.agent.base import Agent
 from surreal_like.agent.evaluator import EvaluatorService
+from surreal_like.agent.fetcher import Fetcher, agent_for
+from surreal_like.agent.link import AgentLink
 from surreal_like.agent.loop import make_agent
 from surreal_like.agent.player import Player
+from surreal_like.data.parameters import Parameters
 from surreal_like.env.base import Pulse, no_pulse
 from surreal_like.env.feed import RunFeed
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.joint_vector import make_joint_vector
 from surreal_like.env.vector import make_vector_env
 from surreal_like.env.whole_vector import WholeVector
-from surreal_like.policies.acting import Companion, PublishedSnapshots
 from surreal_like.policies.config import policy_configs
 from surreal_like.policies.opponents import Found, make_opponents
 from surreal_like.policies.seats import Seats, parts_of
+
+# Time between two questions for newer parameters of another policy [s].
+_POLL_SECONDS = 0.1
+
+
+class Companion(ActingPolicy):
+    """Plays with the newest parameters of a policy that the process does not judge.
+
+    Args:
+        context: context of the process.
+        agent: agent in the evaluator's mode; not yet attached.
+        policy: name of its policy.
+
+    """
+
+    def __init__(self, context: Context, agent: Agent, policy: str) -> None:
+        super().__init__(policy, Acting(agent))
+        self._context = context
+        link = AgentLink(context, policy=policy)
+        agent.attach(link)
+        self._fetcher = Fetcher(
+            link.client, context.clock, mode="step", interval_seconds=_POLL_SECONDS
+        )
+        # Newer ones than those that it plays with.
+        self._newest: Parameters | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self._newest is not None or self.loaded is not None
+
+    @property
+    def final(self) -> bool:
+        newest = self._newest or self.loaded
+        return newest is not None and newest.final
+
+    def fetch(self) -> None:
+        self._newest = self._fetcher.tick() or self._newest
+        if self._fetcher.idle:
+            self._fetcher.want()
+
+    def load(self) -> None:
+        newest, self._newest = self._newest, None
+        if newest is not None:
+            self.loaded = newest
+            agent = agent_for(self._context, self.acting.agent, newest, self.policy)
+            self.acting.agent = agent
+            agent.load(newest)
 
 
 def make_evaluator_service(context: Context, found: Found) -> EvaluatorService:
@@ -46,7 +95,7 @@ def make_evaluator_service(context: Context, found: Found) -> EvaluatorService:
         opponents = make_opponents(
             config,
             found,
-            partial(PublishedSnapshots, context),
+            context,
             num_envs=num_envs,
             seed=seed,
             evaluation=True,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from main.cli.arguments import Parser
 from main.cli.policy import add_policy, follow_snapshot, policy_options, suggesting_import_path
 from main.cli.runs import find_policy
+from session.addons.hooks import LEAGUE
 from session.folder import RunFolder
 from session.show.text import columns, count, decimal, short_time
 
@@ -53,8 +54,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _show_league(given: Namespace, folder: RunFolder) -> int:
     """Prints a table of all snapshots against all; returns the exit code."""
-    from surreal_like.addons.analysis.league import play_league  # imports torch
-
+    play_league = LEAGUE.require("--league needs the add-on league, which is not here")
     with suggesting_import_path():
         found = play_league(folder.path, episodes=given.episodes, import_path=given.import_path)
     if given.json:

@@ -17,13 +17,10 @@ from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.evaluation import Evaluation, num_streams
 from surreal_like.agent.player import Player
 from surreal_like.data.episodes import mean_metrics
-from surreal_like.data.policy_names import PolicyId, learning_policies
+from surreal_like.data.policy_names import learning_policies
 from surreal_like.data.task import tasks_of
 from surreal_like.experiment.find import choose_policy, find_in, find_run
-from surreal_like.network.files import set_parameters
-from surreal_like.network.flat import named_tensors
-from surreal_like.policies.acting import StoredSnapshots
-from surreal_like.policies.opponents import make_opponents
+from surreal_like.policies.opponents import Trained, make_opponents
 from surreal_like.policies.player import make_player
 
 
@@ -166,16 +163,9 @@ class TrainedPolicies:
         opponents = make_opponents(
             config,
             find_in(self._run),
-            self._snapshots,
+            Trained(self._run.checkpoints, lambda policy: self._policies[policy].agent),
             num_envs=num_envs,
             seed=seed,
             evaluation=True,
         )
         return make_player([*learning, *opponents], config, num_envs=num_envs, seed=seed)
-
-    def _snapshots(self, policy: str) -> StoredSnapshots:
-        newest = named_tensors(self._policies[policy].agent.module_dict())
-        folder = self._run.checkpoints / PolicyId(policy).league
-        return StoredSnapshots(
-            folder, lambda agent: set_parameters(agent.module_dict(), newest), policy
-        )

@@ -13,7 +13,6 @@ ALONE = {
     "client": "learner/learner",
     "checkpoints": "learner",
     "best": "best",
-    "league": "learner/league",
     "add": "",
 }
 LEFT = {
@@ -24,7 +23,6 @@ LEFT = {
     "client": "learner/left",
     "checkpoints": "left",
     "best": "best/left",
-    "league": "left/league",
     "add": "of left",
 }
 ARGUMENTS = {"shard": 2, "account": "agent-0", "snapshot": 200, "add": "of {}"}
@@ -50,7 +48,7 @@ def test_a_single_agent_has_one_policy_without_settings_of_its_own() -> None:
 
 
 def test_agents_of_several_policies_count_once() -> None:
-    past = {"snapshots_of": "main", "agents": ["a", "b"]}
+    past = {"fixed": "random", "agents": ["a", "b"]}
     config = Config({"policies": {"main": {"agents": ["b", "c"]}, "past": past}})
     assert agents_of(config) == ["b", "c", "a"]
     assert named_policies(config) == ["main"]

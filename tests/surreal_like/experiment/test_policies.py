@@ -14,6 +14,7 @@ from session.errors import SurrealError
 from surreal_like.experiment.machine import env_row_parts
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.policies.config import policy_config
+from tests.add_ons import needs
 
 MIXED: dict[str, Any] = {
     "algorithm": "ppo",
@@ -150,27 +151,42 @@ def test_the_fingerprint_covers_policies(tmp_path: Path) -> None:
         ),
         ({"policies.other": {"fixed": "random"}}, "policy other plays no agent"),
         (
-            {"policies.other": {"fixed": "random", "every": 3}},
-            "policies.other has fixed, and so no every: leave one of the two out",
+            {"policies.other": {"fixed": "random", "algorithm": "ppo"}},
+            "policies.other has fixed, and so no algorithm: leave one of the two out",
         ),
-        ({"policies.left.keep": 3}, "policies.left learns, and so has no keep"),
+        pytest.param(
+            {"policies.left.keep": 3},
+            "policies.left learns, and so has no keep",
+            marks=needs("league"),
+        ),
         (
             {"env_config.policy_mapping": {"catr_*": "left", "cart_*": "right"}},
             "env_config.policy_mapping has 'catr_*', which fits no agent: did you mean cart_",
         ),
-        ({"policies.past": {"snapshots_of": "lef"}}, "no policy that learns: did you mean left?"),
-        (
+        pytest.param(
+            {"policies.past": {"snapshots_of": "lef"}},
+            "no policy that learns: did you mean left?",
+            marks=needs("league"),
+        ),
+        pytest.param(
             {"policies.past": {"snapshots_of": "left", "evry": 3}},
             "unknown key policies.past.evry: did you mean every?",
+            marks=needs("league"),
         ),
-        ({"policies.past": {"snapshots_of": "left", "keep": 0}}, "policies.past.keep is 0"),
-        (
+        pytest.param(
+            {"policies.past": {"snapshots_of": "left", "keep": 0}},
+            "policies.past.keep is 0",
+            marks=needs("league"),
+        ),
+        pytest.param(
             {"policies.past": {"snapshots_of": "left", "draw": "heard"}},
             "policies.past.draw is 'heard', expected one of uniform, hard; did you mean hard?",
+            marks=needs("league"),
         ),
-        (
+        pytest.param(
             {"policies.a": {"snapshots_of": "left"}, "policies.b": {"snapshots_of": "left"}},
-            "policies.b.snapshots_of is left, but policy a plays its snapshots already",
+            "policies.b.snapshots_of is left, but policy a plays snapshots of it already",
+            marks=needs("league"),
         ),
         (
             {"policies": {"left": {"fixed": "random"}, "right": {"fixed": "random"}}},

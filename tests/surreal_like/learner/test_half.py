@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from torch import nn
 from session.process.clock import CountedClock
 from session.wire import AddressBook, Identity, Wire
 from surreal_like.data.parameters import Parameters
-from surreal_like.learner.league import League
 from surreal_like.learner.link import Publisher
 from surreal_like.network.flat import load_flat, manifest_of, named_tensors, read_flat, weights_of
 from surreal_like.transform.normalizer import Normalizer
@@ -77,7 +75,7 @@ def received(modules: Mapping[str, nn.Module], parameters: Parameters | None) ->
 
 @pytest.mark.parametrize(("module", "weights"), KINDS, ids=lambda each: type(each).__name__)
 def test_only_weights_are_rounded(
-    publisher: Publisher, tmp_path: Path, module: nn.Module, weights: set[str]
+    publisher: Publisher, module: nn.Module, weights: set[str]
 ) -> None:
     modules = {"policy": module}
     with torch.no_grad():
@@ -89,17 +87,6 @@ def test_only_weights_are_rounded(
     flat, manifest = read_flat(modules), manifest_of(named_tensors(modules))
     publisher.publish(flat, manifest, iteration=1, env_steps=1, weights=weights_of(modules))
     assert received(modules, publisher.newest) == wanted
-    # Snapshots of a league, when they are made and when they are read again.
-    with torch.no_grad():
-        for tensor in named_tensors(modules).values():
-            tensor.fill_(NUMBER)
-    link = SimpleNamespace(publisher=publisher)
-    learner: Any = SimpleNamespace(iteration=7, env_steps=9, link=link, module_dict=lambda: modules)
-    for snapshot in (League.tick, League.restore):
-        publisher.snapshots.clear()
-        snapshot(League(tmp_path / "league", {"every": 1, "keep": 3}, print), learner)
-        assert received(modules, publisher.snapshots[7]) == wanted
-        load_flat(modules, flat, manifest)
 
 
 def test_normalised_observations_stay_apart() -> None:

@@ -14,7 +14,6 @@ from surreal_like.env.joint_vector import JointStep
 from surreal_like.experience.row_sender import RowSender
 from surreal_like.policies.agents import JointStepping
 from tests.surreal_like.agent.rig import LineAgent, make_config, make_rig
-from tests.surreal_like.policies.test_snapshots import summary
 
 
 @pytest.mark.parametrize("reports", [True, False])
@@ -35,7 +34,9 @@ def test_each_policy_counts_the_episodes_after_which_it_fetches(reports: bool) -
         rig.until(lambda: actor.fetcher.tick() is None and actor.fetcher.idle)
         idle = []
         for ended in (2, 0, 1):
-            actor.observe_some(None, [summary(0.0)] * ended, reports=reports)
+            actor.observe_some(
+                None, [{"return": 0.0, "length": 3, "metrics": {}}] * ended, reports=reports
+            )
             idle.append(actor.fetcher.idle)
         assert idle == [True, True, False]
 

@@ -14,6 +14,9 @@ from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import read_parameters, save_parameters
 from surreal_like.network.flat import manifest_of, named_tensors, pack_tensors, weights_of
 
+# Folder of snapshots, in that of the policy's checkpoints.
+FOLDER = "league"
+
 
 class League:
     """Takes a snapshot of a learner's parameters every so many iterations.
@@ -21,7 +24,8 @@ class League:
     At most ``keep`` live: the first one and the newest.
 
     Args:
-        folder: holds a folder for each snapshot, named by its iteration.
+        folder: checkpoints of the policy; ``league`` in it has a folder for each snapshot, named
+            by its iteration.
         settings: ``every`` and ``keep`` of the policy that plays the snapshots.
         note: called with a line of text for each snapshot that is damaged.
     """
@@ -29,7 +33,7 @@ class League:
     def __init__(
         self, folder: Path, settings: Mapping[str, Any], note: Callable[[str], None]
     ) -> None:
-        self._folder, self._note = folder, note
+        self._folder, self._note = folder / FOLDER, note
         self._every, self._keep = int(settings["every"]), int(settings["keep"])
         self._newest = -1
 

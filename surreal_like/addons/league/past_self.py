@@ -1,9 +1,8 @@
-"""Policies that act for the agents of an environment, and send no experience."""
+"""Opponents that play snapshots of a policy, and where the snapshots come from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,16 +13,17 @@ from session.config import Config
 from session.errors import RefusedError
 from session.process.context import Context
 from session.wire.sockets import Socket
+from surreal_like.addons.league.league import FOLDER
 from surreal_like.agent.acting import Acting, ActingPolicy, Ended
 from surreal_like.agent.base import Agent
-from surreal_like.agent.fetcher import Fetcher, agent_for
-from surreal_like.agent.link import AgentLink
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.policy_names import PolicyId
 from surreal_like.data.rows import Rows
 from surreal_like.learner.saver import PARAMETERS
-from surreal_like.network.files import load_parameters
+from surreal_like.network.files import load_parameters, set_parameters
+from surreal_like.network.flat import named_tensors
+from surreal_like.policies.opponents import Trained
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
 
@@ -34,50 +34,6 @@ _KEPT_BYTES = 1 << 26
 _KNOWN = 10
 # Weight of a snapshot that is always beaten.
 _LEAST = 0.05
-
-
-class Companion(ActingPolicy):
-    """Plays with the newest parameters of a policy that the process does not judge.
-
-    Args:
-        context: context of the process.
-        agent: agent in the evaluator's mode; not yet attached.
-        policy: name of its policy.
-
-    """
-
-    def __init__(self, context: Context, agent: Agent, policy: str) -> None:
-        super().__init__(policy, Acting(agent))
-        self._context = context
-        link = AgentLink(context, policy=policy)
-        agent.attach(link)
-        self._fetcher = Fetcher(
-            link.client, context.clock, mode="step", interval_seconds=_POLL_SECONDS
-        )
-        # Newer ones than those that it plays with.
-        self._newest: Parameters | None = None
-
-    @property
-    def ready(self) -> bool:
-        return self._newest is not None or self.loaded is not None
-
-    @property
-    def final(self) -> bool:
-        newest = self._newest or self.loaded
-        return newest is not None and newest.final
-
-    def fetch(self) -> None:
-        self._newest = self._fetcher.tick() or self._newest
-        if self._fetcher.idle:
-            self._fetcher.want()
-
-    def load(self) -> None:
-        newest, self._newest = self._newest, None
-        if newest is not None:
-            self.loaded = newest
-            agent = agent_for(self._context, self.acting.agent, newest, self.policy)
-            self.acting.agent = agent
-            agent.load(newest)
 
 
 def outcome_of(summary: EpisodeSummary, policy: str, other: str) -> float | None:
@@ -91,8 +47,6 @@ def outcome_of(summary: EpisodeSummary, policy: str, other: str) -> float | None
         return None
     return 0.5 + 0.5 * float(np.sign(mine - theirs))
 
-
-# -- snapshots ------------------------------------------------------------------------------------
 
 # Loads the parameters of a snapshot into an agent.
 Load = Callable[[Agent], None]
@@ -181,13 +135,15 @@ class StoredSnapshots:
     """The snapshots of a policy in its run folder.
 
     Args:
-        folder: folder of the snapshots.
-        newest: loads the newest parameters, those of the checkpoint that plays.
+        trained: the policies of the run; the newest parameters are those that play.
         policy: name of the policy.
     """
 
-    def __init__(self, folder: Path, newest: Load, policy: str) -> None:
-        self._checkpoints, self._newest, self._policy = Checkpoints(folder), newest, policy
+    def __init__(self, trained: Trained, policy: str) -> None:
+        newest = named_tensors(trained.agent(policy).module_dict())
+        folder = trained.checkpoints / PolicyId(policy).checkpoints / FOLDER
+        self._checkpoints, self._policy = Checkpoints(folder), policy
+        self._newest: Load = lambda agent: set_parameters(agent.module_dict(), newest)
 
     def get(self, choose: Callable[[Sequence[int]], int | None]) -> tuple[str, Load] | None:
         """See :class:`Snapshots`."""
@@ -331,3 +287,31 @@ class PastSelf(ActingPolicy):
     def sockets(self) -> list[Socket]:
         socket = getattr(self._snapshots, "socket", None)
         return [] if socket is None else [socket]
+
+
+def make_past_self(
+    name: str,
+    settings: Config,
+    make: Callable[[int], Agent],
+    source: Context | Trained,
+    *,
+    num_envs: int,
+    seed: int,
+) -> PastSelf:
+    """Returns what plays snapshots in a process of a run, or from its folder.
+
+    Args:
+        name: name of the policy.
+        settings: complete settings of the policy.
+        make: builds an agent that draws by a seed.
+        source: context of the process, or the trained policies of a run.
+        num_envs: number of environments.
+        seed: seed of the draws.
+    """
+    owner = settings.snapshots_of
+    snapshots: Snapshots
+    if isinstance(source, Trained):
+        snapshots = StoredSnapshots(source, owner)
+    else:
+        snapshots = PublishedSnapshots(source, owner)
+    return PastSelf(name, settings, make, snapshots, num_envs=num_envs, seed=seed)

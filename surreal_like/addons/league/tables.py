@@ -10,6 +10,8 @@ from session.checkpoint import Checkpoints
 from session.config import Config
 from session.errors import UsageError
 from session.process.seeding import component_seed, seed_all
+from surreal_like.addons.league.league import FOLDER
+from surreal_like.addons.league.past_self import outcome_of
 from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.base import Agent
 from surreal_like.agent.evaluation import Evaluation
@@ -17,7 +19,6 @@ from surreal_like.data.policy_names import PolicyId, policies_of
 from surreal_like.experiment.find import algorithm_of, find_run
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import load_parameters
-from surreal_like.policies.acting import outcome_of
 from surreal_like.policies.config import policy_config
 from surreal_like.policies.opponents import build_agent
 from surreal_like.policies.player import make_player
@@ -55,7 +56,7 @@ def play_league(
     for policy in [each.snapshots_of for each in every if "snapshots_of" in each]:
         own = policy_config(config, policy)
         kind = algorithm_of(own, run).agent
-        stored = Checkpoints(run.checkpoints / PolicyId(policy).league).newest_first()
+        stored = Checkpoints(run.checkpoints / PolicyId(policy).checkpoints / FOLDER).newest_first()
         agents: dict[str, Agent] = {}
         for path in sorted(stored, key=lambda path: int(path.name)):
             name = PolicyId(policy).snapshot(path.name)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from session.config import Config
+from surreal_like.addons.league import past_self
+from surreal_like.addons.league.past_self import Load, PastSelf, PublishedSnapshots
 from surreal_like.agent.base import Agent
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.rows import Rows
-from surreal_like.policies import acting
-from surreal_like.policies.acting import Load, PastSelf, PublishedSnapshots
 from surreal_like.ps.server import ParameterStore
 from tests.surreal_like.agent.rig import LearnerPeer, Rig
 from tests.surreal_like.agent.rig import rig as rig
@@ -239,7 +239,7 @@ def test_a_snapshot_that_is_not_there_yet_is_asked_for_again(rig: Rig) -> None:
 def test_few_bytes_of_snapshots_are_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = LearnerPeer(rig)
     size = learner.publish(policy="default-10").flat.nbytes
-    monkeypatch.setattr(acting, "_KEPT_BYTES", 2 * size)
+    monkeypatch.setattr(past_self, "_KEPT_BYTES", 2 * size)
     snapshots = PublishedSnapshots(rig.context("agent-0"), "default")
     for number in (10, 20, 30):
         snapshots._keep(f"default-{number}", learner.publish(policy=f"default-{number}"))

@@ -1,0 +1,1 @@
+"""League: opponents that play snapshots of a policy that learns."""

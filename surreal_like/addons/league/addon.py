@@ -1,0 +1,20 @@
+"""Declares the league: a kind of opponent, and a table of all snapshots against all."""
+
+from __future__ import annotations
+
+from session.addons import AddOn, Opponent
+
+_ROOM = "surreal_like.addons.league"
+ADD_ON = AddOn(
+    opponents=(
+        Opponent(
+            "snapshots_of",
+            title="snapshots of {}",
+            keys=f"{_ROOM}.defaults:SNAPSHOTS",
+            make=f"{_ROOM}.past_self:make_past_self",
+            learner=f"{_ROOM}.league:League",
+        ),
+    ),
+    hooks={"league": f"{_ROOM}.tables:play_league"},
+    files=("configs/rps_league.yaml", "configs/tictactoe_league.yaml"),
+)
