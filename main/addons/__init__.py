@@ -13,6 +13,7 @@ MODULES = (
     "surreal_like.addons.curriculum.addon",
     "surreal_like.addons.league.addon",
     "surreal_like.addons.gradients.addon",
+    "surreal_like.addons.rnd.addon",
     "surreal_like.addons.gateway.addon",
     "surreal_like.addons.tuning.addon",
     "surreal_like.addons.join.addon",

@@ -118,6 +118,9 @@ class AddOn:
         commands: commands of ``surreal-like``.
         launchers: launchers.
         algorithms: name -> :class:`surreal_like.algorithm.catalog.Registration`.
+        elsewhere: name of an algorithm in other libraries -> settings that do the same here.
+        parts: name in ``learner_config.parts`` -> ``module:function`` of the learner and the
+            part's arguments, which returns an operator of batches.
         acts: kinds of components that step environments as agents do; ``session_config`` has a
             section of each, with ``num``.
         telemetry: kinds of components that end last, and without which a run goes on.
@@ -136,6 +139,8 @@ class AddOn:
     commands: tuple[Command, ...] = ()
     launchers: tuple[Launcher, ...] = ()
     algorithms: Mapping[str, Any] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, str] = field(default_factory=dict)
     acts: tuple[str, ...] = ()
     telemetry: tuple[str, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
@@ -178,6 +183,13 @@ def add_ons() -> Mapping[str, AddOn]:
 def opponents() -> tuple[Opponent, ...]:
     """Returns the kinds of policies that play parameters of another one."""
     return tuple(kind for each in add_ons().values() for kind in each.opponents)
+
+
+def collect(table: str) -> dict[str, Any]:
+    """Returns the entries of a table, a field of :class:`AddOn`, of all add-ons."""
+    return {
+        name: entry for each in add_ons().values() for name, entry in getattr(each, table).items()
+    }
 
 
 def acting_kinds() -> tuple[str, ...]:

@@ -247,7 +247,7 @@ LEARNER_KEYS = {
     ),
     "parts": Key(
         [],
-        "Operators behind the source of the plan: [{part: rnd, args: {weight: 0.01}}, ...]; a "
+        "Operators behind the source of the plan: [{part: NAME, args: {weight: 0.01}}, ...]; a "
         "name, or package.module:function, which is called with the learner and args.",
     ),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from session.addons import add_ons
+from session.addons import collect
 from session.config.named_code import place_of
 
 
@@ -77,7 +77,6 @@ _REGISTERED: Mapping[str, Registration] = MappingProxyType(
 # Names that are algorithms elsewhere -> what does the same here.
 _ELSEWHERE: Mapping[str, str] = MappingProxyType(
     {
-        "a2c": "a3c with learner_config.gradients_at=learner learner_config.algo.synchronous=true",
         "apex": "dqn with the settings of configs/cartpole_apex.yaml",
         "apexdqn": "dqn with the settings of configs/cartpole_apex.yaml",
         "appo": "ppo, which is asynchronous by default, or impala",
@@ -85,11 +84,9 @@ _ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "ddqn": "dqn, which is double by default",
         "doubledqn": "dqn, which is double by default",
         "duelingdqn": "dqn with learner_config.algo.dueling=true",
-        "her": "dqn, sac, td3 or ddpg with learner_config.replay.hindsight.proportion=0.8",
         "qrdqn": "dqn with learner_config.algo.distribution.kind=quantile",
         "rainbow": "dqn with the settings of configs/cartpole_rainbow.yaml",
         "recurrentppo": "ppo with learner_config.model.memory=lstm",
-        "rnd": "ppo with learner_config.parts=[{part: rnd}]",
     }
 )
 
@@ -101,15 +98,13 @@ def list_algorithms() -> dict[str, str]:
 
 def describe_algorithms() -> dict[str, Registration]:
     """Returns the registered names, each with its :class:`Registration`."""
-    found = dict(_REGISTERED)
-    for each in add_ons().values():
-        found |= each.algorithms
-    return dict(sorted(found.items()))
+    return dict(sorted((_REGISTERED | collect("algorithms")).items()))
 
 
 def known_elsewhere(name: str) -> str:
     """Returns what does here what an algorithm of that name does elsewhere; empty: unknown."""
-    return _ELSEWHERE.get("".join(filter(str.isalnum, name.casefold())), "")
+    plain = "".join(filter(str.isalnum, name.casefold()))
+    return str((_ELSEWHERE | collect("elsewhere")).get(plain, ""))
 
 
 def name_of(algorithm: str | type[Any]) -> str:

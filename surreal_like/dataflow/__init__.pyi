@@ -1,4 +1,5 @@
 from surreal_like.addons.gradients.source import async_gradients as async_gradients
+from surreal_like.addons.rnd.bonus import add_rnd_bonus as add_rnd_bonus
 from surreal_like.dataflow.batches import concat as concat
 from surreal_like.dataflow.batches import standardize as standardize
 from surreal_like.dataflow.concurrency import Queue as Queue
@@ -28,7 +29,6 @@ from surreal_like.learner.operators import update_learning_rate as update_learni
 from surreal_like.learner.operators import update_priorities as update_priorities
 from surreal_like.learner.operators import update_target as update_target
 from surreal_like.learner.operators import update_value_scale as update_value_scale
-from surreal_like.learner.rnd import add_rnd_bonus as add_rnd_bonus
 from surreal_like.learner.sources import LocalReplay as LocalReplay
 from surreal_like.learner.sources import experience as experience
 from surreal_like.learner.sources import from_items as from_items

@@ -6,11 +6,11 @@ import inspect
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from session.addons import collect
 from session.config.merge import quote
 from session.config.named_code import load_callable
 from session.errors import ConfigError, did_you_mean
@@ -184,14 +184,8 @@ def mix_in(slots: int, proportion: float, seed: int = 0) -> Operator:
     return Operator(f"mix_in({slots}, {proportion:g})", mix, generators=(rng,))
 
 
-# Name in a config -> function of (learner, **args) that returns an operator.
-PARTS: Mapping[str, str] = MappingProxyType(
-    {
-        "rnd": "surreal_like.learner.rnd:add_rnd_bonus",
-        # The first one with `algo.normalize_rewards`.
-        "normalize_rewards": "surreal_like.learner.sources:normalize_rewards",
-    }
-)
+# The first one with `algo.normalize_rewards`; the others are those of add-ons.
+_PARTS = {"normalize_rewards": "surreal_like.learner.sources:normalize_rewards"}
 
 
 def with_parts(learner: Updates, source: Flow) -> Flow:
@@ -265,9 +259,10 @@ def _make(learner: Updates, name: str, args: dict[str, Any]) -> Operator:
 
 
 def _find(name: str) -> Callable[..., Any]:
-    place = PARTS.get(name, name)
+    parts = collect("parts") | _PARTS
+    place = str(parts.get(name, name))
     if ":" not in place:
-        hint = did_you_mean(name, PARTS, otherwise=f"there is {', '.join(PARTS)}")
+        hint = did_you_mean(name, parts, otherwise=f"there is {', '.join(parts)}")
         raise ConfigError(
             f"{_KEY} has no part {name!r}: {hint}; your own is given as "
             "package.module:function or file.py:function"

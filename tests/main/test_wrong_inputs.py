@@ -669,21 +669,15 @@ RESOLVED = (
     ),
     setting(
         "a part that is none",
-        "learner_config.parts=[{part: rdn}]",
-        "no part 'rdn'",
-        "did you mean rnd?",
+        "learner_config.parts=[{part: normalise_rewards}]",
+        "no part 'normalise_rewards'",
+        "did you mean normalize_rewards?",
     ),
     setting(
         "a part without its name",
-        "learner_config.parts=[rnd]",
-        "learner_config.parts has 'rnd'",
+        "learner_config.parts=[doubled]",
+        "learner_config.parts has 'doubled'",
         "expected {part: NAME, args: {...}}",
-    ),
-    setting(
-        "a part of single steps",
-        "learner_config.parts=[{part: rnd}]",
-        "learner_config.algo.n_step is 3",
-        "set it to 1",
     ),
     setting(
         "no range of values",

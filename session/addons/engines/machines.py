@@ -12,7 +12,7 @@ from math import ceil
 from pathlib import Path
 from typing import ClassVar
 
-from session.addons import add_ons, load
+from session.addons import collect, load
 from session.errors import UsageError, did_you_mean
 from session.launchers.instruction import Event
 from session.process.component import RESOURCES, Resources
@@ -70,8 +70,7 @@ class Order:
 @cache
 def list_engines() -> dict[str, str]:
     """Returns name of an engine -> its class, sorted."""
-    found = (engine for each in add_ons().values() for engine in each.engines.items())
-    return dict(sorted(found))
+    return dict(sorted(collect("engines").items()))
 
 
 class Machines(ABC):

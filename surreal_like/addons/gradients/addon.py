@@ -16,6 +16,9 @@ ADD_ON = AddOn(
             central_critic=True,
         )
     },
+    elsewhere={
+        "a2c": "a3c with learner_config.gradients_at=learner learner_config.algo.synchronous=true",
+    },
     hooks={"agent": "surreal_like.addons.gradients.maker:send_gradients"},
     files=tuple(f"configs/{name}_a3c.yaml" for name in ("cartpole", "memory", "target")),
 )

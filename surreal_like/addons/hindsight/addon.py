@@ -8,6 +8,9 @@ _ROOM = "surreal_like.addons.hindsight"
 ADD_ON = AddOn(
     keys={"learner_config.replay.hindsight": f"{_ROOM}.defaults:HINDSIGHT"},
     code=("learner_config.replay.hindsight.reward",),
+    elsewhere={
+        "her": "dqn, sac, td3 or ddpg with learner_config.replay.hindsight.proportion=0.8",
+    },
     hooks={
         "check": f"{_ROOM}.view:check_hindsight",
         "view": f"{_ROOM}.view:make_hindsight_view",

@@ -97,7 +97,7 @@ def test_the_variance_comes_from_the_state() -> None:
             r"weight is -1.0, expected 0 or more",
         ),
         (["learner_config.algo.delay_compensation.history=0"], r"history is 0, expected 1 or more"),
-        (["learner_config.parts=[{part: rnd}]"], r"agents make the gradients.*leave parts empty"),
+        (["learner_config.parts=[{part: own}]"], r"agents make the gradients.*leave parts empty"),
     ],
 )
 def test_settings_are_refused_before_a_run(overrides: list[str], words: str) -> None:

@@ -45,11 +45,10 @@ def stages(config: str, *words: str) -> dict[str, list[str]]:
             marks=needs("gradients"),
         ),
         ("doorkey_ppo", (), "observations", ["normalize_obs", "network: agent and learner"]),
-        (
-            "cartpole_ppo",
-            ("learner_config.parts=[{part: rnd}]",),
-            "bonus of parts",
+        pytest.param(
+            *("cartpole_ppo", ("learner_config.parts=[{part: rnd}]",), "bonus of parts"),
             ["rnd", "learner, before the update"],
+            marks=needs("rnd"),
         ),
         (
             "cartpole_ppo",

@@ -157,9 +157,9 @@ def test_batches_of_one_reply_are_divided_by_the_same_and_a_restored_learner_goe
 
 
 def test_it_comes_before_parts() -> None:
-    parts = {"parts": [{"part": "rnd"}]}
+    parts = {"parts": [{"part": "tests.surreal_like.dataflow.test_parts:doubled"}]}
     described = learner(Impala, learner=parts).flow.describe()
-    assert described.startswith("rollouts -> normalize_rewards -> add_rnd_bonus -> train_one_step")
+    assert described.startswith("rollouts -> normalize_rewards -> doubled(2) -> train_one_step")
 
 
 def test_a_batch_of_a_script_counts_nothing() -> None:

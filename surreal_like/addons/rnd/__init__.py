@@ -1,0 +1,1 @@
+"""Random network distillation: a bonus for what is new, as a part of any plan."""
