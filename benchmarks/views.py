@@ -31,12 +31,12 @@ from surreal_like.addons.hindsight.view import (  # noqa: E402
     HindsightView,
     Relabelling,
 )
+from surreal_like.addons.r2d2.replay import SequenceView  # noqa: E402
 from surreal_like.data.timestep import StepType  # noqa: E402
 from surreal_like.experience.chunk import Chunk  # noqa: E402
 from surreal_like.replay.kinds import PrioritizedReplay  # noqa: E402
 from surreal_like.replay.storage import ColumnStorage  # noqa: E402
 from surreal_like.replay.view.n_step import NStepView, View  # noqa: E402
-from surreal_like.replay.view.sequence import SequenceView  # noqa: E402
 
 CAPACITY = 100_000
 BATCH_SIZE = 256

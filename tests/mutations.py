@@ -465,10 +465,10 @@ frames before an unroll are those before its last row, too
 the state of a recurrent network is not reset
 - out, state = self.step(row, state * kept)
 + out, state = self.step(row, state)
-> tests/surreal_like/replay/test_sequence_view.py
+> tests/addons/r2d2/test_replay.py
 the burn-in is one row too long
-- mask[: self.burn_in] = 0.0
-+ mask[: self.burn_in + 1] = 0.0
+- batch["mask"][: self.burn_in] = 0.0
++ batch["mask"][: self.burn_in + 1] = 0.0
 > tests/surreal_like/loss/test_vtrace.py
 V-trace does not clip the traces
 - decays = mask * lambda_ * rhos.clamp(max=clip_c) * discounts

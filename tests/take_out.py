@@ -95,7 +95,8 @@ def take_out(names: Iterable[str], copy: Path) -> None:
 def words_of(name: str) -> list[str]:
     """Returns the words on command lines by which an add-on is used."""
     each = add_ons()[name]
-    return [*(found.name for found in each.commands), *(found.name for found in each.launchers)]
+    named = [*(found.name for found in each.commands), *(found.name for found in each.launchers)]
+    return [*named, *each.algorithms]
 
 
 def needing(copy: Path, gone: Iterable[str]) -> set[Path]:

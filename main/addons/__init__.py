@@ -14,6 +14,7 @@ MODULES = (
     "surreal_like.addons.league.addon",
     "surreal_like.addons.gradients.addon",
     "surreal_like.addons.rnd.addon",
+    "surreal_like.addons.r2d2.addon",
     "surreal_like.addons.gateway.addon",
     "surreal_like.addons.tuning.addon",
     "surreal_like.addons.join.addon",

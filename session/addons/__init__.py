@@ -121,6 +121,8 @@ class AddOn:
         elsewhere: name of an algorithm in other libraries -> settings that do the same here.
         parts: name in ``learner_config.parts`` -> ``module:function`` of the learner and the
             part's arguments, which returns an operator of batches.
+        replays: name in ``learner_config.replay.type`` -> ``module:Class``, a
+            :class:`surreal_like.replay.base.Replay`.
         acts: kinds of components that step environments as agents do; ``session_config`` has a
             section of each, with ``num``.
         telemetry: kinds of components that end last, and without which a run goes on.
@@ -141,6 +143,7 @@ class AddOn:
     algorithms: Mapping[str, Any] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, str] = field(default_factory=dict)
+    replays: Mapping[str, str] = field(default_factory=dict)
     acts: tuple[str, ...] = ()
     telemetry: tuple[str, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)

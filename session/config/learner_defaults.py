@@ -46,7 +46,7 @@ LEARNER_KEYS = {
         {
             "type": Key(
                 "UniformReplay",
-                "UniformReplay, PrioritizedReplay, SequenceReplay, FIFOReplay, or "
+                "UniformReplay, PrioritizedReplay, FIFOReplay, that of an add-on, or "
                 "package.module:Class.",
             ),
             "batch_size": Key(64, "Size of one batch of the learner.", unit="rows", within=FROM_1),
@@ -140,35 +140,12 @@ LEARNER_KEYS = {
                         one_of=("highest", "acting"),
                     ),
                     "epsilon": Key(1e-6, "Minimum priority of a row.", within=ABOVE_0),
-                    "eta": Key(
-                        0.9,
-                        "Priority of a sequence: this share of its largest error, the rest of "
-                        "the mean.",
-                        within=SHARE,
-                    ),
-                },
-            ),
-            "sequence": section(
-                "Sequences of SequenceReplay; batch_size and min_size count them, capacity rows.",
-                {
-                    "length": Key(40, "Learned steps of a sequence.", unit="steps", within=FROM_1),
-                    "burn_in": Key(
-                        20,
-                        "Steps before them that only compute the state of the network.",
-                        unit="steps",
-                    ),
-                    "period": Key(
-                        20,
-                        "Steps of an episode between the starts of two sequences, at most length.",
-                        unit="steps",
-                        within=FROM_1,
-                    ),
                 },
             ),
             "iteration": section(
                 "Training in turns: rows are collected, then learned from, and none come "
-                "meanwhile. For one shard of UniformReplay, PrioritizedReplay or "
-                "SequenceReplay, without samples_per_insert and min_size.",
+                "meanwhile. For one shard of a replay of rows or sequences, without "
+                "samples_per_insert and min_size.",
                 {
                     "unroll_length": Key(
                         0,

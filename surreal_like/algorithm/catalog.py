@@ -20,6 +20,7 @@ class Registration(NamedTuple):
         bounded: continuous actions must have finite bounds.
         memory: supported values of `learner_config.model.memory`, besides none.
         central_critic: True if value functions may see more than the policy.
+        replays: names of replays, of an add-on that has its own.
     """
 
     path: str
@@ -28,12 +29,13 @@ class Registration(NamedTuple):
     bounded: bool = False
     memory: tuple[str, ...] = ()
     central_critic: bool = False
+    replays: tuple[str, ...] = ()
 
     @property
     def replay(self) -> tuple[str, ...]:
         """Names of the replays of this library that give such batches."""
-        if self.learns_from == "sequences":
-            return ("SequenceReplay",)
+        if self.replays:
+            return self.replays
         rows = self.learns_from == "rows"
         return ("UniformReplay", "PrioritizedReplay") if rows else ("FIFOReplay",)
 
@@ -60,9 +62,6 @@ _REGISTERED: Mapping[str, Registration] = MappingProxyType(
             "unrolls",
             memory=CORES,
             central_critic=True,
-        ),
-        "r2d2": Registration(
-            "surreal_like.algorithm.r2d2:R2D2", ("discrete",), "sequences", memory=CORES
         ),
         "sac": Registration(
             "surreal_like.algorithm.sac:SAC", ("continuous",), "rows", bounded=True
@@ -98,13 +97,13 @@ def list_algorithms() -> dict[str, str]:
 
 def describe_algorithms() -> dict[str, Registration]:
     """Returns the registered names, each with its :class:`Registration`."""
-    return dict(sorted((_REGISTERED | collect("algorithms")).items()))
+    return dict(sorted(({**_REGISTERED, **collect("algorithms")}).items()))
 
 
 def known_elsewhere(name: str) -> str:
     """Returns what does here what an algorithm of that name does elsewhere; empty: unknown."""
     plain = "".join(filter(str.isalnum, name.casefold()))
-    return str((_ELSEWHERE | collect("elsewhere")).get(plain, ""))
+    return str({**_ELSEWHERE, **collect("elsewhere")}.get(plain, ""))
 
 
 def name_of(algorithm: str | type[Any]) -> str:

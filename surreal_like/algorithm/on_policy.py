@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -30,6 +30,9 @@ from surreal_like.loss.policy import masked_mean
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
 from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import ScaledValueHead
+
+if TYPE_CHECKING:
+    from surreal_like.replay.base import Replay
 
 # The key `learner_config.algo.entropy_target`.
 ENTROPY_TARGET = section(
@@ -221,7 +224,7 @@ def _variance(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def check_synchronous(
-    learner_config: Config, env_config: Config, session_config: Config, *, gives: str
+    learner_config: Config, env_config: Config, session_config: Config, *, kind: type[Replay]
 ) -> None:
     """Raises ConfigError if agents that wait for the next version would wait for ever.
 
@@ -230,12 +233,13 @@ def check_synchronous(
 
     Args:
         learner_config, env_config, session_config: the sections of the experiment.
-        gives: what replay gives. ``batch_size`` counts rows, streams of unrolls, or gradients, of
+        kind: class of the replay. ``batch_size`` counts rows, streams of unrolls, or gradients, of
             which each agent makes one.
     """
+    gives = kind.gives()
     rows = gives in ("rows", "sequences")
     if rows and learner_config.replay.iteration.unroll_length:
-        _check_parts(learner_config, env_config, session_config, gives=gives)
+        _check_parts(learner_config, env_config, session_config, kind)
         return
     if rows and learner_config.algo.get("synchronous", False):
         raise ConfigError(
@@ -271,7 +275,7 @@ def check_synchronous(
 
 
 def _check_parts(
-    learner_config: Config, env_config: Config, session_config: Config, *, gives: str
+    learner_config: Config, env_config: Config, session_config: Config, kind: type[Replay]
 ) -> None:
     """Raises ConfigError if the parts of all agents would not lead to a training iteration."""
     replay, agents, envs = learner_config.replay, session_config.agent.num, env_config.num_envs
@@ -289,8 +293,7 @@ def _check_parts(
             f"agents x {envs} environments send equal parts of it: set it to a multiple of "
             f"{agents * envs}"
         )
-    steps = replay.sequence.length if gives == "sequences" else learner_config.algo.n_step
-    steps += stack_size(env_config) - 1
+    steps = kind.steps_of_sample(learner_config)[1] + stack_size(env_config) - 1
     if length <= steps:
         raise ConfigError(
             f"{key}.unroll_length is {length}, but agents are synchronous, and a sample needs "

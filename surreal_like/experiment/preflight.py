@@ -86,7 +86,7 @@ def check_plan(
         return columns
     # Only a plan can be checked, and only with the columns of a replay of this library.
     if agent is not None and replay.__module__.startswith("surreal_like.") and _is_planned(learner):
-        columns = _pull_zeros(learner, flow, _zeros(agent, replay.gives(), config, info))
+        columns = _pull_zeros(learner, flow, _zeros(agent, replay, config, info))
     if not flow.trains and not learner.updates:
         raise ConfigError(
             "the execution plan trains nothing: it needs train_one_step or apply_gradients"
@@ -131,13 +131,14 @@ def _pull_zeros(learner: Learner, flow: Flow, batch: Batch | None) -> dict[str, 
 
 
 def _zeros(
-    agent: Agent, gives: str, config: Config, info: Mapping[str, nest.Array]
+    agent: Agent, replay: type[Replay], config: Config, info: Mapping[str, nest.Array]
 ) -> Batch | None:
     """Returns a batch as replay gives it, all observations and rewards 0; None without actions."""
-    env, unrolls, burn_in, count = config.env_config, gives != "rows", 0, _STEPS
+    env, gives = config.env_config, replay.gives()
+    unrolls, burn_in, count = gives != "rows", 0, _STEPS
     if gives == "sequences":
-        sequence = config.learner_config.replay.sequence
-        burn_in, count = sequence.burn_in, sequence.burn_in + sequence.length
+        burn_in, learned = replay.steps_of_sample(config.learner_config)
+        count = burn_in + learned
         # The replay refuses longer ones later, with all numbers.
         if count > config.learner_config.replay.capacity:
             return None
@@ -269,7 +270,7 @@ def rehearse(
         for check in CHECK:
             check(config, replay, synchronous=synchronous, here=starts_here)
         if synchronous:
-            check_synchronous(**configs, gives=replay.gives())
+            check_synchronous(**configs, kind=replay)
         learner = _try(lambda: algorithm.learner(**configs))
         start_from = config.session_config.checkpoint.start_from
         if start_from and learner is not None:

@@ -21,7 +21,6 @@ from surreal_like.network.head import DuelingHead, make_stream
 from surreal_like.network.masks import mask_values
 from surreal_like.network.module import ObsModule
 from surreal_like.network.noisy import Noise, NoisyLinear
-from surreal_like.network.recurrent import MEMORY_INPUTS, make_memory
 from surreal_like.network.torso import TORSO_CONFIG, Linear, LinearFactory, Torso, make_torso
 
 Array = npt.NDArray[Any]
@@ -82,7 +81,7 @@ def array_network(torso: nn.Module, head: nn.Module) -> ArrayNetwork | None:
     return ArrayNetwork(torso, head) if weights <= _MOST_WEIGHTS else None  # type: ignore[arg-type]
 
 
-_HEAD_CONFIG = TORSO_CONFIG | {
+HEAD_CONFIG = TORSO_CONFIG | {
     "head_sizes": Key(
         [],
         "Widths of the hidden layers of each stream of the head: two streams if dueling.",
@@ -91,20 +90,13 @@ _HEAD_CONFIG = TORSO_CONFIG | {
 }
 
 # The keys of `learner_config.model` for a QNetwork.
-Q_NETWORK_CONFIG = _HEAD_CONFIG | {
+Q_NETWORK_CONFIG = HEAD_CONFIG | {
     "noisy": Key(
         0.0,
         "Initial noise of all linear layers behind the encoder, which explores instead of "
         "epsilon: 0.5 in the paper; 0: none.",
         within=FROM_0,
     ),
-}
-
-# The keys of `learner_config.model` for a RecurrentQNetwork.
-RECURRENT_Q_CONFIG = _HEAD_CONFIG | {
-    "memory": Key("lstm", "Recurrent core between torso and head: lstm or gru."),
-    "memory_size": Key(64, "Units of the recurrent core.", within=FROM_1),
-    "memory_inputs": MEMORY_INPUTS,
 }
 
 KINDS = ("none", "categorical", "quantile")
@@ -229,101 +221,6 @@ class QNetwork(ObsModule):
         if self.kind == "quantile":
             return outputs.mean(-1)
         return outputs.softmax(-1) @ self.atoms
-
-
-class RecurrentQNetwork(QNetwork):
-    """Computes the values of all actions from sequences of observations.
-
-    Args:
-        obs_spec, num_actions, dueling: as of :class:`QNetwork`.
-        model: the keys of `RECURRENT_Q_CONFIG`.
-
-    Attributes:
-        core: recurrent core between torso and head.
-
-    Raises:
-        ConfigError: a setting is out of range, or there is no memory.
-    """
-
-    def __init__(
-        self,
-        obs_spec: Mapping[str, Any],
-        num_actions: int,
-        *,
-        model: Mapping[str, Any],
-        dueling: bool = False,
-    ) -> None:
-        super().__init__(obs_spec, num_actions, model={**model, "noisy": 0.0}, dueling=dueling)
-
-    def make_core(self, model: Mapping[str, Any]) -> int:
-        """Builds the recurrent core; returns its width."""
-        if not model["memory"]:
-            raise ConfigError(
-                "learner_config.model.memory is empty, but values of sequences need a memory: set "
-                "it to lstm or gru, or algorithm to dqn"
-            )
-        actions = {"type": "discrete", "dim": [self._shape[0]]}
-        self.core = make_memory(model, self.torso.out_features, actions)
-        return self.core.out_features
-
-    def forward(self, obs: Any) -> torch.Tensor:
-        """Raises ValueError: single observations are not sufficient."""
-        raise ValueError("a network with a memory looks at sequences: call unroll() or act()")
-
-    def unroll(
-        self, obs: Any, state: torch.Tensor, first: torch.Tensor, **before: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns Q `[T, B, num_actions]` of sequences, and the state after their last row.
-
-        Args:
-            obs: nest of tensors `[T, B, ...]`.
-            state: state before the first row, `[B, state_size]`.
-            first: bool `[T, B]`, True where an episode begins.
-            before: `actions` and `rewards` of an :class:`InformedCore`, with `memory_inputs`.
-        """
-        with self.parameter_lock:
-            features, state = self._remember(obs, state, first, **before)
-            q_values: torch.Tensor = self.head(features.flatten(0, 1))
-        return self.mask_values(q_values.view(*first.shape, -1), obs), state
-
-    def burn_in(
-        self, obs: Any, state: torch.Tensor, first: torch.Tensor, **before: torch.Tensor
-    ) -> torch.Tensor:
-        """Returns the state after sequences, `[B, state_size]`; arguments as of `unroll`."""
-        if first.shape[0] == 0:
-            return state
-        with self.parameter_lock:
-            return self._remember(obs, state, first, **before)[1]
-
-    def _remember(
-        self, obs: Any, state: torch.Tensor, first: torch.Tensor, **before: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        rows = nest.map(lambda x: x.flatten(0, 1), self.seen(obs))
-        features: torch.Tensor = self.torso(rows)
-        found: tuple[torch.Tensor, torch.Tensor] = self.core(
-            features.view(*first.shape, -1), state, first, **before
-        )
-        return found
-
-    def act(
-        self,
-        obs: Any,
-        state: torch.Tensor,
-        first: torch.Tensor,
-        rewards: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns Q `[N, num_actions]` and the next state, at one row of each stream.
-
-        Args:
-            obs: nest of tensors `[N, ...]`.
-            state: `[N, state_size]`.
-            first: bool `[N]`, True where an episode begins.
-            rewards: rewards before the rows, `[N]`, where the core reads them.
-        """
-        row = nest.map(lambda x: x.unsqueeze(0), obs)
-        before = {} if rewards is None else {"rewards": rewards.unsqueeze(0)}
-        q_values, state = self.unroll(row, state, first.unsqueeze(0), **before)
-        return q_values[0], state
 
 
 def _outputs(distribution: Mapping[str, Any]) -> int:

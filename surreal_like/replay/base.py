@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from session import nest
+from session.addons import collect
 from session.config import Config
 from session.config.named_code import load_named
 from session.errors import ConfigError, did_you_mean
@@ -126,6 +127,11 @@ class Replay(Reporting):
     def gives(cls) -> str:
         """Returns the content of a batch: rows, unrolls, sequences or gradients."""
         return "unrolls" if cls.overlap else "rows"
+
+    @classmethod
+    def steps_of_sample(cls, learner_config: Mapping[str, Any]) -> tuple[int, int]:
+        """Returns the steps of a sample: those before the learned ones, and the learned ones."""
+        return 0, learner_config["algo"]["n_step"]
 
     # -- called by a server ----------------------------------------------------------------------
 
@@ -342,15 +348,19 @@ def to_columns(batch: Mapping[str, Any]) -> dict[str, Array]:
     return columns
 
 
-# Names in a config, of classes in `kinds.py`.
-KINDS = ("FIFOReplay", "GradientReplay", "PrioritizedReplay", "SequenceReplay", "UniformReplay")
+# Names in a config -> their classes; others are those of add-ons.
+_KINDS = {
+    name: f"surreal_like.replay.kinds:{name}"
+    for name in ("FIFOReplay", "GradientReplay", "PrioritizedReplay", "UniformReplay")
+}
 _OLD_PLACE = "surreal_like.replay."
 
 
 def load_replay_class(learner_config: Mapping[str, Any]) -> type[Replay]:
     """Returns the class of ``learner_config.replay.type``; default :class:`UniformReplay`.
 
-    It is one of ``KINDS``, or one of your own: ``package.module:Class`` or ``file.py:Class``.
+    It is one of the core's or of an add-on's, by its name, or one of your own:
+    ``package.module:Class`` or ``file.py:Class``.
     Where agents make gradients, a FIFOReplay holds these: it is a :class:`GradientReplay`.
 
     Raises:
@@ -373,8 +383,9 @@ def _class_of(given: object) -> type[Replay]:
     if name.startswith(_OLD_PLACE):
         # Configs of earlier runs have the path of the file.
         name = name.rpartition(":")[2]
-    path = f"{_OLD_PLACE}kinds:{name}" if name in KINDS else name
-    if ":" not in path and (meant := did_you_mean(name, KINDS)):
+    kinds = _KINDS | collect("replays")
+    path = str(kinds.get(name, name))
+    if ":" not in path and (meant := did_you_mean(name, kinds)):
         raise ConfigError(f"learner_config.replay.type is '{name}': {meant}")
     kind = load_named(path, "learner_config.replay.type")
     if not isinstance(kind, type) or not issubclass(kind, Replay):

@@ -21,7 +21,7 @@ from surreal_like.replay.table import Table
 from surreal_like.replay.unrolls import BlockStorage, UnrollPlan, plan_gradients, plan_unrolls
 from surreal_like.replay.view.gradient import GradientView
 from surreal_like.replay.view.n_step import Floats, NStepView, View
-from surreal_like.replay.view.sequence import SequenceView, make_sequence_view, make_unroll_view
+from surreal_like.replay.view.unroll import make_unroll_view
 
 # Values that agents computed when they acted: of the taken and of the best action.
 _TAKEN, _GREEDY = "extras/q_taken", "extras/q_greedy"
@@ -110,32 +110,6 @@ class PrioritizedReplay(Table):
             # Sums of the largest rewards are infinite, which no priority may be.
             errors = np.nan_to_num(errors)
         return errors
-
-
-class SequenceReplay(PrioritizedReplay):
-    """:class:`PrioritizedReplay` of sequences, for recurrent Q-learning.
-
-    ``learner_config.replay.sequence`` has their length, burn-in and period. ``batch_size``,
-    ``min_size`` and ``samples_per_insert`` count sequences, ``capacity`` rows. A batch is that of
-    :class:`SequenceView`, with ``weights`` float32 and ``indices`` int64 ``[B]``; the priority of a
-    sequence is the learner's (:func:`surreal_like.loss.value.sequence_priority`). With
-    ``priority.alpha`` 0 sequences are drawn uniformly.
-
-    Raises:
-        ConfigError: a number of ``sequence`` or ``priority`` is out of its range.
-    """
-
-    relabels = reads_values = False
-    view: SequenceView
-
-    @classmethod
-    def gives(cls) -> str:
-        return "sequences"
-
-    @classmethod
-    def make_view(cls, learner_config: Config, env_config: Config, shape: tuple[int, int]) -> View:
-        """Makes the view of ``learner_config.replay.sequence``."""
-        return make_sequence_view(learner_config, env_config)
 
 
 class FIFOReplay(Table):

@@ -25,7 +25,7 @@ from surreal_like.replay.settings import RowPlan, default_seed, may_have_guests
 from surreal_like.replay.storage import FENCED, NO_SENDER, SENDER, ColumnStorage, Rows
 from surreal_like.replay.unrolls import UnrollPlan
 from surreal_like.replay.view.n_step import View, make_n_step_view
-from surreal_like.replay.view.sequence import Stacker
+from surreal_like.replay.view.unroll import Stacker
 
 _NONE: Rows = np.zeros(0, np.int64)
 

@@ -26,7 +26,7 @@ from surreal_like.replay.storage import ColumnStorage, Rows
 from surreal_like.replay.table import Table
 from surreal_like.replay.unrolls import BlockStorage
 from surreal_like.replay.view.n_step import View, make_n_step_view
-from surreal_like.replay.view.sequence import Stacker, make_unroll_view
+from surreal_like.replay.view.unroll import Stacker, make_unroll_view
 
 # Fields that every batch needs.
 _NEEDED = ("obs", "obs_next", "actions", "rewards", "dones")

@@ -559,12 +559,6 @@ RESOLVED = (
         "min_size is 100 sequences, but 1000 rows of capacity",
         "lower min_size",
     ),
-    setting(
-        "sequences for DQN",
-        f"{TYPE}sequence_replay:SequenceReplay",
-        "DQN learns from single rows",
-        "SequenceReplay, which gives sequences of episodes",
-    ),
     Wrong(
         "rows for R2D2",
         (*R2D2, f"{TYPE}uniform_replay:UniformReplay"),

@@ -41,6 +41,8 @@ PRIORITIES: dict[str, Any] = {
     "learner_config__replay__priority__initial": "acting",
 }
 QUICK = ("dqn", "ppo")
+# Algorithms of add-ons.
+ADD_ONS = {"a3c": "gradients", "r2d2": "r2d2"}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "dqn": ("dqn", ROWS),
     "dqn cut, not double": ("dqn", {**ROWS, **CUT, "learner_config__algo__double": False}),
@@ -85,7 +87,7 @@ def losses(run: Run) -> dict[str, float]:
 def _marks(name: str) -> list[pytest.MarkDecorator]:
     """Returns the marks of a run: two are quick tests, which stand for all."""
     slow = [] if name in QUICK else [pytest.mark.slow]
-    return slow + ([needs("gradients")] if "a3c" in name else [])
+    return slow + [needs(each) for word, each in ADD_ONS.items() if word in name]
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in RUNS])
@@ -117,7 +119,7 @@ def test_several_agents_take_legal_actions_only(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ppo several", "r2d2"])
+@pytest.mark.parametrize("name", ["ppo several", pytest.param("r2d2", marks=needs("r2d2"))])
 def test_an_exported_policy_never_chooses_a_masked_action(name: str, tmp_path: Path) -> None:
     run = trained(name, tmp_path / "run")
     found = export(run.folder, tmp_path / "policy.pt2", format="pt2", checkpoint="latest")

@@ -19,10 +19,10 @@ from session.config import Config
 from surreal_like.data.batch import make_batch
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay
-from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay
+from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, UniformReplay
 from surreal_like.replay.table import Table
 from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
-from tests.add_ons import needs
+from tests.add_ons import load_replays, needs
 from tests.examples import examples
 from tests.surreal_like.episodes import STREAMS, Checker, Episodes, Learned, Played
 from tests.surreal_like.replay.configs import configs
@@ -85,14 +85,14 @@ KINDS = {
     "prioritized": Kind(PrioritizedReplay, {"priority": {"initial": "acting"}}),
     "hindsight": Kind(UniformReplay, HINDSIGHT, goals=True),
     "hindsight by priority": Kind(PrioritizedReplay, HINDSIGHT, goals=True),
-    "sequences": Kind(SequenceReplay, SEQUENCE, "sequences", batch_size=6),
     "unrolls": Kind(FIFOReplay, samples="unrolls", batch_size=6),
     "iterations": Kind(UniformReplay, iterates=True),
-    "iterations of sequences": Kind(
-        SequenceReplay, SEQUENCE, "sequences", iterates=True, batch_size=6
-    ),
     "tuples": Kind(Tuples),
 }
+for each in load_replays():
+    if each.gives() == "sequences":
+        KINDS["sequences"] = Kind(each, SEQUENCE, "sequences", batch_size=6)
+        KINDS["iterations of sequences"] = replace(KINDS["sequences"], iterates=True)
 
 
 def batches(replay: Any, batch_size: int) -> Iterator[Any]:

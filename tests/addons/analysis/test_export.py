@@ -98,6 +98,9 @@ HEADS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "td3": ("td3", "box_grid", ()),
     "ddpg": ("ddpg", "box", (NORMAL,)),
 }
+# Without those of add-ons that are not here.
+HEADS = {name: each for name, each in HEADS.items() if each[0] in list_algorithms()}
+RUNS = {name: each for name, each in RUNS.items() if name in list_algorithms()}
 # Head -> observation space: each kind of either once, for the quick test.
 FEW = {
     "dqn dueling quantile": "multi_discrete_grid",

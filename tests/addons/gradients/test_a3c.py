@@ -14,6 +14,7 @@ from surreal_like.addons.gradients.a3c import A3C
 from surreal_like.algorithm.on_policy import check_synchronous
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.network.head import StateGaussianHead, make_policy_head
+from surreal_like.replay.kinds import GradientReplay
 from tests.surreal_like.algorithm.unrolls import BOX, DISCRETE, configs, play
 
 
@@ -67,10 +68,10 @@ def test_synchronous_agents_make_one_gradient_each(batch_size: int, fits: bool) 
     given = configs(A3C, learner={"replay": {"batch_size": batch_size}}, synchronous=True)
     given["session_config"].agent.num, given["env_config"].num_envs = 2, 8
     if fits:
-        check_synchronous(**given, gives="gradients")
+        check_synchronous(**given, kind=GradientReplay)
         return
     with pytest.raises(ConfigError, match=r"3 gradients is more than 2 agents x 1 .*= 2 gradients"):
-        check_synchronous(**given, gives="gradients")
+        check_synchronous(**given, kind=GradientReplay)
 
 
 def test_the_variance_comes_from_the_state() -> None:

@@ -26,6 +26,7 @@ from surreal_like.replay.table import Table
 from surreal_like.replay.tuple_replay import ChunkSamples, TupleReplay
 from surreal_like.replay.view.episode_index import EpisodeIndex
 from surreal_like.transform.reward import RewardTransform
+from tests.add_ons import needs
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
@@ -454,7 +455,10 @@ def test_settings_that_cannot_work_are_refused(
         ("dqn", "proportion=1.5", r"hindsight\.proportion is 1\.5, expected 0 to 1"),
         ("dqn", "strategy=futur", r"hindsight\.strategy is 'futur'.*did you mean future\?"),
         ("impala", "proportion=0.8", "proportion is 0.8, but FIFOReplay relabels no goals: set it"),
-        ("r2d2", "proportion=0.5", "SequenceReplay relabels no goals: set it to 0"),
+        pytest.param(
+            *("r2d2", "proportion=0.5", "SequenceReplay relabels no goals: set it to 0"),
+            marks=needs("r2d2"),
+        ),
     ],
 )
 def test_settings_are_refused_before_a_run(algorithm: str, setting: str, said: str) -> None:

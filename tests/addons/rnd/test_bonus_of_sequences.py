@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from surreal_like.algorithm.r2d2 import R2D2Learner
+from surreal_like.addons.r2d2.r2d2 import R2D2Learner
+from tests.addons.r2d2 import test_r2d2
 from tests.addons.rnd.test_bonus import RND, novelty_of, slow_bonus
-from tests.surreal_like.algorithm import test_r2d2
 
 
 def test_sequences_get_the_bonus_at_the_transitions_that_are_learned() -> None:

@@ -231,13 +231,22 @@ def test_every_update_of_a_plan_with_branches_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "algorithm", ["ppo", "impala", pytest.param("a3c", marks=needs("gradients")), "dqn", "r2d2"]
+    "algorithm",
+    [
+        *("ppo", "impala", "dqn"),
+        *(
+            pytest.param(each, marks=needs(of))
+            for each, of in (("a3c", "gradients"), ("r2d2", "r2d2"))
+        ),
+    ],
 )
 def test_gradients_of_a_sampled_batch_are_those_of_the_plan_and_change_nothing(
     algorithm: str,
 ) -> None:
-    words = ["learner_config.replay.sequence={length: 6, burn_in: 2, period: 3}"]
-    words += ["learner_config.model.normalize_values=true"] if algorithm == "ppo" else []
+    words = {
+        "ppo": ["learner_config.model.normalize_values=true"],
+        "r2d2": ["learner_config.replay.sequence={length: 6, burn_in: 2, period: 3}"],
+    }.get(algorithm, [])
     policy = made(algorithm, *words)
     with RolloutWorker(policy, 2, 20) as worker:
         batch = worker.sample()

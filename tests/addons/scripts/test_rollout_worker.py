@@ -20,6 +20,7 @@ from surreal_like.dataflow import concat
 from surreal_like.dataflow.batches import inputs_before, state_before
 from surreal_like.replay.kinds import UniformReplay
 from surreal_like.replay.view.n_step import NStepView, View
+from tests.add_ons import needs
 from tests.surreal_like.agent.rig import Failing
 
 SMALL = ("learner_config.model.hidden_sizes=[8]", "learner_config.device=cpu")
@@ -253,7 +254,10 @@ def test_learned_steps_move_the_schedules() -> None:
     assert policy.agent.epsilon < 1.0  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("algorithm", "gives"), [("dqn", "single rows"), ("r2d2", "sequences")])
+@pytest.mark.parametrize(
+    ("algorithm", "gives"),
+    [("dqn", "single rows"), pytest.param("r2d2", "sequences", marks=needs("r2d2"))],
+)
 def test_a_worker_set_of_rows_or_sequences_is_refused(algorithm: str, gives: str) -> None:
     with pytest.raises(ConfigError, match=f"{algorithm} learns from {gives}"):
         WorkerSet(make_policy(algorithm, env="toy:chain", overrides=SMALL), num_workers=1)

@@ -26,6 +26,7 @@ from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.loss.policy import masked_mean
 from surreal_like.network.actor_critic import ActorCritic as Network
+from tests.add_ons import needs
 from tests.docs.examples import ROOT, blocks
 from tests.surreal_like.algorithm.unrolls import DISCRETE, configs, make_batch
 
@@ -303,9 +304,9 @@ def test_returns_make_the_loss_of_the_document_learn(tmp_path: Path, returns: bo
     [
         (ActorCritic, "uniform_replay:UniformReplay"),
         (PPO, "prioritized_replay:PrioritizedReplay"),
-        (ActorCritic, "sequence_replay:SequenceReplay"),
+        pytest.param(ActorCritic, "sequence_replay:SequenceReplay", marks=needs("r2d2")),
         (DQN, "fifo_replay:FIFOReplay"),
-        (DQN, "sequence_replay:SequenceReplay"),
+        pytest.param(DQN, "sequence_replay:SequenceReplay", marks=needs("r2d2")),
     ],
 )
 def test_a_replay_of_another_kind_has_its_own_defaults(base: type[Algorithm], kind: str) -> None:

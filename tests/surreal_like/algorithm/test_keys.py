@@ -17,6 +17,7 @@ from surreal_like.algorithm.builder import build_algorithm
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.algorithm.ppo import PPO
 from surreal_like.experiment.resolve import defaults, read_experiment, resolve
+from tests.add_ons import needs
 
 # Their numbers may be below 0.
 BELOW_0 = {"v_min", "v_max", "log_std", "target_entropy"}
@@ -66,8 +67,8 @@ def nested(key: str, value: object) -> Config:
         ("dqn", "algo.epsilon.kind", "cubic", "expected one of constant, linear, exponential"),
         ("dqn", "algo.target.period", 0, "expected 1 or more"),
         ("dqn", "model.noisy", -0.1, "expected 0 or more"),
-        ("r2d2", "algo.rescale", -1.0, "expected 0 or more"),
-        ("r2d2", "algo.n_step", 0, "expected 1 or more"),
+        pytest.param("r2d2", "algo.rescale", -1.0, "expected 0 or more", marks=needs("r2d2")),
+        pytest.param("r2d2", "algo.n_step", 0, "expected 1 or more", marks=needs("r2d2")),
         ("dqn", "algo.gamma", 1.1, "expected 0 to 1"),
         ("dqn", "algo.reward_clip", -1.0, "expected 0 or more"),
         ("dqn", "algo.reward_scale", 0.0, "expected more than 0"),
@@ -77,7 +78,7 @@ def nested(key: str, value: object) -> Config:
         ("dqn", "replay.priority.alpha", 1.5, "expected 0 to 1"),
         ("dqn", "replay.priority.epsilon", 0.0, "expected more than 0"),
         ("dqn", "replay.replay_shards", 0, "expected 1 or more"),
-        ("r2d2", "replay.batch_size", 0, "expected 1 or more"),
+        pytest.param("r2d2", "replay.batch_size", 0, "expected 1 or more", marks=needs("r2d2")),
         ("impala", "replay.evict_rule.max_version_lag", -1, "expected 0 or more"),
     ],
 )

@@ -12,7 +12,6 @@ from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.impala import Impala, ImpalaAgent, ImpalaLearner
 from surreal_like.algorithm.ppo import PPO, PPOAgent, PPOLearner
-from surreal_like.algorithm.r2d2 import R2D2, R2D2Learner
 from surreal_like.data.batch import Batch
 from tests.surreal_like.algorithm.unrolls import DISCRETE, VECTOR, B, T, configs, make_batch
 
@@ -86,24 +85,6 @@ def test_categorical_values_bootstrap_from_legal_actions(double: bool) -> None:
     assert torch.isfinite(loss.total)
     assert loss.priorities is not None
     assert torch.isfinite(loss.priorities).all()
-
-
-def test_sequences_bootstrap_from_legal_actions() -> None:
-    replay = {"sequence": {"burn_in": 1, "length": T - 1}, "priority": {"eta": 0.9}}
-    learner = R2D2Learner(
-        **setting(R2D2, n_step=1, rescale=0.0, dueling=False, learner={"replay": replay})
-    )
-    bait(learner)
-    batch = unrolls()
-    batch["weights"] = torch.ones(B)
-    state = learner.q_network.core.initial_state(B)
-    batch["extras"] = {"memory": state.expand(T, B, -1).clone()}
-    loss = learner.loss(batch)
-    # Every value is 1, of the second action: it is the best legal one everywhere.
-    delta = batch.rewards + batch.discounts * batch.obs["action_mask"][1:, :, 1] - 1.0
-    mask = batch.mask[1:]
-    expected = (delta[1:].abs() * mask).sum() / mask.sum()
-    torch.testing.assert_close(loss.metrics["td_error"], expected)
 
 
 def unrolls() -> Batch:

@@ -20,6 +20,7 @@ from surreal_like.dataflow.batches import View, inputs_before, parts_of, state_b
 from surreal_like.env.toy import Recall
 from surreal_like.network.flat import manifest_of, named_tensors
 from surreal_like.policies.player import make_player
+from tests.add_ons import needs
 from tests.surreal_like.algorithm.unrolls import (
     ACTIONS,
     DISCRETE,
@@ -249,6 +250,7 @@ def test_an_evaluation_shows_the_reward_before() -> None:
 
 
 @pytest.mark.slow
+@needs("r2d2")
 @pytest.mark.parametrize("inputs", [[], ["action", "reward"]])
 def test_which_arm_pays_is_known_by_the_reward_before(inputs: list[str], tmp_path: Path) -> None:
     config = Path(__file__).resolve().parents[3] / "configs" / "memory_r2d2.yaml"

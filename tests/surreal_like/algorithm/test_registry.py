@@ -11,10 +11,7 @@ from session.errors import ConfigError
 from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay
 from tests.surreal_like.algorithm.unrolls import configs
-
-KINDS = (FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay)
 
 OWN_FILE = """
 from surreal_like import Agent, Algorithm, Learner
@@ -55,7 +52,7 @@ def test_the_description_of_an_algorithm_is_true() -> None:
         assert entry.bounded == algorithm.bounded
         assert bool(entry.memory) == ("memory" in algorithm.default_config().model)
         for replay in entry.replay:
-            [found] = [each for each in KINDS if each.__name__ == replay]
+            found = load_replay_class({"replay": {"type": replay}})
             algorithm.check_replay({"replay": {"type": f"{found.__module__}:{replay}"}})
 
 

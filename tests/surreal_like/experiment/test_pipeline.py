@@ -39,7 +39,10 @@ def stages(config: str, *words: str) -> dict[str, list[str]]:
         ("pong_rainbow", (), "each reward", ["clip 1", AT_REPLAY]),
         ("cartpole_dqn", (), "each reward", ["off", AT_REPLAY]),
         ("cartpole_dqn", (), "sum of n steps", ["3 steps", AT_REPLAY]),
-        ("memory_r2d2", (), "sum of n steps", ["5 steps", "learner, in the loss"]),
+        pytest.param(
+            *("memory_r2d2", (), "sum of n steps", ["5 steps", "learner, in the loss"]),
+            marks=needs("r2d2"),
+        ),
         pytest.param(
             *("cartpole_a3c", (), "sum of n steps", ["off", "agent, in its unroll"]),
             marks=needs("gradients"),

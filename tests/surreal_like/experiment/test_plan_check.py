@@ -10,14 +10,10 @@ import torch
 
 from session.config import Config
 from session.config.named_code import find_plan
-from session.config.sections import sections_of
 from session.errors import ConfigError
 from surreal_like.algorithm.impala import Impala
 from surreal_like.algorithm.ppo import PPOLearner
-from surreal_like.algorithm.r2d2 import R2D2
-from surreal_like.experiment.preflight import check_plan
 from surreal_like.experiment.resolve import read_experiment, resolve
-from surreal_like.replay.kinds import SequenceReplay
 from tests.runs.command import CARTPOLE, Train, clean
 from tests.surreal_like.algorithm.unrolls import DISCRETE, configs, make_batch
 
@@ -177,17 +173,6 @@ def test_state_that_no_checkpoint_can_hold_is_refused_before_a_run(tmp_path: Pat
         resolve(read_experiment(None, [], algorithm=str(file), env_name="toy:chain"))
 
 
-def test_sequences_of_zeros_have_the_size_of_the_config() -> None:
-    config = resolve(read_experiment(None, [], algorithm="r2d2", env_name="toy:recall"))
-    given = sections_of(config)
-    learner = R2D2.learner(**given)
-    agent = R2D2.agent(**given, agent_id=0, agent_mode="training")
-    check_plan(learner, agent, SequenceReplay, config)
-    [trained] = learner.updates
-    assert trained.batch.mask.sum(0).tolist() == [40.0, 40.0]
-    assert trained.batch.obs.shape[0] == 61
-
-
 def test_the_ratio_of_new_and_old_batches_is_exact(file: Path) -> None:
     torch.manual_seed(0)
     learner: Any = Impala.learner(**configs(Impala))
@@ -251,9 +236,3 @@ def test_a_plan_is_tried_with_one_pass(
     resolve(read_experiment(None, words, algorithm="ppo", env_name="toy:chain"))
     assert sum(calls) == 6
     assert len(calls) == min(minibatches, 6)
-
-
-def test_a_sequence_longer_than_its_replay_is_refused_before_it_is_tried() -> None:
-    words = ["learner_config.replay.sequence.length=1000000000"]
-    with pytest.raises(ConfigError, match=r"length = 1000000020 rows, more than .*capacity"):
-        resolve(read_experiment(None, words, algorithm="r2d2", env_name="toy:chain"))

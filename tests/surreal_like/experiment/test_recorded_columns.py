@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from session.addons import add_ons
 from session.folder import RunFolder
 from surreal_like import RolloutWorker, make_policy
 from surreal_like.data.columns import manifest_of, parse_columns
@@ -68,7 +69,6 @@ SENT: list[tuple[str, str, list[str]]] = [
         ["learner_config.replay={type: PrioritizedReplay, priority: {initial: acting}}"],
     ),
     ("dqn", "gym:CartPole-v1", ["env_config.frame_stack=3"]),
-    ("r2d2", "toy:recall", []),
     ("sac", "gym:Pendulum-v1", []),
     ("td3", "gym:Pendulum-v1", []),
     ("ppo", "gym:Pendulum-v1", []),
@@ -78,6 +78,8 @@ SENT: list[tuple[str, str, list[str]]] = [
     ("dqn", "{file}:Many", [KEYS]),
     ("{file}:Mine", "{file}:Told", [KEYS]),
 ]
+if "r2d2" in add_ons():
+    SENT.append(("r2d2", "toy:recall", []))
 
 
 @pytest.mark.parametrize(("algorithm", "env", "settings"), SENT)

@@ -116,7 +116,8 @@ WRONG = [-0.1, float("inf"), float("nan"), {"kind": "piecewise", "points": [[0, 
         *((name, "critic_learning_rate") for name in ("sac", "td3", "ddpg")),
         *((name, "entropy") for name in ("ppo", "impala")),
         pytest.param("a3c", "entropy", marks=needs("gradients")),
-        *((name, "epsilon") for name in ("dqn", "r2d2")),
+        ("dqn", "epsilon"),
+        pytest.param("r2d2", "epsilon", marks=needs("r2d2")),
     ],
 )
 def test_a_schedule_that_cannot_be_meant_is_refused(name: str, key: str, wrong: Any) -> None:

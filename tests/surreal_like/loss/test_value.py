@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surreal_like.loss.returns import n_step_returns
 from surreal_like.loss.value import (
     clipped_value_loss,
     conservative_loss,
@@ -15,12 +14,10 @@ from surreal_like.loss.value import (
     expectile_loss,
     greedy_value,
     huber_loss,
-    rescale,
     squared_loss,
     taken_value,
     td_error,
     td_target,
-    unscale,
 )
 
 NUMBERS = st.floats(-50, 50, width=32)
@@ -127,46 +124,6 @@ def test_a_clipped_value_gains_nothing_by_a_large_step(
 def test_a_value_clip_must_be_positive(clip: float) -> None:
     with pytest.raises(ValueError, match="clip is"):
         clipped_value_loss(torch.zeros(1), torch.zeros(1), torch.zeros(1), clip)
-
-
-@pytest.mark.parametrize(
-    ("x", "expected"),
-    [(1.0, 0.415213562), (8.0, 2.008), (-15.0, -3.015), (1000.0, 31.638584), (1e6, 1999.0005)],
-)
-def test_rescaled_values_are_the_golden_ones(x: float, expected: float) -> None:
-    assert rescale(torch.tensor(x).double(), 1e-3).item() == pytest.approx(expected, rel=1e-8)
-
-
-@pytest.mark.parametrize(("x", "expected"), [(2.0, 7.95234914), (-3.0, -14.8811721)])
-def test_unscaled_values_are_the_golden_ones(x: float, expected: float) -> None:
-    assert unscale(torch.tensor(x).double(), 1e-3).item() == pytest.approx(expected, rel=1e-8)
-
-
-@pytest.mark.parametrize(("dtype", "within"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
-@pytest.mark.parametrize("epsilon", [1e-3, 1e-2, 0.0])
-def test_unscale_inverts_rescale(dtype: torch.dtype, within: float, epsilon: float) -> None:
-    size = torch.logspace(-6, 6, 500, dtype=dtype)
-    values = torch.cat((-size, torch.zeros(1, dtype=dtype), size))
-    for there, back in ((rescale, unscale), (unscale, rescale)):
-        again = back(there(values, epsilon), epsilon)
-        torch.testing.assert_close(again, values, rtol=within, atol=0.0)
-
-
-def test_targets_of_rescaled_values() -> None:
-    def target(r: float, discount: float, q: float) -> float:
-        value = unscale(torch.tensor(q).double(), 1e-3)
-        return rescale(r + discount * value, 1e-3).item()
-
-    assert target(1.0, 0.99, 2.0) == pytest.approx(2.15097812, rel=1e-8)
-
-
-def test_n_step_targets_of_rescaled_values_in_a_sequence() -> None:
-    q = unscale(torch.tensor([[0.5], [0.4], [0.3], [0.2]]).double(), 1e-3)
-    rewards = torch.tensor([[1.0], [0.0], [2.0]]).double()
-    discounts = torch.full((3, 1), 0.9).double()
-    targets = rescale(n_step_returns(rewards, discounts, q[:-1], q[-1], n=2), 1e-3)
-    expected = [0.60076069, 0.77854144, 0.84496175]
-    assert targets.squeeze(1).tolist() == pytest.approx(expected, rel=1e-7)
 
 
 def test_the_conservative_loss_is_the_golden_one() -> None:

@@ -36,7 +36,8 @@ from surreal_like.dataflow.items import copy_item
 from surreal_like.learner.saver import OPTIMIZER, Content, write_content
 from surreal_like.network.generators import Generator, generators_of, restore_states, states_of
 from surreal_like.replay.base import Replay
-from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay
+from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, UniformReplay
+from tests.add_ons import load_replays
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
 
@@ -233,8 +234,8 @@ REPLAYS: tuple[tuple[type[Replay], dict[str, Any]], ...] = (
     (UniformReplay, {"age": {"max_versions": 5}}),
     (UniformReplay, {"iteration": ITERATION, "samples_per_insert": 0.0}),
     (PrioritizedReplay, {}),
-    (SequenceReplay, {"sequence": {"length": 2, "period": 2}}),
     (FIFOReplay, {"replay_proportion": 0.5, "replay_capacity": 40, "batch_size": 4}),
+    *((each, {"sequence": {"length": 2, "period": 2}}) for each in load_replays()),
 )
 
 

@@ -19,13 +19,7 @@ from surreal_like.network.masks import (
     mask_logits,
     mask_values,
 )
-from surreal_like.network.q_network import (
-    DISTRIBUTION_CONFIG,
-    Q_NETWORK_CONFIG,
-    RECURRENT_Q_CONFIG,
-    QNetwork,
-    RecurrentQNetwork,
-)
+from surreal_like.network.q_network import DISTRIBUTION_CONFIG, Q_NETWORK_CONFIG, QNetwork
 from surreal_like.transform.normalizer import Normalizer
 
 FEATURES = {"type": "float32", "dim": [4]}
@@ -110,18 +104,6 @@ def test_a_mask_changes_values_only_where_it_forbids(
     outputs = [network.distribution(make_obs(mask, B)) for mask in ([1, 1, 1], [1, 0, 1])]
     assert torch.equal(*outputs)
     assert network.on_arrays() is None
-
-
-def test_a_mask_changes_values_of_sequences_only_where_it_forbids() -> None:
-    torch.manual_seed(0)
-    network = RecurrentQNetwork(SPEC, 3, model=RECURRENT_Q_CONFIG, dueling=True)
-    state, first = network.core.initial_state(B), torch.zeros(5, B, dtype=torch.bool)
-    free, masked = (
-        network.unroll(make_obs(mask, 5, B), state, first) for mask in ([1, 1, 1], [0, 1, 1])
-    )
-    assert torch.equal(free[1], masked[1])
-    assert torch.equal(free[0][..., 1:], masked[0][..., 1:])
-    assert (masked[0][..., 0] == MASKED_VALUE).all()
 
 
 @pytest.mark.parametrize("memory", ["", "lstm"])

@@ -13,14 +13,9 @@ from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
 from surreal_like.replay.base import Replay
 from surreal_like.replay.chunk_validator import ChunkValidator
-from surreal_like.replay.kinds import (
-    FIFOReplay,
-    GradientReplay,
-    PrioritizedReplay,
-    SequenceReplay,
-    UniformReplay,
-)
+from surreal_like.replay.kinds import FIFOReplay, GradientReplay, PrioritizedReplay, UniformReplay
 from surreal_like.replay.tuple_replay import TupleReplay
+from tests.add_ons import load_replays
 from tests.surreal_like.replay.configs import configs
 
 GUEST, OWN = "agent-1000", "agent-0"
@@ -51,9 +46,9 @@ def _rows(shape: tuple[int, int]) -> dict[str, Any]:
 
 def make(kind: type[Replay], *, recorded: bool, host: str = "") -> Replay:
     session = {"sender": {"flush_iteration": STEPS}, "launcher": {"host": host}}
-    sequence = {"length": 2, "burn_in": 0, "period": 1}
     replay: dict[str, Any] = {"capacity": 100, "batch_size": 2, "min_size": 1}
-    given = configs(session=session, sequence=sequence, **replay)
+    replay["sequence"] = {"length": 2, "burn_in": 0, "period": 1}
+    given = configs(session=session, **replay)
     known = plain_columns(manifest_of(columns(kind), axes=2)) if recorded else {}
     place = given["learner_config"]
     if kind is GradientReplay:
@@ -86,10 +81,10 @@ CHANGES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
 KINDS = [
     UniformReplay,
     PrioritizedReplay,
-    SequenceReplay,
     FIFOReplay,
     GradientReplay,
     Tuples,
+    *load_replays(),
 ]
 
 

@@ -12,16 +12,17 @@ import pytest
 
 from session.config import Config
 from session.errors import ConfigError
-from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, SequenceReplay, UniformReplay
+from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, UniformReplay
 from surreal_like.replay.limiter import Turns, split_evenly
 from surreal_like.replay.select.selector import UniformSelector
 from surreal_like.replay.table import Table
+from tests.add_ons import load_replays
 from tests.surreal_like.replay.chunks import Sender, chunk_of, counting
 from tests.surreal_like.replay.configs import configs
 
 WHOLE: dict[str, Any] = {"whole_replay_buffer_training": True}
 CLEAR: dict[str, Any] = {**WHOLE, "clear_replay_buffer": True}
-KINDS = [UniformReplay, PrioritizedReplay, SequenceReplay]
+KINDS = [UniformReplay, PrioritizedReplay, *(each for each in load_replays() if each.iterates)]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def trained(replay: Any) -> list[list[int]]:
     while replay.limiter.number == number:
         assert replay.can_sample(5)
         columns = replay.sample_columns(5)
-        burn_in = 2 * isinstance(replay, SequenceReplay)
+        burn_in, _ = replay.steps_of_sample(replay.learner_config)
         ids = columns["actions"]
         batches.append((ids[burn_in] if burn_in else ids).tolist())
         assert replay.rows_in(5) == len(batches[-1]) * replay.view.rows_each

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from session.addons import add_ons
 from session.errors import UsageError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay import kinds
 from surreal_like.replay.acks import AckTracker
+from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.kept_memory import KeptMemory
 from surreal_like.replay.storage import Rows
 from surreal_like.replay.table import Table
@@ -32,13 +33,12 @@ MIXTURES = 200
 KINDS: dict[str, dict[str, Any]] = {
     "uniform": {"type": "UniformReplay"},
     "prioritized": {"type": "PrioritizedReplay"},
-    "sequence": {
-        "type": "SequenceReplay",
-        "sequence": {"length": 2, "burn_in": 0, "period": 2},
-    },
     "by age": {"type": "UniformReplay", "age": {"max_versions": 1000}},
     "stacks": {"type": "PrioritizedReplay"},
 }
+if "r2d2" in add_ons():
+    SEQUENCE = {"length": 2, "burn_in": 0, "period": 2}
+    KINDS["sequence"] = {"type": "SequenceReplay", "sequence": SEQUENCE}
 ENVS = {"stacks": {"frame_stack": 2}}
 # The others are slow.
 QUICK = (("uniform", 2), ("prioritized", 4), ("stacks", 1))
@@ -49,7 +49,7 @@ class Shard:
 
     def __init__(self, kind: str, path: str = "") -> None:
         replay = {"capacity": CAPACITY, "min_size": 1, "batch_size": 4, **KINDS[kind]}
-        made = getattr(kinds, replay["type"])(
+        made = load_replay_class({"replay": replay})(
             **configs(algo={"n_step": 2}, env=ENVS.get(kind), **replay)
         )
         assert isinstance(made, Table)

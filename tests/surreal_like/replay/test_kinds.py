@@ -12,7 +12,6 @@ from surreal_like.replay.kinds import (
     FIFOReplay,
     GradientReplay,
     PrioritizedReplay,
-    SequenceReplay,
     UniformReplay,
 )
 from surreal_like.replay.select.age import AgeRule, AgeSelector
@@ -23,7 +22,7 @@ from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.unrolls import BlockStorage, UnrollPlan
 from surreal_like.replay.view.gradient import GradientView
 from surreal_like.replay.view.n_step import NStepView, View
-from surreal_like.replay.view.sequence import SequenceView, UnrollView
+from surreal_like.replay.view.unroll import UnrollView
 from tests.contracts.replay import ReplayContract, RingContract, SelectorContract, ViewContract
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
@@ -60,12 +59,6 @@ class TestTurns(ReplayContract):
 class TestPrioritized(ReplayContract):
     def make(self) -> Replay:
         return PrioritizedReplay(**configs(capacity=500, min_size=1))
-
-
-class TestSequences(ReplayContract):
-    def make(self) -> Replay:
-        sequence = {"length": 3, "burn_in": 2, "period": 2}
-        return SequenceReplay(**configs(capacity=500, min_size=1, sequence=sequence))
 
 
 class TestFIFO(ReplayContract):
@@ -128,11 +121,6 @@ class TestNStepView(ViewContract):
 
 class TestNStepViewOfStacks(TestNStepView):
     frames = 3
-
-
-class TestSequenceView(ViewContract):
-    def make(self) -> View:
-        return SequenceView(4, 0.5, burn_in=1, period=2)
 
 
 def kept_in(block: int) -> BlockStorage:

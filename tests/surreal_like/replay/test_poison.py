@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from session.addons import add_ons
 from session.config import Config
 from session.folder import RunFolder
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import kinds
 from surreal_like.replay.acks import AckTracker
+from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.kept_memory import KeptMemory
 from surreal_like.replay.receiver import ExperienceReceiver
 from surreal_like.replay.storage import FENCED, NO_SENDER, SENDER
@@ -28,15 +30,17 @@ KINDS: dict[str, dict[str, Any]] = {
     "uniform": {"type": "UniformReplay"},
     "by age": {"type": "UniformReplay", "age": {"max_versions": 1000}},
     "prioritized": {"type": "PrioritizedReplay"},
-    "sequences": {"type": "SequenceReplay", "sequence": {"length": 3, "burn_in": 1, "period": 1}},
 }
+if "r2d2" in add_ons():
+    SEQUENCE = {"length": 3, "burn_in": 1, "period": 1}
+    KINDS["sequences"] = {"type": "SequenceReplay", "sequence": SEQUENCE}
 QUEUE: dict[str, Any] = {"type": "FIFOReplay", "capacity": 200, "batch_size": 2, "min_size": 1}
 OPEN = {"launcher": {"host": "127.0.0.1"}}
 
 
 def table(kind: str = "uniform", *, capacity: int = 200, session: Any = OPEN) -> Table:
     replay = {"capacity": capacity, "min_size": 1, "batch_size": 4, **KINDS[kind]}
-    made = getattr(kinds, replay["type"])(
+    made = load_replay_class({"replay": replay})(
         **configs(algo={"n_step": 1 if kind == "sequences" else 2}, session=session, **replay)
     )
     assert isinstance(made, Table)

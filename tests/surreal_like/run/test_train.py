@@ -39,6 +39,7 @@ from surreal_like.run.folder import experiment_name, held, new_path, newest_path
 from surreal_like.run.observer import Interrupts, RunObserver
 from surreal_like.run.resume import changes, check_same, reached
 from surreal_like.run.train import Run
+from tests.add_ons import needs
 from tests.session.made_run import made_line
 
 SMALL = {
@@ -622,7 +623,9 @@ def test_the_memory_that_gradients_need_is_that_of_all_parameters(
     assert config.fingerprint() == config.recorded["fingerprint"]
 
 
-@pytest.mark.parametrize(("algorithm", "extras"), [("dqn", 0), ("r2d2", 4 * 2 * 64)])
+@pytest.mark.parametrize(
+    ("algorithm", "extras"), [("dqn", 0), pytest.param("r2d2", 4 * 2 * 64, marks=needs("r2d2"))]
+)
 def test_the_row_that_is_computed_is_the_row_that_is_stored(algorithm: str, extras: int) -> None:
     run = small(algorithm=algorithm)
     size, rows = (run.progress()[-1]["replay"][name] for name in ("size_bytes", "size"))

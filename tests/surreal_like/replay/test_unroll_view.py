@@ -1,4 +1,4 @@
-"""Sequences gathered from stored rows, against a slow transcription."""
+"""Unrolls gathered from stored rows, against a slow transcription."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.unrolls import BlockStorage
-from surreal_like.replay.view.sequence import Stacker, UnrollView
+from surreal_like.replay.view.unroll import Stacker, UnrollView
 from tests.surreal_like.replay.chunks import EPISODES, chunk_of, columns_of
 
 GAMMA = 0.5

@@ -14,6 +14,8 @@ import torch
 from session import nest
 from session.config import Config
 from session.config.key import FROM_0, Key
+from surreal_like.addons.r2d2.loss import rescaled_targets, sequence_loss, sequence_priority
+from surreal_like.addons.r2d2.network import RECURRENT_Q_CONFIG, RecurrentQNetwork
 from surreal_like.agent.actor import rewards_of
 from surreal_like.agent.base import AgentMode
 from surreal_like.algorithm.base import Algorithm
@@ -23,16 +25,7 @@ from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
 from surreal_like.dataflow.batches import inputs_before, state_before
 from surreal_like.loss.policy import masked_mean
-from surreal_like.loss.value import (
-    double_q_value,
-    greedy_value,
-    rescaled_targets,
-    sequence_loss,
-    sequence_priority,
-    taken_value,
-    td_error,
-)
-from surreal_like.network.q_network import RECURRENT_Q_CONFIG, RecurrentQNetwork
+from surreal_like.loss.value import double_q_value, greedy_value, taken_value, td_error
 
 
 def default_config() -> Config:

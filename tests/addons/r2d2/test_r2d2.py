@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from session.errors import ConfigError
-from surreal_like.algorithm.r2d2 import R2D2, R2D2Agent, R2D2Learner
+from surreal_like.addons.r2d2.loss import rescale, unscale
+from surreal_like.addons.r2d2.r2d2 import R2D2, R2D2Agent, R2D2Learner
+from surreal_like.addons.r2d2.replay import SequenceReplay
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.dataflow import Loss
 from surreal_like.experience.chunk import Chunk
-from surreal_like.loss.value import rescale, unscale
-from surreal_like.replay.kinds import SequenceReplay
 from tests.surreal_like.algorithm.unrolls import DISCRETE, VECTOR, configs
 from tests.surreal_like.replay.chunks import chunk_of
 

@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.errors import ConfigError
+from surreal_like.addons.r2d2.replay import SequenceReplay, SequenceView
 from surreal_like.algorithm.dqn import DQN
 from surreal_like.algorithm.ppo import PPO
 from surreal_like.data.batch import make_batch
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.kinds import SequenceReplay
 from surreal_like.replay.storage import ColumnStorage
-from surreal_like.replay.view.sequence import SequenceView
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import Sender, chunk_of, counting
 from tests.surreal_like.replay.configs import configs
