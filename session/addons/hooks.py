@@ -160,6 +160,12 @@ class FindTasks(Protocol):
     def __call__(self, env_config: Mapping[str, Any], /) -> TaskSource | None: ...
 
 
+class ChooseReplay(Protocol):
+    """Returns the class that holds experience in place of that of the config, or None."""
+
+    def __call__(self, learner_config: Mapping[str, Any], kind: type[Any], /) -> Any: ...
+
+
 class Pods(Protocol):
     """Changes the settings of a run in a cluster; gets the files of a certificate in a pod."""
 
@@ -316,6 +322,7 @@ AGENT: Hook[PrepareAgent] = Hook("agent")
 VIEW: Hook[MakeView] = Hook("view")
 FILM: Hook[MakeFilm] = Hook("film")
 TASKS: Hook[FindTasks] = Hook("tasks")
+REPLAY: Hook[ChooseReplay] = Hook("replay")
 PODS: Hook[Pods] = Hook("pods")
 TOKENS: Hook[Tokens] = Hook("tokens")
 TOKEN: Hook[MakeToken] = Hook("token")

@@ -1,3 +1,4 @@
+from surreal_like.addons.gradients.delay import compensate_delay as compensate_delay
 from surreal_like.addons.gradients.source import async_gradients as async_gradients
 from surreal_like.addons.rnd.bonus import add_rnd_bonus as add_rnd_bonus
 from surreal_like.dataflow.batches import concat as concat
@@ -16,7 +17,6 @@ from surreal_like.dataflow.items import Loss as Loss
 from surreal_like.dataflow.items import Trained as Trained
 from surreal_like.learner.gradients import apply_gradients as apply_gradients
 from surreal_like.learner.gradients import average_gradients as average_gradients
-from surreal_like.learner.gradients import compensate_delay as compensate_delay
 from surreal_like.learner.gradients import compute_gradients as compute_gradients
 from surreal_like.learner.operators import compute_advantages as compute_advantages
 from surreal_like.learner.operators import every as every

@@ -12,6 +12,7 @@ import numpy as np
 
 from session import nest
 from session.addons import collect
+from session.addons.hooks import REPLAY
 from session.config import Config
 from session.config.named_code import load_named
 from session.errors import ConfigError, did_you_mean
@@ -351,7 +352,7 @@ def to_columns(batch: Mapping[str, Any]) -> dict[str, Array]:
 # Names in a config -> their classes; others are those of add-ons.
 _KINDS = {
     name: f"surreal_like.replay.kinds:{name}"
-    for name in ("FIFOReplay", "GradientReplay", "PrioritizedReplay", "UniformReplay")
+    for name in ("FIFOReplay", "PrioritizedReplay", "UniformReplay")
 }
 _OLD_PLACE = "surreal_like.replay."
 
@@ -360,22 +361,14 @@ def load_replay_class(learner_config: Mapping[str, Any]) -> type[Replay]:
     """Returns the class of ``learner_config.replay.type``; default :class:`UniformReplay`.
 
     It is one of the core's or of an add-on's, by its name, or one of your own:
-    ``package.module:Class`` or ``file.py:Class``.
-    Where agents make gradients, a FIFOReplay holds these: it is a :class:`GradientReplay`.
+    ``package.module:Class`` or ``file.py:Class``. An add-on may put another in its place.
 
     Raises:
-        ConfigError: there is no such class, or it cannot hold gradients.
+        ConfigError: there is no such class, or it cannot be replaced.
     """
     kind = _class_of((learner_config.get("replay") or {}).get("type", "UniformReplay"))
-    if learner_config.get("gradients_at") != "agent":
-        return kind
-    of_gradients = _class_of("GradientReplay")
-    if not issubclass(of_gradients, kind):
-        raise ConfigError(
-            f"learner_config.gradients_at is agent, but learner_config.replay.type is "
-            f"{kind.__name__}: gradients need a FIFOReplay; set gradients_at to learner"
-        )
-    return of_gradients
+    others = (choose(learner_config, kind) for choose in REPLAY)
+    return next(filter(None, others), kind)
 
 
 def _class_of(given: object) -> type[Replay]:

@@ -18,8 +18,7 @@ from surreal_like.replay.select.priority import PrioritySelector
 from surreal_like.replay.select.selector import Selector, UniformSelector
 from surreal_like.replay.storage import ColumnStorage, Rows
 from surreal_like.replay.table import Table
-from surreal_like.replay.unrolls import BlockStorage, UnrollPlan, plan_gradients, plan_unrolls
-from surreal_like.replay.view.gradient import GradientView
+from surreal_like.replay.unrolls import BlockStorage, UnrollPlan, plan_unrolls
 from surreal_like.replay.view.n_step import Floats, NStepView, View
 from surreal_like.replay.view.unroll import make_unroll_view
 
@@ -178,30 +177,6 @@ class FIFOReplay(Table):
             rule=AgeRule.of(self.learner_config["replay"]),
             seed=seed,
         )
-
-
-class GradientReplay(FIFOReplay):
-    """A queue of gradients, in place of the unrolls that agents have made them of.
-
-    ``learner_config.replay.batch_size``, ``capacity`` and all counts are of gradients; none is
-    given again. Otherwise it is a FIFOReplay.
-
-    Raises:
-        ConfigError: a share of a batch is to be replayed, or there is no room for a batch.
-    """
-
-    @classmethod
-    def gives(cls) -> str:
-        return "gradients"
-
-    @classmethod
-    def make_view(cls, learner_config: Config, env_config: Config, shape: tuple[int, int]) -> View:
-        """Makes the view of gradients."""
-        return GradientView()
-
-    def make_plan(self) -> UnrollPlan:
-        """Makes the sizes of the queue."""
-        return plan_gradients(self.learner_config, self.session_config)
 
 
 def _check_values(chunk: Chunk) -> None:

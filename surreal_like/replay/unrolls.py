@@ -126,26 +126,19 @@ def plan_unrolls(learner_config: Config, env_config: Config, session_config: Con
     """
     num_envs, steps = env_config["num_envs"], session_config["sender"]["flush_iteration"]
     lead = (stack_size(env_config) - 1) * num_envs
-    return _make_plan(learner_config, session_config, steps, num_envs, lead=lead)
+    return make_plan(learner_config, session_config, steps, num_envs, lead=lead)
 
 
-def plan_gradients(learner_config: Config, session_config: Config) -> UnrollPlan:
-    """Returns the plan of a shard of gradients: unrolls of one step of one stream.
-
-    Raises:
-        ConfigError: a share of a batch is to be replayed, or there is no room for a batch.
-    """
-    if share := learner_config["replay"]["replay_proportion"]:
-        raise ConfigError(
-            f"{SHARE} is {share:g}, but gradients that agents have made "
-            "(learner_config.gradients_at) are used once: set it to 0"
-        )
-    return _make_plan(learner_config, session_config, 1, 1, after=0)
-
-
-def _make_plan(
+def make_plan(
     learner_config: Config, session_config: Config, steps: int, num_envs: int, **others: Any
 ) -> UnrollPlan:
+    """Returns the plan of one shard of unrolls of some steps and streams; see `plan_unrolls`.
+
+    Args:
+        learner_config, session_config: the sections of the experiment.
+        steps, num_envs: size of an unroll.
+        others: further fields of the plan.
+    """
     replay = learner_config["replay"]
     _require_own_settings(replay, learner_config["algo"]["n_step"])
     batch, rest = divmod(replay["batch_size"], num_envs)

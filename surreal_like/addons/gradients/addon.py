@@ -19,6 +19,10 @@ ADD_ON = AddOn(
     elsewhere={
         "a2c": "a3c with learner_config.gradients_at=learner learner_config.algo.synchronous=true",
     },
-    hooks={"agent": "surreal_like.addons.gradients.maker:send_gradients"},
+    replays={"GradientReplay": "surreal_like.addons.gradients.replay:GradientReplay"},
+    hooks={
+        "agent": "surreal_like.addons.gradients.maker:send_gradients",
+        "replay": "surreal_like.addons.gradients.defaults:choose_replay",
+    },
     files=tuple(f"configs/{name}_a3c.yaml" for name in ("cartpole", "memory", "target")),
 )

@@ -11,10 +11,10 @@ import torch
 from session.errors import ConfigError
 from surreal_like import train
 from surreal_like.addons.gradients.a3c import A3C
+from surreal_like.addons.gradients.replay import GradientReplay
 from surreal_like.algorithm.on_policy import check_synchronous
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.network.head import StateGaussianHead, make_policy_head
-from surreal_like.replay.kinds import GradientReplay
 from tests.surreal_like.algorithm.unrolls import BOX, DISCRETE, configs, play
 
 

@@ -13,7 +13,7 @@ from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
 from surreal_like.replay.base import Replay
 from surreal_like.replay.chunk_validator import ChunkValidator
-from surreal_like.replay.kinds import FIFOReplay, GradientReplay, PrioritizedReplay, UniformReplay
+from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, UniformReplay
 from surreal_like.replay.tuple_replay import TupleReplay
 from tests.add_ons import load_replays
 from tests.surreal_like.replay.configs import configs
@@ -28,7 +28,7 @@ class Tuples(TupleReplay):
 
 
 def columns(kind: type[Replay]) -> dict[str, Any]:
-    if kind is GradientReplay:
+    if kind.gives() == "gradients":
         return {**_rows((1, 1)), GRADIENT: np.ones((1, 1, 5), np.float32)}
     seen = {"obs": (3,), "action": (), "extras/logits": (2,)}
     shape = (STEPS + kind.overlap, 2)
@@ -51,7 +51,7 @@ def make(kind: type[Replay], *, recorded: bool, host: str = "") -> Replay:
     given = configs(session=session, **replay)
     known = plain_columns(manifest_of(columns(kind), axes=2)) if recorded else {}
     place = given["learner_config"]
-    if kind is GradientReplay:
+    if kind.gives() == "gradients":
         place.gradient_columns = known
     else:
         place.replay.columns = known
@@ -62,7 +62,7 @@ def chunk(kind: type[Replay], sender: str, change: Callable[[Any], Any] = lambda
     given = columns(kind)
     change(given)
     streams = list(range(given["step_type"].shape[1]))
-    overlap = kind.overlap if kind is not GradientReplay else 0
+    overlap = kind.overlap if kind.gives() != "gradients" else 0
     made = Chunk(given, 1, streams, sender=sender, incarnation=1, overlap=overlap)
     made.rows = made.size
     return made
@@ -82,7 +82,6 @@ KINDS = [
     UniformReplay,
     PrioritizedReplay,
     FIFOReplay,
-    GradientReplay,
     Tuples,
     *load_replays(),
 ]
@@ -97,7 +96,9 @@ def test_a_guest_that_is_first_does_not_decide_them(
     replay = make(kind, recorded=recorded)
     with pytest.raises(DataError, match=GUEST) as error:
         replay.insert_chunk(chunk(kind, GUEST, change))
-    assert (said if recorded else "not known yet") in str(error.value) or kind is GradientReplay
+    assert (said if recorded else "not known yet") in str(
+        error.value
+    ) or kind.gives() == "gradients"
     for sender in ("agent-1", OWN):
         replay.insert_chunk(chunk(kind, sender))
     # From now on rows that are alike are taken from it, and others are not.

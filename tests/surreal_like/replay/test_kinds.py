@@ -10,7 +10,6 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay
 from surreal_like.replay.kinds import (
     FIFOReplay,
-    GradientReplay,
     PrioritizedReplay,
     UniformReplay,
 )
@@ -20,13 +19,11 @@ from surreal_like.replay.select.priority import PrioritySelector
 from surreal_like.replay.select.selector import Selector, UniformSelector
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.unrolls import BlockStorage, UnrollPlan
-from surreal_like.replay.view.gradient import GradientView
 from surreal_like.replay.view.n_step import NStepView, View
 from surreal_like.replay.view.unroll import UnrollView
 from tests.contracts.replay import ReplayContract, RingContract, SelectorContract, ViewContract
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
-from tests.surreal_like.replay.test_gradient_replay import make_chunk
 
 NO_AGE = {"max_versions": 0, "half_life_versions": 0.0}
 
@@ -75,14 +72,6 @@ class TestFIFO(ReplayContract):
 
 class TestFIFOWithReplayedUnrolls(TestFIFO):
     again = 0.5
-
-
-class TestGradients(ReplayContract):
-    def make(self) -> Replay:
-        return GradientReplay(**configs(capacity=20, batch_size=4))
-
-    def chunk(self, number: int) -> Chunk:
-        return make_chunk(number)
 
 
 class TestUniformSelector(RingContract):
@@ -138,14 +127,3 @@ class TestUnrollView(ViewContract):
 
     def chunk(self, number: int) -> Chunk:
         return unroll(number)
-
-
-class TestGradientView(ViewContract):
-    def make(self) -> View:
-        return GradientView()
-
-    def make_storage(self) -> ColumnStorage:
-        return kept_in(1)
-
-    def chunk(self, number: int) -> Chunk:
-        return make_chunk(number)

@@ -13,7 +13,9 @@ import torch
 
 from session.errors import ConfigError
 from surreal_like.addons.gradients.a3c import A3C, A3CLearner
+from surreal_like.addons.gradients.delay import compensate
 from surreal_like.addons.gradients.maker import GradientMaker
+from surreal_like.addons.gradients.replay import GradientView
 from surreal_like.agent.base import AgentMode
 from surreal_like.algorithm.dqn import DQN
 from surreal_like.algorithm.ppo import PPO, PPOLearner
@@ -39,10 +41,8 @@ from surreal_like.dataflow import (
 )
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
-from surreal_like.learner.gradients import compensate
 from surreal_like.network.flat import load_flat, read_flat
 from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.view.gradient import GradientView
 from tests.surreal_like.algorithm.unrolls import BOX, DISCRETE, B, T, configs, make_batch
 from tests.surreal_like.dataflow.scripts import link
 

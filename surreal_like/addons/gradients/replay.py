@@ -1,18 +1,47 @@
-"""View of gradients that agents have made of their unrolls."""
+"""The replay of gradients that agents have made of their unrolls, and its view."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from session.config import Config
+from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.data.columns import GRADIENT_ROWS
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT as _COLUMN
 from surreal_like.experience.chunk import Chunk
+from surreal_like.replay.kinds import FIFOReplay
+from surreal_like.replay.settings import SHARE
 from surreal_like.replay.storage import ColumnStorage, Empty, Rows
+from surreal_like.replay.unrolls import UnrollPlan, make_plan
 from surreal_like.replay.view.n_step import Flags, View
 
 _ROWS = f"extras/{GRADIENT_ROWS}"
+
+
+class GradientReplay(FIFOReplay):
+    """A queue of gradients, in place of the unrolls that agents have made them of.
+
+    ``learner_config.replay.batch_size``, ``capacity`` and all counts are of gradients; none is
+    given again. Otherwise it is a FIFOReplay.
+
+    Raises:
+        ConfigError: a share of a batch is to be replayed, or there is no room for a batch.
+    """
+
+    @classmethod
+    def gives(cls) -> str:
+        return "gradients"
+
+    @classmethod
+    def make_view(cls, learner_config: Config, env_config: Config, shape: tuple[int, int]) -> View:
+        """Makes the view of gradients."""
+        return GradientView()
+
+    def make_plan(self) -> UnrollPlan:
+        """Makes the sizes of the queue."""
+        return plan_gradients(self.learner_config, self.session_config)
 
 
 class GradientView(View):
@@ -67,3 +96,17 @@ class GradientView(View):
             for name in storage.names
             if name == "version" or name.startswith("extras/")
         }
+
+
+def plan_gradients(learner_config: Config, session_config: Config) -> UnrollPlan:
+    """Returns the plan of a shard of gradients: unrolls of one step of one stream.
+
+    Raises:
+        ConfigError: a share of a batch is to be replayed, or there is no room for a batch.
+    """
+    if share := learner_config["replay"]["replay_proportion"]:
+        raise ConfigError(
+            f"{SHARE} is {share:g}, but gradients that agents have made "
+            "(learner_config.gradients_at) are used once: set it to 0"
+        )
+    return make_plan(learner_config, session_config, 1, 1, after=0)

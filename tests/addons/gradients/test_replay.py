@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from session.errors import ConfigError
+from surreal_like.addons.gradients.replay import GradientReplay, GradientView
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
-from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.kinds import GradientReplay
+from surreal_like.replay.base import Replay, load_replay_class
+from surreal_like.replay.storage import ColumnStorage
+from surreal_like.replay.view.n_step import View
+from tests.contracts.replay import ReplayContract, ViewContract
 from tests.surreal_like.replay.configs import configs
+from tests.surreal_like.replay.test_kinds import kept_in
 
 P = 5
 FIFO = "FIFOReplay"
@@ -147,3 +151,22 @@ def test_a_gradient_that_is_no_message_is_refused_before_the_run() -> None:
     store.check_start(900)
     with pytest.raises(ConfigError, match=r"max_message_bytes is 1000, but one chunk of 1 steps"):
         store.check_start(4000)
+
+
+class TestGradients(ReplayContract):
+    def make(self) -> Replay:
+        return GradientReplay(**configs(capacity=20, batch_size=4))
+
+    def chunk(self, number: int) -> Chunk:
+        return make_chunk(number)
+
+
+class TestGradientView(ViewContract):
+    def make(self) -> View:
+        return GradientView()
+
+    def make_storage(self) -> ColumnStorage:
+        return kept_in(1)
+
+    def chunk(self, number: int) -> Chunk:
+        return make_chunk(number)
