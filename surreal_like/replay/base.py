@@ -378,8 +378,12 @@ def _class_of(given: object) -> type[Replay]:
         name = name.rpartition(":")[2]
     kinds = _KINDS | collect("replays")
     path = str(kinds.get(name, name))
-    if ":" not in path and (meant := did_you_mean(name, kinds)):
-        raise ConfigError(f"learner_config.replay.type is '{name}': {meant}")
+    if ":" not in path:
+        hint = did_you_mean(name, kinds, otherwise=f"there is {', '.join(sorted(kinds))}")
+        raise ConfigError(
+            f"learner_config.replay.type is '{name}': {hint}; your own is given as "
+            "package.module:Class or file.py:Class"
+        )
     kind = load_named(path, "learner_config.replay.type")
     if not isinstance(kind, type) or not issubclass(kind, Replay):
         raise ConfigError(

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from session.errors import ConfigError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.base import Replay, to_columns
+from surreal_like.replay.base import Replay, load_replay_class, to_columns
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs
 
@@ -66,3 +67,8 @@ def test_an_insert_of_transitions_is_named_with_what_comes() -> None:
         words = rf"{kind.__name__}\.insert.*gets a Chunk.*surreal_like\.TupleReplay"
         with pytest.raises(TypeError, match=words):
             kind(**configs()).insert_chunk(chunk_of("FM"))
+
+
+def test_an_unknown_kind_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"'Zzz': there is FIFOReplay, .*UniformReplay; your own"):
+        load_replay_class({"replay": {"type": "Zzz"}})
