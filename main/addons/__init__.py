@@ -9,6 +9,7 @@ MODULES = (
     "session.addons.kubernetes.addon",
     "session.addons.slurm.addon",
     "session.addons.ray.addon",
+    "surreal_like.addons.workers.addon",
     "surreal_like.addons.hindsight.addon",
     "surreal_like.addons.curriculum.addon",
     "surreal_like.addons.league.addon",

@@ -130,6 +130,8 @@ class AddOn:
             :class:`session.addons.engines.machines.Machines`.
         sinks: name of a sink of metrics -> its kind.
         opponents: kinds of policies that play parameters of another one.
+        vectors: value of ``env_config.vector`` -> ``module:Class`` that steps N environments, made
+            as :func:`surreal_like.env.vector.make_vector_env` makes it.
         hooks: name of a hook of :mod:`session.addons.hooks` -> ``module:function``.
         needs: names of the add-ons that it imports; those of its folders are its own.
         files: files and folders that are its own beside them, from the top of the repository:
@@ -149,6 +151,7 @@ class AddOn:
     engines: Mapping[str, str] = field(default_factory=dict)
     sinks: Mapping[str, SinkKind] = field(default_factory=dict)
     opponents: tuple[Opponent, ...] = ()
+    vectors: Mapping[str, str] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from session.addons import add_ons, list_sinks, load
+from session.addons import add_ons, collect, list_sinks, load
 from session.config.config import Config
 from session.config.key import FROM_0, FROM_1, Key, section
 from session.config.learner_defaults import LEARNER_KEYS
@@ -56,15 +56,9 @@ BASE_ENV_CONFIG = _with_add_ons(
         "num_envs": Key(8, "Environments in one agent.", unit="streams", within=FROM_1),
         "vector": Key(
             "native",
-            "Execution of an agent's environments: native (their own vector code), sync or "
-            "process.",
-            one_of=("native", "sync", "process"),
-        ),
-        "workers": Key(
-            0,
-            "For process: worker processes of one agent, at most num_envs; 0: one per core, or "
-            "two.",
-            within=FROM_0,
+            "Execution of an agent's environments: native (their own vector code), sync (one "
+            "after the other), or by an add-on, such as process (worker processes).",
+            one_of=("native", "sync", *collect("vectors")),
         ),
         "obs_keys": Key([], "Keys of a dict observation that are used; empty: all."),
         "wrappers": Key(

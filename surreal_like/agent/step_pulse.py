@@ -74,6 +74,6 @@ class StepPulse:
             self._context.event(
                 "slow",
                 f"one step of {self._num_envs} environments takes more than {_SLOW_SECONDS:g} s: "
-                "set env_config.vector=process and env_config.workers, or have fewer of them "
+                "set env_config.vector, or have fewer of them "
                 "(docs/your_own_environment.md, 'My simulator is slow')",
             )

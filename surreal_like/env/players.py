@@ -50,8 +50,8 @@ class Player(ABC):
     about = ""
     kind = "random steps"
     remedy = (
-        "see 'My simulator is slow' in docs/your_own_environment.md (env_config.vector=process, "
-        "env_config.workers, session_config.stop.eval_episodes)"
+        "see 'My simulator is slow' in docs/your_own_environment.md (env_config.vector, "
+        "session_config.stop.eval_episodes)"
     )
     source = "self.rng"
     copies = 1

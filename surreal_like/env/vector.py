@@ -2,18 +2,19 @@
 
 `env_config.vector` is `native` (a batched environment, or the vectorised code of Gymnasium or
 ale-py if an environment has some and no wrapper of a single environment is configured, else
-`sync`), `sync` (N Envs stepped in this process) or `process` (N Envs in worker processes).
+`sync`), `sync` (N Envs stepped in this process), or a name in the table `vectors` of an add-on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from session import nest
+from session.addons import collect, load
 from session.errors import ConfigError, UsageError
 from session.nest import Nest
 from surreal_like.data.episodes import CUT_SHORT
@@ -37,6 +38,9 @@ from surreal_like.env.registry import (
 from surreal_like.env.restarts import Restarts
 from surreal_like.env.wrappers import horizon
 from surreal_like.errors import DataError, SpecError
+
+# Values of `env_config.vector` besides those of add-ons.
+VECTORS = ("native", "sync")
 
 
 def make_vector_env(
@@ -62,17 +66,15 @@ def make_vector_env(
     mode = env_config.get("vector") or "native"
     if num_envs < 1:
         raise ConfigError(f"env_config.num_envs is {num_envs}: expected 1 or more")
-    if mode not in ("native", "sync", "process"):
-        raise ConfigError(f"env_config.vector is {mode!r}: expected native, sync or process")
+    others = collect("vectors")
+    if mode not in (*VECTORS, *others):
+        known = ", ".join((*VECTORS, *others))
+        raise ConfigError(f"env_config.vector is {mode!r}, expected one of {known}")
     seeds = stream_seeds(seed, num_envs)
     feed = feed or RunFeed(env_config, evaluation=evaluation)
-    if mode == "process":
-        from surreal_like.env.subprocess_vector import SubprocessVector
-
-        workers = env_config.get("workers") or None
-        return SubprocessVector(
-            env_config, seeds, evaluation=evaluation, workers=workers, pulse=pulse, feed=feed
-        )
+    if mode in others:
+        make: Callable[..., VectorEnv] = load(others[mode])
+        return make(env_config, seeds, evaluation=evaluation, pulse=pulse, feed=feed)
     native = None
     if mode == "native" and not resets_singly(env_config):
         native = _make_native(env_config, seed, seeds, evaluation)

@@ -27,6 +27,7 @@ from surreal_like.data.policy_names import (
 )
 from surreal_like.env.joint import JointEnv, Specs, propose_policies
 from surreal_like.env.registry import make_joint_env
+from surreal_like.env.vector import VECTORS
 from surreal_like.experiment.find import find_in
 from surreal_like.policies.config import policy_config
 from surreal_like.policies.opponents import RANDOM, RUN, make_fixed
@@ -142,10 +143,11 @@ def check_settings(config: Config) -> None:
                 f"{path} is {value}, but {name} has several agents, for which it is not made: "
                 f"{remedy}"
             )
-    if config.env_config.vector == "process":
+    if config.env_config.vector not in VECTORS:
         raise ConfigError(
-            f"env_config.vector is process, but {name} has several agents, which are stepped in "
-            "the agent's process: leave it out, and set session_config.agent.num higher"
+            f"env_config.vector is {config.env_config.vector}, but {name} has several agents, "
+            "which are stepped in the agent's process: leave it out, and set "
+            "session_config.agent.num higher"
         )
     if count_acting(config.session_config) > config.session_config.agent.num:
         raise ConfigError(

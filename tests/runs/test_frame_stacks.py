@@ -11,6 +11,7 @@ import pytest
 from session.config import Config
 from surreal_like import FrameStack, load_policy, train
 from surreal_like.addons.analysis.evaluate import evaluate
+from tests.add_ons import needs
 from tests.runs.command import ROOT, Train, clean
 from tests.runs.motion import Motion
 
@@ -99,6 +100,7 @@ def test_it_is_learned_from_unrolls_too(tmp_path: Path, monkeypatch: pytest.Monk
     assert evaluate(tmp_path / "r", episodes=50, checkpoint="latest")["mean_return"] > 5.2
 
 
+@needs("workers")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_as_processes_with_prioritized_replay(run_folder: Path) -> None:

@@ -17,6 +17,7 @@ from surreal_like.addons.analysis.evaluate import evaluate
 from surreal_like.addons.scripts.policy import make_policy
 from surreal_like.addons.scripts.worker_set import RolloutWorker
 from surreal_like.env.check import tried_specs
+from tests.add_ons import needs
 from tests.drawing import draw
 from tests.surreal_like.env.samples import Drawing
 
@@ -84,7 +85,9 @@ def sampled(run: Path, seed: int) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [evaluated, played, processes, sampled])
+@pytest.mark.parametrize(
+    "place", [evaluated, played, pytest.param(processes, marks=needs("workers")), sampled]
+)
 def test_one_seed_gives_the_same_numbers_and_another_one_others(
     runs: list[Path], place: Callable[[Path, int], Any]
 ) -> None:

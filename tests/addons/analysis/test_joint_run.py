@@ -21,6 +21,7 @@ from surreal_like import (
 from surreal_like.addons.analysis.evaluate import evaluate
 from surreal_like.addons.analysis.play import play
 from surreal_like.env.registry import SeveralAgents
+from tests.add_ons import needs
 from tests.addons.video.reading_video import read_video
 
 SMALL: dict[str, Any] = {
@@ -111,7 +112,11 @@ def test_what_is_for_a_single_agent_names_what_is_for_several() -> None:
 
 HINDSIGHT = {"learner_config.replay.hindsight.proportion": 0.5}
 REFUSED = [
-    ({"env_config.vector": "process"}, "session_config.agent.num higher"),
+    pytest.param(
+        {"env_config.vector": "process"},
+        "session_config.agent.num higher",
+        marks=needs("workers"),
+    ),
     ({"env_config.frame_stack": 2}, "supersuit.frame_stack_v2"),
     ({"env_config.action_repeat": 2}, "supersuit.frame_skip_v0"),
     ({"session_config.gateway.num": 1}, "set session_config.gateway.num to 0"),

@@ -128,9 +128,9 @@ def test_each_entry_of_a_list_is_one_of_the_choices() -> None:
 
 def test_a_value_outside_its_choices_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        check_values(changed("env_config.vector", "syncc"), KEYS)
+        check_values(changed("env_config.seats", "shufled"), KEYS)
     assert str(caught.value) == (
-        "env_config.vector is 'syncc', expected one of native, sync, process; did you mean sync?"
+        "env_config.seats is 'shufled', expected one of shuffled, fixed; did you mean shuffled?"
     )
 
 

@@ -27,6 +27,7 @@ from surreal_like.env.registry import make_env
 from surreal_like.env.spaces import specs_from_spaces
 from surreal_like.errors import DataError
 from surreal_like.network.distribution import ActionScale
+from tests.add_ons import needs
 
 # None of these numbers is one of float32; below the last two there is none between them.
 LOW = np.array([-0.1, -0.7, 0.3, 0.1])
@@ -112,7 +113,9 @@ WAYS: dict[str, Callable[[Any], None]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=needs("workers")) if way == "process" else way for way in WAYS]
+)
 def test_every_way_to_step_clips_to_the_bounds_as_they_are(way: str) -> None:
     WAYS[way](GIVEN)
 

@@ -77,7 +77,11 @@ def test_the_horizon_is_an_argument_of_the_constructor() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"vector": "process"}, "vector is process, but .*Many is a batched.*: leave it out"),
+        pytest.param(
+            {"vector": "process"},
+            "vector is process, but .*Many is a batched.*: leave it out",
+            marks=needs("workers"),
+        ),
         ({"vector": "sync"}, "vector is sync, but .*: leave it out"),
         ({"wrappers": [f"{SAMPLES}:Ones"]}, "wrappers is .*: change what it gives"),
         ({"action_repeat": 2}, "action_repeat is 2, but .*: repeat in its step"),

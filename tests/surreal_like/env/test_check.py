@@ -174,7 +174,7 @@ def test_a_slow_environment_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(Chain, "step", slow)
     report = check_env("toy:chain", steps=5, seconds=0.01)
-    assert "env_config.workers" in kinds(report, "advice")["step time"]
+    assert "env_config.vector" in kinds(report, "advice")["step time"]
 
 
 # A run takes what lies outside of a space, as before, and sees neither copies nor an end.

@@ -13,6 +13,7 @@ from surreal_like.env.base import VectorEnv
 from surreal_like.env.frame_stack import FrameStack, stack_frames
 from surreal_like.env.registry import derive_specs
 from surreal_like.env.vector import make_vector_env
+from tests.add_ons import needs
 from tests.contracts.env import VectorEnvContract, random_actions
 from tests.surreal_like.env.samples import Counter
 
@@ -73,7 +74,9 @@ def test_a_config_without_stacks_leaves_the_environment_alone() -> None:
         FrameStack(env, 0)
 
 
-@pytest.mark.parametrize("vector", ["native", "sync", "process"])
+@pytest.mark.parametrize(
+    "vector", ["native", "sync", pytest.param("process", marks=needs("workers"))]
+)
 def test_a_resolved_config_builds_the_environment_of_single_frames(vector: str) -> None:
     config: dict[str, Any] = {"env_name": "gym:CartPole-v1", "frame_stack": 4, "vector": vector}
     obs_spec, action_spec = derive_specs(config)

@@ -18,6 +18,7 @@ from surreal_like.env.joint_vector import JointStep, JointVector, Part
 from surreal_like.env.registry import make_joint_env
 from surreal_like.env.vector import as_vector, make_vector_env
 from surreal_like.errors import DataError, SpecError
+from tests.add_ons import needs
 from tests.surreal_like.env.masked import STEPS, Masked, MaskedGame
 
 PLACE = "tests.surreal_like.env.masked"
@@ -109,7 +110,7 @@ def test_nothing_need_be_legal_at_the_end_of_an_episode() -> None:
         vector.step(np.array([2]))
 
 
-@pytest.mark.parametrize("way", ["sync", "process"])
+@pytest.mark.parametrize("way", ["sync", pytest.param("process", marks=needs("workers"))])
 def test_a_masked_action_is_refused(way: str) -> None:
     env = make_vector_env(
         {"env_name": f"{PLACE}:Masked", "vector": way, "workers": 1}, num_envs=2, seed=0

@@ -221,7 +221,7 @@ def test_evaluation_arguments_reach_every_mode() -> None:
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [({"vector": "natve"}, "'natve': expected native, sync or process"), ({"num_envs": 0}, "is 0")],
+    [({"vector": "natve"}, "'natve', expected one of native, sync"), ({"num_envs": 0}, "is 0")],
 )
 def test_wrong_settings_are_named(config: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

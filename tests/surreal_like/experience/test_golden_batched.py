@@ -15,6 +15,7 @@ from surreal_like.env.vector import make_vector_env
 from surreal_like.env.whole_vector import WholeVector
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_writer import RowWriter
+from tests.add_ons import needs
 
 SAMPLES = "tests.surreal_like.env.batched_samples"
 STREAMS, ROWS = 3, 24
@@ -33,6 +34,9 @@ FORMS: dict[str, dict[str, Any]] = {
         for mode in ("NextStep", "SameStep", "Disabled")
     },
 }
+NAMES = [
+    pytest.param(name, marks=needs("workers")) if name == "process" else name for name in FORMS
+]
 
 
 def act(obs: Any) -> Any:
@@ -88,7 +92,7 @@ GOLDEN: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("overlap", [0, 1])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", NAMES)
 def test_rows_are_the_same_in_every_form(form: str, overlap: int) -> None:
     chunks = play(FORMS[form], overlap)
     streams = streams_of(chunks)
@@ -106,7 +110,7 @@ def test_rows_are_the_same_in_every_form(form: str, overlap: int) -> None:
             np.testing.assert_array_equal(given, wanted, err_msg=name)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", NAMES)
 def test_unrolls_have_the_frames_before_them(form: str) -> None:
     chunks = play(FORMS[form], 1)
     assert {chunk.shape for chunk in chunks} == {(5, STREAMS)}
@@ -119,7 +123,7 @@ def test_unrolls_have_the_frames_before_them(form: str) -> None:
         assert first.shape == acted.shape
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", NAMES)
 def test_episodes_and_steps_are_counted_the_same(form: str) -> None:
     chunks = play(FORMS[form], 0)
     finished = [each for chunk in chunks for each in chunk.finished]
@@ -129,7 +133,7 @@ def test_episodes_and_steps_are_counted_the_same(form: str) -> None:
         assert chunk.env_steps == np.count_nonzero(chunk.columns["step_type"][:4] != 0)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", NAMES)
 def test_an_evaluation_counts_the_same(form: str) -> None:
     with contextlib.closing(make_vector_env(FORMS[form], num_envs=STREAMS, seed=0)) as env:
         evaluation, vector = Evaluation(12, STREAMS), WholeVector(env)

@@ -211,7 +211,11 @@ def test_the_fingerprint_covers_policies(tmp_path: Path) -> None:
         ),
         ({"env_config.seats": "random"}, "env_config.seats is 'random', expected one of shuffled"),
         ({"env_config.frame_stack": 4}, "env_config.frame_stack is 4, but toy:multi_cartpole has"),
-        ({"env_config.vector": "process"}, "env_config.vector is process, but"),
+        pytest.param(
+            {"env_config.vector": "process"},
+            "env_config.vector is process, but",
+            marks=needs("workers"),
+        ),
         ({"env_config": {"env_name": "toy:chain"}}, "toy:chain has one: remove it"),
         (
             {"env_config.multi_agent_api": "aec"},

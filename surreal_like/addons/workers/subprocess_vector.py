@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import mmap
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -28,120 +26,22 @@ import session.errors
 import surreal_like.errors
 from session import nest
 from session.errors import ConfigError, RunError, SurrealError
-from session.wire.frames import LENGTH_BYTES, FrameReader, pack_frame
+from surreal_like.addons.workers.link import (
+    MAP,
+    OK,
+    RESET,
+    START,
+    STEP,
+    SharedBlock,
+    WorkerLink,
+    decode_info,
+)
 from surreal_like.data.episodes import CUT_SHORT
-from surreal_like.data.spec import compare, parse_action_spec, parse_obs_spec, plain
+from surreal_like.data.spec import compare, plain
 from surreal_like.env.base import Info, Pulse, VectorStep, no_pulse
 from surreal_like.env.checked_vector import CheckedVector, Flags
 from surreal_like.env.feed import RunFeed
 from surreal_like.env.restarts import Restarts
-
-# Kinds of frames: the first four are commands, the others answers.
-START, MAP, RESET, STEP, OK, ERROR = b"s", b"m", b"r", b"t", b"o", b"e"
-_FRAME_BYTES = (1 << 32) - 1
-_CHUNK_BYTES = 1 << 16
-
-
-class WorkerLink:
-    """Frames over a stream socket: one byte of kind, then a payload."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self.socket = end
-        self._reader = FrameReader(_FRAME_BYTES)
-
-    def send(self, kind: bytes, payload: bytes = b"") -> None:
-        """Sends one frame."""
-        self.socket.sendall(pack_frame(kind + payload))
-
-    def wait(self, seconds: float) -> bool:
-        """Waits until a frame begins to arrive or the peer is gone; False after ``seconds``."""
-        poller = select.poll()
-        poller.register(self.socket, select.POLLIN)
-        return bool(poller.poll(1000 * seconds))
-
-    def receive(self) -> tuple[bytes, bytes]:
-        """Waits for one frame and returns (kind, payload).
-
-        Raises EOFError when the peer is gone, TimeoutError after the socket's timeout.
-        """
-        while (frame := self._reader.next()) is None:
-            try:
-                part = self.socket.recv(_CHUNK_BYTES)
-            except ConnectionResetError:
-                part = b""
-            if not part:
-                raise EOFError("the other side is gone")
-            self._reader.feed(part)
-        return frame[:1], frame[1:]
-
-
-class SharedBlock:
-    """The arrays of one vector step, [N, ...] each, in memory shared by all workers.
-
-    columns: `action`, `reward`, `terminated`, `truncated`, and `obs` or `obs/...`.
-    """
-
-    def __init__(
-        self,
-        descriptor: int,
-        obs_spec: Mapping[str, Any],
-        action_spec: Mapping[str, Any],
-        num_envs: int,
-    ) -> None:
-        layout = {
-            "action": parse_action_spec(action_spec).array.zeros(),
-            "reward": np.zeros((), np.float32),
-            "terminated": np.zeros((), np.bool_),
-            "truncated": np.zeros((), np.bool_),
-        }
-        specs = nest.flatten(parse_obs_spec(obs_spec), "obs")
-        layout.update({path: spec.zeros() for path, spec in specs.items()})
-        sizes = {name: _align(num_envs * one.nbytes) for name, one in layout.items()}
-        size_bytes = max(sum(sizes.values()), mmap.PAGESIZE)
-        if os.fstat(descriptor).st_size < size_bytes:
-            os.ftruncate(descriptor, size_bytes)
-        memory = mmap.mmap(descriptor, size_bytes)
-        self.columns: dict[str, npt.NDArray[Any]] = {}
-        offset = 0
-        for name, one in layout.items():
-            shape = (num_envs, *one.shape)
-            self.columns[name] = np.ndarray(shape, one.dtype, memory, offset)
-            offset += sizes[name]
-
-
-def encode_info(info: Info) -> bytes:
-    """Encodes the info of a vector step; no bytes for an empty one."""
-    if not info:
-        return b""
-    arrays = {key: value for key, value in info.items() if isinstance(value, np.ndarray)}
-    header = {
-        "arrays": [[key, array.dtype.str, array.shape] for key, array in arrays.items()],
-        "metrics": info.get("metrics"),
-        "restarts": info.get("restarts"),
-    }
-    text = json.dumps(header, default=float).encode()
-    rows = [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
-    return b"".join([pack_frame(text), *rows])
-
-
-def decode_info(data: bytes) -> Info:
-    """Returns the info that `encode_info` encoded."""
-    if not data:
-        return {}
-    offset = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
-    header = json.loads(data[LENGTH_BYTES:offset])
-    names = ("metrics", "restarts")
-    info: Info = {name: header[name] for name in names if header[name] is not None}
-    for key, dtype, shape in header["arrays"]:
-        count = int(np.prod(shape))
-        info[key] = np.frombuffer(data, dtype, count, offset).reshape(shape)
-        offset += info[key].nbytes
-    return info
-
-
-def _align(size_bytes: int) -> int:
-    return -(-size_bytes // 64) * 64
-
 
 # Time for workers to close their environments before they are killed.
 STOP_SECONDS = 5.0
@@ -156,7 +56,8 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 class SubprocessVector(CheckedVector):
     """Steps one Env per seed, in `workers` processes with a share of the Envs each.
 
-    workers: None for one per processor, at least two; at most one per stream.
+    workers: None for `env_config.workers`, without which there is one per processor, at least two;
+        at most one per stream.
     timeout_seconds: longest time of a worker for the start or a step of each of its Envs.
     pulse: called while waiting for workers; an error that it raises ends all of them.
     feed: progress and task of the run, which go to a worker before it resets one of its Envs.
@@ -191,7 +92,8 @@ class SubprocessVector(CheckedVector):
         self._given = {"env_config": plain(env_config), "evaluation": evaluation, "path": sys.path}
         # What workers map the memory by; empty until the first ones have told their specs.
         self._specs = b""
-        count = min(self.num_envs, workers or max(2, os.cpu_count() or 1))
+        workers = workers or env_config.get("workers") or max(2, os.cpu_count() or 1)
+        count = min(self.num_envs, workers)
         self._memory = os.memfd_create("surreal-like-env", os.MFD_CLOEXEC)
         self._workers: list[_Worker] = []
         # Only this process holds the write end: its end, however it comes, closes the pipe.
@@ -566,7 +468,7 @@ def _spawn(streams: list[int], memory: int, life: int) -> _Worker:
     try:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-P", "-m", "surreal_like.env.worker"),
+                *(sys.executable, "-P", "-m", "surreal_like.addons.workers.worker"),
                 *(str(descriptor) for descriptor in descriptors),
             ],
             pass_fds=descriptors,

@@ -1,4 +1,4 @@
-"""Environment worker: `python -P -m surreal_like.env.worker SOCKET MEMORY LIFE`.
+"""Environment worker: `python -P -m surreal_like.addons.workers.worker SOCKET MEMORY LIFE`.
 
 Started by `SubprocessVector` only, with three inherited file descriptors. It steps its share of
 the streams and ends when its parent does.
@@ -19,9 +19,7 @@ import numpy as np
 from session import nest
 from session.errors import describe, may_pass
 from session.process.seeding import build_seeded
-from surreal_like.env.base import Info
-from surreal_like.env.feed import RunFeed
-from surreal_like.env.subprocess_vector import (
+from surreal_like.addons.workers.link import (
     ERROR,
     MAP,
     OK,
@@ -32,6 +30,8 @@ from surreal_like.env.subprocess_vector import (
     WorkerLink,
     encode_info,
 )
+from surreal_like.env.base import Info
+from surreal_like.env.feed import RunFeed
 from surreal_like.env.vector import SyncVector, make_sync
 
 

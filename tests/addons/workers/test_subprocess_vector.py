@@ -16,13 +16,9 @@ from hypothesis import strategies as st
 
 from session import nest
 from session.errors import ConfigError, MissingExtra, RunError, SurrealError, describe, may_pass
+from surreal_like.addons.workers.link import SharedBlock, decode_info, encode_info
+from surreal_like.addons.workers.subprocess_vector import SubprocessVector
 from surreal_like.env.base import VectorEnv
-from surreal_like.env.subprocess_vector import (
-    SharedBlock,
-    SubprocessVector,
-    decode_info,
-    encode_info,
-)
 from surreal_like.env.vector import make_vector_env
 from surreal_like.errors import DataError, SpecError
 from tests.contracts.env import VectorEnvContract, random_actions, same
@@ -171,14 +167,14 @@ def test_a_worker_that_hangs_is_named_and_killed(monkeypatch: pytest.MonkeyPatch
         env._timeout_seconds = 0.1
         for worker in env._workers:
             worker.process.send_signal(signal.SIGSTOP)  # not even its threads go on
-        monkeypatch.setattr("surreal_like.env.subprocess_vector.STOP_SECONDS", 0.2)
+        monkeypatch.setattr("surreal_like.addons.workers.subprocess_vector.STOP_SECONDS", 0.2)
         with pytest.raises(RunError, match=r"gave no answer for 0\.2 seconds"):
             env.step(np.zeros(3, np.int64))
         assert all(worker.process.poll() is not None for worker in env._workers)
 
 
 def test_signs_of_life_go_on_while_workers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surreal_like.env.subprocess_vector._PULSE_SECONDS", 0.01)
+    monkeypatch.setattr("surreal_like.addons.workers.subprocess_vector._PULSE_SECONDS", 0.01)
     calls: list[int] = []
     config = {**COUNTER, "vector": "process", "workers": 1}
     env = make_vector_env(config, num_envs=2, seed=0, pulse=lambda: calls.append(len(calls)))
@@ -208,7 +204,7 @@ def test_a_vector_that_is_forgotten_ends_its_workers() -> None:
 def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np\n"
-        "from surreal_like.env.subprocess_vector import SubprocessVector\n"
+        "from surreal_like.addons.workers.subprocess_vector import SubprocessVector\n"
         f"config = dict(env_name={COUNTER['env_name']!r}, env_args=dict(fails_at=1, does='hang'))\n"
         "env = SubprocessVector(config, [1, 2], workers=2)\n"
         "env.reset()\n"

@@ -17,11 +17,12 @@ import pytest
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.errors import ConfigError, RunError
+from surreal_like.addons.workers import subprocess_vector
+from surreal_like.addons.workers.link import WorkerLink
+from surreal_like.addons.workers.subprocess_vector import SubprocessVector, _Worker
+from surreal_like.addons.workers.worker import Worker
 from surreal_like.data.episodes import CUT_SHORT
 from surreal_like.data.timestep import StepType
-from surreal_like.env import subprocess_vector
-from surreal_like.env.subprocess_vector import SubprocessVector, WorkerLink, _Worker
-from surreal_like.env.worker import Worker
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_writer import RowWriter
 

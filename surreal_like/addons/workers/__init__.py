@@ -1,0 +1,1 @@
+"""Worker processes: the environments of an agent step at the same time."""
