@@ -86,7 +86,7 @@ def _algorithms() -> None:
 
 def _environments(word: str) -> None:
     """Prints names in columns on a terminal, else one per line; marks those that need an extra."""
-    from surreal_like.env.registry import extra_of, list_environments
+    from surreal_like.env.kinds import extra_of, list_environments
 
     names = [name for name in list_environments() if word.lower() in name.lower()]
     if not names:

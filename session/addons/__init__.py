@@ -132,6 +132,8 @@ class AddOn:
         opponents: kinds of policies that play parameters of another one.
         vectors: value of ``env_config.vector`` -> ``module:Class`` that steps N environments, made
             as :func:`surreal_like.env.vector.make_vector_env` makes it.
+        environments: prefix of ``env_config.env_name`` -> ``module:Class``, an
+            :class:`surreal_like.env.kinds.EnvironmentKind`.
         hooks: name of a hook of :mod:`session.addons.hooks` -> ``module:function``.
         needs: names of the add-ons that it imports; those of its folders are its own.
         files: files and folders that are its own beside them, from the top of the repository:
@@ -152,6 +154,7 @@ class AddOn:
     sinks: Mapping[str, SinkKind] = field(default_factory=dict)
     opponents: tuple[Opponent, ...] = ()
     vectors: Mapping[str, str] = field(default_factory=dict)
+    environments: Mapping[str, str] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from session.addons import add_ons
+from session.addons import add_ons, collect
 from session.config.config import Config, override
 from session.config.merge import quote
 from session.errors import ConfigError, SurrealError, UsageError, did_you_mean
@@ -32,8 +32,8 @@ Overrides = Mapping[str, Any] | Sequence[str]
 OWN_FILE = "_algorithm_"
 # Packages of this library: a user's module of such a name is never found.
 LIBRARY = ("session", "surreal_like", "main")
-# Values of `env_name` before a colon that are no modules.
-_ENVIRONMENTS = ("gym", "atari", "toy")
+# Values of `env_name` before a colon that are no modules, besides those of add-ons.
+_ENVIRONMENTS = ("gym", "toy")
 
 
 def split_place(word: str) -> tuple[str, str]:
@@ -76,7 +76,7 @@ def named_places(config: Mapping[str, Any]) -> Iterator[str]:
     for mapping in ("policy_mapping", "eval_policy_mapping"):
         words += _section(env.get(mapping)).values()
     name = str(env.get("env_name"))
-    if name.partition(":")[0] not in _ENVIRONMENTS:
+    if name.partition(":")[0] not in (*_ENVIRONMENTS, *collect("environments")):
         words.append(name)
     for word in words:
         if not isinstance(word, str) or word.startswith("run:"):

@@ -24,8 +24,8 @@ from surreal_like.data.task import TASK, tasks_of
 from surreal_like.env.actions import random_action
 from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.batched import FirstStream
-from surreal_like.env.batched_names import add_arguments
 from surreal_like.env.batching import InfoBatch
+from surreal_like.env.core_kinds import add_arguments
 from surreal_like.env.findings import (
     COMPARED_STEPS,
     Report,

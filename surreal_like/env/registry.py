@@ -3,13 +3,13 @@
 `env_config.env_name` is one of
 
     gym:CartPole-v1         registered in Gymnasium; gym:module:Name-v0 imports module first
-    atari:Pong              a game with the usual preprocessing, see `surreal_like.env.atari`
     toy:chain               an environment of `surreal_like.env.toy`
     package.module:Class    an Env, a gymnasium.Env, a batched environment (a VectorEnv of ours or
                             of Gymnasium), or a function that builds one
     file.py:Class           the same, in a file
     gymvec:CartPole-v1      the vector code that Gymnasium has for an environment
-    envpool:CartPole-v1     an environment of EnvPool
+
+or has a prefix of the table `environments` of an add-on.
 
 Of `env_config` these keys are read here: `env_name`, `env_args` (constructor arguments),
 `eval_mode` (entries that replace arguments when evaluating), `clip_action`, `action_repeat`,
@@ -24,26 +24,19 @@ change spaces before these are checked.
 from __future__ import annotations
 
 import contextlib
-import importlib
-import inspect
 import sys
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from session.config.named_code import load_callable
-from session.errors import ConfigError, UsageError, did_you_mean
+from session.errors import ConfigError, UsageError
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.spec import compare
 from surreal_like.data.task import tasks_of
 from surreal_like.env.base import Env, VectorEnv
-from surreal_like.env.batched_names import BATCHED, add_arguments, check_settings, make_batched
-from surreal_like.env.pettingzoo_names import (
-    extra_of_pettingzoo,
-    is_installed,
-    list_pettingzoo,
-    make_pettingzoo,
-)
+from surreal_like.env.batched_names import check_settings
+from surreal_like.env.kinds import Wanted, build_named, call_checked
 from surreal_like.env.wrappers import (
     ActionRepeat,
     ClipAction,
@@ -115,7 +108,7 @@ def make_joint_env(env_config: Config, evaluation: bool = False) -> JointEnv:
     try:
         for path, arguments in wrapper_entries(env_config, evaluation):
             wrapper = load_callable(path, "env_config.wrappers")
-            built = _call(wrapper, path, arguments, "env_config.wrappers", built)
+            built = call_checked(wrapper, path, arguments, "env_config.wrappers", built)
         # Only what learns sees the state.
         observe = bool(env_config.get("observe_state")) and not evaluation
         return as_joint(built, str(env_config.get("multi_agent_api") or "auto"), observe)
@@ -225,59 +218,6 @@ def derive_joint_specs(env_config: Config) -> dict[str, tuple[dict[str, Any], di
         return {agent: env.specs_of(agent) for agent in env.possible_agents}
 
 
-def list_environments() -> list[str]:
-    """Returns all values of `env_name` that need no code: toys, Gymnasium's, Atari's, PettingZoo's.
-
-    Those whose package is neither installed nor in an extra are left out.
-    """
-    import gymnasium
-
-    from surreal_like.env.atari_emulator import PREFIX, list_games
-    from surreal_like.env.toy import JOINT_TOYS, TOYS
-
-    with contextlib.suppress(ModuleNotFoundError):
-        gymnasium.register_envs(importlib.import_module("ale_py"))
-    return [
-        *(f"toy:{name}" for name in (*TOYS, *JOINT_TOYS)),
-        *(f"gym:{name}" for name in sorted(gymnasium.registry) if extra_of(f"gym:{name}") != "?"),
-        *(f"{PREFIX}{name}" for name in list_games()),
-        *(name for name in list_pettingzoo() if extra_of(name) != "?"),
-    ]
-
-
-def extra_of(name: str) -> str:
-    """Returns the extra that an environment needs and that is not installed here.
-
-    Empty if it can be built as it is; `?` if no extra makes it buildable.
-    """
-    import gymnasium
-
-    kind, _, bare = name.partition(":")
-    if kind == "atari":
-        return "" if is_installed("ale_py") else "atari"
-    if kind == "pettingzoo":
-        return extra_of_pettingzoo(name)
-    if kind != "gym" or bare not in gymnasium.registry:
-        return ""
-    entry = f"{bare} {gymnasium.registry[bare].entry_point}"
-    for words, (package, extra) in _NEEDED.items():
-        if any(word in entry for word in words):
-            return "" if package and is_installed(package) else extra
-    return ""
-
-
-# Words in the entry point of a Gymnasium environment -> the package that it needs, and the extra
-# that has it. The MuJoCo environments of versions 2 and 3 need the outdated mujoco-py, also those
-# that Gymnasium-Robotics, once imported, has put in their place.
-_OLD_MUJOCO = ("mujoco_py", "gymnasium_robotics.envs.mujoco.")
-_NEEDED = {
-    ("phys2d", "tabular", "GymV21", "GymV26", *_OLD_MUJOCO): ("", "?"),
-    ("ale_py",): ("ale_py", "atari"),
-    ("mujoco",): ("mujoco", "mujoco"),
-    ("box2d",): ("Box2D", "box2d"),
-}
-
-
 def _build(env_config: Config, evaluation: bool, num_envs: int, seed: int) -> Env | BatchedVector:
     name = str(env_config.get("env_name"))
     built = _build_object(env_config, evaluation, num_envs, seed)
@@ -323,42 +263,9 @@ def as_batched(built: Batched, env_config: Config) -> BatchedVector:
 
 
 def _build_object(env_config: Config, evaluation: bool, num_envs: int = 1, seed: int = 0) -> Any:
-    """Builds the environment without wrappers: an Env, a batched one, or one of Gymnasium or
-    PettingZoo.
-    """
-    name = str(env_config.get("env_name"))
-    kind, _, rest = name.partition(":")
     arguments = env_args(env_config, evaluation)
-    if kind == "gym" and rest:
-        from surreal_like.env.gym_adapter import make_gym
-
-        return make_gym(name, arguments)
-    if kind in ("pettingzoo", "mpe2") and rest:
-        return make_pettingzoo(name, arguments, str(env_config.get("multi_agent_api") or "auto"))
-    if not rest or kind.casefold() in ("gymnasium", "openai", "gym"):
-        raise ConfigError(f"env_config.env_name: no environment {name!r}; {_suggest(name)}")
-    if kind == "atari":
-        from surreal_like.env.atari import AtariEnv, atari_settings
-
-        return AtariEnv(rest, atari_settings(env_config, evaluation))
-    if kind == "toy":
-        return _build_toy(rest, arguments)
-    limit = horizon(env_config.get("limit_episode_length"))
-    if kind in BATCHED:
-        return make_batched(name, num_envs, arguments, limit=limit, seed=seed)
-    factory = load_callable(name, "env_config.env_name")
-    complete = add_arguments(factory, arguments, num_envs, limit)
-    return _call(factory, name, complete, "env_config.env_args")
-
-
-def _build_toy(name: str, arguments: Config) -> Any:
-    from surreal_like.env.toy import JOINT_TOYS, TOYS
-
-    toys: Mapping[str, Callable[..., Any]] = {**TOYS, **JOINT_TOYS}
-    full = f"toy:{name}"
-    if name not in toys:
-        raise ConfigError(f"env_config.env_name: no environment {full!r}; {_suggest(full)}")
-    return _call(toys[name], full, arguments, "env_config.env_args")
+    name = str(env_config.get("env_name"))
+    return build_named(Wanted(name, arguments, env_config, evaluation, num_envs, seed))
 
 
 def _adapt(built: Any, name: str, env_config: Config, evaluation: bool) -> Env:
@@ -375,7 +282,7 @@ def _adapt(built: Any, name: str, env_config: Config, evaluation: bool) -> Env:
     try:
         for path, wrapper, arguments in _wrappers(env_config, evaluation):
             if is_gym_wrapper(wrapper):
-                built = _call(wrapper, path, arguments, "env_config.wrappers", built)
+                built = call_checked(wrapper, path, arguments, "env_config.wrappers", built)
         # The config's specs are those after all wrappers; they are compared there.
         return GymAdapter(built, {**env_config, "obs_spec": {}, "action_spec": {}})
     except BaseException:
@@ -430,7 +337,7 @@ def _wrap(env: Env, env_config: Config, evaluation: bool) -> Env:
                     "that extends surreal_like.Wrapper"
                 )
             continue
-        env = _call(wrapper, path, arguments, "env_config.wrappers", env)
+        env = call_checked(wrapper, path, arguments, "env_config.wrappers", env)
         if not isinstance(env, Env):
             raise ConfigError(f"env_config.wrappers: {path} gives no surreal_like.env.Env")
     limit = horizon(env_config.get("limit_episode_length"))
@@ -449,31 +356,3 @@ def _spec_of(env: Env | VectorEnv, env_config: Config, what: str) -> dict[str, A
             f"write it into the config, or give the environment an attribute {what}"
         )
     return compare(given, derived, what)
-
-
-def _call(
-    factory: Callable[..., Any], name: str, arguments: Config, where: str, *positional: Any
-) -> Any:
-    """Calls a constructor; raises ConfigError for arguments that it does not take."""
-    try:
-        inspect.signature(factory).bind(*positional, **arguments)
-    except TypeError as error:
-        raise ConfigError(f"{where}: {name} does not take these arguments: {error}") from error
-    return factory(*positional, **arguments)
-
-
-def _suggest(name: str) -> str:
-    """Returns a hint for an unknown name: the most similar names, with their prefix."""
-    prefix, _, rest = name.partition(":")
-    if prefix.casefold() in ("gymnasium", "openai", "gym") and rest:
-        return f"write gym:{rest}"
-    # Of the same kind, if there is one.
-    known = [full for full in list_environments() if full.startswith(f"{prefix}:" if rest else "")]
-    bare = {full.partition(":")[2]: full for full in reversed(known)}
-    otherwise = (
-        "expected gym:NAME, gymvec:NAME, atari:NAME, envpool:NAME, toy:NAME, package.module:Class "
-        "or file.py:Class "
-        "(`surreal-like list environments`)"
-    )
-    wanted, shown = rest or name, bare.__getitem__
-    return did_you_mean(wanted, bare, most=3, cutoff=0.7, shown=shown, otherwise=otherwise)

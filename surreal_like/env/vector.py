@@ -18,26 +18,20 @@ from session.addons import collect, load
 from session.errors import ConfigError, UsageError
 from session.nest import Nest
 from surreal_like.data.episodes import CUT_SHORT
-from surreal_like.data.spec import compare
 from surreal_like.data.task import tasks_of
 from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.batching import InfoBatch, ObservationBatch, kinds, step_rewards, step_values
 from surreal_like.env.checked_vector import CheckedVector, Flags
 from surreal_like.env.feed import RunFeed
+from surreal_like.env.kinds import kind_of
 from surreal_like.env.registry import (
-    as_batched,
     check_env_config,
-    derive_specs,
-    env_args,
-    given_frame_spec,
-    is_wrapped,
     make_env,
     make_env_or_batch,
     specs_of,
 )
 from surreal_like.env.restarts import Restarts
-from surreal_like.env.wrappers import horizon
-from surreal_like.errors import DataError, SpecError
+from surreal_like.errors import DataError
 
 # Values of `env_config.vector` besides those of add-ons.
 VECTORS = ("native", "sync")
@@ -77,7 +71,8 @@ def make_vector_env(
         return make(env_config, seeds, evaluation=evaluation, pulse=pulse, feed=feed)
     native = None
     if mode == "native" and not resets_singly(env_config):
-        native = _make_native(env_config, seed, seeds, evaluation)
+        kind = kind_of(str(env_config.get("env_name")))
+        native = kind.make_native(env_config, seeds, seed=seed, evaluation=evaluation)
     return native or _make_named(
         env_config, seed, seeds, evaluation=evaluation, pulse=pulse, feed=feed
     )
@@ -117,56 +112,6 @@ def _make_named(
     except BaseException:
         built.close()
         raise
-
-
-def _make_native(
-    env_config: Mapping[str, Any], seed: int, seeds: Sequence[int], evaluation: bool
-) -> VectorEnv | None:
-    """Builds the environment's own vector code; None if it does not support the config."""
-    if str(env_config.get("env_name")).startswith("atari:"):
-        from surreal_like.env.atari_vector import make_atari_vector
-
-        return make_atari_vector(env_config, seeds, evaluation=evaluation)
-    return _make_registered(env_config, num_envs=len(seeds), seed=seed, evaluation=evaluation)
-
-
-def _make_registered(
-    env_config: Mapping[str, Any], *, num_envs: int, seed: int, evaluation: bool
-) -> VectorEnv | None:
-    """Builds the vector code that Gymnasium has for `gym:NAME`; None if N Envs must be stepped.
-
-    These are environments without any, with wrappers or action repeat, with a horizon or arguments
-    that its constructor does not take, or with other specs than one Env.
-    """
-    from surreal_like.env.gym_adapter import PREFIX, add_limit, find_gym_spec, native_vector
-
-    name = str(env_config.get("env_name"))
-    if not name.startswith(PREFIX) or is_wrapped(env_config, evaluation):
-        return None
-    arguments = env_args(env_config, evaluation)
-    spec = find_gym_spec(name, arguments)
-    complete = add_limit(spec, arguments, horizon(env_config.get("limit_episode_length")))
-    if complete is None:
-        return None
-    vector = as_batched(native_vector(spec, num_envs, complete), env_config)
-    if not _same_as_one(vector, env_config):
-        vector.close()
-        return None
-    vector.seed(seed)
-    return vector
-
-
-def _same_as_one(vector: VectorEnv, env_config: Mapping[str, Any]) -> bool:
-    """True if the vector code has the specs of the config, or else of a single environment."""
-    obs_spec, action_spec = given_frame_spec(env_config), env_config.get("action_spec")
-    if not obs_spec or not action_spec:
-        obs_spec, action_spec = derive_specs({**env_config, "obs_spec": obs_spec, "frame_stack": 0})
-    try:
-        vector.obs_spec = compare(obs_spec, vector.obs_spec, "obs_spec")
-        vector.action_spec = compare(action_spec, vector.action_spec, "action_spec")
-    except SpecError:
-        return False
-    return True
 
 
 def make_sync(

@@ -16,7 +16,8 @@ from session import nest
 from session.config import Config
 from session.config.defaults import BASE_ENV_CONFIG
 from surreal_like import check_env
-from surreal_like.env.registry import extra_of, make_env
+from surreal_like.env.kinds import extra_of
+from surreal_like.env.registry import make_env
 from tests.docs.examples import ROOT
 
 ROW = re.compile(r"\| ([^|]*) \| [^|]*\| `(gym:[^`]*)` \| ([^|]*)\|")

@@ -236,7 +236,6 @@ def test_lists(command: Command) -> None:
     assert agents["env_config"]["agents"]["cart_1"]["obs_spec"] == {"type": "float32", "dim": [4]}
     experiments = command("list", "experiments").out
     assert re.search(r"^cartpole_dqn +gym:CartPole-v1 +dqn +475 +\d+\.\d s$", experiments, re.M)
-    assert re.search(r"^pong_ppo +atari:Pong +ppo +18 +- +atari$", experiments, re.M)
     assert "no runs" in command("list", "runs").out
 
 

@@ -44,7 +44,7 @@ INPUTS = {
         ("train", "--algorithm", "dqn", "--env", "Gym:CartPole-v1"),
         "write gym:CartPole-v1",
     ),
-    "prefix alone": (("train", "--algorithm", "dqn", "--env", "gym:"), "expected gym:NAME"),
+    "prefix alone": (("train", "--algorithm", "dqn", "--env", "gym:"), ", gym:NAME"),
     "option": (("train", "--algoritm", "dqn"), "did you mean --algorithm?"),
     "option with its value": (("train", "--algoritm=dqn"), "did you mean --algorithm?"),
     "option of another command": (("status", "--foldr", "x"), "see surreal-like status --help"),

@@ -736,13 +736,6 @@ RESOLVED = (
         "obs_spec.dim is [9]",
         "leave env_config.obs_spec out",
     ),
-    setting("no such game", "env_config.env_name=atari:Pnog", "no atari:Pnog", "atari:Pong"),
-    Wrong(
-        "odd argument of a game",
-        (*SERIAL, "--env", "atari:Pong", "env_config.env_args={frame_skip: 4}"),
-        "no 'frame_skip'",
-        "did you mean frameskip?",
-    ),
     setting("odd horizon", "env_config.limit_episode_length=abc", "'abc'", "whole number of steps"),
     setting(
         "no such wrapper", "env_config.wrappers=[my:Own]", "my:Own", "session_config.import_path"

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.add_ons import needs
 from tests.runs.command import balanced
 from tests.runs.rps import RPS, run, write
 
+pytestmark = needs("pettingzoo")
 PLAYERS = "surreal_like.policies.rock_paper_scissors"
 
 

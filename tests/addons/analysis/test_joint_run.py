@@ -66,6 +66,7 @@ def test_the_same_seed_plays_the_same_joint_episodes(carts: Path, tmp_path: Path
     assert returns(deterministic=False, seed=5)
 
 
+@needs("pettingzoo")
 def test_pettingzoos_pictures_are_shown(tmp_path: Path) -> None:
     rounds = {"max_cycles": 3}
     run = trained(tmp_path / "run", "pettingzoo:classic/rps-v2", env_config__env_args=rounds)

@@ -18,8 +18,6 @@ from surreal_like import GymAdapter, check_env, make_policy
 from surreal_like.addons.gateway.driving import _play
 from surreal_like.addons.hindsight.view import GoalReward
 from surreal_like.data.casts import unpack
-from surreal_like.env.atari import AtariSettings
-from surreal_like.env.atari_vector import AtariVector
 from surreal_like.env.base import Env, Step
 from surreal_like.env.batched import BatchedVector
 from surreal_like.env.check import tried_specs
@@ -159,27 +157,10 @@ def client(**given: Any) -> Any:
         _play(of_one(**given), Session())  # type: ignore[arg-type]
 
 
-def atari(**given: Any) -> Any:
-    class Games:
-        def reset(self, seed: Any) -> Any:
-            return np.zeros((1, 1, 2, 2), np.uint8), {"lives": np.array([3])}
-
-        def step(self, actions: Any) -> Any:
-            flags = np.zeros(1, np.bool_)
-            rewards = np.array([given["reward"]])
-            return *self.reset(0)[:1], rewards, flags, flags, {"lives": np.array([3])}
-
-    vector = AtariVector("Breakout", AtariSettings(), seeds=[0])
-    vector._games = Games()
-    vector.reset()
-    return vector.step(np.zeros(1, np.int64))
-
-
 WAYS: list[tuple[Callable[..., Any], tuple[str, ...]]] = [
     (sync, ("reward", "terminated", "truncated")),
     (native, ("reward", "terminated", "truncated")),
     (client, ("terminated", "truncated")),
-    (atari, ("reward",)),
 ]
 WRONG = {
     "reward": {1e39: r"1e\+39", np.nan: "NaN", -np.inf: "-inf"},
@@ -193,8 +174,6 @@ WRONG = {
     [(way, field, value) for way, fields in WAYS for field in fields for value in WRONG[field]],
 )
 def test_rewards_and_flags_are_exact(way: Any, field: str, value: Any) -> None:
-    if way is atari:
-        pytest.importorskip("ale_py")
     with pytest.raises(DataError, match=f"^{field}: {WRONG[field][value]}"):
         way(**{field: value})
 

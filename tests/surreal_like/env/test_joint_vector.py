@@ -257,41 +257,6 @@ def test_an_action_outside_its_space_is_refused() -> None:
         vector.step(act(step, 3))
 
 
-ROCK_PAPER_SCISSORS = {"player_0": [0, 1], "player_1": [1, 1]}
-FIRST_PLAYER = [(3, 0, "FIRST"), (1, -1, "MID"), (1, 0, "LAST")]
-SECOND_PLAYER = [(3, 0, "FIRST"), (0, 1, "MID"), (1, 0, "LAST")]
-
-
-@pytest.mark.parametrize(("interface", "steps"), [("aec", 4), ("parallel", 2)])
-def test_two_rounds_of_rock_paper_scissors(interface: str, steps: int) -> None:
-    config = {
-        "env_name": "pettingzoo:classic/rps_v2",
-        "env_args": {"max_cycles": 2},
-        "multi_agent_api": interface,
-    }
-    joint = make_joint_env(config)
-    agents = joint.possible_agents
-    part = {"default": Part(joint.specs_of(agents[0]), agents)}
-    vector = JointVector([joint], [0], part, deal=lambda: lambda agent: "default")
-    moves = {name: list(each) for name, each in ROCK_PAPER_SCISSORS.items()}
-    seen: dict[str, list[Any]] = {name: [] for name in agents}
-    step = vector.reset()
-    while not step.episodes:
-        rows, actions = step.rows["default"], []
-        for stream, obs, reward, kind, _ in listed(step):
-            seen[agents[stream]].append((obs, reward, kind))
-            actions.append(moves[agents[stream]].pop(0))
-        assert not rows.terminated.any()
-        assert not rows.truncated.any()
-        step = vector.step({"default": np.array(actions)})
-    for stream, obs, reward, kind, _ in listed(step):
-        seen[agents[stream]].append((obs, reward, kind))
-    assert step.rows["default"].truncated.all()
-    assert seen == {"player_0": FIRST_PLAYER, "player_1": SECOND_PLAYER}
-    assert vector.env_steps == steps
-    vector.close()
-
-
 def test_multi_cartpole_is_as_many_carts() -> None:
     env = MultiCartPole(3, limit=20)
     vector = vector_of(env)
@@ -314,8 +279,6 @@ def test_several_agents_are_no_env() -> None:
 
 
 def test_names_that_are_similar_are_given() -> None:
-    with pytest.raises(ConfigError, match="did you mean classic/rps-v2"):
-        make_joint_env({"env_name": "pettingzoo:classic/rps-v3"})
     config = {"env_name": "toy:multi_cartpole", "multi_agent_api": "aec"}
     with pytest.raises(
         ConfigError, match="but the environment MultiCartPole has the interface parallel"

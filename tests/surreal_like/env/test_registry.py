@@ -1,6 +1,3 @@
-import importlib
-import re
-import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
@@ -10,16 +7,10 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 from session.config import Config
-from session.errors import ConfigError, MissingExtra
-from session.program import install_line
+from session.errors import ConfigError
 from surreal_like.env.gym_adapter import GymAdapter
-from surreal_like.env.registry import (
-    derive_specs,
-    extra_of,
-    list_environments,
-    make_env,
-    make_joint_env,
-)
+from surreal_like.env.kinds import extra_of, list_environments, list_prefixes
+from surreal_like.env.registry import derive_specs, make_env, make_joint_env
 from surreal_like.env.toy import JOINT_TOYS, TOYS, Chain
 from surreal_like.env.wrappers import ActionRepeat, ClipAction, LimitEpisodeLength
 from surreal_like.errors import SpecError
@@ -54,11 +45,11 @@ WRONG_NAMES = [
     ("gym:CartPole-v9", "did you mean gym:CartPole-v"),
     # Hints come from near: no name of another kind, no word that is half alike, no module.
     ("toy:CartPole", "no environment 'toy:CartPole'; did you mean toy:multi_cartpole\\?$"),
-    ("minigrid", "no environment 'minigrid'; expected gym:NAME"),
+    ("minigrid", "no environment 'minigrid'; expected toy:NAME, gym:NAME"),
     ("surreal_like.env:registri", "surreal_like.env has no 'registri'$"),
     (
         "zzzzzzzzz",
-        "expected gym:NAME, gymvec:NAME, .*, toy:NAME, package.module:Class or file.py:Class",
+        "expected toy:NAME, gym:NAME, gymvec:NAME, .*package.module:Class or file.py:Class",
     ),
     ("", "no environment ''"),
     ("nowhere.to:Find", "nowhere.to:Find' cannot be imported.*session_config.import_path"),
@@ -180,7 +171,7 @@ def test_every_listed_name_has_a_prefix_and_toys_build() -> None:
     assert "toy:grid" in names
     assert len(set(names)) == len(names)
     for name in names:
-        assert name.startswith(("gym:", "toy:", "atari:", "pettingzoo:"))
+        assert name.partition(":")[0] in list_prefixes()
         if name.removeprefix("toy:") in TOYS:
             make_env({"env_name": name}).close()
         if name.removeprefix("toy:") in JOINT_TOYS:
@@ -272,45 +263,9 @@ def test_what_another_package_puts_in_their_place_is_not_listed_either(
 
 def test_an_environment_that_needs_an_extra_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert extra_of("gym:LunarLander-v3") == ""
-    monkeypatch.setattr("surreal_like.env.registry.is_installed", lambda package: False)
-    names = ("gym:LunarLander-v3", "gym:Ant-v5", "atari:Pong", "gym:CartPole-v1", "toy:chain")
-    assert [extra_of(name) for name in names] == ["box2d", "mujoco", "atari", "", ""]
-
-
-def test_names_of_pettingzoo_are_listed_with_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {name for name in list_environments() if name.startswith("pettingzoo:")}
-    assert "pettingzoo:classic/rps-v2" in names
-    assert not [name for name in names if "hanabi" in name or "atari/" in name]
-    installed = {"pettingzoo"}
-    where = "surreal_like.env.pettingzoo_names.is_installed"
-    monkeypatch.setattr(where, lambda package: package in installed)
-    assert extra_of("pettingzoo:classic/rps_v2") == "multi"
-    assert extra_of("pettingzoo:sisl/multiwalker-v9") == "box2d"
-    assert extra_of("pettingzoo:classic/chess-v6") == "?"
-    installed.clear()
-    assert extra_of("pettingzoo:classic/rps-v2") == "multi"
-    assert not [name for name in list_environments() if name.startswith("pettingzoo:")]
-
-
-def test_a_missing_package_of_pettingzoo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = importlib.import_module("pettingzoo.env_registry.spec")
-    # Another test may have imported what is missing here, and PettingZoo keeps what makes it.
-    spec.__dict__["_load_env_creator"].cache_clear()
-    for loaded in [name for name in sys.modules if name.startswith("pettingzoo.")]:
-        monkeypatch.delitem(sys.modules, loaded)
-    for package in ("pymunk", "pettingzoo.sisl.pursuit.pursuit"):
-        monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtra, match="pistonball-v6 needs a package that is not installed"):
-        make_joint_env({"env_name": "pettingzoo:butterfly/pistonball-v6"})
-    where = "surreal_like.env.pettingzoo_names.is_installed"
-    monkeypatch.setattr(where, lambda package: package == "pettingzoo")
-    with pytest.raises(MissingExtra, match=re.escape(install_line("multi"))):
-        make_joint_env({"env_name": "pettingzoo:sisl/pursuit-v5"})
-    with pytest.raises(ConfigError, match="env_args: pettingzoo:classic/tictactoe-v3 cannot be"):
-        make_joint_env({"env_name": "pettingzoo:classic/tictactoe-v3", "env_args": {"size": 4}})
-    monkeypatch.setitem(sys.modules, "pettingzoo", None)
-    with pytest.raises(MissingExtra, match=re.escape(install_line("multi"))):
-        make_joint_env({"env_name": "pettingzoo:classic/rps-v2"})
+    monkeypatch.setattr("surreal_like.env.core_kinds.is_installed", lambda package: False)
+    names = ("gym:LunarLander-v3", "gym:Ant-v5", "gym:CartPole-v1", "toy:chain")
+    assert [extra_of(name) for name in names] == ["box2d", "mujoco", "", ""]
 
 
 TAKERS = f"""

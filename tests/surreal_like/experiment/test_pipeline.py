@@ -35,8 +35,13 @@ def stages(config: str, *words: str) -> dict[str, list[str]]:
             marks=needs("hindsight"),
         ),
         ("cartpole_dqn", (), "relabel goals", ["off", AT_REPLAY]),
-        ("pong_rainbow", (), "stack frames", ["4 frames", f"agent; {AT_REPLAY}"]),
-        ("pong_rainbow", (), "each reward", ["clip 1", AT_REPLAY]),
+        pytest.param(
+            *("pong_rainbow", (), "stack frames", ["4 frames", f"agent; {AT_REPLAY}"]),
+            marks=needs("atari"),
+        ),
+        pytest.param(
+            *("pong_rainbow", (), "each reward", ["clip 1", AT_REPLAY]), marks=needs("atari")
+        ),
         ("cartpole_dqn", (), "each reward", ["off", AT_REPLAY]),
         ("cartpole_dqn", (), "sum of n steps", ["3 steps", AT_REPLAY]),
         pytest.param(

@@ -82,7 +82,7 @@ def test_a_folder_of_its_name_is_no_experiment(folder: Path) -> None:
     [
         ("cartpole_dqm", "did you mean cartpole_dqn?"),
         ("CartPole_DQN", "did you mean cartpole_dqn?"),
-        ("configs/pong_ppo.yaml", "did you mean pong_ppo?"),
+        ("configs/lunarlander_ppo.yaml", "did you mean lunarlander_ppo?"),
         ("mime", "did you mean configs/mine.yml?"),
         ("unheard", "surreal-like list experiments"),
     ],

@@ -2,7 +2,7 @@
 
 ``env_config.env_name`` is ``atari:Pong``; the ``env_args`` are those of :class:`AtariSettings`.
 The emulator is ale-py (the extra ``atari``); its own vector code, which gives the same frames, is
-:mod:`surreal_like.env.atari_vector`.
+:mod:`surreal_like.addons.atari.vector`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import ConfigError, did_you_mean
+from surreal_like.addons.atari.emulator import Emulator, Frame
 from surreal_like.env.actions import ActionValidator
-from surreal_like.env.atari_emulator import Emulator, Frame
 from surreal_like.env.base import Env, Info, Step
 
 Image = npt.NDArray[np.uint8]

@@ -65,7 +65,7 @@ class Emulator:
     Args:
         game: such as ``Pong``.
         noop_max, fires, grayscale, full_action_space, repeat_action_probability: as in
-            :class:`surreal_like.env.atari.AtariSettings`.
+            :class:`surreal_like.addons.atari.atari.AtariSettings`.
     """
 
     def __init__(

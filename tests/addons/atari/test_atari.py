@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from session.errors import ConfigError, MissingExtra
+from surreal_like.addons.atari.atari import AtariEnv, AtariSettings, atari_settings
+from surreal_like.addons.atari.emulator import draw_below, list_games, mersenne_words
+from surreal_like.addons.atari.vector import AtariVector
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary
-from surreal_like.env.atari import AtariEnv, AtariSettings, atari_settings
-from surreal_like.env.atari_emulator import draw_below, list_games, mersenne_words
-from surreal_like.env.atari_vector import AtariVector
 from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.frame_stack import stack_frames
-from surreal_like.env.registry import derive_specs, list_environments, make_env
+from surreal_like.env.kinds import list_environments
+from surreal_like.env.registry import derive_specs, make_env
 from surreal_like.env.vector import SyncVector, make_vector_env
 from surreal_like.env.whole_vector import WholeVector
 from surreal_like.errors import SpecError

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from surreal_like.addons.atari.atari import AtariSettings, atari_settings
+from surreal_like.addons.atari.emulator import PREFIX, Frame, import_ale, rom_of
 from surreal_like.data.spec import compare
-from surreal_like.env.atari import AtariSettings, atari_settings
-from surreal_like.env.atari_emulator import PREFIX, Frame, import_ale, rom_of
 from surreal_like.env.base import Info, VectorStep
 from surreal_like.env.batching import step_rewards
 from surreal_like.env.checked_vector import CheckedVector, Flags

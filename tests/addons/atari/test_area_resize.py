@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session.errors import ConfigError
-from surreal_like.env.atari import AreaResize
+from surreal_like.addons.atari.atari import AreaResize
 
 
 def covered(new: int, target: int, source: int) -> list[tuple[int, Fraction]]:

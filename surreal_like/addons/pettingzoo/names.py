@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from session.errors import ConfigError, MissingExtra, did_you_mean
+from surreal_like.env.kinds import is_installed
 
 PREFIX = "pettingzoo:"
 
@@ -52,11 +52,6 @@ def extra_of_pettingzoo(name: str) -> str:
     entry = str(getattr(spec, "entry_point", ""))
     package, extra = next(needed for word, needed in _NEEDED.items() if word in entry)
     return "" if is_installed(package) else extra
-
-
-def is_installed(package: str) -> bool:
-    """Returns True if a package can be imported; does not import it."""
-    return importlib.util.find_spec(package) is not None
 
 
 def _registry(interface: str) -> Mapping[str, Any]:

@@ -1,0 +1,1 @@
+"""Games of Atari with the usual preprocessing."""

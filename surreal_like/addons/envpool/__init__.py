@@ -1,0 +1,1 @@
+"""Environments of EnvPool, which step their copies in threads."""

@@ -1,0 +1,1 @@
+"""Environments of several agents of PettingZoo and MPE2, by their names."""
