@@ -32,7 +32,7 @@ MAX_ENTRY_LINES = 40
 
 NOT_IN_SESSION = {"torch", "gymnasium", "surreal_like", "main"}
 WITHOUT_TORCH = tuple(f"surreal_like/{name}/" for name in ("replay", "ps", "data"))
-WITHOUT_TORCH += ("surreal_like/addons/hindsight/",)
+WITHOUT_TORCH += ("surreal_like/addons/hindsight/", "surreal_like/addons/episodes/")
 TORCH_FREE_FILES = {"surreal_like/experiment/topology.py"}
 # Folders of surreal_like, from the lowest: each imports only those before it.
 FOLDERS = [

@@ -13,6 +13,7 @@ MODULES = (
     "surreal_like.addons.atari.addon",
     "surreal_like.addons.pettingzoo.addon",
     "surreal_like.addons.envpool.addon",
+    "surreal_like.addons.episodes.addon",
     "surreal_like.addons.hindsight.addon",
     "surreal_like.addons.curriculum.addon",
     "surreal_like.addons.league.addon",

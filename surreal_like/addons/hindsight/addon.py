@@ -15,6 +15,7 @@ ADD_ON = AddOn(
         "check": f"{_ROOM}.view:check_hindsight",
         "view": f"{_ROOM}.view:make_hindsight_view",
     },
+    needs=("episodes",),
     files=(
         "configs/bitflip_dqn.yaml",
         "configs/fetchreach_sac.yaml",

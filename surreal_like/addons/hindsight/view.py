@@ -18,6 +18,7 @@ from session.config import Config
 from session.config.named_code import load_callable
 from session.errors import ConfigError
 from session.nest import Array
+from surreal_like.addons.episodes.episode_index import EpisodeIndex
 from surreal_like.data.casts import cast
 from surreal_like.data.frames import stack_size
 from surreal_like.data.spec import is_leaf
@@ -26,7 +27,6 @@ from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.base import Replay
 from surreal_like.replay.storage import ColumnStorage, Empty, Rows
-from surreal_like.replay.view.episode_index import EpisodeIndex
 from surreal_like.replay.view.n_step import (
     Flags,
     Floats,

@@ -21,5 +21,6 @@ ADD_ON = AddOn(
         )
     },
     replays={"SequenceReplay": f"{_ROOM}.replay:SequenceReplay"},
+    needs=("episodes",),
     files=("configs/memory_r2d2.yaml",),
 )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from session.config import Config
 from session.errors import ConfigError
+from surreal_like.addons.episodes.episode_index import EpisodeIndex
 from surreal_like.addons.hindsight.view import (
     GoalReward,
     HindsightView,
@@ -24,7 +25,6 @@ from surreal_like.replay.kinds import PrioritizedReplay, UniformReplay
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.table import Table
 from surreal_like.replay.tuple_replay import ChunkSamples, TupleReplay
-from surreal_like.replay.view.episode_index import EpisodeIndex
 from surreal_like.transform.reward import RewardTransform
 from tests.add_ons import needs
 from tests.examples import examples

@@ -1,0 +1,1 @@
+"""Episodes: finds rows of a replay by their places in episodes."""
