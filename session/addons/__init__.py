@@ -214,10 +214,8 @@ def telemetry_kinds() -> tuple[str, ...]:
 
 def list_sinks() -> dict[str, SinkKind]:
     """Returns name -> sink of metrics, those of add-ons last."""
-    found = {"tensorboard": SinkKind("session.tensorplex.sinks.tensorboard:TensorBoard")}
-    for each in add_ons().values():
-        found |= each.sinks
-    return found
+    tensorboard = SinkKind("session.tensorplex.sinks.tensorboard:TensorBoard")
+    return {"tensorboard": tensorboard} | collect("sinks")
 
 
 def count_acting(session_config: Any) -> int:
