@@ -252,6 +252,7 @@ parameters that are not trained are rounded
 - for name, each in module.named_parameters(remove_duplicate=False)
 - if each.requires_grad
 + for name, each in module.named_parameters(remove_duplicate=False)
+> tests/addons/league/test_league.py
 a new snapshot has names of no weights
 - env_steps=learner.env_steps,
 - weights=weights_of(modules),
@@ -942,7 +943,7 @@ short episodes weigh more in an evaluation
 episodes that an error has cut short count in an evaluation
 - if self._wanted[stream] and CUT_SHORT not in summary.get("metrics", ()):
 + if self._wanted[stream]:
-> tests/surreal_like/env/test_feed.py
+> tests/addons/curriculum/test_tasks.py
 environments do not get the newest task
 - layer.task = self.task
 + pass
@@ -956,13 +957,22 @@ the first row of the next episode has the task of the one before
 vectors: a masked action is taken
 - if self._masks is not None and ignored is not None:
 + if self._masks is None and ignored is not None:
-> tests/surreal_like/env/test_feed.py
+> tests/addons/curriculum/test_tasks.py
 worker processes keep the first task
 - if worker.revision == self.feed.revision:
 + if worker.revision:
 evaluations play the newest task instead of their own
 - if task is not None and not self._fixed:
 + if task is not None:
+a trained policy plays the newest task instead of that of evaluations
+- if not self.eval_task:
++ if True:
+a file that a curriculum names is not found
+- yield found.get(last)
++ yield None
+an environment is tried without the first task
+- self.task = NO_TASK if first is None else first
++ self.task = NO_TASK
 > tests/surreal_like/env/test_restarts.py
 an error of an environment is stored as a termination
 - return obs, 0.0, False, True, {"metrics": {CUT_SHORT: 1}}
