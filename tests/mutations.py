@@ -103,7 +103,7 @@ check: a close that fails passes
 environments: a text is taken as a reward
 - if not isinstance(plain, str | bytes):
 + if True:
-> tests/surreal_like/env/test_lost_workers.py
+> tests/addons/workers/test_lost_workers.py
 workers: siblings wait for one that is made anew
 - self._admit(any if self._leaves_out else all)
 + self._admit(all)
