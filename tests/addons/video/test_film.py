@@ -49,7 +49,8 @@ def make_film(
         player: Any = Drawn()
         film = film_of(context)
         assert film is not None
-        assert film.make_player(lambda config: player) is player
+        made: Any = film.make_player(lambda config: player)
+        assert made is player
         return film, player, context
 
     return make
