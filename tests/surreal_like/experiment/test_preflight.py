@@ -32,7 +32,7 @@ def resolved() -> Config:
         ("learner_config.replay", "capacity", 10, "sampling would never start"),
         ("learner_config.replay", "type", "no.such:Replay", "No module named 'no'"),
         ("learner_config.replay", "type", "os.path:join", "extends surreal_like.Replay"),
-        ("learner_config.replay", "type", "nothing", "package.module:Name"),
+        ("learner_config.replay", "type", "nothing", "package.module:Class"),
         ("learner_config", "device", "gpu", "expected auto, cpu, cuda"),
         ("session_config.agent", "fetch_parameter_mode", "often", "expected episode"),
     ],
