@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from queue import SimpleQueue
@@ -1031,6 +1032,13 @@ def parse(text: str) -> list[Fault]:
     return faults
 
 
+@cache
+def read_sources(tree: Path) -> list[tuple[Path, str]]:
+    """Returns the files of the packages of an unbroken tree, with their texts."""
+    files = (each for package in PACKAGES for each in sorted((tree / package).rglob("*.py")))
+    return [(path, path.read_text(encoding="utf-8")) for path in files]
+
+
 def break_one(fault: Fault, tree: Path) -> tuple[Path, str]:
     """Returns the file of a tree that a fault changes, and its text with the fault.
 
@@ -1039,9 +1047,8 @@ def break_one(fault: Fault, tree: Path) -> tuple[Path, str]:
     fragment = re.compile(r"\n *".join(map(re.escape, fault.old)))
     found = [
         (path, text[: match.start()] + fault.new + text[match.end() :])
-        for package in PACKAGES
-        for path in sorted((tree / package).rglob("*.py"))
-        for text in [path.read_text(encoding="utf-8")]
+        for path, text in read_sources(tree)
+        if fault.old[0] in text
         for match in fragment.finditer(text)
     ]
     if len(found) != 1:
