@@ -622,4 +622,4 @@ def table_of_hooks() -> list[tuple[str, Hook[Any], type]]:
 
 
 def test_few_conditions_tell_one_policy_from_several() -> None:
-    assert 0 < structure.policy_branches(structure.Tree(ROOT)) <= 5
+    assert 0 < structure.policy_branches(structure.Tree(ROOT)) <= 4

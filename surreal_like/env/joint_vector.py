@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surreal_like.data.episodes import CUT_SHORT, EpisodeSummary
-from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.policy_names import PolicyId
 from surreal_like.data.rows import Rows
 from surreal_like.data.task import TASK
 from surreal_like.env.actions import ActionValidator
@@ -385,9 +385,8 @@ class JointVector:
         for seat in copy.seats.values():
             by_policy.setdefault(seat.policy, []).append(seat.total)
         returns = {f"return/{agent}": seat.total for agent, seat in copy.seats.items()}
-        if DEFAULT_POLICY not in self.num_streams:
-            means = {f"policy/{name}": sum(each) / len(each) for name, each in by_policy.items()}
-            returns |= means
+        means = {PolicyId(name).add("policy/{}"): each for name, each in by_policy.items()}
+        returns |= {name: sum(each) / len(each) for name, each in means.items() if name}
         if len(self.num_streams) > 1:
             returns |= {
                 f"seat/{seat.policy}/{agent}": seat.total
