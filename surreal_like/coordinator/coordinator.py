@@ -386,7 +386,7 @@ class RunCoordinator:
             self._final.begin(learners.published, digests, until=until, seconds=seconds)
         else:
             self._final.skip(none, final)
-        self.monitor.hurry(_JUDGE_SECONDS)
+        self.monitor.set_interval(_JUDGE_SECONDS)
         self._ending = Shutdown(now, timeout_seconds=timeout, shards=learners.shards)
 
     @property

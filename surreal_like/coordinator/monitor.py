@@ -51,8 +51,8 @@ class Monitor:
         """Connects to the parameter server."""
         self.socket = self._context.wire.dealer("ps.requests", ANSWERS)
 
-    def hurry(self, seconds: float) -> None:
-        """Asks for accounts at least this often [s]."""
+    def set_interval(self, seconds: float) -> None:
+        """Sets the time between two requests for accounts [s]."""
         self._call.again_seconds = seconds
 
     def on_line(self, line: Mapping[str, Any]) -> None:

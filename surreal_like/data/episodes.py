@@ -204,6 +204,7 @@ def ended(last: npt.NDArray[np.bool_], info: Mapping[str, Any]) -> npt.NDArray[n
 
 
 def metric_number(name: object, value: Any) -> float:
+    """Returns a metric of an episode as a float; raises DataError unless it is a named number."""
     try:
         if isinstance(name, str) and not isinstance(value, str):
             return float(value)

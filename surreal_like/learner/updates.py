@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from surreal_like.data.batch import Sampled
     from surreal_like.learner.link import LearnerLink
 
-# In this group the second part is the section of the curves.
-
 SaveableT = TypeVar("SaveableT", bound="Saveable")
 
 

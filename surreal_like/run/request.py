@@ -67,7 +67,7 @@ _SETTINGS = {
     "host": "session_config.launcher.host",
     "snapshot": "session_config.launcher.snapshot",
 }
-# Source of a value that nobody has given.
+# Source of a value that neither the algorithm, the file nor the command line gives.
 DEFAULT = "default"
 _INSECURE = "session_config.security.insecure"
 _START_FROM = "session_config.checkpoint.start_from"
