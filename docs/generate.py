@@ -102,7 +102,8 @@ $ surreal-like plan experiment.yaml --explain
 ```
 
 The settings of an add-on, such as `session_config.kubernetes`, are shown where one of them is
-given.
+given. A default that has no effect, because of the value of another setting, is left out; a
+setting that was given without effect is marked.
 
 A value must be of the kind of its default. A setting that is *required* has none. `None` is
 `null` in YAML, and may always be written there; `{}` takes a mapping with any keys. An integer is

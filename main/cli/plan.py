@@ -17,6 +17,9 @@ from main.cli.arguments import Parser, add_experiment, request_of
 from session.addons import add_ons, load
 from session.addons.hooks import PLAN
 from session.config import Config
+from session.config.config import keys_of
+from session.config.defaults import BASE_CONFIG
+from session.config.key import is_idle
 from session.config.merge import within
 from session.errors import UsageError
 from session.launchers.registry import launcher_of, list_detached
@@ -26,6 +29,7 @@ from session.show.text import GAP, columns, count, size
 from surreal_like.data.policy_names import learns, opponent_of, policies_of
 from surreal_like.data.task import tasks_of
 from surreal_like.experiment.machine import replay_need
+from surreal_like.experiment.resolve import defaults
 from surreal_like.policies.config import policy_configs
 from surreal_like.replay.base import load_replay_class
 from surreal_like.run.folder import new_path
@@ -268,11 +272,14 @@ def requests(topology: Topology) -> str:
 
 def _explain(request: RunRequest) -> str:
     found = request.explain()
-    unnamed = _find_unnamed(found)
+    sections = _find_unnamed(found)
+    unnamed = [path for path in found if any(within(path, each) for each in sections)]
+    idle = _find_idle(found)
+    hidden = {*unnamed, *(path for path in idle if not _is_given(found[path][1]))}
     rows = [
-        [path, json.dumps(value), origin]
+        [path, json.dumps(value), f"{origin}, no effect" if path in idle else origin]
         for path, (value, origin) in found.items()
-        if not any(within(path, each) for each in unnamed)
+        if path not in hidden
     ]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     beside = sum(max(len(row[column]) for row in rows) for column in (0, 2)) + 2 * len(GAP)
@@ -281,12 +288,28 @@ def _explain(request: RunRequest) -> str:
         columns(["setting", "value", "from"], _wrap(rows, width - beside)),
         columns(["pipeline", "value", "where"], stages),
     ]
-    if unnamed:
-        names = ", ".join(each.rpartition(".")[2] for each in unnamed)
-        number = len(found) - len(rows)
-        said = f"not named, so not shown: {number} defaults of {names} (docs/configuration.md)"
-        parts.append(textwrap.fill(said, width, break_on_hyphens=False))
+    around = [path.rpartition(".")[0] for path in found if path in hidden.difference(unnamed)]
+    for why, number, names in (
+        ("not named", len(unnamed), sections),
+        ("no effect here", len(around), dict.fromkeys(around)),
+    ):
+        if number:
+            of = ", ".join(each.rpartition(".")[2] for each in names)
+            said = f"{why}, so not shown: {number} defaults of {of} (docs/configuration.md)"
+            parts.append(textwrap.fill(said, width, break_on_hyphens=False))
     return "\n\n".join(parts)
+
+
+def _is_given(origin: str) -> bool:
+    """Returns True for a setting of the file or the command line."""
+    return origin != DEFAULT and not origin.startswith("algorithm ")
+
+
+def _find_idle(found: Mapping[str, tuple[Any, str]]) -> list[str]:
+    """Returns the settings that have no effect, because of the values of others."""
+    values = {path: value for path, (value, _) in found.items()}
+    keys = keys_of(defaults(values["algorithm"]).extend(BASE_CONFIG, abstract=True))
+    return [path for path in found if is_idle(path, keys, values)]
 
 
 def _find_unnamed(found: Mapping[str, tuple[Any, str]]) -> list[str]:

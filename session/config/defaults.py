@@ -12,7 +12,7 @@ from typing import Any
 
 from session.addons import add_ons, collect, list_sinks, load
 from session.config.config import Config
-from session.config.key import FROM_0, FROM_1, Key, section
+from session.config.key import FROM_0, FROM_1, Idle, Key, section
 from session.config.learner_defaults import LEARNER_KEYS
 from session.config.session_defaults import SESSION_KEYS
 
@@ -42,6 +42,7 @@ def _with_add_ons(name: str, keys: dict[str, Key]) -> Config:
     return Config(keys)
 
 
+_ONE_POLICY = Idle("policies", ({},))
 _METRICS = SESSION_KEYS["tensorplex"].default
 _METRICS["sinks"] = replace(_METRICS["sinks"], one_of=tuple(list_sinks()))
 BASE_LEARNER_CONFIG = _with_add_ons("learner_config", LEARNER_KEYS)
@@ -111,12 +112,16 @@ BASE_ENV_CONFIG = _with_add_ons(
             "Agent, or pattern such as player_*, and the policy that plays it; the first that "
             "fits counts. A list of policies is dealt to the agents anew in each episode; "
             "module:function chooses.",
+            idle=_ONE_POLICY,
         ),
-        "eval_policy_mapping": Key({}, "The same for evaluations; empty: policy_mapping."),
+        "eval_policy_mapping": Key(
+            {}, "The same for evaluations; empty: policy_mapping.", idle=_ONE_POLICY
+        ),
         "seats": Key(
             "shuffled",
             "Order in which a list of policies is dealt: shuffled in each episode, or fixed.",
             one_of=("shuffled", "fixed"),
+            idle=_ONE_POLICY,
         ),
         "observe_state": Key(
             False,
@@ -146,6 +151,7 @@ BASE_ENV_CONFIG = _with_add_ons(
             "evaluator, after which an error ends it.",
             unit="restarts",
             within=FROM_0,
+            idle=Idle("on_error", ("fail",)),
         ),
         "eval_mode": Key({}, "Entries that replace those of env_args during evaluation."),
     },

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
+from session.config.merge import join
+
 
 class Range(NamedTuple):
     """Numbers from a minimum to a maximum, both inclusive.
@@ -48,6 +50,18 @@ PORT = Range(0, 65_535)
 SOME_TIME = Range(1e-3)
 
 
+class Idle(NamedTuple):
+    """Condition under which a setting has no effect: another one has one of these values.
+
+    Args:
+        key: the other setting: beside it, or a dotted key from the top.
+        values: those values.
+    """
+
+    key: str
+    values: tuple[Any, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """One setting or section of a default config.
@@ -63,6 +77,7 @@ class Key:
             numbers in it which have none of their own.
         one_of: allowed texts, of the value or of each entry of a list.
         optional: placeholder of the values that are allowed beside the default None.
+        idle: condition under which it, or the whole section, has no effect; None: there is none.
     """
 
     default: Any
@@ -71,6 +86,7 @@ class Key:
     within: Range | None = None
     one_of: tuple[str, ...] = ()
     optional: str = ""
+    idle: Idle | None = None
 
     def over(self, base: Key) -> Key:
         """Returns this key with the facts of `base` where it has none of its own."""
@@ -81,12 +97,33 @@ class Key:
             within=base.within if self.within is None else self.within,
             one_of=self.one_of or base.one_of,
             optional=self.optional or base.optional,
+            idle=self.idle or base.idle,
         )
 
 
-def section(text: str, entries: Mapping[str, Any], *, within: Range | None = None) -> Key:
+def section(
+    text: str, entries: Mapping[str, Any], *, within: Range | None = None, idle: Idle | None = None
+) -> Key:
     """Returns the Key of a section, with its description in front of its entries."""
-    return Key(entries, text, within=within)
+    return Key(entries, text, within=within, idle=idle)
+
+
+def is_idle(path: str, keys: Mapping[str, Key], values: Mapping[str, Any]) -> bool:
+    """Returns True if a setting, by itself or with a section around it, has no effect.
+
+    Args:
+        path: dotted key of the setting.
+        keys: dotted key -> Key.
+        values: dotted key -> value, of all settings.
+    """
+    while path:
+        around, _, _ = path.rpartition(".")
+        if (key := keys.get(path)) is not None and key.idle is not None:
+            other = join(around, key.idle.key)
+            if values.get(other if other in values else key.idle.key) in key.idle.values:
+                return True
+        path = around
+    return False
 
 
 def range_of(path: str, keys: Mapping[str, Key]) -> Range:

@@ -2,7 +2,48 @@
 
 from __future__ import annotations
 
-from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE, Key, section
+from session.config.config import Config
+from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE, Idle, Key, section
+
+# Keys of a number that may change over a run. Those that a kind does not need are ignored, so that
+# a user can change only `kind`.
+SCHEDULE_KEYS = {
+    "kind": Key(
+        "linear",
+        "constant, linear, exponential (equal ratios), or piecewise (linear between points).",
+        one_of=("constant", "linear", "exponential", "piecewise"),
+    ),
+    "by": Key(
+        "env_steps",
+        "Counter that drives it, over the whole run: env_steps, or iterations (updates).",
+        one_of=("env_steps", "iterations"),
+        idle=Idle("kind", ("constant",)),
+    ),
+    "start": Key(
+        1.0,
+        "Value at the beginning; of a constant always.",
+        idle=Idle("kind", ("piecewise",)),
+    ),
+    "end": Key(
+        0.05,
+        "Value after `steps`, and from then on.",
+        idle=Idle("kind", ("constant", "piecewise")),
+    ),
+    "steps": Key(
+        10_000,
+        "Duration from start to end, in units of `by`.",
+        within=FROM_1,
+        idle=Idle("kind", ("constant", "piecewise")),
+    ),
+    "points": Key(
+        [],
+        "Of piecewise: [[step, value], ...], steps rising.",
+        idle=Idle("kind", ("constant", "linear", "exponential")),
+    ),
+}
+# Replays of rows, which forget the oldest ones.
+_RINGS = ("UniformReplay", "PrioritizedReplay")
+_UNROLL = Idle("unroll_length", (0,))
 
 # Without the keys of add-ons.
 LEARNER_KEYS = {
@@ -69,16 +110,19 @@ LEARNER_KEYS = {
                 "block",
                 "A full FIFOReplay: block makes agents wait, drop_oldest drops and counts unrolls.",
                 one_of=("block", "drop_oldest"),
+                idle=Idle("type", _RINGS),
             ),
             "replay_proportion": Key(
                 0.0,
                 "Share of each FIFOReplay batch that was used before; 0.5: half the streams.",
                 within=SHARE,
+                idle=Idle("type", _RINGS),
             ),
             "replay_capacity": Key(
                 100_000,
                 "Capacity for replayed unrolls of all FIFOReplay shards together.",
                 unit="rows",
+                idle=Idle("replay_proportion", (0.0,)),
             ),
             "age": section(
                 "Sampling by the age of the acting policy, in UniformReplay or a ring.",
@@ -106,32 +150,15 @@ LEARNER_KEYS = {
                     "beta": section(
                         "Schedule of the importance weights (N P) ** -beta; 0: no correction, "
                         "1: full.",
-                        {
-                            "kind": Key(
-                                "constant",
-                                "constant, linear, exponential, or piecewise (linear between "
-                                "points).",
-                                one_of=("constant", "linear", "exponential", "piecewise"),
-                            ),
-                            "by": Key(
-                                "iterations",
-                                "Counter of the schedule over the whole run: env_steps or "
-                                "iterations (updates).",
-                                one_of=("env_steps", "iterations"),
-                            ),
-                            "start": Key(
-                                0.4,
-                                "Value at the beginning; for constant, at any time.",
-                                within=SHARE,
-                            ),
-                            "end": Key(1.0, "Value after `steps` and later.", within=SHARE),
-                            "steps": Key(
-                                100_000,
-                                "Length from start to end, counted as `by` says.",
-                                within=FROM_1,
-                            ),
-                            "points": Key([], "For piecewise: [[step, value], ...], steps rising."),
+                        Config(SCHEDULE_KEYS)
+                        | {
+                            "kind": "constant",
+                            "by": "iterations",
+                            "start": 0.4,
+                            "end": 1.0,
+                            "steps": 100_000,
                         },
+                        within=SHARE,
                     ),
                     "initial": Key(
                         "highest",
@@ -141,6 +168,7 @@ LEARNER_KEYS = {
                     ),
                     "epsilon": Key(1e-6, "Minimum priority of a row.", within=ABOVE_0),
                 },
+                idle=Idle("type", ("UniformReplay", "FIFOReplay")),
             ),
             "iteration": section(
                 "Training in turns: rows are collected, then learned from, and none come "
@@ -156,17 +184,24 @@ LEARNER_KEYS = {
                         1,
                         "Batches of a training; or passes, if it covers all rows.",
                         within=FROM_1,
+                        idle=_UNROLL,
                     ),
                     "whole_replay_buffer_training": Key(
                         False,
                         "A training covers all rows, each once in a pass, in batches of about "
                         "batch_size.",
+                        idle=_UNROLL,
                     ),
                     "clear_replay_buffer": Key(
-                        False, "Rows are removed after the training that covered them."
+                        False,
+                        "Rows are removed after the training that covered them.",
+                        idle=_UNROLL,
                     ),
                     "initial_collect_steps": Key(
-                        0, "Rows to collect in addition before the first training.", unit="rows"
+                        0,
+                        "Rows to collect in addition before the first training.",
+                        unit="rows",
+                        idle=_UNROLL,
                     ),
                 },
             ),
@@ -188,6 +223,7 @@ LEARNER_KEYS = {
                         unit="versions",
                     ),
                 },
+                idle=Idle("type", _RINGS),
             ),
         },
         within=FROM_0,

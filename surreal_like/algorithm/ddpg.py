@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from session.config import Config
-from session.config.key import FROM_0, FROM_1, SHARE_ABOVE_0, Key, section
+from session.config.key import FROM_0, FROM_1, SHARE_ABOVE_0, Idle, Key, section
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.algorithm.base import Algorithm
 from surreal_like.algorithm.continuous import (
@@ -67,6 +67,7 @@ ALGO_CONFIG = Config(
             "Limit of that noise on both sides.",
             unit="half widths of the action's bounds",
             within=FROM_0,
+            idle=Idle("target_noise", (0.0,)),
         ),
         "tau": Key(
             0.01,

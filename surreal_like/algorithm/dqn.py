@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from session.config import Config
-from session.config.key import FROM_0, SHARE, Key, section
+from session.config.key import FROM_0, SHARE, Idle, Key, section
 from session.errors import ConfigError
 from surreal_like.agent.base import Agent, AgentMode, Progress
 from surreal_like.algorithm.base import Algorithm
@@ -71,6 +71,7 @@ EPSILON_CONFIG = Config(
             "That N; an agent i >= N explores as agent i modulo N; 0: number of agents at the "
             "launch.",
             within=FROM_0,
+            idle=Idle("epsilon_alpha", (0.0,)),
         ),
         "eval_epsilon": Key(
             0.01, "Share of random actions in the mode eval_stochastic.", within=SHARE

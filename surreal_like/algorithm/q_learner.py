@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from session.config import Config
-from session.config.key import FROM_0, FROM_1, SHARE_ABOVE_0, Key, section
+from session.config.key import FROM_0, FROM_1, SHARE_ABOVE_0, Idle, Key, section
 from surreal_like.dataflow import (
     Flow,
     learn_moments,
@@ -29,8 +29,14 @@ TARGET_CONFIG = Config(
             "hard: a copy every `period` updates; soft: moves by the share `tau` at each update.",
             one_of=("hard", "soft"),
         ),
-        "period": Key(100, "Of a hard target.", unit="updates", within=FROM_1),
-        "tau": Key(0.005, "Of a soft target.", within=SHARE_ABOVE_0),
+        "period": Key(
+            100,
+            "Of a hard target.",
+            unit="updates",
+            within=FROM_1,
+            idle=Idle("mode", ("soft",)),
+        ),
+        "tau": Key(0.005, "Of a soft target.", within=SHARE_ABOVE_0, idle=Idle("mode", ("hard",))),
     }
 )
 

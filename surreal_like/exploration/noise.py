@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.config import Config
-from session.config.key import FROM_0, SHARE_ABOVE_0, Key
+from session.config.key import FROM_0, SHARE_ABOVE_0, Idle, Key
 
 KINDS = ("gaussian", "ou")
 
@@ -32,7 +32,11 @@ NOISE_CONFIG = Config(
             within=FROM_0,
         ),
         "theta": Key(
-            0.15, "Of ou: rate of return to 0.", unit="share per step", within=SHARE_ABOVE_0
+            0.15,
+            "Of ou: rate of return to 0.",
+            unit="share per step",
+            within=SHARE_ABOVE_0,
+            idle=Idle("kind", ("gaussian",)),
         ),
     }
 )

@@ -18,32 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from session.config import Config
-from session.config.key import FROM_0, FROM_1, Key, section
+from session.config.key import FROM_0, Key, section
+from session.config.learner_defaults import SCHEDULE_KEYS
 from session.errors import ConfigError
 
-KINDS = ("constant", "linear", "exponential", "piecewise")
-CLOCKS = ("env_steps", "iterations")
 _FEW = 8
-
-# Keys that a kind does not need are ignored, so that a user can change only `kind`.
-SCHEDULE_CONFIG = Config(
-    {
-        "kind": Key(
-            "linear",
-            "constant, linear, exponential (equal ratios), or piecewise (linear between points).",
-            one_of=KINDS,
-        ),
-        "by": Key(
-            "env_steps",
-            "Counter that drives it, over the whole run: env_steps, or iterations (updates).",
-            one_of=CLOCKS,
-        ),
-        "start": Key(1.0, "Value at the beginning; of a constant always."),
-        "end": Key(0.05, "Value after `steps`, and from then on."),
-        "steps": Key(10_000, "Duration from start to end, in units of `by`.", within=FROM_1),
-        "points": Key([], "Of piecewise: [[step, value], ...], steps rising."),
-    }
-)
+SCHEDULE_CONFIG = Config(SCHEDULE_KEYS)
 
 
 def schedule_section(text: str, start: float) -> Key:
@@ -128,7 +108,7 @@ def _make(config: Mapping[str, Any] | float, where: str) -> Schedule:
         return Schedule(((0.0, float(config)),))
     wanted = {**SCHEDULE_CONFIG, **config}
     kind, clock = wanted["kind"], wanted["by"]
-    for key, allowed in (("kind", KINDS), ("by", CLOCKS)):
+    for key, allowed in ((key, SCHEDULE_KEYS[key].one_of) for key in ("kind", "by")):
         if wanted[key] not in allowed:
             raise ConfigError(
                 f"{where}.{key} is {wanted[key]!r}, expected one of {', '.join(allowed)}"

@@ -14,7 +14,7 @@ from torch import nn
 
 from session import nest
 from session.config import Config
-from session.config.key import FROM_0, FROM_1, Key, Range
+from session.config.key import FROM_0, FROM_1, Idle, Key, Range
 from session.errors import ConfigError
 from surreal_like.network.encoder import BYTE_SCALE, FlatEncoder
 from surreal_like.network.head import DuelingHead, make_stream
@@ -100,6 +100,8 @@ Q_NETWORK_CONFIG = HEAD_CONFIG | {
 }
 
 KINDS = ("none", "categorical", "quantile")
+_NO_ATOMS = Idle("kind", ("none", "quantile"))
+_NO_QUANTILES = Idle("kind", ("none", "categorical"))
 
 # The keys of `learner_config.algo.distribution`.
 DISTRIBUTION_CONFIG = Config(
@@ -110,12 +112,32 @@ DISTRIBUTION_CONFIG = Config(
             "of equal probability (QR-DQN).",
             one_of=KINDS,
         ),
-        "atoms": Key(51, "Of categorical: number of atoms, equally spaced.", within=Range(2)),
-        "v_min": Key(-10.0, "Of categorical: the smallest value.", unit="discounted rewards"),
-        "v_max": Key(10.0, "Of categorical: the largest value.", unit="discounted rewards"),
-        "quantiles": Key(51, "Of quantile: number of quantiles.", within=FROM_1),
+        "atoms": Key(
+            51,
+            "Of categorical: number of atoms, equally spaced.",
+            within=Range(2),
+            idle=_NO_ATOMS,
+        ),
+        "v_min": Key(
+            -10.0,
+            "Of categorical: the smallest value.",
+            unit="discounted rewards",
+            idle=_NO_ATOMS,
+        ),
+        "v_max": Key(
+            10.0,
+            "Of categorical: the largest value.",
+            unit="discounted rewards",
+            idle=_NO_ATOMS,
+        ),
+        "quantiles": Key(
+            51, "Of quantile: number of quantiles.", within=FROM_1, idle=_NO_QUANTILES
+        ),
         "kappa": Key(
-            1.0, "Of quantile: the loss is linear beyond this error; 0: everywhere.", within=FROM_0
+            1.0,
+            "Of quantile: the loss is linear beyond this error; 0: everywhere.",
+            within=FROM_0,
+            idle=_NO_QUANTILES,
         ),
     }
 )

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from session import nest
 from session.config import Config
-from session.config.key import FROM_1, Key
+from session.config.key import FROM_1, Idle, Key
 from session.config.named_code import load_callable
 from session.errors import ConfigError, describe
 from surreal_like.data.masks import feature_spec
@@ -43,7 +43,9 @@ TORSO_CONFIG = Config(
             "the keys below.",
         ),
         "torso_args": Key(
-            {}, "Keyword arguments of that class, in addition to the observation spec."
+            {},
+            "Keyword arguments of that class, in addition to the observation spec.",
+            idle=Idle("torso", ("",)),
         ),
         "hidden_sizes": Key([64, 64], "Widths of the fully connected layers.", within=FROM_1),
         "activation": Key(

@@ -393,6 +393,27 @@ def test_plan_explains_what_decided(command: Command) -> None:
     assert rows["learner_config.algo.gamma"] == ["0.99", "default"]
 
 
+def test_plan_shows_a_newcomer_at_most_130_settings(command: Command) -> None:
+    out = command("plan", str(ROOT / "configs" / "cartpole_dqn.yaml"), "--explain").out
+    assert 100 < sum("_config." in line for line in out.splitlines()) <= 130
+
+
+def test_plan_explains_which_settings_have_no_effect(command: Command) -> None:
+    given = "learner_config.replay.priority.alpha=0.5"
+    lines = command("plan", "small.yaml", "--explain", given).out.splitlines()
+    rows = {line.split()[0]: line for line in lines if "_config." in line}
+    assert rows["learner_config.replay.priority.alpha"].endswith("  command line, no effect")
+    assert "learner_config.replay.priority.initial" not in rows
+    assert [line for line in lines if line.startswith("no effect here, so not shown: ")]
+    both = "learner_config.replay.type=PrioritizedReplay"
+    lines = command("plan", "small.yaml", "--explain", given, both).out.splitlines()
+    rows = {line.split()[0]: line for line in lines if "_config." in line}
+    assert rows["learner_config.replay.priority.alpha"].endswith("  command line")
+    assert rows["learner_config.replay.priority.initial"].endswith("  default")
+    assert "learner_config.replay.priority.beta.start" in rows
+    assert "learner_config.replay.priority.beta.end" not in rows
+
+
 @needs("gateway")
 @needs("kubernetes")
 def test_plan_explains_settings_of_add_ons_where_one_is_given(command: Command) -> None:

@@ -22,10 +22,11 @@ from session.config.key import (
     range_of,
     section,
 )
-from session.config.merge import leaves
+from session.config.merge import join, leaves
 from session.errors import ConfigError
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
+from surreal_like.experiment.resolve import defaults
 
 KEYS = keys_of(BASE_CONFIG)
 
@@ -97,6 +98,18 @@ def test_no_number_of_an_algorithm_is_infinite_or_too_large(name: str) -> None:
         for each in [[4, each] for each in wrong] if isinstance(value, list) else wrong:
             with pytest.raises(ConfigError, match=f"{key} is .*, expected"):
                 check_values(nested(key, each), KEYS)
+
+
+@pytest.mark.parametrize("name", list_algorithms())
+def test_a_value_that_makes_a_setting_idle_is_one_that_its_key_takes(name: str) -> None:
+    keys = keys_of(defaults(name).extend(BASE_CONFIG, abstract=True))
+    for path, key in keys.items():
+        if key.idle is not None:
+            beside = join(path.rpartition(".")[0], key.idle.key)
+            other = beside if beside in keys else key.idle.key
+            assert other in keys, path
+            for value in key.idle.values:
+                check_values(nested(other, value), keys)
 
 
 def nested(key: str, value: object) -> Config:

@@ -10,7 +10,8 @@ import pytest
 
 from session.config import Config, Key
 from session.config.config import keys_of
-from session.config.key import FROM_0, FROM_1, section
+from session.config.key import FROM_0, FROM_1, Idle, is_idle, section
+from session.config.merge import leaves
 from session.config.sections import complete_session
 from session.errors import ConfigError
 
@@ -63,6 +64,26 @@ def test_a_key_is_completed_by_that_of_the_base() -> None:
     assert keys["top"].text == "T."
     assert keys["top"].within == FROM_1
     assert keys_of(BASE)["top"].within is None
+
+
+def test_a_setting_without_effect_is_known_by_the_value_of_another() -> None:
+    constant, off = Idle("kind", ("constant",)), Idle("top.use", (False, None))
+    config = Config(
+        {
+            "rate": section("R.", {"kind": "linear", "end": Key(0, idle=constant), "start": 1}),
+            "top": {"use": False, "deep": section("D.", {"inner": Key(1)}, idle=off)},
+            "far": Key(1, idle=off),
+        }
+    )
+    keys = keys_of(config)
+
+    def idle(**values: object) -> list[str]:
+        of = leaves(config) | {path.replace("_", "."): value for path, value in values.items()}
+        return [path for path in of if is_idle(path, keys, of)]
+
+    assert idle() == ["top.deep.inner", "far"]
+    assert idle(top_use=True) == []
+    assert idle(top_use=None, rate_kind="constant") == ["rate.end", "top.deep.inner", "far"]
 
 
 def test_a_key_that_is_removed_has_no_facts() -> None:
