@@ -31,10 +31,9 @@ from surreal_like.data.columns import manifest_of, plain_columns
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.masks import MASK, has_mask
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
-from surreal_like.data.timestep import StepType
 from surreal_like.dataflow.flow import Flow
 from surreal_like.experience.chunk import Chunk, postprocess_chunk
-from surreal_like.experience.row_writer import info_columns
+from surreal_like.experience.row_writer import RowWriter
 from surreal_like.experience.settings import check_sender
 from surreal_like.experiment.checkpoints import checkpoint_of
 from surreal_like.experiment.machine import replay_need
@@ -195,28 +194,31 @@ def write_chunk(
         info: one row of each key of ``env_config.info_keys``.
         steps: rows, without the one that follows.
     """
-    env, acting = config.env_config, Acting(agent)
+    env, acting, chunks = config.env_config, Acting(agent), list[Chunk]()
+    # Of a stack agents send the newest frame.
+    frames = frame_spec(env.obs_spec, stack_size(env))
+    obs, actions = _zero_obs(frames), parse_action_spec(env.action_spec).array.zeros(_STREAMS)
+    rewards, ends = np.zeros(_STREAMS, np.float32), np.zeros(_STREAMS, np.bool_)
+    infos = {key: np.stack([each] * _STREAMS) for key, each in info.items()}
     try:
         _, extras = acting.act(_zero_obs(env.obs_spec), np.ones(_STREAMS, np.bool_))
         acting.end_step()
+        writer = RowWriter(
+            _STREAMS,
+            obs_spec=frames,
+            action_spec=env.action_spec,
+            settings=Config({"flush_iteration": steps, "flush_time": None, "cut": "steps"}),
+            overlap=1,
+            send=chunks.append,
+        )
+        writer.begin(obs, infos)
+        for _ in range(steps):
+            writer.act(actions, extras, version=0, now=0.0, metrics={})
+            writer.observe(obs, rewards, ends, ends, infos)
     except Exception:  # noqa: BLE001 - the run reports a bug better
         return None
-    lead = (steps + 1, _STREAMS)
-    columns: dict[str, nest.Array] = {
-        "step_type": np.full(lead, StepType.MID, np.uint8),
-        "reward": np.zeros(lead, np.float32),
-        "discount": np.ones(lead, np.float32),
-        "version": np.zeros(lead, np.int64),
-    }
-    # Of a stack agents send the newest frame.
-    frames = _zero_obs(frame_spec(env.obs_spec, stack_size(env)))
-    actions = parse_action_spec(env.action_spec).array.zeros(_STREAMS)
-    rows = {**nest.flatten(frames, "obs"), **nest.flatten(actions, "action"), **extras}
-    rows |= info_columns({key: np.stack([each] * _STREAMS) for key, each in info.items()})
-    columns |= {name: np.stack([each] * lead[0]) for name, each in rows.items()}
-    chunk = Chunk(columns, 1, list(range(_STREAMS)), overlap=1)
     try:
-        return postprocess_chunk(chunk, agent.postprocess)
+        return postprocess_chunk(chunks[0], agent.postprocess)
     except SurrealError as error:
         raise ConfigError(str(error)) from None
     except Exception:  # noqa: BLE001 - the run reports a bug better
