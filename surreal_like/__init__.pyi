@@ -12,14 +12,20 @@ from surreal_like.addons.analysis.plot import plot as plot
 from surreal_like.addons.scripts.clients import LoggerplexClient as LoggerplexClient
 from surreal_like.addons.scripts.clients import Telemetry as Telemetry
 from surreal_like.addons.scripts.clients import TensorplexClient as TensorplexClient
+from surreal_like.addons.scripts.monitor import ConsoleMonitor as ConsoleMonitor
+from surreal_like.addons.scripts.monitor import EvalTensorplexMonitor as EvalTensorplexMonitor
+from surreal_like.addons.scripts.monitor import (
+    TrainingTensorplexMonitor as TrainingTensorplexMonitor,
+)
 from surreal_like.addons.scripts.policy import load_policy as load_policy
 from surreal_like.addons.scripts.policy import make_policy as make_policy
+from surreal_like.addons.scripts.trainer import Trainer as Trainer
 from surreal_like.addons.scripts.worker_set import RolloutWorker as RolloutWorker
 from surreal_like.addons.scripts.worker_set import WorkerSet as WorkerSet
+from surreal_like.addons.scripts.wrapper import ExpSenderWrapper as ExpSenderWrapper
 from surreal_like.addons.tuning.start import tune as tune
 from surreal_like.agent.base import Agent as Agent
 from surreal_like.agent.base import AgentMode as AgentMode
-from surreal_like.agent.wrapper import ExpSenderWrapper as ExpSenderWrapper
 from surreal_like.algorithm.base import Algorithm as Algorithm
 from surreal_like.algorithm.builder import build_algorithm as build_algorithm
 from surreal_like.dataflow.items import Loss as Loss
@@ -29,9 +35,6 @@ from surreal_like.env.base import Wrapper as Wrapper
 from surreal_like.env.check import check_env as check_env
 from surreal_like.env.frame_stack import FrameStack as FrameStack
 from surreal_like.env.gym_adapter import GymAdapter as GymAdapter
-from surreal_like.env.monitor import ConsoleMonitor as ConsoleMonitor
-from surreal_like.env.monitor import EvalTensorplexMonitor as EvalTensorplexMonitor
-from surreal_like.env.monitor import TrainingTensorplexMonitor as TrainingTensorplexMonitor
 from surreal_like.env.vector import make_vector_env as make_vector_env
 from surreal_like.learner.base import Learner as Learner
 from surreal_like.network.flat import to_float_tensor as to_float_tensor
@@ -45,7 +48,6 @@ from surreal_like.replay.tuple_replay import ExpTuple as ExpTuple
 from surreal_like.replay.tuple_replay import TupleReplay as TupleReplay
 from surreal_like.run.train import launch as launch
 from surreal_like.run.train import train as train
-from surreal_like.run.trainer import Trainer as Trainer
 
 __version__: str
 

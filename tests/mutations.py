@@ -38,7 +38,7 @@ PASSED, FAILED, HANGS = 0, 1, -1000
 # ">" the tests that must fail with each of the faults that follow. A fault is its name; "-" one or
 # two neighbouring lines of source, or parts of them, without indentation; "+" their replacement.
 FAULTS = r"""
-> tests/surreal_like/agent/test_wrapper.py
+> tests/addons/scripts/test_wrapper.py
 rows: a step that failed joins two episodes
 - tail = not row and (final or not self._last.all())
 + tail = final and not row
@@ -758,7 +758,7 @@ lost chunks are not sent again
 a sender counts dropped rows as inserted
 - inserted = max(0, min(ack.inserted - self._acked_inserted, rows))
 + inserted = rows
-> tests/surreal_like/agent/test_wrapper.py
+> tests/addons/scripts/test_wrapper.py
 steps are counted once per chunk, not per stream
 - return int(np.count_nonzero(self.columns["step_type"][: self.length] != _FIRST))
 + return self.length
@@ -792,7 +792,7 @@ moments of observations are updated twice
 - for network in found:
 - network.learn_moments(rows)
 + for network in found + found: network.learn_moments(rows)
-> tests/surreal_like/env/test_monitor.py
+> tests/addons/scripts/test_monitor.py
 returns are counted from clipped rewards
 - info.get("raw_reward", reward),
 - last,

@@ -1,3 +1,8 @@
+from surreal_like.addons.scripts.monitor import ConsoleMonitor as ConsoleMonitor
+from surreal_like.addons.scripts.monitor import EvalTensorplexMonitor as EvalTensorplexMonitor
+from surreal_like.addons.scripts.monitor import (
+    TrainingTensorplexMonitor as TrainingTensorplexMonitor,
+)
 from surreal_like.env.base import Env as Env
 from surreal_like.env.base import VectorEnv as VectorEnv
 from surreal_like.env.base import VectorWrapper as VectorWrapper
@@ -5,9 +10,6 @@ from surreal_like.env.base import Wrapper as Wrapper
 from surreal_like.env.frame_stack import FrameStack as FrameStack
 from surreal_like.env.gym_adapter import GymAdapter as GymAdapter
 from surreal_like.env.kinds import list_environments as list_environments
-from surreal_like.env.monitor import ConsoleMonitor as ConsoleMonitor
-from surreal_like.env.monitor import EvalTensorplexMonitor as EvalTensorplexMonitor
-from surreal_like.env.monitor import TrainingTensorplexMonitor as TrainingTensorplexMonitor
 from surreal_like.env.registry import derive_specs as derive_specs
 from surreal_like.env.registry import make_env as make_env
 from surreal_like.env.vector import as_vector as as_vector

@@ -1,4 +1,4 @@
-"""Declares what scripts use beside runs: policies as objects, workers, metrics and logs."""
+"""Declares what scripts use: runs and policies as objects, workers, senders, metrics and logs."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from session.config import Config
 from session.config.defaults import BASE_SESSION_CONFIG
 from surreal_like.addons.gateway.messages import Protocol, Request
 from surreal_like.addons.gateway.slots import Advice, Slot
-from surreal_like.agent.wrapper import ExpSenderWrapper
+from surreal_like.addons.scripts.wrapper import ExpSenderWrapper
 from surreal_like.env.base import Step
 from surreal_like.env.masks import make_guard
 from surreal_like.env.vector import SyncVector

@@ -8,16 +8,10 @@ import numpy as np
 import pytest
 from gymnasium import error, spaces
 
-from session.errors import ConfigError, MissingExtra, UsageError
+from session.errors import ConfigError, MissingExtra
 from session.program import install_line
-from surreal_like import ExpSenderWrapper
 from surreal_like.env.base import Env
 from surreal_like.env.gym_adapter import GymAdapter, find_gym_spec
-from surreal_like.env.monitor import (
-    ConsoleMonitor,
-    EvalTensorplexMonitor,
-    TrainingTensorplexMonitor,
-)
 from surreal_like.env.spaces import specs_from_spaces
 from surreal_like.errors import DataError, SpecError
 from tests.contracts.env import EnvContract
@@ -319,23 +313,6 @@ def test_given_specs_are_checked_and_completed() -> None:
     ):
         with pytest.raises(SpecError, match=name):
             GymAdapter(env, {**given, name: wrong})
-
-
-@pytest.mark.parametrize("wrap", [ExpSenderWrapper, ConsoleMonitor])
-def test_an_environment_of_gymnasium_needs_the_adapter(wrap: Any) -> None:
-    with pytest.raises(UsageError) as refused:
-        wrap(gymnasium.make("CartPole-v1"))
-    assert str(refused.value) == (
-        "TimeLimit is an environment of Gymnasium, expected a surreal_like Env or VectorEnv: write "
-        "GymAdapter(env) in its place"
-    )
-    wrap(GymAdapter(gymnasium.make("CartPole-v1")))
-
-
-def test_a_monitor_fills_what_a_session_config_leaves_out() -> None:
-    session = {"sender": {"flush_iteration": 4}}
-    for monitor in (TrainingTensorplexMonitor, EvalTensorplexMonitor):
-        monitor(GymAdapter("CartPole-v1"), 0, session).close()
 
 
 def test_a_module_that_registers_only_when_asked_is_asked_once(

@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from session.wire.codec import encode
-from surreal_like.agent.wrapper import ExpSenderWrapper
+from surreal_like.addons.scripts.wrapper import ExpSenderWrapper
 from surreal_like.env.vector import SyncVector
 from surreal_like.experience import sender
 from surreal_like.experience.actor_state import acting_of

@@ -17,7 +17,7 @@ from session.config import Config
 from session.errors import ConfigError, UsageError
 from session.process.context import Context
 from session.wire import Address, AddressBook
-from surreal_like.agent.wrapper import ExpSenderWrapper
+from surreal_like.addons.scripts.wrapper import ExpSenderWrapper
 from surreal_like.env.base import VectorEnv
 from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError

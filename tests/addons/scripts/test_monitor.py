@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -13,13 +14,14 @@ from session.config.defaults import BASE_SESSION_CONFIG
 from session.errors import ConfigError, UsageError
 from session.tensorplex.client import TensorplexClient
 from session.wire.telemetry_buffer import Channel
-from surreal_like.env.base import Env, Info, Step, VectorEnv, VectorStep
-from surreal_like.env.monitor import (
+from surreal_like import ExpSenderWrapper, GymAdapter
+from surreal_like.addons.scripts.monitor import (
     ConsoleMonitor,
     EpisodeMonitor,
     EvalTensorplexMonitor,
     TrainingTensorplexMonitor,
 )
+from surreal_like.env.base import Env, Info, Step, VectorEnv, VectorStep
 from tests.clock import HandClock
 
 Monitor = type[TrainingTensorplexMonitor] | type[EvalTensorplexMonitor]
@@ -279,3 +281,20 @@ def test_a_misspelt_setting_of_a_script_is_refused(make: Monitor, kept: Kept) ->
     wrong = {"tensorplex": {"update_schedul": {"agent": 1.0}}}
     with pytest.raises(ConfigError, match=r"update_schedul\b.*update_schedule"):
         make(Fixed(), 0, wrong, tensorplex=kept.client)
+
+
+@pytest.mark.parametrize("wrap", [ExpSenderWrapper, ConsoleMonitor])
+def test_an_environment_of_gymnasium_needs_the_adapter(wrap: Any) -> None:
+    with pytest.raises(UsageError) as refused:
+        wrap(gymnasium.make("CartPole-v1"))
+    assert str(refused.value) == (
+        "TimeLimit is an environment of Gymnasium, expected a surreal_like Env or VectorEnv: write "
+        "GymAdapter(env) in its place"
+    )
+    wrap(GymAdapter(gymnasium.make("CartPole-v1")))
+
+
+def test_a_monitor_fills_what_a_session_config_leaves_out() -> None:
+    session = {"sender": {"flush_iteration": 4}}
+    for monitor in (TrainingTensorplexMonitor, EvalTensorplexMonitor):
+        monitor(GymAdapter("CartPole-v1"), 0, session).close()

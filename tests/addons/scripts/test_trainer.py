@@ -12,8 +12,8 @@ import pytest
 from session.errors import ConfigError, RunError
 from session.folder import RunFolder
 from surreal_like import train
+from surreal_like.addons.scripts.trainer import Trainer
 from surreal_like.experiment.checkpoints import whole_checkpoint
-from surreal_like.run.trainer import Trainer
 from tests.runs.command import clean, without_real_times
 
 OVERRIDES = {
