@@ -81,7 +81,9 @@ def take_out(names: Iterable[str], copy: Path) -> None:
         if kept and (ROOT / file).is_file():
             (copy / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, copy / file)
-    line = re.compile(rf'(?m)^(from|    ")\s?\w+\.addons\.({"|".join(out)})\..*\n')
+    # A long import is divided, with its names in parentheses.
+    rest = r"(.*\(\n(    .*\n)+\)|.*)\n"
+    line = re.compile(rf'(?m)^(from|    ")\s?\w+\.addons\.({"|".join(out)})\.{rest}')
     for path in (copy / "main/addons/__init__.py", *copy.rglob("*.pyi")):
         path.write_text(line.sub("", path.read_text()))
     for path in needing(copy, (*gone, *WHOLE)):
