@@ -333,7 +333,8 @@ class RunView:
             "seconds": 1.0,
         }
         for name, counter in BUDGETS.items():
-            if stop[name] is not None:
+            # A run that began earlier has not all of them.
+            if stop.get(name) is not None:
                 used, per_second = line.get(counter, 0), speeds.get(name) or 0.0
                 left = max(0.0, stop[name] - used)
                 seconds = left / per_second if per_second > 0 else None

@@ -306,7 +306,7 @@ class RunCoordinator:
     def judge(self) -> None:
         """Ends the run if the stop rule says so."""
         self.count()
-        verdict = self.record.judge.verdict(self.record.progress())
+        verdict = self.record.verdict()
         if verdict is not None and verdict.status == "failed" and self.verdict is None:
             why = self.monitor.find_wait()
             remedy = "raise session_config.stop, or lower learner_config.replay.min_size"

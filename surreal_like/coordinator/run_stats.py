@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from session.checkpoint import read_sealed, set_aside, write_sealed
 from session.config import Config
+from session.config.session_defaults import BUDGETS
 from session.process.clock import Clock, Moment
 from session.process.context import run_fingerprint, run_generation, run_part
 from session.process.periodic import Rate
@@ -21,7 +22,7 @@ from session.show.progress import TRAINING_RETURN
 from surreal_like.coordinator.lag import Lag
 from surreal_like.coordinator.learners import add_numbers
 from surreal_like.coordinator.policy_stats import PolicyStats
-from surreal_like.coordinator.stop_rule import RunProgress, StopRule, Verdict
+from surreal_like.coordinator.stop_rule import StopRule, Verdict
 from surreal_like.data.policy_names import named_policies
 from surreal_like.data.sender import Sender
 from surreal_like.data.task import TASK, tasks_of
@@ -176,25 +177,29 @@ class RunStats:
             if shard["size"]:
                 self._row_bytes = shard["bytes"] / shard["size"]
 
-    def progress(self) -> RunProgress:
-        """Returns the counters and metrics for the stop rule."""
+    def verdict(self) -> Verdict | None:
+        """Returns the verdict of the stop rule if the run has to end now, else None."""
+        return self.judge.verdict(self.used(), self.goal_metrics())
+
+    def goal_metrics(self) -> dict[str, float]:
+        """Returns the present value of each metric that may be a goal."""
         metrics = self.user_metrics()
         mean = self.train()["mean_return_100"]
         if mean is not None and len(self.episodes) == self.episodes.maxlen:
             metrics[TRAINING_RETURN] = mean
-        return RunProgress(self.accounts.env_steps, self.iterations, self.wall_seconds, metrics)
+        return metrics
+
+    def used(self) -> dict[str, float]:
+        """Returns name of a budget -> how much of it the run has used."""
+        counted = {"wall_seconds": self.wall_seconds, **self._counters(0)}
+        return {name: counted[counter] for name, counter in BUDGETS.items()}
 
     def times(self) -> dict[str, float]:
-        """Returns how far the weights are: ``env_steps``, ``iterations`` and ``seconds``.
+        """Returns how far the weights are, by the names of budgets.
 
         These are the run's own counts, until it loads the checkpoint of another run.
         """
-        own = {
-            "env_steps": self.accounts.env_steps,
-            "iterations": self.iterations,
-            "seconds": self.wall_seconds,
-        }
-        return {name: value + self._offsets.get(name, 0) for name, value in own.items()}
+        return {name: used + self._offsets.get(name, 0) for name, used in self.used().items()}
 
     def load(self, times: Mapping[str, float], generation: int, version: int = 0) -> None:
         """Begins a generation: sets the time to that of a checkpoint; own counts go on.
@@ -205,7 +210,8 @@ class RunStats:
             version: evaluations of older ones are no scores from now on.
         """
         self.generation, self._offsets = generation, {}
-        self._offsets = {name: times[name] - own for name, own in self.times().items()}
+        # A checkpoint of an earlier release has not all of them.
+        self._offsets = {n: times[n] - own for n, own in self.times().items() if n in times}
         # The plan of another learner counts from 0.
         self._plan_before, self.plan = add_numbers(self._plan_before, self.plan), {}
         self.episodes.clear()
@@ -236,7 +242,7 @@ class RunStats:
     def judge_training(self) -> None:
         """Passes the training episodes to the stop rule."""
         mean = self.train()["mean_return_100"]
-        self.judge.on_training(mean, len(self.episodes), self.progress())
+        self.judge.on_training(mean, len(self.episodes), self.used())
 
     def line(
         self, iteration: int, version: int, counts: Iterable[Mapping[str, Any]]

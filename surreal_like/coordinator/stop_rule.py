@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 from session.config import Config
@@ -17,6 +18,7 @@ from surreal_like.data.sender import Sender
 Evaluation = Mapping[str, Any]
 
 _CANDIDATES = 1000
+_NO_METRICS: Mapping[str, float] = MappingProxyType({})
 _PUBLIC = (
     "mean_return",
     "std_return",
@@ -34,16 +36,6 @@ LEFT = "saved, to be continued by its tuning"
 ASKED = "the learner was asked to stop"
 # What a trial does until it has an answer.
 WAITS = "waits for the tuner"
-
-
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """Counters and metrics of a run, input of the stop rule."""
-
-    env_steps: int = 0
-    iterations: int = 0
-    wall_seconds: float = 0.0
-    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +73,8 @@ class StopRule:
     """Decides if a run ends.
 
     Args:
-        stop: ``session_config.stop``: ``eval_return`` or ``metric`` with ``above`` is a goal,
-            ``env_steps``, ``iterations`` and ``seconds`` are budgets.
+        stop: ``session_config.stop``: ``eval_return`` or ``metric`` with ``above`` is a goal, the
+            names in ``BUDGETS`` are budgets.
         modes: ``session_config.evaluator.mode``: evaluations in the first one decide.
 
     Attributes:
@@ -195,19 +187,27 @@ class StopRule:
             del self._candidates[next(iter(self._candidates))]
         return True
 
-    def on_training(self, mean_return: float | None, episodes: int, progress: RunProgress) -> None:
+    def on_training(
+        self, mean_return: float | None, episodes: int, used: Mapping[str, float]
+    ) -> None:
         """Records when the mean of the last 100 training episodes first reaches the goal."""
         goal = self._stop["eval_return"]
         if goal is None or mean_return is None or self.rolling is not None or episodes < 100:
             return
         if mean_return >= goal:
-            self.rolling = (progress.wall_seconds, progress.env_steps)
+            self.rolling = (used["seconds"], int(used["env_steps"]))
 
-    def verdict(self, progress: RunProgress) -> Verdict | None:
+    def verdict(
+        self, used: Mapping[str, float], metrics: Mapping[str, float] = _NO_METRICS
+    ) -> Verdict | None:
         """Returns the verdict if the run has to end now, else None.
 
-        A budget of environment steps is looked at from the first update on, which may need more of
-        them. Any other budget that was used without an update is a failure: nothing was learned.
+        A budget of experience is looked at from the first update on, which may need more of it. A
+        budget of time that was used without an update is a failure: nothing was learned.
+
+        Args:
+            used: name of a budget -> how much of it the run has used.
+            metrics: present value of each metric that may be a goal.
         """
         stop = self._stop
         if self.confirmed is not None:
@@ -219,19 +219,21 @@ class StopRule:
             return Verdict("stopped", True, reason)
         metric, above = stop["metric"], stop["above"]
         if metric is not None:
-            value = progress.metrics.get(metric)
+            value = metrics.get(metric)
             if value is not None and value >= above:
                 return Verdict("stopped", True, f"{metric} {above:g} reached: {value:.4g}")
-        for name, counter in BUDGETS.items():
-            reached = getattr(progress, counter)
-            if name == "env_steps" and not progress.iterations:
+        for name in BUDGETS:
+            # A run that began earlier has not all of them.
+            limit = stop.get(name)
+            if limit is None or used[name] < limit:
                 continue
-            if stop[name] is not None and reached >= stop[name]:
-                goal_met = False if self.has_goal else None
-                used = f"budget of {stop[name]:g} {name} used"
-                if not progress.iterations:
-                    return Verdict("failed", goal_met, f"{used} before the first update")
-                return Verdict("stopped", goal_met, used)
+            if name != "seconds" and not used["iterations"]:
+                continue
+            goal_met = False if self.has_goal else None
+            reason = f"budget of {limit:g} {name} used"
+            if not used["iterations"]:
+                return Verdict("failed", goal_met, f"{reason} before the first update")
+            return Verdict("stopped", goal_met, reason)
         return None
 
     def results(self) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def check_unused(config: Config, folder: RunFolder) -> None:
     stop = config.session_config.stop
     for name, counter in BUDGETS.items():
         used = reached(folder, counter)
-        limit = stop[name]
+        limit = stop.get(name)
         if limit is not None and used >= limit:
             raise UsageError(
                 f"run {folder} has used its budget: session_config.stop.{name} is {limit:g}, and "

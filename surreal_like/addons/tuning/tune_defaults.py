@@ -146,7 +146,7 @@ REPORT_EVERY = Key(
 )
 REPORT_BY = Key(
     "env_steps",
-    "Unit of that time: env_steps, iterations or seconds.",
+    f"Unit of that time: {', '.join(BUDGETS)}.",
     one_of=tuple(BUDGETS),
 )
 REPORT_TIMEOUT = Key(

@@ -93,7 +93,7 @@ def test_episodes_of_guests_are_shown_and_decide_nothing(tmp_path: Path, own: in
     judge._stop = {**judge._stop, "eval_return": 400.0}
     record.judge_training()
     assert judge.rolling is None
-    assert judge.verdict(record.progress()) is None
+    assert record.verdict() is None
     assert record.user_metrics() == {}
     assert not record.task_episodes
     line, result = record.line(0, 0, []), record.result(Verdict("stopped", False, ""), 0)
@@ -215,7 +215,7 @@ def test_users_numbers_have_mean_min_and_max_without_nan() -> None:
         record.add_episodes([{"return": 0.0, "length": 1, "metrics": {"my/score": value}}])
     line = record.line(0, 1, [])
     assert line["metrics"] == {"my/score": {"mean": 2.0, "min": 1.0, "max": 3.0}}
-    assert record.progress().metrics == {"my/score": 2.0}
+    assert record.goal_metrics() == {"my/score": 2.0}
     json.dumps(line, allow_nan=False)
 
 
@@ -336,10 +336,10 @@ def test_a_run_without_a_date_keeps_its_name_over_a_restart(tmp_path: Path) -> N
 def test_the_return_of_training_is_a_metric_once_there_are_100_episodes() -> None:
     record = RunStats(config(), CountedClock())
     for number in range(101):
-        assert ("return/train" in record.progress().metrics) == (number >= 100)
+        assert ("return/train" in record.goal_metrics()) == (number >= 100)
         record.add_episodes([{"return": float(number), "length": 1, "metrics": {}}])
     # Of episodes 1 to 100.
-    assert record.progress().metrics["return/train"] == 50.5
+    assert record.goal_metrics()["return/train"] == 50.5
 
 
 def test_the_time_of_loaded_weights_and_own_counts() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from surreal_like.agent.evaluation import BY_CLIENTS
-from surreal_like.coordinator.stop_rule import RunProgress, StopRule
+from surreal_like.coordinator.stop_rule import StopRule
 
 NO_STOP: dict[str, Any] = {
     "eval_return": None,
@@ -19,6 +19,10 @@ NO_STOP: dict[str, Any] = {
 
 
 GREEDY, SAMPLED = "eval_deterministic", "eval_stochastic"
+
+
+def used(env_steps: int = 0, iterations: int = 0, seconds: float = 0.0) -> dict[str, float]:
+    return {"env_steps": env_steps, "iterations": iterations, "seconds": seconds}
 
 
 def judge(**stop: Any) -> StopRule:
@@ -52,9 +56,9 @@ def score(
 def test_only_a_confirmed_version_ends_the_run() -> None:
     one = judge(eval_return=475)
     assert one.on_evaluation(score(480))
-    assert one.verdict(RunProgress()) is None
+    assert one.verdict(used()) is None
     one.on_evaluation(score(476, confirm=True, seconds=9.0))
-    verdict = one.verdict(RunProgress())
+    verdict = one.verdict(used())
     assert verdict is not None
     assert (verdict.status, verdict.goal_met) == ("stopped", True)
     results = one.results()
@@ -74,7 +78,7 @@ def test_the_reason_shows_one_decimal_more_than_the_goal_has(goal: float, shown:
     one = judge(eval_return=goal)
     one.on_evaluation(score(480.125))
     one.on_evaluation(score(476.75, confirm=True))
-    verdict = one.verdict(RunProgress())
+    verdict = one.verdict(used())
     assert verdict is not None
     assert verdict.reason == shown
 
@@ -83,7 +87,7 @@ def test_a_confirmation_below_the_goal_does_not_count() -> None:
     one = judge(eval_return=475)
     assert one.on_evaluation(score(480))
     one.on_evaluation(score(470, confirm=True))
-    assert one.verdict(RunProgress()) is None
+    assert one.verdict(used()) is None
     assert one.results()["solved"]["greedy_seconds"] is None
 
 
@@ -91,7 +95,7 @@ def test_a_confirmation_of_another_version_does_not_count() -> None:
     one = judge(eval_return=475)
     assert one.on_evaluation(score(480, version=1))
     one.on_evaluation(score(480, version=2, confirm=True))
-    assert one.verdict(RunProgress()) is None
+    assert one.verdict(used()) is None
 
 
 def test_below_the_goal_nothing_is_played_again() -> None:
@@ -119,30 +123,30 @@ def test_evaluations_of_versions_before_a_load_are_no_scores() -> None:
     ):
         assert not one.on_evaluation(evaluation)
     assert (one.last, one.others) == (None, {SAMPLED: None})
-    assert one.verdict(RunProgress()) is None
+    assert one.verdict(used()) is None
     assert one.on_evaluation(score(476, version=5))
 
 
 @pytest.mark.parametrize(
-    ("stop", "progress", "ends"),
+    ("stop", "spent", "ends"),
     [
-        ({"env_steps": 100}, RunProgress(env_steps=99), False),
-        ({"env_steps": 100}, RunProgress(100, iterations=1), True),
-        ({"iterations": 5}, RunProgress(iterations=5), True),
-        ({"seconds": 5}, RunProgress(wall_seconds=4.9), False),
-        ({"seconds": 5}, RunProgress(wall_seconds=5.0), True),
-        ({}, RunProgress(10**9, 10**9, 1e9), False),
+        ({"env_steps": 100}, used(env_steps=99), False),
+        ({"env_steps": 100}, used(100, iterations=1), True),
+        ({"iterations": 5}, used(iterations=5), True),
+        ({"seconds": 5}, used(seconds=4.9), False),
+        ({"seconds": 5}, used(seconds=5.0), True),
+        ({}, used(10**9, 10**9, 1e9), False),
     ],
 )
-def test_budgets(stop: dict[str, Any], progress: RunProgress, ends: bool) -> None:
-    assert (judge(**stop).verdict(progress) is not None) is ends
+def test_budgets(stop: dict[str, Any], spent: dict[str, float], ends: bool) -> None:
+    assert (judge(**stop).verdict(spent) is not None) is ends
 
 
 def test_a_budget_before_the_goal_is_a_goal_not_met() -> None:
-    verdict = judge(eval_return=475, env_steps=10).verdict(RunProgress(10, iterations=1))
+    verdict = judge(eval_return=475, env_steps=10).verdict(used(10, iterations=1))
     assert verdict is not None
     assert verdict.goal_met is False
-    verdict = judge(env_steps=10).verdict(RunProgress(10, iterations=1))
+    verdict = judge(env_steps=10).verdict(used(10, iterations=1))
     assert verdict is not None
     assert (verdict.status, verdict.goal_met) == ("stopped", None)
 
@@ -151,8 +155,8 @@ def test_a_budget_before_the_goal_is_a_goal_not_met() -> None:
 def test_a_budget_without_an_update_is_a_failure(goal: float | None) -> None:
     rule = judge(eval_return=goal, env_steps=10, seconds=30)
     # Environment steps go on until the learner has what it needs for its first update.
-    assert rule.verdict(RunProgress(12, 0, 29.5)) is None
-    verdict = rule.verdict(RunProgress(12, 0, 30.5))
+    assert rule.verdict(used(12, 0, 29.5)) is None
+    verdict = rule.verdict(used(12, 0, 30.5))
     assert verdict is not None
     assert (verdict.status, verdict.goal_met) == ("failed", None if goal is None else False)
     assert verdict.reason.endswith("used before the first update")
@@ -160,18 +164,18 @@ def test_a_budget_without_an_update_is_a_failure(goal: float | None) -> None:
 
 def test_a_users_own_number_can_be_the_goal() -> None:
     one = judge(metric="my/score", above=3)
-    assert one.verdict(RunProgress(metrics={"my/score": 2.9})) is None
-    verdict = one.verdict(RunProgress(metrics={"my/score": 3.0}))
+    assert one.verdict(used(), {"my/score": 2.9}) is None
+    verdict = one.verdict(used(), {"my/score": 3.0})
     assert verdict is not None
     assert verdict.goal_met is True
 
 
 def test_rolling_needs_a_hundred_episodes() -> None:
     one = judge(eval_return=475)
-    one.on_training(500.0, 99, RunProgress(7, 0, 1.0))
+    one.on_training(500.0, 99, used(7, 0, 1.0))
     assert one.results()["solved"]["rolling_seconds"] is None
-    one.on_training(500.0, 100, RunProgress(8, 0, 2.0))
-    one.on_training(500.0, 100, RunProgress(9, 0, 3.0))
+    one.on_training(500.0, 100, used(8, 0, 2.0))
+    one.on_training(500.0, 100, used(9, 0, 3.0))
     assert one.results()["solved"]["rolling_seconds"] == 2.0
     assert one.results()["solved"]["rolling_env_steps"] == 8
 
@@ -192,7 +196,7 @@ def test_a_mode_that_does_not_judge_is_only_shown() -> None:
     assert not one.on_evaluation(score(480, version=2, mode=SAMPLED))
     one.on_evaluation(score(480, version=2, mode=SAMPLED, confirm=True))
     assert one.results() == before
-    assert one.verdict(RunProgress()) is None
+    assert one.verdict(used()) is None
     assert one.shown()[SAMPLED]["mean_return"] == 480
     two = judge(eval_return=475)
     two.restore(one.state())
@@ -203,7 +207,7 @@ def test_scores_of_clients_are_shown_and_decide_nothing() -> None:
     rule = StopRule(NO_STOP | {"eval_return": 475}, [GREEDY])
     assert not rule.on_evaluation(score(1e6, mode=BY_CLIENTS))
     assert not rule.on_evaluation(score(1e6, mode=BY_CLIENTS, confirm=True))
-    assert rule.verdict(RunProgress(iterations=1)) is None
+    assert rule.verdict(used(iterations=1)) is None
     assert (rule.last, rule.best) == (None, None)
     assert rule.shown()[BY_CLIENTS]["mean_return"] == 1e6
 
