@@ -652,8 +652,8 @@ rows of before decide about the columns of a shard
 + if wrong := "":
 > tests/surreal_like/experiment/test_recorded_columns.py
 columns are recorded of stacks of frames
-- frames = _zero_obs(frame_spec(env.obs_spec, stack_size(env)))
-+ frames = _zero_obs(env.obs_spec)
+- frames = frame_spec(env.obs_spec, stack_size(env))
++ frames = env.obs_spec
 recorded columns are settings
 - ((each.get("learner_config") or {}).get("replay") or {}).pop("columns", None)
 + pass
