@@ -255,15 +255,13 @@ def run_folder(tmp_path: Path) -> Path:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Resolve experiments in this process, where torch is imported only once."""
     from session.addons import add_ons
-    from surreal_like.experiment.resolve import resolve, try_all
+    from surreal_like.experiment.resolve import try_all
 
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr("surreal_like.experiment.resolve.try_elsewhere", try_all)
     if "tuning" in add_ons():
         monkeypatch.setattr("main.addons.tuning.tune.try_elsewhere", try_all)
-    monkeypatch.setattr(
-        "surreal_like.run.start.resolve_forked", lambda servers, user: resolve(user)
-    )
+    monkeypatch.setattr("surreal_like.run.start.try_forked", lambda servers, users: try_all(users))
 
 
 @pytest.fixture

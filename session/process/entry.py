@@ -102,24 +102,32 @@ def run_service(
         sys.stderr.write(f"{kind}: {error}\n")
         return error.exit_code
     _set_title(launch)
-    zmq_context = make_context()
     try:
-        frame = Frame(
-            launch,
-            seeded(build),
-            zmq_context,
-            clock=WallClock(),
-            incarnation=time.time_ns() // 1_000_000,
-        )
+        frame = make_frame(launch, seeded(build))
     except SurrealError as error:
         sys.stderr.write(f"{launch.component.name}: {error}\n")
-        zmq_context.destroy(0)
         return error.exit_code
     try:
         return _run(frame)
     finally:
+        release(frame)
+
+
+def make_frame(launch: Launch, build: Build) -> Frame:
+    """Makes the frame of a component with its own ZeroMQ context, which :func:`release` ends."""
+    zmq_context, incarnation = make_context(), time.time_ns() // 1_000_000
+    try:
+        return Frame(launch, build, zmq_context, clock=WallClock(), incarnation=incarnation)
+    except BaseException:
         zmq_context.destroy(0)
-        remove_socket_folders(launch.addresses)
+        raise
+
+
+def release(frame: Frame) -> None:
+    """Ends the ZeroMQ context of a component that has ended, and removes its folder of sockets."""
+    wire = frame.context.wire
+    wire.context.destroy(0)
+    remove_socket_folders(wire.addresses)
 
 
 def give_way() -> None:

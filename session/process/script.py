@@ -15,9 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import Any
-
-import zmq
 
 from session.config import Config
 from session.errors import SurrealError, UsageError, describe
@@ -26,7 +23,7 @@ from session.loggerplex.client import Log
 from session.process.clock import WallClock
 from session.process.component import Topology
 from session.process.context import Context, Launch
-from session.process.entry import remove_socket_folders
+from session.process.entry import make_frame, release
 from session.process.service import Build, Frame, Service
 from session.tensorplex.client import TensorplexClient
 from session.wire import AddressBook
@@ -131,12 +128,32 @@ class _Idle(Service):
         return False
 
 
-@dataclass
-class _Background:
-    """A service in a thread of this process."""
+class ServiceThread(threading.Thread):
+    """Steps a component in a thread until it is done; started at once.
 
-    frame: Frame
-    thread: threading.Thread
+    Args:
+        frame: frame of the component from ``make_frame``, which the thread releases.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        super().__init__(name=frame.context.name, daemon=True)
+        self.frame = frame
+        self.start()
+
+    def run(self) -> None:
+        frame = self.frame
+        try:
+            while not frame.finished:
+                if not frame.step():
+                    frame.idle()
+        except SurrealError as error:
+            frame.fail(error)
+            sys.stderr.write(f"{frame.context.name}: {describe(error)}\n")
+        except Exception as error:
+            frame.fail(error)
+            raise
+        finally:
+            release(frame)
 
 
 @dataclass
@@ -156,8 +173,7 @@ class _Script:
 
     index: int = 0
     frame: Frame | None = None
-    zmq_context: zmq.Context[Any] | None = None
-    background: list[_Background] = field(default_factory=list)
+    background: list[ServiceThread] = field(default_factory=list)
     closing: ExitStack = field(default_factory=ExitStack)
     watched: bool = False
     parts: Parts = field(default_factory=Parts)
@@ -232,19 +248,18 @@ def script_context(session_config: Config, kind: str) -> Context:
     """
     if _SCRIPT.frame is None:
         _watch()
-        zmq_context = make_context()
+        frame = _make_frame(session_config, kind, _SCRIPT.index, lambda context: _Idle())
         try:
-            frame = _make_frame(session_config, kind, _SCRIPT.index, _build_idle, zmq_context)
             while frame.state == "starting":
                 if not frame.step():
                     frame.idle()
         except BaseException:
-            zmq_context.destroy(0)
+            release(frame)
             raise
         # The script calls `pulse` whenever it waits or steps: it sends heartbeat, telemetry and
         # hello.
         frame.context.pulse = frame.step
-        _SCRIPT.frame, _SCRIPT.zmq_context = frame, zmq_context
+        _SCRIPT.frame = frame
         _SCRIPT.parts.join(frame.context)
     return _SCRIPT.frame.context
 
@@ -261,17 +276,8 @@ def run_in_background(
         UsageError: there is no planned run folder.
     """
     _watch()
-    zmq_context = make_context()
-    try:
-        frame = _make_frame(session_config, kind, index, build, zmq_context)
-    except BaseException:
-        zmq_context.destroy(0)
-        raise
-    thread = threading.Thread(
-        target=serve, args=(frame, zmq_context), name=frame.context.name, daemon=True
-    )
-    _SCRIPT.background.append(_Background(frame, thread))
-    thread.start()
+    thread = ServiceThread(_make_frame(session_config, kind, index, build))
+    _SCRIPT.background.append(thread)
     return thread
 
 
@@ -299,26 +305,19 @@ def _leave() -> None:
     finally:
         _wait_for_services()
         _SCRIPT.background.clear()
-        frame, zmq_context = _SCRIPT.frame, _SCRIPT.zmq_context
-        _SCRIPT.frame = _SCRIPT.zmq_context = None
+        frame, _SCRIPT.frame = _SCRIPT.frame, None
         _SCRIPT.index = 0
-        if frame is not None and zmq_context is not None:
+        if frame is not None:
             frame.close()
-            _give_back(frame, zmq_context)
-
-
-def _give_back(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
-    addresses = frame.context.wire.addresses
-    zmq_context.destroy(0)
-    remove_socket_folders(addresses)
+            release(frame)
 
 
 def _wait_for_services() -> None:
     """Waits until all services are done; stops them if this process has to end."""
-    while any(each.thread.is_alive() for each in _SCRIPT.background):
+    while any(each.is_alive() for each in _SCRIPT.background):
         for each in _SCRIPT.background:
             each.frame.context.stopping |= _SCRIPT.asked_to_end
-            each.thread.join(_JOIN_SECONDS)
+            each.join(_JOIN_SECONDS)
 
 
 def _leave_at_exit() -> None:
@@ -328,36 +327,12 @@ def _leave_at_exit() -> None:
     _leave()
 
 
-def serve(frame: Frame, zmq_context: zmq.Context[Any]) -> None:
-    """Steps a service until it is done, then closes its sockets; runs in a separate thread."""
-    try:
-        while not frame.finished:
-            if not frame.step():
-                frame.idle()
-    except SurrealError as error:
-        frame.fail(error)
-        sys.stderr.write(f"{frame.context.name}: {describe(error)}\n")
-    except Exception as error:
-        frame.fail(error)
-        raise
-    finally:
-        _give_back(frame, zmq_context)
-
-
-def _build_idle(context: Context) -> Service:
-    return _Idle()
-
-
-def _make_frame(
-    session_config: Config, kind: str, index: int, build: Build, zmq_context: zmq.Context[Any]
-) -> Frame:
+def _make_frame(session_config: Config, kind: str, index: int, build: Build) -> Frame:
     launch = _make_launch(session_config, kind, index)
     # Appended: a user's folder must not shadow the library's own modules.
     paths = launch.config.session_config.import_path
     sys.path.extend(path for path in paths if path not in sys.path)
-    return Frame(
-        launch, build, zmq_context, clock=WallClock(), incarnation=time.time_ns() // 1_000_000
-    )
+    return make_frame(launch, build)
 
 
 def _make_launch(session_config: Config, kind: str, index: int) -> Launch:

@@ -7,7 +7,6 @@ from typing import Any
 
 from session.process.periodic import Rate
 from surreal_like.coordinator.lag import Lag
-from surreal_like.experience.row_accounts import RowFates
 
 
 class PolicyStats:
@@ -29,11 +28,10 @@ class PolicyStats:
         self._seconds = seconds
         self._rates: dict[str, Rate] = {}
 
-    def line(self, rows: RowFates, agent_steps: int) -> dict[str, Any]:
+    def line(self, agent_steps: int) -> dict[str, Any]:
         """Returns the numbers for a line of progress; its lag is that since the previous line.
 
         Args:
-            rows: rows of all senders of the policy.
             agent_steps: steps of its agents.
         """
         rates = {}
@@ -44,20 +42,18 @@ class PolicyStats:
                 self._rates[name].begin(total)
             self._rates[name].reach(total)
             rates[name] = self._rates[name].per_second()
-        return {"agent_steps": agent_steps, **self._numbers(rows, self.lag.pop_recent(), rates)}
+        return {"agent_steps": agent_steps, **self._numbers(self.lag.pop_recent(), rates)}
 
-    def result(self, rows: RowFates, agent_steps: int) -> dict[str, Any]:
+    def result(self, agent_steps: int) -> dict[str, Any]:
         """Returns the numbers of the whole run, see :meth:`line`."""
         seconds = self._seconds()
         rates = {name: total / seconds for name, total in self._totals(agent_steps).items()}
-        return {"agent_steps": agent_steps, **self._numbers(rows, self.lag.summary(), rates)}
+        return {"agent_steps": agent_steps, **self._numbers(self.lag.summary(), rates)}
 
     def _totals(self, agent_steps: int) -> dict[str, int]:
         return {"agent_steps": agent_steps, "updates": self.iteration}
 
-    def _numbers(
-        self, rows: RowFates, lag: Mapping[str, Any], rates: Mapping[str, float]
-    ) -> dict[str, Any]:
+    def _numbers(self, lag: Mapping[str, Any], rates: Mapping[str, float]) -> dict[str, Any]:
         return {
             "iteration": self.iteration,
             "version": self.version,

@@ -26,7 +26,7 @@ from surreal_like.coordinator.stop_rule import StopRule, Verdict
 from surreal_like.data.policy_names import named_policies
 from surreal_like.data.sender import Sender
 from surreal_like.data.task import TASK, tasks_of
-from surreal_like.experience.row_accounts import RowAccounts, RowFates, steps_per_row
+from surreal_like.experience.row_accounts import RowAccounts, steps_per_row
 from surreal_like.experience.sender import MAX_UNACKED_BYTES
 
 _RECENT_EPISODES = 100
@@ -284,7 +284,7 @@ class RunStats:
         return self.policies.get(policy, self).lag
 
     def _of_policies(
-        self, numbers: Callable[[PolicyStats, RowFates, int], Mapping[str, Any]]
+        self, numbers: Callable[[PolicyStats, int], Mapping[str, Any]]
     ) -> dict[str, Any]:
         """Returns the numbers of each policy under ``policies``; empty without names."""
         if not self.policies:
@@ -293,7 +293,7 @@ class RunStats:
         return {
             "policies": {
                 name: {
-                    **numbers(stats, self.accounts.rows(name), self.accounts.agent_steps(name)),
+                    **numbers(stats, self.accounts.agent_steps(name)),
                     "experience": self.accounts.of_policy(name),
                     "train": {"mean_return_100": own.get(f"policy/{name}")},
                     "eval": {"mean_return": judged.get(name)},

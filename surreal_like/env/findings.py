@@ -283,9 +283,3 @@ def compare_copies(report: Report, trace: Callable[[bool], Trace], source: str) 
     else:
         text = "two copies in one process change each other: they share state"
         report.add("error", "copies", text)
-
-
-def report_not_compared(report: Report) -> None:
-    """Adds the finding that a single object has no copies."""
-    text = "not compared: give the class, or a function that builds it, to compare copies"
-    report.add("advice", "copies", text)

@@ -65,6 +65,8 @@ _UNCOMPARED = re.compile(
     r"|env_config\.(env_name$|obs_spec|action_spec|workers)"
     r"|session_config\.(folder$|seed$|import_path|stop\.|tensorplex\.|checkpoint\.start_from$)"
 )
+# The program of a process that resolves.
+MODULE = "surreal_like.experiment.resolve"
 # Entries that a run adds to its config.yaml.
 _RECORDED = ("recorded", "run")
 
@@ -423,25 +425,15 @@ def resolve_elsewhere(user: Config, *, must_be_installed: bool = True) -> Config
 
 
 def try_elsewhere(
-    users: Sequence[Config],
-    known: Config | None = None,
-    *,
-    must_be_installed: bool = True,
-    seconds: float = math.inf,
+    users: Sequence[Config], *, must_be_installed: bool = True, seconds: float = math.inf
 ) -> list[Resolved]:
-    """Resolves experiments in a child process; arguments and result as :func:`try_all`.
+    """Resolves experiments in a child process, as :func:`try_in_process` does."""
 
-    Raises:
-        SurrealError: the process died.
-    """
-    with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
-        asked, answer = write_request(
-            users, Path(folder), known, must_be_installed=must_be_installed, seconds=seconds
-        )
-        module = "surreal_like.experiment.resolve"
-        command = [sys.executable, "-P", "-m", module, str(asked), str(answer)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return read_answer(answer, done.stderr)
+    def run(*paths: str) -> str:
+        command = [sys.executable, "-P", "-m", MODULE, *paths]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+    return try_in_process(run, users, must_be_installed=must_be_installed, seconds=seconds)
 
 
 def try_all(
@@ -484,36 +476,36 @@ def only_one(found: Sequence[Resolved]) -> Config:
     return only
 
 
-def write_request(
+def try_in_process(
+    run: Callable[[str, str], str],
     users: Sequence[Config],
-    folder: Path,
     known: Config | None = None,
     *,
     must_be_installed: bool = True,
     seconds: float = math.inf,
-) -> tuple[Path, Path]:
-    """Writes the request for the resolving process; returns its two arguments."""
-    asked, answer = folder / "asked.json", folder / "answer.json"
-    request = {
-        "users": [user.to_dict() for user in users],
-        "known": known.to_dict() if known is not None else None,
-        "must_be_installed": must_be_installed,
-        "seconds": seconds,
-    }
-    asked.write_text(json.dumps(request))
-    return asked, answer
+) -> list[Resolved]:
+    """Resolves experiments in another process; the other arguments and the result as try_all.
 
-
-def read_answer(answer: Path, stderr: str) -> list[Resolved]:
-    """Reads the result of the resolving process.
+    Args:
+        run: runs :func:`main` with two arguments there; returns the standard error of the process.
 
     Raises:
-        SurrealError: there is none; the message has the last words of that process.
+        SurrealError: there is no answer; the message has the last words of that process.
     """
-    if not answer.exists():
-        words = stderr.strip().splitlines() or ["it left no word"]
-        raise SurrealError(f"the experiment could not be resolved: {words[-1]}")
-    return [_resolve(each) for each in read_object(answer)["answers"]]
+    with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
+        asked, answer = Path(folder, "asked.json"), Path(folder, "answer.json")
+        request = {
+            "users": [user.to_dict() for user in users],
+            "known": known.to_dict() if known is not None else None,
+            "must_be_installed": must_be_installed,
+            "seconds": seconds,
+        }
+        asked.write_text(json.dumps(request))
+        stderr = run(str(asked), str(answer))
+        if not answer.exists():
+            words = stderr.strip().splitlines() or ["it left no word"]
+            raise SurrealError(f"the experiment could not be resolved: {words[-1]}")
+        return [_resolve(each) for each in read_object(answer)["answers"]]
 
 
 def _resolve(data: Mapping[str, Any]) -> Resolved:

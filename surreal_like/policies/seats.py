@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -18,8 +18,6 @@ from surreal_like.env.joint_vector import Mapper, Part
 from surreal_like.errors import DataError
 
 _KEY = "env_config.policy_mapping"
-# Returns the policy of an agent: name of the agent, number of the episode, random numbers.
-Chooser = Callable[[str, int, np.random.Generator], str]
 
 
 def parts_of(config: Config, *, evaluation: bool = False) -> dict[str, Part]:

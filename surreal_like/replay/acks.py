@@ -382,17 +382,11 @@ class AckTracker:
         late = [Ack(*key, sequence, 0, 0) for key, sequence in self._late.items()]
         self._news.clear()
         self._late.clear()
-        return [*(self._ack(*key) for key in keys), *late]
+        return [*map(self._ack, keys), *late]
 
-    def _ack(self, sender: str, incarnation: int) -> Ack:
-        account = self._accounts[sender, incarnation]
-        return Ack(
-            sender,
-            incarnation,
-            account.handled,
-            account.inserted,
-            account.dropped,
-        )
+    def _ack(self, key: Key) -> Ack:
+        account = self._accounts[key]
+        return Ack(*key, account.handled, account.inserted, account.dropped)
 
     def account(self, sender: str, incarnation: int) -> SenderAcks:
         """Returns the account of one sender incarnation; KeyError if there is none."""
@@ -439,13 +433,15 @@ class AckTracker:
 
     def state(self) -> dict[str, Any]:
         """Plain values from which :meth:`restore` makes the same ledger."""
+        return {**self._counts(), "accounts": [self._state(key) for key in self._keys()]}
+
+    def _counts(self) -> dict[str, Any]:
         return {
             "duplicates": self.duplicates,
             "drops": dict(self.drops),
             "fenced": sorted(self.fenced),
             "env_steps": self.env_steps,
             "began": self.began,
-            "accounts": [self._state(key) for key in self._keys()],
         }
 
     def _keys(self) -> list[Key]:
@@ -463,15 +459,8 @@ class AckTracker:
         for key in self._changed:
             self._packed[key] = msgpack.packb(self._state(key))
         self._changed.clear()
-        return {
-            "duplicates": self.duplicates,
-            "drops": self.drops,
-            "fenced": sorted(self.fenced),
-            "rolled_back": self.rolled_back,
-            "env_steps": self.env_steps,
-            "began": self.began,
-            "packed": list(self._packed.values()),
-        }
+        packed = list(self._packed.values())
+        return {**self._counts(), "rolled_back": self.rolled_back, "packed": packed}
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
         """Restores what :meth:`pack` gave."""

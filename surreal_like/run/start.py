@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,13 +16,7 @@ from session.folder import RunFolder
 from session.launchers.registry import attached_launcher
 from session.process.component import Topology
 from surreal_like.algorithm.catalog import list_algorithms
-from surreal_like.experiment.resolve import (
-    Resolved,
-    only_one,
-    read_answer,
-    try_all,
-    write_request,
-)
+from surreal_like.experiment.resolve import MODULE, Resolved, only_one, try_all, try_in_process
 from surreal_like.experiment.topology import PRELOAD
 
 if TYPE_CHECKING:
@@ -63,15 +56,6 @@ def fork_servers(algorithm: str, *modules: str) -> ForkServers:
     return ForkServers(replace(PRELOAD, heavy=(*PRELOAD.heavy, module, *modules)))
 
 
-def resolve_forked(servers: ForkServers, user: Config) -> Config:
-    """Resolves an experiment in a process of the heavy fork server.
-
-    Raises:
-        SurrealError: the error of that process, with its message.
-    """
-    return only_one(try_forked(servers, [user]))
-
-
 def try_forked(
     servers: ForkServers,
     users: Sequence[Config],
@@ -90,18 +74,19 @@ def try_forked(
     Raises:
         SurrealError: that process died.
     """
-    with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
+
+    def run(asked: str, answer: str) -> str:
+        folder = Path(asked).parent
         # A process that is killed cannot remove it itself.
-        servers.remove_at_end(folder)
-        asked, answer = write_request(users, Path(folder), known, seconds=seconds)
-        errors = Path(folder) / "stderr"
-        argv = [str(asked), str(answer)]
+        servers.remove_at_end(str(folder))
+        errors = folder / "stderr"
         try:
-            servers.call("surreal_like.experiment.resolve", argv, str(errors))
+            servers.call(MODULE, [asked, answer], str(errors))
         except RunError as error:
             raise RunError(f"the experiment could not be resolved: {error}") from None
-        stderr = errors.read_text(errors="replace") if errors.exists() else ""
-        return read_answer(answer, stderr)
+        return errors.read_text(errors="replace") if errors.exists() else ""
+
+    return try_in_process(run, users, known, seconds=seconds)
 
 
 class LocalStarter:
@@ -124,7 +109,7 @@ class LocalStarter:
         # For launch(): imported here, while the fork servers are still importing anyway.
         import session.launchers.local  # noqa: F401
 
-        return resolve_forked(self._servers, user)
+        return only_one(try_forked(self._servers, [user]))
 
     def launch(self, config: Config, topology: Topology, folder: RunFolder) -> LocalLauncher:
         """Starts every component as a supervised process."""

@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -38,16 +37,14 @@ from session.config.defaults import BASE_CONFIG
 from session.errors import START_AGAIN
 from session.folder import RunFolder
 from session.launchers.launcher import write_run_files
-from session.process.clock import WallClock
 from session.process.component import Component, Topology
 from session.process.context import Context, Launch
-from session.process.entry import run_service
+from session.process.entry import make_frame, run_service
 from session.process.heartbeat import State, read_beat
-from session.process.script import serve
-from session.process.service import Frame, Service
+from session.process.script import ServiceThread
+from session.process.service import Service
 from session.tensorplex.server import Tensorplex
 from session.wire import AddressBook
-from session.wire.contexts import make_context
 from tests.session.tensorplex.reading import read
 
 FRAMES = 6
@@ -142,14 +139,11 @@ class Server:
         topology = Topology([server, *components])
         addresses = AddressBook.ipc(topology.endpoints, self.folder.sockets)
         write_run_files(self.folder, topology, addresses)
-        sockets = make_context()
         launch = Launch(server, config, topology, addresses, self.folder)
-        self._frame = Frame(launch, Tensorplex, sockets, clock=WallClock(), incarnation=1)
-        self._thread = threading.Thread(target=serve, args=(self._frame, sockets))
-        self._thread.start()
+        self._thread = ServiceThread(make_frame(launch, Tensorplex))
 
     def close(self) -> None:
-        self._frame.context.stopping = True
+        self._thread.frame.context.stopping = True
         self._thread.join()
 
     def pictures(self) -> Counter[int]:

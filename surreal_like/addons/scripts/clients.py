@@ -19,8 +19,8 @@ from session.loggerplex.server import Loggerplex
 from session.process.clock import WallClock
 from session.process.component import CLIENT, Component, Topology
 from session.process.context import Context, Launch
-from session.process.script import serve
-from session.process.service import Build, Frame
+from session.process.entry import make_frame
+from session.process.script import ServiceThread
 from session.tensorplex import client as component_client
 from session.tensorplex.groups import name_of, own_client_id
 from session.tensorplex.server import Tensorplex
@@ -248,10 +248,10 @@ class Telemetry:
         addresses = AddressBook.ipc(topology.endpoints, self._folder.sockets)
         config.dump_file(self._folder.config)
         write_atomically(self._folder.addresses, addresses.dump())
-        self._frames: list[Frame] = []
-        self._threads: list[threading.Thread] = []
+        self._threads: list[ServiceThread] = []
         for component, build in zip(topology, (Loggerplex, Tensorplex), strict=True):
-            self._start(Launch(component, config, topology, addresses, self._folder), build)
+            launch = Launch(component, config, topology, addresses, self._folder)
+            self._threads.append(ServiceThread(make_frame(launch, build)))
         close_at_exit(self.close)
 
     def _enter(self) -> Config:
@@ -270,22 +270,11 @@ class Telemetry:
         config.session_config.folder = str(folder)
         return config
 
-    def _start(self, launch: Launch, build: Build) -> None:
-        zmq_context = make_context()
-        incarnation = time.time_ns() // 1_000_000
-        frame = Frame(launch, build, zmq_context, clock=WallClock(), incarnation=incarnation)
-        thread = threading.Thread(
-            target=serve, args=(frame, zmq_context), name=frame.context.name, daemon=True
-        )
-        self._frames.append(frame)
-        self._threads.append(thread)
-        thread.start()
-
     def close(self) -> None:
         """Writes received records and ends both; called at exit, too. Close clients before."""
         cancel_close_at_exit(self.close)
-        for frame in self._frames:
-            frame.context.stopping = True
+        for thread in self._threads:
+            thread.frame.context.stopping = True
         for thread in self._threads:
             thread.join()
         self._folder.unlock()

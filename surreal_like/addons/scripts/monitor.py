@@ -105,23 +105,28 @@ class EpisodeMonitor(VectorWrapper):
 class TensorplexMonitor(EpisodeMonitor):
     """Reports to Tensorplex; base of the monitors for agents and evaluators.
 
-    client_id: name under which the curves appear.
-    tensorplex: a client of a running component; by default that of the script; without one
-        nothing is sent.
-    global_step: x-axis of the curves, by default the steps of this environment.
+    group: `agent` or `eval`.
+    number: number of the agent or evaluator.
+    The others are those of TrainingTensorplexMonitor.
     """
 
     def __init__(
         self,
         env: Env | VectorEnv,
+        group: str,
+        number: int,
+        session_config: Mapping[str, Any],
+        separate_plots: bool,
         *,
-        client_id: str,
-        interval_seconds: float,
-        tensorplex: TensorplexClient | None,
-        clock: Clock | None,
-        global_step: Callable[[], int] | None,
+        tensorplex: TensorplexClient | None = None,
+        clock: Clock | None = None,
+        global_step: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(env, interval_seconds=interval_seconds, clock=clock)
+        if not str(number).isdecimal():
+            raise UsageError(f"{group}_id is {number!r}: expected a number, 0 or more")
+        seconds: float = complete_session(session_config).tensorplex.update_schedule
+        super().__init__(env, interval_seconds=seconds, clock=clock)
+        client_id = f"{group}/{number}" if separate_plots else f"session/{group}s"
         self.tensorplex = tensorplex or TensorplexClient.early(client_id, self._clock)
         # A script has a context once its sender, inside this wrapper, or its agent has connected.
         self._looks_for_script = tensorplex is None
@@ -144,8 +149,13 @@ class TrainingTensorplexMonitor(TensorplexMonitor):
     """Reports the episodes of one agent, once per `tensorplex.update_schedule`.
 
     agent_id: number of the agent.
+    session_config: missing keys are as in the defaults.
     separate_plots: one curve per agent; else all agents share one, `agents/return`.
-    tensorplex: the client to use; its id is then used.
+    tensorplex: a client of a running component, whose id is then used; by default that of the
+        script; without one nothing is sent.
+    clock: source of the time.
+    global_step: function that returns the x-axis of the curves, by default the steps of this
+        environment.
 
     Raises UsageError if agent_id is no number.
     """
@@ -156,19 +166,9 @@ class TrainingTensorplexMonitor(TensorplexMonitor):
         agent_id: int,
         session_config: Mapping[str, Any],
         separate_plots: bool = True,
-        *,
-        tensorplex: TensorplexClient | None = None,
-        clock: Clock | None = None,
-        global_step: Callable[[], int] | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            env,
-            client_id=_client_id("agent", agent_id, separate_plots),
-            interval_seconds=_interval(session_config),
-            tensorplex=tensorplex,
-            clock=clock,
-            global_step=global_step,
-        )
+        super().__init__(env, "agent", agent_id, session_config, separate_plots, **options)
 
 
 class EvalTensorplexMonitor(TensorplexMonitor):
@@ -183,31 +183,9 @@ class EvalTensorplexMonitor(TensorplexMonitor):
         eval_id: int,
         session_config: Mapping[str, Any],
         separate_plots: bool = True,
-        *,
-        tensorplex: TensorplexClient | None = None,
-        clock: Clock | None = None,
-        global_step: Callable[[], int] | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            env,
-            client_id=_client_id("eval", eval_id, separate_plots),
-            interval_seconds=_interval(session_config),
-            tensorplex=tensorplex,
-            clock=clock,
-            global_step=global_step,
-        )
-
-
-def _interval(session_config: Mapping[str, Any]) -> float:
-    """Returns the seconds between two reports; missing keys are as in the defaults."""
-    seconds: float = complete_session(session_config).tensorplex.update_schedule
-    return seconds
-
-
-def _client_id(group: str, number: int, separate_plots: bool) -> str:
-    if not str(number).isdecimal():
-        raise UsageError(f"{group}_id is {number!r}: expected a number, 0 or more")
-    return f"{group}/{number}" if separate_plots else f"session/{group}s"
+        super().__init__(env, "eval", eval_id, session_config, separate_plots, **options)
 
 
 class ConsoleMonitor(EpisodeMonitor):

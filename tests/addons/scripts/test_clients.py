@@ -4,7 +4,6 @@ import logging
 import math
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zmq
 
 from session.errors import AdmissionError, UsageError
 from session.folder import RunFolder
 from session.loggerplex.server import Loggerplex
-from session.process.clock import WallClock
 from session.process.component import Component, Topology
 from session.process.context import Launch
-from session.process.script import serve
-from session.process.service import Frame
+from session.process.entry import make_frame
+from session.process.script import ServiceThread
 from session.tensorplex.server import Tensorplex
 from session.wire.security import Security
 from surreal_like import LoggerplexClient, Telemetry, TensorplexClient
@@ -217,10 +214,8 @@ class Hosted(Host):
         super().__init__(path, (*ALL, *endpoints))
         component = Component("tensorplex", "tensorplex", "main.tensorplex", binds=endpoints)
         launch = Launch(component, self.config, Topology([component]), self.book, self.folder)
-        self._sockets: zmq.Context[Any] = zmq.Context()
-        self.frame = Frame(launch, Tensorplex, self._sockets, clock=WallClock(), incarnation=1)
-        self._server = threading.Thread(target=serve, args=(self.frame, self._sockets))
-        self._server.start()
+        self.frame = make_frame(launch, Tensorplex)
+        self._server = ServiceThread(self.frame)
 
     def close(self) -> None:
         self.frame.context.stopping = True

@@ -18,12 +18,11 @@ from surreal_like.experiment.find import algorithm_of
 from surreal_like.experiment.resolve import (
     main,
     only_one,
-    read_answer,
     read_experiment,
     resolve,
     resolve_elsewhere,
     try_all,
-    write_request,
+    try_in_process,
 )
 from tests.add_ons import needs
 
@@ -232,19 +231,22 @@ def test_another_process_gives_the_same_config(file: Path) -> None:
     assert resolve_elsewhere(user) == resolve(user)
 
 
-def test_request_and_answer_go_through_files(file: Path, tmp_path: Path) -> None:
+def test_request_and_answer_go_through_files(file: Path) -> None:
+    codes: list[int] = []
+
+    def run(*paths: str) -> str:
+        codes.append(main(paths))
+        return ""
+
     user = read_experiment(file)
     other = user.copy()
     other.algorithm = "dqnn"
-    asked, answer = write_request([user, other, user], tmp_path)
-    assert main([str(asked), str(answer)]) == 2
-    found, error, again = read_answer(answer, "")
+    found, error, again = try_in_process(run, [user, other, user])
     assert found == again == resolve(user)
     assert isinstance(error, UsageError)
     assert "did you mean dqn" in str(error)
-    asked, answer = write_request([user, other, user], tmp_path, seconds=0.0)
-    assert main([str(asked), str(answer)]) == 0
-    assert read_answer(answer, "") == [resolve(user)]
+    assert try_in_process(run, [user, other, user], seconds=0.0) == [resolve(user)]
+    assert codes == [2, 0]
 
 
 def test_an_environment_is_built_once_for_experiments_that_share_it(
@@ -265,18 +267,20 @@ def test_an_environment_is_built_once_for_experiments_that_share_it(
     assert found == [resolve(user) for user in users]
 
 
-def test_a_process_that_left_no_answer_is_quoted(tmp_path: Path) -> None:
+def test_a_process_that_left_no_answer_is_quoted() -> None:
     with pytest.raises(SurrealError, match="Segmentation fault"):
-        read_answer(tmp_path / "nothing", "first line\nSegmentation fault\n")
+        try_in_process(lambda *paths: "first line\nSegmentation fault\n", [])
     with pytest.raises(SurrealError, match="no word"):
-        read_answer(tmp_path / "nothing", "")
+        try_in_process(lambda *paths: "", [])
 
 
-def test_infinite_bounds_survive_the_way(file: Path, tmp_path: Path) -> None:
-    answer = tmp_path / "answer.json"
-    config = {"env_config": {"obs_spec": {"high": [float("inf"), 1.0]}}}
-    answer.write_text(json.dumps({"answers": [config]}))
-    assert only_one(read_answer(answer, "")).env_config.obs_spec.high == [float("inf"), 1.0]
+def test_infinite_bounds_survive_the_way() -> None:
+    def run(asked: str, answer: str) -> str:
+        config = {"env_config": {"obs_spec": {"high": [float("inf"), 1.0]}}}
+        Path(answer).write_text(json.dumps({"answers": [config]}))
+        return ""
+
+    assert only_one(try_in_process(run, [])).env_config.obs_spec.high == [float("inf"), 1.0]
 
 
 # -- the user's own algorithm ---------------------------------------------------------------------
