@@ -179,7 +179,7 @@ class RunStats:
 
     def verdict(self) -> Verdict | None:
         """Returns the verdict of the stop rule if the run has to end now, else None."""
-        return self.judge.verdict(self.used(), self.goal_metrics())
+        return self.judge.verdict(self.find_used(), self.goal_metrics())
 
     def goal_metrics(self) -> dict[str, float]:
         """Returns the present value of each metric that may be a goal."""
@@ -189,7 +189,7 @@ class RunStats:
             metrics[TRAINING_RETURN] = mean
         return metrics
 
-    def used(self) -> dict[str, float]:
+    def find_used(self) -> dict[str, float]:
         """Returns name of a budget -> how much of it the run has used."""
         counted = {"wall_seconds": self.wall_seconds, **self._counters(0)}
         return {name: counted[counter] for name, counter in BUDGETS.items()}
@@ -199,7 +199,7 @@ class RunStats:
 
         These are the run's own counts, until it loads the checkpoint of another run.
         """
-        return {name: used + self._offsets.get(name, 0) for name, used in self.used().items()}
+        return {name: used + self._offsets.get(name, 0) for name, used in self.find_used().items()}
 
     def load(self, times: Mapping[str, float], generation: int, version: int = 0) -> None:
         """Begins a generation: sets the time to that of a checkpoint; own counts go on.
@@ -242,7 +242,7 @@ class RunStats:
     def judge_training(self) -> None:
         """Passes the training episodes to the stop rule."""
         mean = self.train()["mean_return_100"]
-        self.judge.on_training(mean, len(self.episodes), self.used())
+        self.judge.on_training(mean, len(self.episodes), self.find_used())
 
     def line(
         self, iteration: int, version: int, counts: Iterable[Mapping[str, Any]]
