@@ -316,8 +316,8 @@ mirror: a checkpoint of which a part is gone
 - if STATE in files and _is_whole(files):
 + if STATE in files:
 mirror: blocks are removed before the manifest
-- files = {file.name: self._store(file) for file in open_files(self._run)}
-+ self._tidy(set()); files = {file.name: self._store(file) for file in open_files(self._run)}
+- files = self._files.find(on_block=self._put)
++ self._tidy(set()); files = self._files.find(on_block=self._put)
 mirror: the place of another run
 - if found is not None and found.run != owner.run:
 + if found is not None and found.run == "":

@@ -66,6 +66,7 @@ from surreal_like.addons.tuning.trial_files import (
     dump_files,
     is_news,
     is_result,
+    is_run_file,
     load_files,
 )
 from surreal_like.addons.tuning.tune_file import TuneFile
@@ -352,7 +353,7 @@ class Workers:
     def _answer(self, request: Request, work: _Work) -> None:
         fields, files = request.message.fields, work.files
         if request.message.kind == "fetch":
-            self.socket.reply(request, "files", {"files": dump_files(files.find())})
+            self.socket.reply(request, "files", {"files": dump_files(files.find(is_run_file))})
         elif request.message.kind == "get":
             if (data := files.read(fields["block"])) is None:
                 raise WireError("the files have changed")
