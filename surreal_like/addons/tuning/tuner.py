@@ -176,7 +176,7 @@ class Tuner:
         while not tuning.over:
             self._obey(tuning.choose(time.monotonic()))
             if self._workers is not None:
-                self._obey(self._workers.tick(time.monotonic()))
+                self._obey(self._workers.tick())
             self._wait()
             # First: its trials may have got the same signal.
             if interrupts.count > seen:

@@ -26,7 +26,7 @@ from session.launchers.backend import Exit
 from session.launchers.launcher import free_ports, known_ports, resolve_host
 from session.launchers.processes import Processes
 from session.line_limit import LineLimit
-from session.process.clock import WallClock
+from session.process.clock import Clock, WallClock
 from session.process.component import Component
 from session.process.heartbeat import ALIVE, Beat, State, write_beat
 from session.show.advice import want_slots
@@ -224,6 +224,7 @@ class Workers:
         resolve: as of :class:`Host`.
         tuning: the state machine, which gets the places of trials.
         event: called with name, kind and detail of each event.
+        clock: clock by which machines are silent; that of the machine by default.
 
     Attributes:
         line: command with which a machine joins.
@@ -240,8 +241,10 @@ class Workers:
         resolve: Resolve,
         tuning: Tuning,
         event: Callable[[str, str, str], object],
+        *,
+        clock: Clock | None = None,
     ) -> None:
-        self.wire, self.clock = wire, WallClock()
+        self.wire, self.clock = wire, clock or WallClock()
         self.folder: RunFolder | None = folder
         self.config = file.to_config()
         if (own := own_file(self.config)) is not None:
@@ -257,7 +260,7 @@ class Workers:
         self._ended: list[Exit] = []
         self._start = 0
         self._waits = False
-        self._lines = LineLimit(time.monotonic, lines=5)
+        self._lines = LineLimit(self.clock.now, lines=5)
         self._out: list[Instruction] = []
         # Connections that ask whether the tuning goes on.
         self._watches: set[bytes] = set()
@@ -337,7 +340,7 @@ class Workers:
                 start = sender.name, request.message.fields["start"]
                 if worker is None or work is None or (work.worker, work.start) != start:
                     raise WireError(f"{request.message.fields['trial']} is here no more")
-                worker.seen_at = time.monotonic()
+                worker.seen_at = self.clock.now()
                 if kind == "report":
                     if (reported := accept(request)) is not None:
                         return reported
@@ -408,7 +411,7 @@ class Workers:
         self.socket.reply(request, "info", {**fields, "info": info | {"resumable": resumable}})
 
     def _on_poll(self, request: Request) -> None:
-        fields, now = request.message.fields, time.monotonic()
+        fields, now = request.message.fields, self.clock.now()
         name, incarnation = request.message.sender.name, request.message.sender.incarnation
         worker = self._workers.get(name)
         if worker is None or worker.incarnation < incarnation:
@@ -426,8 +429,9 @@ class Workers:
                 work.beat, work.pid = beat["time"], beat["pid"]
                 write_beat(self._path / "alive", Beat(trial, **{**beat, "time": time.time()}))
 
-    def tick(self, now: float) -> list[Instruction]:
+    def tick(self) -> list[Instruction]:
         """Answers polls; returns what follows where workers were lost, or leave."""
+        now = self.clock.now()
         self._door.tick()
         for name, worker in list(self._workers.items()):
             if now - worker.seen_at > _SILENT_SECONDS:

@@ -128,7 +128,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials have no processes, and silent machines are soon lost."""
     monkeypatch.setattr(module, "Processes", lambda folder, servers: servers)
     monkeypatch.setattr(workers, "_SILENT_SECONDS", 2.0)
-    monkeypatch.setattr(workers, "_HELD_SECONDS", 0.05)
+    monkeypatch.setattr(workers, "_HELD_SECONDS", 0.0)
 
 
 @pytest.fixture
