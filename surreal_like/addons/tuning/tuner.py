@@ -45,6 +45,7 @@ from surreal_like.addons.tuning.exploit import (
 )
 from surreal_like.addons.tuning.handle import Control, Reported
 from surreal_like.addons.tuning.optuna_search import OptunaSearch
+from surreal_like.addons.tuning.placement import HERE
 from surreal_like.addons.tuning.reporter import CONTROL, CPU_SECONDS, MEMORY_BYTES, REPORTS
 from surreal_like.addons.tuning.result import (
     INTERRUPTED,
@@ -68,7 +69,7 @@ from surreal_like.addons.tuning.state import (
 from surreal_like.addons.tuning.trial import FORMAT, TUNE_FILE
 from surreal_like.addons.tuning.tune_defaults import TPE
 from surreal_like.addons.tuning.tune_file import EXPERIMENT_FILE, TuneFile
-from surreal_like.addons.tuning.tuning import HERE, Tuning
+from surreal_like.addons.tuning.tuning import Tuning
 from surreal_like.addons.tuning.workers import Host, Workers, host_addresses
 from surreal_like.run.folder import TUNING, with_refusal
 from surreal_like.run.observer import Interrupts, RunObserver, pass_report
@@ -158,7 +159,7 @@ class Tuner:
             seed=int(tune.seed),
             mode=str(tune.mode),
             startup_trials=int(tune.tpe.startup_trials),
-            several=tuning.slots > 1,
+            several=tuning.placement.slots > 1,
             note=self._not_written,
         )
 
@@ -166,7 +167,7 @@ class Tuner:
         """Runs until the tuning is over; returns the content of ``result.json``."""
         tuning, seen = self._tuning, interrupts.count
         write_experiment(self._folder, list(self._file.entries))
-        numbers = {"trials": len(tuning.trials), "slots": tuning.slots}
+        numbers = {"trials": len(tuning.trials), "slots": tuning.placement.slots}
         shown = self._file.to_config() | {"tune": self._file.tune | numbers}
         self._show(lambda watch: watch.begin(self._folder, shown))
         self._show_trials()
@@ -268,7 +269,7 @@ class Tuner:
         beat = read_beat(self._folder.alive, end.name)
         tuning.trials[number].cpu_seconds += beat.status.get(CPU_SECONDS, 0.0) if beat else 0.0
         run = RunFolder(self._folder.path / end.name)
-        if end.exit_code in _STOPPED and tuning.place(end.name) != HERE and not run.over:
+        if end.exit_code in _STOPPED and tuning.placement.place(end.name) != HERE and not run.over:
             # Whatever a worker says: without a result the trial has none.
             return tuning.on_death(number, "it has ended without a result", now)
         if end.exit_code in _STOPPED:
@@ -402,14 +403,14 @@ class Tuner:
             if not self._processes.pid(child.name):
                 continue
             if (beat := read_beat(self._folder.alive, child.name)) is not None:
-                if tuning.place(child.name) == HERE:
+                if tuning.placement.place(child.name) == HERE:
                     self._memory_bytes[child.name] = beat.status.get(MEMORY_BYTES, 0.0)
                     self._used_bytes = max(self._used_bytes, self._memory_bytes[child.name])
                 tuning.on_heartbeat(beat, now)
         self._look_at_memory(now)
         self._obey(tuning.tick(now))
         if self._slots is not None:
-            tuning.places[HERE].max_resident = self._slots.residents(self._used_bytes)
+            tuning.placement.places[HERE].max_resident = self._slots.residents(self._used_bytes)
 
     def _look_at_memory(self, now: float) -> None:
         """Makes room if too much memory is used; warns once before."""
@@ -420,7 +421,7 @@ class Tuner:
         if found is not None and found.over:
             self._obey(self._tuning.relieve(self._memory_bytes, f"memory: {found.text}", now))
         elif not self._guard.over:
-            self._tuning.admit()
+            self._tuning.placement.admits = True
 
     def _interrupt(self, times: int) -> None:
         if times == 1:

@@ -54,6 +54,7 @@ from session.wire.schema import (
 from session.wire.security import write_keys
 from session.wire.shared import poll
 from surreal_like.addons.tuning.handle import Reported
+from surreal_like.addons.tuning.placement import HERE
 from surreal_like.addons.tuning.reporter import ANSWERS as DECISIONS
 from surreal_like.addons.tuning.reporter import REPORT
 from surreal_like.addons.tuning.state import Instruction, TrialState
@@ -70,7 +71,7 @@ from surreal_like.addons.tuning.trial_files import (
     load_files,
 )
 from surreal_like.addons.tuning.tune_file import TuneFile
-from surreal_like.addons.tuning.tuning import HERE, Tuning
+from surreal_like.addons.tuning.tuning import Tuning
 from surreal_like.experiment.code import file_hash, keep_file, own_file
 from surreal_like.ps.schemas import REQUESTS as PS_REQUESTS
 
@@ -280,7 +281,7 @@ class Workers:
 
     def start(self, component: Component) -> None:
         """Starts a trial at the place that the tuning has chosen."""
-        name, place = component.name, self._tuning.place(component.name)
+        name, place = component.name, self._tuning.placement.place(component.name)
         if not place:
             self._processes.start(component)
             return
@@ -406,7 +407,7 @@ class Workers:
         info = {"time": time.time(), "message": "", "hash": "", "final": self._over, **counts}
         tuning = self._tuning
         states = Counter(str(trial.state) for trial in tuning.trials)
-        wanted = max(0, want_slots(states).number - tuning.places[HERE].slots)
+        wanted = max(0, want_slots(states).number - tuning.placement.places[HERE].slots)
         fields = {"version": 0, "incarnation": 0, "iteration": 0, "wanted_slots": wanted}
         self.socket.reply(request, "info", {**fields, "info": info | {"resumable": resumable}})
 
@@ -422,7 +423,7 @@ class Workers:
             slots = fields["slots"]
             self._note(name, "joined", plural(slots, "slot"))
         worker.seen_at, worker.request, worker.leaving = now, request, fields["leaving"]
-        self._tuning.set_place(name, fields["slots"], fields["max_resident"], now)
+        self._tuning.placement.set_place(name, fields["slots"], fields["max_resident"], now)
         for trial, beat in fields["beats"].items():
             work = self._work.get(trial)
             if work is not None and work.worker == name and beat["time"] != work.beat:
@@ -477,7 +478,7 @@ class Workers:
     def _note_wait(self) -> None:
         """Notes once that trials wait for a machine."""
         pending = (each.state is TrialState.pending for each in self._tuning.trials)
-        waiting = 0 if self._tuning.slots else sum(pending)
+        waiting = 0 if self._tuning.placement.slots else sum(pending)
         if waiting and not self._waits:
             trials = "1 trial waits" if waiting == 1 else f"{waiting} trials wait"
             self._event("", "waits", f"{trials}, no slot: join a machine")

@@ -249,7 +249,9 @@ def work(machine: Machine, path: Path) -> int:
 
 def test_beside_a_hostile_machine_the_tuning_ends_with_its_true_results(rig: Rig) -> None:
     hostile, codes = rig.machine("worker-1000"), cycle((0, 70, 2, 3, 1, 75))
-    until(lambda: "worker-1000" in rig.tuning.unfit, step=lambda: misbehave(hostile, codes))
+    until(
+        lambda: "worker-1000" in rig.tuning.placement.unfit, step=lambda: misbehave(hostile, codes)
+    )
     assert [str(each.state) for each in rig.tuning.trials] == ["pending"] * 3
     honest = rig.machine("worker-1001")
     done = 0

@@ -22,12 +22,13 @@ from session.process.component import Component
 from session.process.heartbeat import Beat, State, write_beat
 from surreal_like.addons.tuning import tuner as module
 from surreal_like.addons.tuning.handle import Reported
+from surreal_like.addons.tuning.placement import HERE
 from surreal_like.addons.tuning.reporter import MEMORY_BYTES
 from surreal_like.addons.tuning.slots import Slots
 from surreal_like.addons.tuning.state import Trial
 from surreal_like.addons.tuning.tune_file import read_tune_file
 from surreal_like.addons.tuning.tuner import Tuner
-from surreal_like.addons.tuning.tuning import HERE, Tuning
+from surreal_like.addons.tuning.tuning import Tuning
 from surreal_like.run.observer import RunObserver
 from tests.session.made_run import made_line
 
@@ -151,13 +152,13 @@ def test_reports_that_arrive_together_are_on_disk_once_before_their_answers(
 
 def test_residents_follow_the_memory_in_heartbeats(rig: Rig) -> None:
     rig.begin()
-    assert rig.tuning.places[HERE].max_resident == 2
+    assert rig.tuning.placement.places[HERE].max_resident == 2
     for name, used in (("trial-000", 2e9), ("trial-001", 1e9)):
         beat = Beat(name, 1, State.running, 1, time.time())
         beat.status = {MEMORY_BYTES: used}
         write_beat(rig.folder.alive, beat)
     rig.tuner._read_beats()
-    assert (rig.tuning.places[HERE].max_resident, rig.processes.signals) == (4, [])
+    assert (rig.tuning.placement.places[HERE].max_resident, rig.processes.signals) == (4, [])
 
 
 def test_a_trial_whose_settings_are_not_on_disk_is_not_started(

@@ -461,7 +461,7 @@ def test_a_silent_machine_is_lost_and_what_it_sends_later_is_refused(rig: Rig) -
     assert rig.tuning.trials[0].state == "running"
     rig.step(2.0)
     assert rig.events[-2] == (NAME, "lost", "silent for 10 s")
-    assert (rig.tuning.trials[0].state, rig.tuning.slots) == ("pending", 0)
+    assert (rig.tuning.trials[0].state, rig.tuning.placement.slots) == ("pending", 0)
     assert "is here no more" in reason(machine.ask("fetch", started))
     # It comes back, and gets the trial under another number: it ends the old one.
     again = machine.get_trial()
@@ -485,7 +485,7 @@ def test_a_machine_that_leaves_is_asked_for_nothing_more(rig: Rig) -> None:
     started = machine.get_trial()
     leaving = {"slots": 0, "max_resident": 0, "leaving": True}
     machine.poll(**leaving)
-    assert rig.tuning.slots == 0
+    assert rig.tuning.placement.slots == 0
     machine.ask("ended", {**started, "exit_code": 75, "error": ""})
     [end] = rig.workers.poll()
     rig.tuning.on_left(int(end.name[-3:]), 0.0)
