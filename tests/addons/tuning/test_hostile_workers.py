@@ -216,7 +216,7 @@ def test_no_field_of_a_file_of_a_trial_ends_the_tuner(alone: TunerRig) -> None:
             assert trial.state == "terminated"
             assert trial.score is None or abs(trial.score) <= 1e150
             read_tuning(rig.folder.path)
-    assert math.isfinite(rig.tuner._write_result()["trials"]["trial-001"]["time"])
+    assert math.isfinite(rig.tuner._record.write_result()["trials"]["trial-001"]["time"])
 
 
 def misbehave(machine: Machine, codes: Iterator[int]) -> None:
