@@ -316,8 +316,8 @@ mirror: a checkpoint of which a part is gone
 - if STATE in files and _is_whole(files):
 + if STATE in files:
 mirror: blocks are removed before the manifest
-- files = {file.name: self._store(file) for file in open_files(self._run)}
-+ self._tidy(set()); files = {file.name: self._store(file) for file in open_files(self._run)}
+- files = self._files.find(on_block=self._put)
++ self._tidy(set()); files = self._files.find(on_block=self._put)
 mirror: the place of another run
 - if found is not None and found.run != owner.run:
 + if found is not None and found.run == "":
@@ -326,28 +326,28 @@ mirror: blocks of another process
 + if found is None or self._published is None:
 > tests/addons/tuning/test_places.py
 a trial with processes goes on at another machine
-- and (not self.children[number].alive or self._at[number] == place)
+- and (not self._children[number].alive or self._at[number] == place)
 + and number >= 0
 a machine that fails is given trials as before
 - machine.due = math.inf if due is None else due
 + machine.due = 0.0
 a machine fails although trials are at work there
-- if due is None and self._resident(place):
+- if due is None and self.residents(place):
 + if False:
 a worker says that another start is in vain
-- child.end(exit_code if place == HERE else 1, now)
+- child.end(exit_code if here else 1, now)
 + child.end(exit_code, now)
 a trial uses up its lives at one machine
 - if child.alive or not last or self._died_at[number] != {place}:
 + if True:
 a machine that is lost soon has not failed
-- if had and now - self._machine(place).started_at < _PROVEN_SECONDS:
+- if now - self._machine(place).started_at < _PROVEN_SECONDS:
 + if False:
 a lost machine is a death of its trials
-- if self._lost[number] >= _LOST_LIMIT:
-+ if self._lost[number] >= 1:
+- return self._lost[number] == 0
++ return True
 a machine that leaves gets further trials
-- self.places[place] = Place(0, 0)
+- self.placement.places[place] = Place(0, 0)
 + pass
 > tests/addons/tuning/test_trial_files.py
 a damaged block of a trial is kept
@@ -390,7 +390,7 @@ the silence of a run begins with its newest answer
 + info = answer.fields["info"] if answer.kind == "info" else {"final": False}
 > tests/addons/tuning/test_hostile_workers.py
 a trial of a worker ends without a result
-- if end.exit_code in _STOPPED and tuning.place(end.name) != HERE and not run.over:
+- if end.exit_code in _STOPPED and tuning.placement.place(end.name) != HERE and not run.over:
 + if False:
 a score is so large that sums of scores are infinite
 - return float(value) if _SCORE.fits(value) else None
@@ -453,7 +453,7 @@ memory that the kernel may drop counts as used
 + found.append(Reading(int(used), int(limit), limited=True))
 > tests/addons/tuning/test_tuning.py
 trials start while the memory is full
-- if not child.alive and not (gets and (place != HERE or self._admits)):
+- if not child.alive and not (gets and (place != HERE or self.admits)):
 + if not child.alive and not gets:
 > tests/addons/video/test_film.py
 a film replaces another

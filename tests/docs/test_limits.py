@@ -272,7 +272,7 @@ SAID = (
     (
         "tune",
         "{} lost machines in a row are one",
-        ("surreal_like.addons.tuning.tuning._LOST_LIMIT",),
+        ("surreal_like.addons.tuning.placement.LOST_LIMIT",),
     ),
     (
         "metrics",

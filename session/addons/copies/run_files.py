@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Self
 
+from session.atomic_file import write_atomically
 from session.checkpoint import ASIDE, STATE, listed_files, unseal
 from session.errors import CheckpointError
 from session.folder import RunFolder
+from session.json_file import open_file
 
 BLOCK_BYTES = 1 << 20
-Version = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class StoredFile:
     bytes: int
     blake2b: str
     blocks: tuple[str, ...]
+
+    @classmethod
+    def load(cls, entry: Mapping[str, Any]) -> Self:
+        """Reads an entry of JSON or of a message, of which the types are checked."""
+        return cls(entry["bytes"], entry["blake2b"], tuple(entry["blocks"]))
 
 
 def checksum(data: bytes) -> str:
@@ -55,7 +61,7 @@ class OpenFile:
     name: str
     file: BinaryIO
     size: int = field(init=False)
-    version: Version = field(init=False)
+    version: tuple[int, int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         found = os.fstat(self.file.fileno())
@@ -95,13 +101,54 @@ def open_files(run: RunFolder, *, logs: bool = False) -> Iterator[OpenFile]:
                 yield OpenFile(str(path.relative_to(run.path)), file)
 
 
-def store_file(file: OpenFile, on_block: Callable[[str, bytes], object]) -> StoredFile:
-    """Reads a file and returns its checksums.
+class RunFiles:
+    """The files of a run with their checksums; one that has not changed is not read again.
 
     Args:
-        file: the file, at its begin.
-        on_block: called with the checksum and the content of each block.
+        run: the run folder; it need not exist.
+        logs: True includes logs.
     """
+
+    def __init__(self, run: RunFolder, *, logs: bool = False) -> None:
+        self._run, self._logs = run, logs
+        self._known: dict[str, tuple[object, StoredFile]] = {}
+
+    def find(
+        self,
+        moves: Callable[[str], bool] = lambda name: True,
+        on_block: Callable[[str, bytes], object] = lambda name, block: None,
+    ) -> dict[str, StoredFile]:
+        """Returns the present files by their paths.
+
+        Args:
+            moves: returns False for the paths that are left out.
+            on_block: called with the checksum and the content of each block that is read.
+        """
+        present, found = set(), dict[str, StoredFile]()
+        for file in open_files(self._run, logs=self._logs):
+            present.add(file.name)
+            if moves(file.name):
+                version, stored = self._known.get(file.name, (None, None))
+                if stored is None or version != file.version:
+                    stored = _store(file, on_block)
+                    self._known[file.name] = file.version, stored
+                found[file.name] = stored
+        self._known = {name: each for name, each in self._known.items() if name in present}
+        return found
+
+    def read(self, block: str) -> bytes | None:
+        """Returns a block of the files that were found; None if they have changed since."""
+        for name, (_, stored) in self._known.items():
+            if block in stored.blocks:
+                with suppress(OSError), open_file(self._run.path / name) as file:
+                    at = file.seek(stored.blocks.index(block) * BLOCK_BYTES)
+                    data = file.read(min(stored.bytes - at, BLOCK_BYTES))
+                    if checksum(data) == block:
+                        return data
+        return None
+
+
+def _store(file: OpenFile, on_block: Callable[[str, bytes], object]) -> StoredFile:
     whole, blocks, size = hashlib.blake2b(digest_size=16), list[str](), 0
     for block in file.read_blocks():
         whole.update(block)
@@ -111,24 +158,30 @@ def store_file(file: OpenFile, on_block: Callable[[str, bytes], object]) -> Stor
     return StoredFile(size, whole.hexdigest(), tuple(blocks))
 
 
-def check_whole(name: str, stored: StoredFile, blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the blocks of a file; the checksum of the whole is compared after the last one.
+def write_file(path: Path, stored: StoredFile, blocks: Iterable[bytes], name: str) -> None:
+    """Replaces a file, or leaves the old one.
 
     Args:
+        path: the file; its folder is made.
+        stored: size and checksum of the new content.
+        blocks: the new content, in order.
         name: name of the file, for the error.
-        stored: size and checksum of the whole.
-        blocks: content of the file, in order.
 
     Raises:
-        CheckpointError: the file has another size or checksum.
+        CheckpointError: the content has another size or checksum.
     """
-    whole, size = hashlib.blake2b(digest_size=16), 0
-    for block in blocks:
-        whole.update(block)
-        size += len(block)
-        yield block
-    if (size, whole.hexdigest()) != (stored.bytes, stored.blake2b):
-        raise CheckpointError(f"{name} has not its checksum")
+
+    def check() -> Iterator[bytes]:
+        whole, size = hashlib.blake2b(digest_size=16), 0
+        for block in blocks:
+            whole.update(block)
+            size += len(block)
+            yield block
+        if (size, whole.hexdigest()) != (stored.bytes, stored.blake2b):
+            raise CheckpointError(f"{name} has not its checksum")
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, check())
 
 
 def _walk(top: Path) -> Iterator[Path]:

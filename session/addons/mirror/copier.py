@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from session.addons.copies.run_files import OpenFile, StoredFile, Version, open_files, store_file
+from session.addons.copies.run_files import RunFiles
 from session.addons.mirror.storage import Manifest, Storage
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
@@ -45,7 +45,7 @@ class Copier:
         self._storage = storage
         self._owner = owner
         self._pace = pace
-        self._known: dict[str, tuple[Version, StoredFile]] = {}
+        self._files = RunFiles(run)
         self._published: Manifest | None = None
         # Blocks that are there, complete.
         self._there: set[str] = set()
@@ -62,13 +62,12 @@ class Copier:
             UsageError: another run has its mirror there, or a later part of this one.
         """
         before = self._look()
-        files = {file.name: self._store(file) for file in open_files(self._run)}
+        files = self._files.find(on_block=self._put)
         owner = self._owner
         manifest = Manifest(owner.run, owner.part, owner.incarnation, now, files)
         if before is None or before.files != files or before.incarnation != owner.incarnation:
             self._storage.publish(manifest)
             self._published = manifest
-        self._known = {name: each for name, each in self._known.items() if name in files}
         self._tidy(manifest.blocks)
 
     def _look(self) -> Manifest | None:
@@ -92,20 +91,13 @@ class Copier:
         if found is None or found != self._published:
             # At the first copy, and where the place was emptied or another process wrote to it.
             # Only blocks of a manifest count: not every file system stores one at once.
-            self._there, self._known = set() if found is None else found.blocks, {}
+            self._there = set() if found is None else found.blocks
+            self._files = RunFiles(self._run)
             self._listed = False
         return found
 
-    def _store(self, file: OpenFile) -> StoredFile:
-        """Sends the blocks of a file that are not there yet."""
-        known = self._known.get(file.name)
-        if known is not None and known[0] == file.version:
-            return known[1]
-        stored = store_file(file, self._put)
-        self._known[file.name] = file.version, stored
-        return stored
-
     def _put(self, name: str, block: bytes) -> None:
+        """Sends a block that is not there yet."""
         if name not in self._there:
             self._pace(len(block))
             self._storage.put(name, block)

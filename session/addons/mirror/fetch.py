@@ -7,9 +7,8 @@ import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from session.addons.copies.run_files import StoredFile, check_whole, checksum
+from session.addons.copies.run_files import StoredFile, checksum, write_file
 from session.addons.mirror.storage import Manifest, Storage, refuse_missing
-from session.atomic_file import write_atomically
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
 
@@ -95,10 +94,9 @@ def _fetch(storage: Storage, name: str, stored: StoredFile, folder: Path) -> boo
     Raises:
         CheckpointError: its content is not that of which the manifest has the checksum.
     """
-    path, whole = folder / name, f"mirror {storage.url}: {name}"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    blocks = _read_blocks(storage, name, stored)
     try:
-        write_atomically(path, check_whole(whole, stored, _read_blocks(storage, name, stored)))
+        write_file(folder / name, stored, blocks, f"mirror {storage.url}: {name}")
     except _MissingBlockError:
         return False
     return True

@@ -249,10 +249,7 @@ def _parse(found: bytes, where: str) -> Manifest:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
             raise CheckpointError(f"{where} names a file outside of a run folder: {name!r}")
-    files = {
-        name: StoredFile(each["bytes"], each["blake2b"], tuple(each["blocks"]))
-        for name, each in content["files"].items()
-    }
+    files = {name: StoredFile.load(each) for name, each in content["files"].items()}
     return Manifest(**{**content, "files": files})
 
 

@@ -159,6 +159,42 @@ class Skipped:
 Instruction = Start | Signal | Answer | Changed | Exploit | Skipped | Event
 
 
+class Outcome:
+    """The trials of a tuning, and what follows for them from an event.
+
+    Args:
+        trials: all trials by number.
+
+    Attributes:
+        instructions: instructions since the last :meth:`pop`, in their order.
+    """
+
+    def __init__(self, trials: Sequence[Trial]) -> None:
+        self.trials = list(trials)
+        self.instructions: list[Instruction] = []
+
+    def add(self, instruction: Instruction) -> None:
+        """Adds an instruction."""
+        self.instructions.append(instruction)
+
+    def become(self, number: int, state: TrialState, reason: str = "") -> None:
+        """Changes the state of a trial.
+
+        Raises:
+            ValueError: there is no such transition.
+        """
+        trial = self.trials[number]
+        if state not in NEXT[trial.state]:
+            raise ValueError(f"{trial.name}: no transition from {trial.state} to {state}")
+        self.add(Changed(number, trial.state, state, reason))
+        trial.state = state
+
+    def pop(self) -> list[Instruction]:
+        """Returns and removes the instructions."""
+        out, self.instructions = self.instructions, []
+        return out
+
+
 _FIELDS = tuple(each.name for each in fields(Trial))
 
 

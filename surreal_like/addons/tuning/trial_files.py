@@ -17,18 +17,15 @@ from typing import Any
 
 from session.addons.copies.run_files import (
     BLOCK_BYTES,
+    RunFiles,
     StoredFile,
-    Version,
-    check_whole,
     checksum,
-    open_files,
-    store_file,
+    write_file,
 )
 from session.atomic_file import write_atomically
 from session.checkpoint import STATE
 from session.errors import WireError
 from session.folder import RunFolder
-from session.json_file import open_file
 from session.wire.schema import Count, Fields, ListOf, MapOf, Type
 from surreal_like.addons.tuning.exploit import DONOR
 
@@ -100,10 +97,7 @@ def load_files(field: Mapping[str, Any]) -> Files:
     Raises:
         WireError: they are larger than all files of a trial may be, or one that is read as a whole.
     """
-    files = {
-        name: StoredFile(each["bytes"], each["blake2b"], tuple(each["blocks"]))
-        for name, each in field.items()
-    }
+    files = {name: StoredFile.load(each) for name, each in field.items()}
     if sum(len(each.blocks) for each in files.values()) * BLOCK_BYTES > SIZE_LIMIT:
         raise WireError(f"the files of a trial have more than {SIZE_LIMIT} bytes")
     for name, each in files.items():
@@ -113,8 +107,8 @@ def load_files(field: Mapping[str, Any]) -> Files:
     return files
 
 
-class TrialFiles:
-    """The files of one trial on this machine.
+class TrialFiles(RunFiles):
+    """The files of one trial on this machine, which become those of another machine.
 
     Args:
         run: folder of the trial; it need not exist.
@@ -122,33 +116,10 @@ class TrialFiles:
     """
 
     def __init__(self, run: RunFolder, incoming: Path) -> None:
-        self._run, self._incoming = run, incoming
-        self._known: dict[str, tuple[Version, StoredFile]] = {}
+        super().__init__(run, logs=True)
+        self._incoming = incoming
         # Blocks that the other side was asked for.
         self._wanted: set[str] = set()
-
-    def find(self, moves: Moves = is_run_file) -> dict[str, StoredFile]:
-        """Returns the present files; one that has not changed is not read again."""
-        found = {}
-        for file in open_files(self._run, logs=True):
-            if moves(file.name):
-                known = self._known.get(file.name)
-                if known is None or known[0] != file.version:
-                    known = file.version, store_file(file, lambda name, block: None)
-                self._known[file.name] = known
-                found[file.name] = known[1]
-        return found
-
-    def read(self, block: str) -> bytes | None:
-        """Returns a block of the files that were listed; None if they have changed since."""
-        for name, (_, stored) in self._known.items():
-            if block in stored.blocks:
-                with suppress(OSError), open_file(self._run.path / name) as file:
-                    at = file.seek(stored.blocks.index(block) * BLOCK_BYTES)
-                    data = file.read(min(stored.bytes - at, BLOCK_BYTES))
-                    if checksum(data) == block:
-                        return data
-        return None
 
     def missing(self, files: Files, moves: Moves) -> list[str]:
         """Returns the blocks of the files that move that are not on this machine.
@@ -156,7 +127,7 @@ class TrialFiles:
         Blocks of files that were listed before, and are not any more, are removed: otherwise lists
         that are given up would fill the disk.
         """
-        own = {block for stored in self.find().values() for block in stored.blocks}
+        own = {block for stored in self.find(is_run_file).values() for block in stored.blocks}
         listed = (each.blocks for name, each in files.items() if moves(name))
         wanted = dict.fromkeys(block for blocks in listed for block in blocks)
         self._wanted = {*wanted} - own
@@ -202,18 +173,13 @@ class TrialFiles:
                     # It is part of another file here, which may be replaced first.
                     self._keep(block, self._find(block, name))
         for name, stored in new.items():
-            self._write(name, stored)
+            blocks = (self._find(block, name) for block in stored.blocks)
+            write_file(self._run.path / name, stored, blocks, name)
         for name in there.keys() - files.keys():
             (self._run.path / name).unlink(missing_ok=True)
             with suppress(OSError):
                 (self._run.path / name).parent.rmdir()
         self.forget()
-
-    def _write(self, name: str, stored: StoredFile) -> None:
-        blocks = check_whole(name, stored, (self._find(block, name) for block in stored.blocks))
-        path = self._run.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, blocks)
 
     def _find(self, block: str, name: str) -> bytes:
         with suppress(OSError):

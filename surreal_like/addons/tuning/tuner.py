@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,42 +15,31 @@ from session.client import Client
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves
-from session.errors import START_AGAIN, ConfigError, SurrealError, UsageError
+from session.errors import START_AGAIN, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.launchers.fork_client import ForkServers
 from session.launchers.instruction import Event, Signal, Start
 from session.launchers.memory import MemoryGuard
 from session.launchers.processes import Processes
-from session.loggerplex.append_file import AppendFile
 from session.process.entry import remove_socket_folders
 from session.process.heartbeat import read_beat
 from session.process.periodic import Every
-from session.show.text import decimal
 from session.wire import AddressBook
 from session.wire.requests import Request
 from session.wire.schema import one_line
 from session.wire.security import Security
-from surreal_like.addons.tuning.exploit import (
-    LINEAGE,
-    PBT_LOG,
-    copy_checkpoint,
-    donors,
-    exploit_text,
-    in_place,
-    read_exploits,
-    write_settings,
-)
+from surreal_like.addons.tuning.exploit import copy_checkpoint, in_place, write_settings
 from surreal_like.addons.tuning.handle import Control, Reported
 from surreal_like.addons.tuning.optuna_search import OptunaSearch
+from surreal_like.addons.tuning.placement import HERE
+from surreal_like.addons.tuning.record import TuningRecord
 from surreal_like.addons.tuning.reporter import CONTROL, CPU_SECONDS, MEMORY_BYTES, REPORTS
 from surreal_like.addons.tuning.result import (
     INTERRUPTED,
-    result_of,
     score_of,
     without_score,
     write_experiment,
-    write_session,
 )
 from surreal_like.addons.tuning.slots import Slots
 from surreal_like.addons.tuning.state import (
@@ -62,16 +49,14 @@ from surreal_like.addons.tuning.state import (
     Exploit,
     Instruction,
     Skipped,
-    plain_trial,
-    state_text,
 )
-from surreal_like.addons.tuning.trial import FORMAT, TUNE_FILE
+from surreal_like.addons.tuning.trial import TUNE_FILE
 from surreal_like.addons.tuning.tune_defaults import TPE
 from surreal_like.addons.tuning.tune_file import EXPERIMENT_FILE, TuneFile
-from surreal_like.addons.tuning.tuning import HERE, Tuning
+from surreal_like.addons.tuning.tuning import Tuning
 from surreal_like.addons.tuning.workers import Host, Workers, host_addresses
 from surreal_like.run.folder import TUNING, with_refusal
-from surreal_like.run.observer import Interrupts, RunObserver, pass_report
+from surreal_like.run.observer import Interrupts, RunObserver
 
 _LOOK_SECONDS = 0.5
 _MEMORY_SHARE = "session_config.launcher.memory_share"
@@ -108,14 +93,12 @@ class Tuner:
         seconds_before: float = 0.0,
         host: Host | None = None,
     ) -> None:
-        self._file, self._folder, self._tuning, self._watch = file, folder, tuning, watch
+        self._file, self._folder, self._tuning = file, folder, tuning
         self._slots, self._used_bytes = slots, 0.0
         # Trial -> memory of its processes, by its newest heartbeat [bytes].
         self._memory_bytes: dict[str, float] = {}
         self._guard = MemoryGuard(folder.path, _memory_share(file.experiment))
-        self._began, self._seconds_before = time.monotonic(), seconds_before
-        self._events = AppendFile(folder.events, lines=True)
-        self._exploits = AppendFile(folder.path / PBT_LOG, lines=True)
+        self._record = TuningRecord(folder, tuning, watch, seconds_before)
         for below in (folder.logs, folder.alive):
             below.mkdir(exist_ok=True)
         addresses = AddressBook.ipc([CONTROL], folder.sockets)
@@ -130,16 +113,15 @@ class Tuner:
         write_atomically(folder.addresses, addresses.dump())
         file.to_config().dump_file(folder.path / TUNE_FILE)
         file.experiment.dump_file(folder.path / EXPERIMENT_FILE)
-        # Error of the newest write of the state; empty if it was written.
-        self._unsaved = ""
-        self._save()
-        if self._unsaved:
-            raise UsageError(f"cannot write {folder.path / TUNING}: {self._unsaved}")
+        self._record.save()
+        if self._record.unsaved:
+            raise UsageError(f"cannot write {folder.path / TUNING}: {self._record.unsaved}")
         self._processes: Processes | Workers = Processes(folder, servers)
         self._workers: Workers | None = None
         if host is not None:
+            event = self._record.add_event
             self._workers = self._processes = Workers(
-                self._processes, self._wire, folder, file, host.resolve, tuning, self._on_worker
+                self._processes, self._wire, folder, file, host.resolve, tuning, event
             )
         self._search = self._make_search()
         # At a report: once, for all trials are alike.
@@ -158,25 +140,24 @@ class Tuner:
             seed=int(tune.seed),
             mode=str(tune.mode),
             startup_trials=int(tune.tpe.startup_trials),
-            several=tuning.slots > 1,
-            note=self._not_written,
+            several=tuning.placement.slots > 1,
+            note=self._record.add_failure,
         )
 
     def run(self, interrupts: Interrupts) -> dict[str, Any]:
         """Runs until the tuning is over; returns the content of ``result.json``."""
-        tuning, seen = self._tuning, interrupts.count
+        tuning, record, seen = self._tuning, self._record, interrupts.count
         write_experiment(self._folder, list(self._file.entries))
-        numbers = {"trials": len(tuning.trials), "slots": tuning.slots}
+        numbers = {"trials": len(tuning.trials), "slots": tuning.placement.slots}
         shown = self._file.to_config() | {"tune": self._file.tune | numbers}
-        self._show(lambda watch: watch.begin(self._folder, shown))
-        self._show_trials()
+        record.show(lambda watch: watch.begin(self._folder, shown))
+        record.show_trials()
         if self._workers is not None:
-            line = f"slots on another machine, once: {self._workers.line}"
-            self._show(lambda watch: watch.on_message(line))
+            record.show_message(f"slots on another machine, once: {self._workers.line}")
         while not tuning.over:
             self._obey(tuning.choose(time.monotonic()))
             if self._workers is not None:
-                self._obey(self._workers.tick(time.monotonic()))
+                self._obey(self._workers.tick())
             self._wait()
             # First: its trials may have got the same signal.
             if interrupts.count > seen:
@@ -187,28 +168,23 @@ class Tuner:
                 self._obey(self._on_exit(end))
             if self._beats_due():
                 self._read_beats()
-                if self._unsaved:
-                    self._save()
+                if record.unsaved:
+                    record.save()
             self._check_budget()
             if self._control.stops and not tuning.ending:
                 self._interrupt(1)
             if tuning.ending:
                 self._obey(tuning.end(tuning.ending))
             if self._look_due():
-                self._show_trials()
-        self._show_trials()
-        self._save()
-        return self._write_result()
-
-    @property
-    def _seconds(self) -> float:
-        """Duration of this part of the tuning [s]."""
-        return time.monotonic() - self._began
+                record.show_trials()
+        record.show_trials()
+        record.save()
+        return record.write_result()
 
     def _check_budget(self) -> None:
         """Ends the tuning if it has used its own budget."""
         budget = self._file.tune.seconds
-        if budget is not None and self._seconds_before + self._seconds >= budget:
+        if budget is not None and self._record.seconds >= budget:
             self._obey(self._tuning.end(f"budget of {budget:g} seconds used", planned=True))
 
     def _wait(self) -> None:
@@ -256,11 +232,6 @@ class Tuner:
     def _add_score(self, reported: Reported) -> Reported:
         return replace(reported, score=score_of(reported.line, self._file.tune))
 
-    def _on_worker(self, name: str, kind: str, detail: str) -> None:
-        """Records an event of a worker."""
-        self._log_event(name, kind, detail)
-        self._show_event(Event(name, kind, detail))
-
     def _on_exit(self, end: Exit) -> list[Instruction]:
         """Passes the end of a trial's process to the tuning."""
         tuning, now = self._tuning, time.monotonic()
@@ -268,7 +239,7 @@ class Tuner:
         beat = read_beat(self._folder.alive, end.name)
         tuning.trials[number].cpu_seconds += beat.status.get(CPU_SECONDS, 0.0) if beat else 0.0
         run = RunFolder(self._folder.path / end.name)
-        if end.exit_code in _STOPPED and tuning.place(end.name) != HERE and not run.over:
+        if end.exit_code in _STOPPED and tuning.placement.place(end.name) != HERE and not run.over:
             # Whatever a worker says: without a result the trial has none.
             return tuning.on_death(number, "it has ended without a result", now)
         if end.exit_code in _STOPPED:
@@ -296,8 +267,8 @@ class Tuner:
         return line
 
     def _say_no_score(self, number: int, line: Mapping[str, Any]) -> None:
-        text = f"{self._tuning.trials[number].name} {without_score(line, self._file.tune)}"
-        self._show(lambda watch: watch.on_message(text))
+        name = self._tuning.trials[number].name
+        self._record.show_message(f"{name} {without_score(line, self._file.tune)}")
 
     def _obey(self, instructions: Iterable[Instruction], *, noted: bool = False) -> None:
         """Carries out instructions; the state is on disk before if it has changed.
@@ -309,9 +280,11 @@ class Tuner:
         instructions = list(instructions)
         changes = [each for each in instructions if isinstance(each, Changed)]
         if changes or noted:
-            self._save()
+            self._record.save()
         for change in changes:
-            self._record(change)
+            self._record.add_change(change)
+            if change.after in OVER and self._search is not None:
+                self._search.finish(change.trial, self._tuning.trials[change.trial])
         for each in instructions:
             if isinstance(each, Start):
                 self._start(each.name)
@@ -322,11 +295,11 @@ class Tuner:
             elif isinstance(each, Exploit):
                 self._exploit(each)
             elif isinstance(each, Event):
-                self._save()
-                self._on_worker(each.component, each.kind, each.detail)
+                self._record.save()
+                self._record.add_event(each.component, each.kind, each.detail)
             elif isinstance(each, Skipped):
                 name = self._tuning.trials[each.trial].name
-                self._log_exploit({"recipient": name, "skipped": each.reason})
+                self._record.add_exploit({"recipient": name, "skipped": each.reason})
 
     def _exploit(self, exploit: Exploit) -> None:
         """Writes the files of an exploit, in an order that may be interrupted anywhere.
@@ -355,40 +328,21 @@ class Tuner:
             "new_settings": dict(exploit.settings),
         }
         tuning.take_over(exploit, at)
-        self._save()
+        self._record.save()
         seconds = round(time.monotonic() - began, 4)
         more = {"generation": recipient.generation, "in_place": fits, "seconds": seconds}
-        self._log_exploit(line | more)
-        # A damaged line does not end the tuning: plot and --replay name it.
-        with suppress(OSError, ConfigError):
-            found = json.dumps(donors(read_exploits(self._folder.path, self._names)))
-            write_atomically(self._folder.path / LINEAGE, found + "\n")
+        self._record.add_exploit(line | more)
         self._obey(tuning.on_exploit(exploit, at, in_place=fits))
-
-    def _log_exploit(self, line: Mapping[str, Any]) -> None:
-        """Writes an exploit, or one that was skipped, to ``pbt.jsonl`` and as an event."""
-        self._exploits.add((json.dumps({"time_of_day": time.time(), **line}) + "\n").encode())
-        self._exploits.flush()
-        name, text = line["recipient"], exploit_text(line)
-        self._log_event(name, "exploit", text)
-        skipped = line.get("skipped")
-        kind, detail = ("exploit", text) if skipped is None else ("skipped", skipped)
-        self._show_event(Event(name, kind, detail))
-
-    def _log_event(self, trial: str, kind: str, detail: str, **more: str) -> None:
-        event = {"time": time.time(), "trial": trial, "event": kind, "detail": detail, **more}
-        self._events.add((json.dumps(event) + "\n").encode())
-        self._events.flush()
 
     def _start(self, name: str) -> None:
         number = self._names.index(name)
         trial, component = self._tuning.trials[number], self._tuning.children[number].component
         if self._search is not None and not trial.settings:
             trial.settings = self._search.ask(number)
-            self._save()
-            if self._unsaved:
+            self._record.save()
+            if self._record.unsaved:
                 # Its process reads its settings there.
-                self._obey(self._tuning.on_death(number, self._unsaved, time.monotonic()))
+                self._obey(self._tuning.on_death(number, self._record.unsaved, time.monotonic()))
                 return
         # Otherwise the heartbeat of its earlier process would count for the new one.
         (self._folder.alive / name).unlink(missing_ok=True)
@@ -402,92 +356,40 @@ class Tuner:
             if not self._processes.pid(child.name):
                 continue
             if (beat := read_beat(self._folder.alive, child.name)) is not None:
-                if tuning.place(child.name) == HERE:
+                if tuning.placement.place(child.name) == HERE:
                     self._memory_bytes[child.name] = beat.status.get(MEMORY_BYTES, 0.0)
                     self._used_bytes = max(self._used_bytes, self._memory_bytes[child.name])
                 tuning.on_heartbeat(beat, now)
         self._look_at_memory(now)
         self._obey(tuning.tick(now))
         if self._slots is not None:
-            tuning.places[HERE].max_resident = self._slots.residents(self._used_bytes)
+            tuning.placement.places[HERE].max_resident = self._slots.residents(self._used_bytes)
 
     def _look_at_memory(self, now: float) -> None:
         """Makes room if too much memory is used; warns once before."""
         before, found = self._guard.over, self._guard.look()
         if found is not None and not before:
-            self._log_event("", "memory", found.text)
-            self._show_event(Event("", "memory", found.text))
+            self._record.add_event("", "memory", found.text)
         if found is not None and found.over:
             self._obey(self._tuning.relieve(self._memory_bytes, f"memory: {found.text}", now))
         elif not self._guard.over:
-            self._tuning.admit()
+            self._tuning.placement.admits = True
 
     def _interrupt(self, times: int) -> None:
         if times == 1:
-            text = "saving every trial; Ctrl-C again ends everything at once"
-            self._show(lambda watch: watch.on_message(text))
+            self._record.show_message("saving every trial; Ctrl-C again ends everything at once")
             self._obey(self._tuning.end(INTERRUPTED))
             return
-        self._show(lambda watch: watch.on_message("ending everything at once"))
+        self._record.show_message("ending everything at once")
         # Two signals may be counted together: then no trial was asked before, and none may begin.
         self._obey(self._tuning.end(INTERRUPTED))
         for trial in self._tuning.trials:
             self._processes.signal(trial.name, signal.SIGKILL)
 
-    def _record(self, change: Changed) -> None:
-        """Writes a change of state as an event."""
-        trial = self._tuning.trials[change.trial]
-        reason = {"reason": change.reason} if change.reason else {}
-        self._log_event(trial.name, "trial", f"{change.before} -> {change.after}", **reason)
-        score = "" if trial.score is None else f"score {decimal(trial.score)}"
-        detail = ", ".join(filter(None, [change.reason, score]))
-        self._show_event(Event(trial.name, str(change.after), detail))
-        if change.after in OVER and self._search is not None:
-            self._search.finish(change.trial, trial)
-        if change.after in OVER:
-            write_session(self._folder.path, trial)
-
-    def _show(self, report: Callable[[RunObserver], object]) -> None:
-        self._watch = pass_report(self._watch, report)
-
-    def _show_event(self, event: Event) -> None:
-        self._show(lambda watch: watch.on_event(event))
-
-    def _show_trials(self) -> None:
-        tuning = self._tuning
-        rows = {
-            each.name: {**plain_trial(each), "doing": tuning.doing(number)}
-            for number, each in enumerate(tuning.trials)
-        }
-        self._show(lambda watch: watch.on_components(rows))
-
-    def _save(self) -> None:
-        seconds = round(self._seconds_before + self._seconds, 3)
-        state = {"format": FORMAT, "seconds": seconds, **self._tuning.state()}
-        before, self._unsaved = self._unsaved, ""
-        try:
-            write_atomically(self._folder.path / TUNING, state_text(state))
-        except OSError as error:
-            # A full disk must not end the trials; the state is written once there is room again.
-            self._unsaved = str(error.strerror or error)
-            if not before:
-                self._not_written(f"{TUNING} cannot be written: {self._unsaved}")
-
-    def _not_written(self, text: str) -> None:
-        self._log_event("", "not_written", text)
-        self._show(lambda watch: watch.on_message(text))
-
-    def _write_result(self) -> dict[str, Any]:
-        seconds = self._seconds_before + self._seconds
-        result = result_of(self._folder.path, self._tuning, seconds)
-        with suppress(OSError):
-            write_atomically(self._folder.result, json.dumps(result, indent=2) + "\n")
-        return result
-
     def close(self) -> None:
         """Kills the remaining trials and closes all sockets and files."""
         self._processes.close()
-        self._events.flush()
+        self._record.close()
         addresses = self._wire.addresses
         self._wire.close(0.0 if self._workers is None else 1.0)
         remove_socket_folders(addresses)

@@ -36,6 +36,7 @@ from session.show.text import plural
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.security import Security
+from surreal_like.addons.tuning.dialogues import LOAD
 from surreal_like.addons.tuning.handle import Control, Reported
 from surreal_like.addons.tuning.reporter import CONTROL, REPORTS
 from surreal_like.addons.tuning.slots import Machine, Slots, find_slots
@@ -53,7 +54,6 @@ from surreal_like.addons.tuning.trial_files import (
     load_files,
 )
 from surreal_like.addons.tuning.tune_file import TuneFile, read_tune_file
-from surreal_like.addons.tuning.tuning import LOAD
 from surreal_like.addons.tuning.workers import ANSWERS, WORKERS
 from surreal_like.experiment.code import keep_file
 from surreal_like.run.folder import TUNING

@@ -26,7 +26,7 @@ from session.launchers.backend import Exit
 from session.launchers.launcher import free_ports, known_ports, resolve_host
 from session.launchers.processes import Processes
 from session.line_limit import LineLimit
-from session.process.clock import WallClock
+from session.process.clock import Clock, WallClock
 from session.process.component import Component
 from session.process.heartbeat import ALIVE, Beat, State, write_beat
 from session.show.advice import want_slots
@@ -54,6 +54,7 @@ from session.wire.schema import (
 from session.wire.security import write_keys
 from session.wire.shared import poll
 from surreal_like.addons.tuning.handle import Reported
+from surreal_like.addons.tuning.placement import HERE
 from surreal_like.addons.tuning.reporter import ANSWERS as DECISIONS
 from surreal_like.addons.tuning.reporter import REPORT
 from surreal_like.addons.tuning.state import Instruction, TrialState
@@ -66,10 +67,11 @@ from surreal_like.addons.tuning.trial_files import (
     dump_files,
     is_news,
     is_result,
+    is_run_file,
     load_files,
 )
 from surreal_like.addons.tuning.tune_file import TuneFile
-from surreal_like.addons.tuning.tuning import HERE, Tuning
+from surreal_like.addons.tuning.tuning import Tuning
 from surreal_like.experiment.code import file_hash, keep_file, own_file
 from surreal_like.ps.schemas import REQUESTS as PS_REQUESTS
 
@@ -223,6 +225,7 @@ class Workers:
         resolve: as of :class:`Host`.
         tuning: the state machine, which gets the places of trials.
         event: called with name, kind and detail of each event.
+        clock: clock by which machines are silent; that of the machine by default.
 
     Attributes:
         line: command with which a machine joins.
@@ -239,8 +242,10 @@ class Workers:
         resolve: Resolve,
         tuning: Tuning,
         event: Callable[[str, str, str], object],
+        *,
+        clock: Clock | None = None,
     ) -> None:
-        self.wire, self.clock = wire, WallClock()
+        self.wire, self.clock = wire, clock or WallClock()
         self.folder: RunFolder | None = folder
         self.config = file.to_config()
         if (own := own_file(self.config)) is not None:
@@ -256,7 +261,7 @@ class Workers:
         self._ended: list[Exit] = []
         self._start = 0
         self._waits = False
-        self._lines = LineLimit(time.monotonic, lines=5)
+        self._lines = LineLimit(self.clock.now, lines=5)
         self._out: list[Instruction] = []
         # Connections that ask whether the tuning goes on.
         self._watches: set[bytes] = set()
@@ -276,7 +281,7 @@ class Workers:
 
     def start(self, component: Component) -> None:
         """Starts a trial at the place that the tuning has chosen."""
-        name, place = component.name, self._tuning.place(component.name)
+        name, place = component.name, self._tuning.placement.place(component.name)
         if not place:
             self._processes.start(component)
             return
@@ -336,7 +341,7 @@ class Workers:
                 start = sender.name, request.message.fields["start"]
                 if worker is None or work is None or (work.worker, work.start) != start:
                     raise WireError(f"{request.message.fields['trial']} is here no more")
-                worker.seen_at = time.monotonic()
+                worker.seen_at = self.clock.now()
                 if kind == "report":
                     if (reported := accept(request)) is not None:
                         return reported
@@ -352,7 +357,7 @@ class Workers:
     def _answer(self, request: Request, work: _Work) -> None:
         fields, files = request.message.fields, work.files
         if request.message.kind == "fetch":
-            self.socket.reply(request, "files", {"files": dump_files(files.find())})
+            self.socket.reply(request, "files", {"files": dump_files(files.find(is_run_file))})
         elif request.message.kind == "get":
             if (data := files.read(fields["block"])) is None:
                 raise WireError("the files have changed")
@@ -402,12 +407,12 @@ class Workers:
         info = {"time": time.time(), "message": "", "hash": "", "final": self._over, **counts}
         tuning = self._tuning
         states = Counter(str(trial.state) for trial in tuning.trials)
-        wanted = max(0, want_slots(states).number - tuning.places[HERE].slots)
+        wanted = max(0, want_slots(states).number - tuning.placement.places[HERE].slots)
         fields = {"version": 0, "incarnation": 0, "iteration": 0, "wanted_slots": wanted}
         self.socket.reply(request, "info", {**fields, "info": info | {"resumable": resumable}})
 
     def _on_poll(self, request: Request) -> None:
-        fields, now = request.message.fields, time.monotonic()
+        fields, now = request.message.fields, self.clock.now()
         name, incarnation = request.message.sender.name, request.message.sender.incarnation
         worker = self._workers.get(name)
         if worker is None or worker.incarnation < incarnation:
@@ -418,15 +423,16 @@ class Workers:
             slots = fields["slots"]
             self._note(name, "joined", plural(slots, "slot"))
         worker.seen_at, worker.request, worker.leaving = now, request, fields["leaving"]
-        self._tuning.set_place(name, fields["slots"], fields["max_resident"], now)
+        self._tuning.placement.set_place(name, fields["slots"], fields["max_resident"], now)
         for trial, beat in fields["beats"].items():
             work = self._work.get(trial)
             if work is not None and work.worker == name and beat["time"] != work.beat:
                 work.beat, work.pid = beat["time"], beat["pid"]
                 write_beat(self._path / "alive", Beat(trial, **{**beat, "time": time.time()}))
 
-    def tick(self, now: float) -> list[Instruction]:
+    def tick(self) -> list[Instruction]:
         """Answers polls; returns what follows where workers were lost, or leave."""
+        now = self.clock.now()
         self._door.tick()
         for name, worker in list(self._workers.items()):
             if now - worker.seen_at > _SILENT_SECONDS:
@@ -472,7 +478,7 @@ class Workers:
     def _note_wait(self) -> None:
         """Notes once that trials wait for a machine."""
         pending = (each.state is TrialState.pending for each in self._tuning.trials)
-        waiting = 0 if self._tuning.slots else sum(pending)
+        waiting = 0 if self._tuning.placement.slots else sum(pending)
         if waiting and not self._waits:
             trials = "1 trial waits" if waiting == 1 else f"{waiting} trials wait"
             self._event("", "waits", f"{trials}, no slot: join a machine")

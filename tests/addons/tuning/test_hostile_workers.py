@@ -128,7 +128,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials have no processes, and silent machines are soon lost."""
     monkeypatch.setattr(module, "Processes", lambda folder, servers: servers)
     monkeypatch.setattr(workers, "_SILENT_SECONDS", 2.0)
-    monkeypatch.setattr(workers, "_HELD_SECONDS", 0.05)
+    monkeypatch.setattr(workers, "_HELD_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_no_field_of_a_file_of_a_trial_ends_the_tuner(alone: TunerRig) -> None:
             assert trial.state == "terminated"
             assert trial.score is None or abs(trial.score) <= 1e150
             read_tuning(rig.folder.path)
-    assert math.isfinite(rig.tuner._write_result()["trials"]["trial-001"]["time"])
+    assert math.isfinite(rig.tuner._record.write_result()["trials"]["trial-001"]["time"])
 
 
 def misbehave(machine: Machine, codes: Iterator[int]) -> None:
@@ -249,7 +249,9 @@ def work(machine: Machine, path: Path) -> int:
 
 def test_beside_a_hostile_machine_the_tuning_ends_with_its_true_results(rig: Rig) -> None:
     hostile, codes = rig.machine("worker-1000"), cycle((0, 70, 2, 3, 1, 75))
-    until(lambda: "worker-1000" in rig.tuning.unfit, step=lambda: misbehave(hostile, codes))
+    until(
+        lambda: "worker-1000" in rig.tuning.placement.unfit, step=lambda: misbehave(hostile, codes)
+    )
     assert [str(each.state) for each in rig.tuning.trials] == ["pending"] * 3
     honest = rig.machine("worker-1001")
     done = 0

@@ -20,14 +20,16 @@ from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.process.component import Component
 from session.process.heartbeat import Beat, State, write_beat
+from surreal_like.addons.tuning import record
 from surreal_like.addons.tuning import tuner as module
 from surreal_like.addons.tuning.handle import Reported
+from surreal_like.addons.tuning.placement import HERE
 from surreal_like.addons.tuning.reporter import MEMORY_BYTES
 from surreal_like.addons.tuning.slots import Slots
 from surreal_like.addons.tuning.state import Trial
 from surreal_like.addons.tuning.tune_file import read_tune_file
 from surreal_like.addons.tuning.tuner import Tuner
-from surreal_like.addons.tuning.tuning import HERE, Tuning
+from surreal_like.addons.tuning.tuning import Tuning
 from surreal_like.run.observer import RunObserver
 from tests.session.made_run import made_line
 
@@ -144,20 +146,20 @@ def test_reports_that_arrive_together_are_on_disk_once_before_their_answers(
         done.append(f"{path.name}: {[trial['time'] for trial in json.loads(text)['trials']]}")
 
     rig.tuner._control = cast(Any, Control())
-    monkeypatch.setattr(module, "write_atomically", write)
+    monkeypatch.setattr(record, "write_atomically", write)
     rig.tuner._read_reports()
     assert done == ["tuning.json: [5.0, 5.0]", "answer 1", "answer 0"]
 
 
 def test_residents_follow_the_memory_in_heartbeats(rig: Rig) -> None:
     rig.begin()
-    assert rig.tuning.places[HERE].max_resident == 2
+    assert rig.tuning.placement.places[HERE].max_resident == 2
     for name, used in (("trial-000", 2e9), ("trial-001", 1e9)):
         beat = Beat(name, 1, State.running, 1, time.time())
         beat.status = {MEMORY_BYTES: used}
         write_beat(rig.folder.alive, beat)
     rig.tuner._read_beats()
-    assert (rig.tuning.places[HERE].max_resident, rig.processes.signals) == (4, [])
+    assert (rig.tuning.placement.places[HERE].max_resident, rig.processes.signals) == (4, [])
 
 
 def test_a_trial_whose_settings_are_not_on_disk_is_not_started(
@@ -171,7 +173,7 @@ def test_a_trial_whose_settings_are_not_on_disk_is_not_started(
 
     rig.tuner._search = cast(Any, Search())
     with monkeypatch.context() as patch:
-        patch.setattr(module, "write_atomically", full)
+        patch.setattr(record, "write_atomically", full)
         rig.begin()
     assert rig.processes.started == []
     assert [(each.state, each.failures) for each in rig.tuning.trials] == [("pending", 1)] * 2
@@ -247,7 +249,7 @@ def test_a_tuning_has_a_budget_of_seconds(
     assert rig.tuning.ending == ending
     assert len(rig.processes.signals) == 2 * bool(ending)
     assert json.loads((rig.folder.path / "tuning.json").read_text())["seconds"] >= before
-    assert rig.tuner._write_result()["seconds"] >= before
+    assert rig.tuner._record.write_result()["seconds"] >= before
 
 
 def test_a_trial_that_ends_with_its_tuning_keeps_its_last_score(made: Callable[..., Rig]) -> None:
@@ -263,6 +265,6 @@ def test_a_trial_that_ends_with_its_tuning_keeps_its_last_score(made: Callable[.
     assert rig.tuning.over
     assert [str(each.state) for each in rig.tuning.trials] == ["terminated", "paused"]
     assert [(each.score, each.time) for each in rig.tuning.trials] == [(4.0, 60.0), (7.0, 80.0)]
-    found = rig.tuner._write_result()
+    found = rig.tuner._record.write_result()
     assert (found["status"], found["reason"]) == ("stopped", "budget of 1 seconds used")
     assert found["best"]["trial"] == "trial-001"

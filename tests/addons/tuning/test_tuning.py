@@ -17,6 +17,7 @@ from session.launchers.instruction import Signal, Start
 from session.launchers.supervised_components import Deadlines
 from session.process.heartbeat import Beat, State
 from surreal_like.addons.tuning.pbt import PopulationBased
+from surreal_like.addons.tuning.placement import HERE
 from surreal_like.addons.tuning.scheduler import Fifo, SuccessiveHalving
 from surreal_like.addons.tuning.space import Space
 from surreal_like.addons.tuning.state import (
@@ -29,7 +30,7 @@ from surreal_like.addons.tuning.state import (
     restore_trials,
     state_text,
 )
-from surreal_like.addons.tuning.tuning import HERE, Tuning
+from surreal_like.addons.tuning.tuning import Tuning
 from tests.examples import examples
 
 
@@ -101,13 +102,13 @@ def test_a_learner_that_was_started_again_gets_the_answer_of_its_predecessor() -
 
 def test_a_trial_may_end_while_it_is_paused_or_its_machine_is_lost() -> None:
     tuning = make(2, pbt(1.0, 2.0, synch=True), slots=0)
-    tuning.set_place("worker-1000", 2, 2)
+    tuning.placement.set_place("worker-1000", 2, 2)
     tuning.choose(0.0)
     tuning.on_report(0, (7, 1, 0), 10.0, 5.0, 0.0)
     tuning.on_report(0, (7, 1, 1), 10.0, 5.0, 0.0)
     tuning.lose_place("worker-1000", 0.0)
     assert states(tuning) == ["pending", "pending"]
-    tuning.set_place("worker-1001", 1, 2)
+    tuning.placement.set_place("worker-1001", 1, 2)
     tuning.choose(0.0)
     tuning.on_report(0, (8, 1, 0), 10.0, 5.0, 0.0)
     tuning.on_report(0, (8, 1, 1), 10.0, 5.0, 0.0)
@@ -170,7 +171,7 @@ def test_without_memory_a_paused_trial_leaves_then_none_starts_then_the_largest_
     tuning.on_death(1, "killed by SIGKILL", 0.0, exit_code=-9)
     assert states(tuning) == ["paused", "pending", "pending"]
     assert tuning.trials[1].reason == CAUSE
-    tuning.admit()
+    tuning.placement.admits = True
     assert without_changes(tuning.choose(0.0)) == [start(1), start(2)]
 
 
@@ -178,7 +179,7 @@ def test_a_trial_that_ended_for_want_of_memory_three_times_is_given_up() -> None
     tuning, now = make(1), 0.0
     for ended in ("pending", "pending", "error"):
         now += 100.0
-        tuning.admit()
+        tuning.placement.admits = True
         assert without_changes(tuning.choose(now)) == [start(0)]
         # First none is admitted, then it ends.
         assert tuning.relieve(MEMORY, CAUSE, now) == []
@@ -441,7 +442,7 @@ def test_paused_trials_leave_when_memory_holds_fewer() -> None:
     tuning.choose(0.0)
     assert states(tuning) == ["running", "paused", "paused"]
     assert tuning.choose(0.0) == []
-    tuning.places[HERE].max_resident = 1
+    tuning.placement.places[HERE].max_resident = 1
     assert kinds(tuning.choose(0.0)) == [(1, "leave")]
     # One after the other.
     assert tuning.choose(0.0) == []
@@ -572,11 +573,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(WORKERS), slots=st.integers(0, 2))
     def join(self, name: str, slots: int) -> None:
-        self.tuning.set_place(name, slots, slots)
+        self.tuning.placement.set_place(name, slots, slots)
         working = sum(each.state == "running" for each in self.at(name))
         # A machine with fewer slots than before finishes what it has.
-        self.tuning.places[name].slots = max(slots, working)
-        self.tuning.places[name].max_resident = max(slots, len(self.at(name)))
+        self.tuning.placement.places[name].slots = max(slots, working)
+        self.tuning.placement.places[name].max_resident = max(slots, len(self.at(name)))
 
     @rule(name=st.sampled_from(WORKERS), ended=st.booleans())
     def lose(self, name: str, ended: bool) -> None:
@@ -595,13 +596,13 @@ class AnyOrder(RuleBasedStateMachine):
 
     def at(self, name: str) -> list[Trial]:
         """Returns the trials with processes at a machine."""
-        tuning = self.tuning
-        return [tuning.trials[n] for n in self.alive if tuning.place(tuning.trials[n].name) == name]
+        trials = (self.tuning.trials[number] for number in self.alive)
+        return [each for each in trials if self.tuning.placement.place(each.name) == name]
 
     @invariant()
     def slots_suffice(self) -> None:
         running = [n for n, each in enumerate(self.tuning.trials) if each.state == "running"]
-        for name, place in self.tuning.places.items():
+        for name, place in self.tuning.placement.places.items():
             assert sum(each.state == "running" for each in self.at(name)) <= place.slots
             assert len(self.at(name)) <= place.max_resident
         assert set(running) <= set(self.alive)

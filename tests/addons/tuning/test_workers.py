@@ -24,6 +24,7 @@ from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, allow
+from surreal_like.addons.tuning import workers
 from surreal_like.addons.tuning.exploit import write_settings
 from surreal_like.addons.tuning.scheduler import Fifo
 from surreal_like.addons.tuning.state import Trial
@@ -40,6 +41,7 @@ from surreal_like.addons.tuning.tune_file import read_tune_file
 from surreal_like.addons.tuning.tuning import Tuning
 from surreal_like.addons.tuning.workers import ANSWERS, WORKERS, Workers, host_addresses
 from surreal_like.ps.schemas import ANSWERS as PS_ANSWERS
+from tests.clock import HandClock
 from tests.polling import until
 from tests.session.made_run import made_line
 from tests.surreal_like.agent.rig import make_config
@@ -55,6 +57,8 @@ BEAT = {
     "doing": "",
     "status": {"cpu_seconds": 2.5},
 }
+# An answer of the tuner takes less than one millisecond.
+_LOOK_SECONDS = 0.001
 POLL = {"slots": 1, "max_resident": 1, "leaving": False, "beats": {}}
 
 
@@ -94,9 +98,11 @@ class Rig:
         self.events: list[tuple[str, ...]] = []
         self.config, self.refusal = make_config(), ""
         self.file = read_tune_file(path / "mine.yaml")
+        self.clock, self.ahead_seconds = HandClock(time.monotonic()), 0.0
         self.workers = Workers(
             *(Processes(), self.wire, self.folder, self.file, self.resolve, self.tuning),  # type: ignore[arg-type]
             lambda *event: self.events.append(event),
+            clock=self.clock,
         )
         self.stack = stack
 
@@ -109,11 +115,13 @@ class Rig:
     def worker(self, name: str = NAME, names: tuple[str, ...] = (NAME,)) -> Machine:
         return join(self, name, names)
 
-    def step(self, now: float | None = None) -> None:
-        """One turn of the tuner."""
+    def step(self, later_seconds: float = 0.0) -> None:
+        """One turn of the tuner, for which further time has passed."""
+        self.ahead_seconds += later_seconds
+        self.clock.seconds = time.monotonic() + self.ahead_seconds
         self.workers.receive(lambda request: None)
-        out = self.workers.tick(time.monotonic() if now is None else now)
-        for each in (*out, *self.tuning.choose(time.monotonic())):
+        out = self.workers.tick()
+        for each in (*out, *self.tuning.choose(self.clock.seconds)):
             if type(each).__name__ == "Start":
                 number = int(each.name[-3:])  # type: ignore[union-attr]
                 self.workers.start(self.tuning.children[number].component)
@@ -156,7 +164,9 @@ class Machine:
             self._rig.step()
             return self.dealer.ask(call, time.monotonic())
 
-        return until(answer, what=lambda: self.client.check())
+        return until(
+            answer, what=lambda: self.client.check(), step=lambda: time.sleep(_LOOK_SECONDS)
+        )
 
     def poll(self, **fields: Any) -> dict[str, Any]:
         answer = self.ask("poll", POLL | fields)
@@ -171,7 +181,9 @@ class Machine:
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    monkeypatch.setattr(workers, "_HELD_SECONDS", 0.0)
+    monkeypatch.setattr(workers, "_LEFT_SECONDS", 0.05)
     with ExitStack() as stack:
         made = Rig(tmp_path, stack)
         yield made
@@ -348,7 +360,7 @@ def test_blocks_of_a_trial_that_goes_elsewhere_are_removed(rig: Rig) -> None:
     machine.ask("put", {**started, "block": block}, data=data)
     incoming = rig.folder.path / ".incoming" / "trial-000"
     assert [each.name for each in incoming.iterdir()] == [block]
-    rig.step(time.monotonic() + 11.0)
+    rig.step(11.0)
     assert not incoming.exists()
 
 
@@ -445,11 +457,11 @@ def test_each_wrong_field_is_named(rig: Rig) -> None:
 def test_a_silent_machine_is_lost_and_what_it_sends_later_is_refused(rig: Rig) -> None:
     machine = rig.worker()
     started = machine.get_trial()
-    rig.step(time.monotonic() + 9.0)
+    rig.step(9.0)
     assert rig.tuning.trials[0].state == "running"
-    rig.step(time.monotonic() + 11.0)
+    rig.step(2.0)
     assert rig.events[-2] == (NAME, "lost", "silent for 10 s")
-    assert (rig.tuning.trials[0].state, rig.tuning.slots) == ("pending", 0)
+    assert (rig.tuning.trials[0].state, rig.tuning.placement.slots) == ("pending", 0)
     assert "is here no more" in reason(machine.ask("fetch", started))
     # It comes back, and gets the trial under another number: it ends the old one.
     again = machine.get_trial()
@@ -473,7 +485,7 @@ def test_a_machine_that_leaves_is_asked_for_nothing_more(rig: Rig) -> None:
     started = machine.get_trial()
     leaving = {"slots": 0, "max_resident": 0, "leaving": True}
     machine.poll(**leaving)
-    assert rig.tuning.slots == 0
+    assert rig.tuning.placement.slots == 0
     machine.ask("ended", {**started, "exit_code": 75, "error": ""})
     [end] = rig.workers.poll()
     rig.tuning.on_left(int(end.name[-3:]), 0.0)
