@@ -6,7 +6,7 @@ from session.addons import AddOn, Command
 
 ADD_ON = AddOn(
     commands=tuple(
-        Command(name, "use", usage, summary, f"main.addons.analysis.{name}")
+        Command(name, "use", usage, summary, f"main.addons.analysis.{name}:run")
         for name, usage, summary in (
             ("evaluate", "RUN", "play episodes with a trained policy"),
             ("play", "RUN", "show episodes in a window or write a video"),

@@ -1,19 +1,66 @@
-"""``surreal-like check``: lists the errors of an environment before a run is started."""
+"""Commands for an environment of one's own: ``init`` writes one, ``check`` lists its errors."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from main.cli.arguments import Parser
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.errors import UsageError
+from session.program import interpreter, program
 from surreal_like.experiment.resolve import read_experiment
 from surreal_like.experiment.shipped import is_experiment
 
-_EXAMPLES = """examples:
+# Files that run as they are.
+_PROJECT = Path(__file__).parent / "project"
+_INIT_EXAMPLES = """examples:
+  surreal-like init my_project
+"""
+
+
+def init(argv: Sequence[str]) -> int:
+    """Runs ``init``, which writes a small project; returns the exit code."""
+    parser = Parser("init", "Writes an environment, an experiment and a test.", _INIT_EXAMPLES)
+    parser.add_argument("folder", metavar="FOLDER", help="folder to write to; files there are kept")
+    folder = Path(parser.parse_args(argv).folder)
+    _write_project(folder)
+    name = program("surreal-like")
+    lines = {
+        f"cd {shlex.quote(str(folder))}": "",
+        f"{name} check experiment.yaml": "finds mistakes of the environment",
+        f"{name} train experiment.yaml": "learns until its goal is reached, in seconds",
+        f"{interpreter()} -m pytest": "both in short; needs pytest",
+    }
+    width = max(map(len, lines))
+    for line, purpose in lines.items():
+        print(f"{line:<{width}}  # {purpose}" if purpose else line)
+    return 0
+
+
+def _write_project(folder: Path) -> None:
+    """Writes all files, or none if one of them exists."""
+    files = sorted(each for each in _PROJECT.iterdir() if os.path.isfile(each))
+    if there := [each.name for each in files if os.path.lexists(folder / each.name)]:
+        raise UsageError(
+            f"{folder} has {' and '.join(there)}: nothing is written; name another folder"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in files:
+            # x: a file that appears in between is not overwritten either.
+            with open(folder / each.name, "x", encoding="utf-8") as file:
+                file.write(each.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
+
+
+_CHECK_EXAMPLES = """examples:
   surreal-like check gym:CartPole-v1
   surreal-like check my_environment:Catch env_config.env_args.height=6
   surreal-like check catch.yaml
@@ -22,8 +69,8 @@ exit code: 0 nothing is wrong; 2 a run with it would fail, or wrong command
 """
 
 
-def run(argv: Sequence[str]) -> int:
-    """Runs the command; returns its exit code."""
+def check(argv: Sequence[str]) -> int:
+    """Runs ``check``, which plays random steps and lists errors; returns the exit code."""
     given = _parser().parse_args(argv)
     settings = [word for word in given.words if "=" in word]
     names = [word for word in given.words if "=" not in word]
@@ -46,7 +93,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        "check", "Plays random steps and lists what an environment does wrong.", _EXAMPLES
+        "check", "Plays random steps and lists what an environment does wrong.", _CHECK_EXAMPLES
     )
     parser.add_argument(
         "words",
