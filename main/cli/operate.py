@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from main.cli.arguments import Parser
-from main.cli.runs import add_run, find_folder, find_run, is_tuning, open_found, refuse_over
+from main.cli.arguments import RUN, Option, Parser
+from main.cli.runs import find_folder, find_run, is_tuning, open_found, refuse_over
 from session.errors import DeadlineError, RunError, UsageError
 from session.launchers.handle import RunHandle, open_run
 from session.program import program
@@ -19,14 +19,13 @@ _SCALE_EXAMPLE = """example:
 
 def scale(argv: Sequence[str]) -> int:
     """Runs ``scale``, which sets the number of agents or evaluators; returns the exit code."""
-    parser = Parser(
-        "scale", "Adds agents or evaluators to a run that goes on, or ends some.", _SCALE_EXAMPLE
-    )
-    add_run(parser)
-    parser.add_argument(
-        "numbers", nargs="+", metavar="agent=N eval=N", help="wanted number of each"
-    )
-    given = parser.parse_args(argv)
+    given = Parser(
+        "scale",
+        "Adds agents or evaluators to a run that goes on, or ends some.",
+        RUN,
+        Option("numbers", nargs="+", metavar="agent=N eval=N", help="wanted number of each"),
+        examples=_SCALE_EXAMPLE,
+    ).parse_args(argv)
     numbers = dict(map(_parse_number, given.numbers))
     with open_run(find_run(given.run)) as adopted:
         refuse_over(adopted)
@@ -45,14 +44,13 @@ def _parse_number(word: str) -> tuple[str, int]:
 
 def restart(argv: Sequence[str]) -> int:
     """Runs ``restart``, which ends one component and starts it again; returns the exit code."""
-    parser = Parser(
+    given = Parser(
         "restart",
         "Ends one component cleanly and starts it again; the learner saves itself first. "
         "In tmux 'supervisor' brings back a supervisor that has died.",
-    )
-    add_run(parser)
-    parser.add_argument("component", metavar="COMPONENT", help="such as learner or agent-0")
-    given = parser.parse_args(argv)
+        RUN,
+        Option("component", metavar="COMPONENT", help="such as learner or agent-0"),
+    ).parse_args(argv)
     with open_run(find_run(given.run)) as adopted:
         refuse_over(adopted)
         adopted.restart(given.component)
@@ -64,13 +62,12 @@ def restart(argv: Sequence[str]) -> int:
 
 def stop(argv: Sequence[str]) -> int:
     """Runs ``stop``, which ends a run like Ctrl-C in its terminal; returns the exit code."""
-    parser = Parser(
+    given = Parser(
         "stop",
         "Ends a run cleanly: it saves a checkpoint and accounts for all experience. "
         "Of a tuning, every trial.",
-    )
-    add_run(parser)
-    given = parser.parse_args(argv)
+        RUN,
+    ).parse_args(argv)
     found = find_folder(given.run)
     with open_found(found) as run:
         try:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from main.cli.arguments import Parser
+from main.cli.arguments import Option, Parser
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.errors import UsageError
@@ -26,9 +26,16 @@ _INIT_EXAMPLES = """examples:
 
 def init(argv: Sequence[str]) -> int:
     """Runs ``init``, which writes a small project; returns the exit code."""
-    parser = Parser("init", "Writes an environment, an experiment and a test.", _INIT_EXAMPLES)
-    parser.add_argument("folder", metavar="FOLDER", help="folder to write to; files there are kept")
-    folder = Path(parser.parse_args(argv).folder)
+    folder = Path(
+        Parser(
+            "init",
+            "Writes an environment, an experiment and a test.",
+            Option("folder", metavar="FOLDER", help="folder to write to; files there are kept"),
+            examples=_INIT_EXAMPLES,
+        )
+        .parse_args(argv)
+        .folder
+    )
     _write_project(folder)
     name = program("surreal-like")
     lines = {
@@ -92,20 +99,21 @@ def check(argv: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        "check", "Plays random steps and lists what an environment does wrong.", _CHECK_EXAMPLES
+    return Parser(
+        "check",
+        "Plays random steps and lists what an environment does wrong.",
+        Option(
+            "words",
+            nargs="+",
+            metavar="ENV|CONFIG.yaml",
+            help="an environment or an experiment, then settings (section.key=value)",
+        ),
+        Option("--steps", type=int, default=300, metavar="N", help="random steps (300)"),
+        Option(
+            "--seconds", type=float, default=10.0, metavar="S", help="time for these steps (10)"
+        ),
+        examples=_CHECK_EXAMPLES,
     )
-    parser.add_argument(
-        "words",
-        nargs="+",
-        metavar="ENV|CONFIG.yaml",
-        help="an environment or an experiment, then settings (section.key=value)",
-    )
-    parser.add_argument("--steps", type=int, default=300, metavar="N", help="random steps (300)")
-    parser.add_argument(
-        "--seconds", type=float, default=10.0, metavar="S", help="time for these steps (10)"
-    )
-    return parser
 
 
 def _read(name: str, settings: Sequence[str], is_file: bool) -> Config:

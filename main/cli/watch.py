@@ -14,17 +14,9 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from main.cli.arguments import Parser, seconds_of
+from main.cli.arguments import RUN, Option, Parser, seconds_of
 from main.cli.live_observer import LiveTable
-from main.cli.runs import (
-    add_run,
-    find_folder,
-    find_run,
-    is_tuning,
-    of_tunings,
-    open_found,
-    refuse_over,
-)
+from main.cli.runs import find_folder, find_run, is_tuning, of_tunings, open_found, refuse_over
 from session.addons import load
 from session.addons.hooks import FINDINGS, PAGE
 from session.errors import UsageError
@@ -44,13 +36,13 @@ _WATCH_SECONDS = 1.0
 
 def show_status(argv: Sequence[str]) -> int:
     """Runs ``status``, which shows where a run stands; returns the exit code."""
-    parser = Parser("status", "Shows where a run stands, and the state of each component.")
-    add_run(parser)
-    parser.add_argument(
-        "--watch", action="store_true", help="refresh every second until the run is over"
-    )
-    parser.add_argument("--json", action="store_true", help="everything as JSON, on one line")
-    given = parser.parse_args(argv)
+    given = Parser(
+        "status",
+        "Shows where a run stands, and the state of each component.",
+        RUN,
+        Option("--watch", action="store_true", help="refresh every second until the run is over"),
+        Option("--json", action="store_true", help="everything as JSON, on one line"),
+    ).parse_args(argv)
     folder = find_folder(given.run)
     look = of_tunings(PAGE) if is_tuning(folder) else partial(_run_page, RunView(folder))
     with open_found(folder) as handle:
@@ -135,20 +127,20 @@ _TIME_WIDTH = 23
 
 def show_logs(argv: Sequence[str]) -> int:
     """Runs ``logs``, which shows log lines of all components or of one; returns the exit code."""
-    parser = Parser("logs", "Shows what the components of a run have logged, in order of time.")
-    add_run(parser)
-    parser.add_argument(
-        "--component",
-        metavar="NAME",
-        help="only this component, such as learner; of a tuning, a trial",
-    )
-    parser.add_argument("--level", choices=_LEVELS, default="debug", help="only from this level on")
-    parser.add_argument("--since", metavar="5m", help="only of the last 30s, 5m, 2h or 1d")
-    parser.add_argument("--lines", metavar="N", type=int, help="only the last N lines")
-    parser.add_argument(
-        "--follow", action="store_true", help="show new lines until the run is over"
-    )
-    given = parser.parse_args(argv)
+    given = Parser(
+        "logs",
+        "Shows what the components of a run have logged, in order of time.",
+        RUN,
+        Option(
+            "--component",
+            metavar="NAME",
+            help="only this component, such as learner; of a tuning, a trial",
+        ),
+        Option("--level", choices=_LEVELS, default="debug", help="only from this level on"),
+        Option("--since", metavar="5m", help="only of the last 30s, 5m, 2h or 1d"),
+        Option("--lines", metavar="N", type=int, help="only the last N lines"),
+        Option("--follow", action="store_true", help="show new lines until the run is over"),
+    ).parse_args(argv)
     since = time.time() - seconds_of(given.since, "--since") if given.since else 0.0
     if given.lines is not None and given.lines < 0:
         raise UsageError(f"--lines {given.lines}: expected a number of lines, 0 or more")
@@ -196,13 +188,12 @@ _LOOK_SECONDS = 0.25
 
 def attach(argv: Sequence[str]) -> int:
     """Runs ``attach``, which shows a run in this terminal; returns the exit code."""
-    parser = Parser(
+    given = Parser(
         "attach",
         "Shows a run in this terminal: the windows of tmux (leave them with Ctrl-B d), else the "
         "live table (leave it with Ctrl-C). The run goes on.",
-    )
-    add_run(parser)
-    given = parser.parse_args(argv)
+        RUN,
+    ).parse_args(argv)
     with open_run(find_run(given.run)) as adopted:
         refuse_over(adopted)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from main.cli.arguments import Parser
-from main.cli.runs import add_run, find_run, open_found
+from main.cli.arguments import RUN, Option, Parser
+from main.cli.runs import find_run, open_found
 from main.cli.summary import lay_out
 from session.show.overview import heading, state_line
 from session.show.run_view import RunView
@@ -33,10 +33,12 @@ _STAGES = {
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    parser = Parser("doctor", "Explains what limits the speed of a run, and what is odd in it.")
-    add_run(parser)
-    parser.add_argument("--json", action="store_true", help="the findings as JSON, on one line")
-    given = parser.parse_args(argv)
+    given = Parser(
+        "doctor",
+        "Explains what limits the speed of a run, and what is odd in it.",
+        RUN,
+        Option("--json", action="store_true", help="the findings as JSON, on one line"),
+    ).parse_args(argv)
     folder = find_run(given.run)
     from surreal_like.addons.doctor.facts import CURVES
     from surreal_like.addons.doctor.rules import diagnose
