@@ -26,18 +26,7 @@ _EXAMPLES = """examples:
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    given = _parser().parse_args(argv)
-    with run_detached(request_of(given), _Notes()) as launched:
-        print("\n".join(next_steps(path_from_here(launched.folder.path), given.on)))
-        for lines in LAUNCHED:
-            print("".join(f"{line}\n" for line in lines(launched.folder)), end="")
-        for name, address in Pages(launched.folder).wait(_PAGES_SECONDS).items():
-            print(f"{name}: {address}")
-    return 0
-
-
-def _parser() -> Parser:
-    return Parser(
+    given = Parser(
         "launch",
         "Starts a run that goes on when this shell has ended, and returns.",
         EXPERIMENT,
@@ -55,7 +44,14 @@ def _parser() -> Parser:
             help="no keys, no encryption: only on a network you trust",
         ),
         examples=_EXAMPLES,
-    )
+    ).parse_args(argv)
+    with run_detached(request_of(given), _Notes()) as launched:
+        print("\n".join(next_steps(path_from_here(launched.folder.path), given.on)))
+        for lines in LAUNCHED:
+            print("".join(f"{line}\n" for line in lines(launched.folder)), end="")
+        for name, address in Pages(launched.folder).wait(_PAGES_SECONDS).items():
+            print(f"{name}: {address}")
+    return 0
 
 
 class _Notes(RunObserver):

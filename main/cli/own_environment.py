@@ -26,16 +26,13 @@ _INIT_EXAMPLES = """examples:
 
 def init(argv: Sequence[str]) -> int:
     """Runs ``init``, which writes a small project; returns the exit code."""
-    folder = Path(
-        Parser(
-            "init",
-            "Writes an environment, an experiment and a test.",
-            Option("folder", metavar="FOLDER", help="folder to write to; files there are kept"),
-            examples=_INIT_EXAMPLES,
-        )
-        .parse_args(argv)
-        .folder
-    )
+    given = Parser(
+        "init",
+        "Writes an environment, an experiment and a test.",
+        Option("folder", metavar="FOLDER", help="folder to write to; files there are kept"),
+        examples=_INIT_EXAMPLES,
+    ).parse_args(argv)
+    folder = Path(given.folder)
     _write_project(folder)
     name = program("surreal-like")
     lines = {
@@ -78,7 +75,21 @@ exit code: 0 nothing is wrong; 2 a run with it would fail, or wrong command
 
 def check(argv: Sequence[str]) -> int:
     """Runs ``check``, which plays random steps and lists errors; returns the exit code."""
-    given = _parser().parse_args(argv)
+    given = Parser(
+        "check",
+        "Plays random steps and lists what an environment does wrong.",
+        Option(
+            "words",
+            nargs="+",
+            metavar="ENV|CONFIG.yaml",
+            help="an environment or an experiment, then settings (section.key=value)",
+        ),
+        Option("--steps", type=int, default=300, metavar="N", help="random steps (300)"),
+        Option(
+            "--seconds", type=float, default=10.0, metavar="S", help="time for these steps (10)"
+        ),
+        examples=_CHECK_EXAMPLES,
+    ).parse_args(argv)
     settings = [word for word in given.words if "=" in word]
     names = [word for word in given.words if "=" not in word]
     if len(names) != 1:
@@ -96,24 +107,6 @@ def check(argv: Sequence[str]) -> int:
     )
     print(report)
     return 0 if report.ok else UsageError.exit_code
-
-
-def _parser() -> Parser:
-    return Parser(
-        "check",
-        "Plays random steps and lists what an environment does wrong.",
-        Option(
-            "words",
-            nargs="+",
-            metavar="ENV|CONFIG.yaml",
-            help="an environment or an experiment, then settings (section.key=value)",
-        ),
-        Option("--steps", type=int, default=300, metavar="N", help="random steps (300)"),
-        Option(
-            "--seconds", type=float, default=10.0, metavar="S", help="time for these steps (10)"
-        ),
-        examples=_CHECK_EXAMPLES,
-    )
 
 
 def _read(name: str, settings: Sequence[str], is_file: bool) -> Config:

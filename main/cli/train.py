@@ -38,21 +38,7 @@ exit code: 0 goal met, or a budget used where there is no goal; 3 a budget ended
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     started = process_start() if list(argv) == sys.argv[2:] else time.time()
-    given = _parser().parse_args(argv)
-    request = replace(request_of(given), started=started)
-    if given.from_snapshot:
-        if not given.resume:
-            raise UsageError("--snapshot belongs to --resume: a new run has the installed code")
-        restart_archived(request.resumed, ["train", *argv])
-    if given.seeds is None:
-        ended = run_here(request, _watch(given, started))
-        _finish(given, ended)
-        return ended.exit_code
-    return _train_seeds(given, request)
-
-
-def _parser() -> Parser:
-    return Parser(
+    given = Parser(
         "train",
         "Trains until the goal is met or a budget is used.",
         EXPERIMENT,
@@ -68,7 +54,17 @@ def _parser() -> Parser:
         HOST,
         SHOWN,
         examples=_EXAMPLES,
-    )
+    ).parse_args(argv)
+    request = replace(request_of(given), started=started)
+    if given.from_snapshot:
+        if not given.resume:
+            raise UsageError("--snapshot belongs to --resume: a new run has the installed code")
+        restart_archived(request.resumed, ["train", *argv])
+    if given.seeds is None:
+        ended = run_here(request, _watch(given, started))
+        _finish(given, ended)
+        return ended.exit_code
+    return _train_seeds(given, request)
 
 
 def process_start() -> float:

@@ -18,7 +18,30 @@ The settings of the port are those of the run: session_config.gateway. Ctrl-C en
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    given = _parser().parse_args(argv)
+    given = Parser(
+        "serve",
+        "Lets clients act with a trained policy.",
+        RUN,
+        Option(
+            "settings",
+            nargs="*",
+            metavar="session_config.gateway.key=value",
+            help="settings of the port that replace those of the run",
+        ),
+        Option(
+            "--checkpoint",
+            metavar="best|latest|STEP",
+            help="which parameters to serve; STEP is an iteration that was saved; default: best, "
+            "or without --follow latest if only the untrained policy was evaluated",
+        ),
+        Option("--follow", action="store_true", help="load newer checkpoints of the same kind"),
+        Option("--host", metavar="HOST", help="address to listen on"),
+        Option("--port", type=int, metavar="PORT", help="TCP port; 0: any free one"),
+        STOCHASTIC,
+        Option("--max-clients", type=int, metavar="N", help="sessions at the same time"),
+        IMPORT_PATH,
+        examples=_EXAMPLES,
+    ).parse_args(argv)
     if given.follow and given.checkpoint is None:
         # The policy of the start, too: better ones follow.
         given.checkpoint = "best"
@@ -49,30 +72,3 @@ def run(argv: Sequence[str]) -> int:
         finally:
             server.close()
     return 0
-
-
-def _parser() -> Parser:
-    return Parser(
-        "serve",
-        "Lets clients act with a trained policy.",
-        RUN,
-        Option(
-            "settings",
-            nargs="*",
-            metavar="session_config.gateway.key=value",
-            help="settings of the port that replace those of the run",
-        ),
-        Option(
-            "--checkpoint",
-            metavar="best|latest|STEP",
-            help="which parameters to serve; STEP is an iteration that was saved; default: best, "
-            "or without --follow latest if only the untrained policy was evaluated",
-        ),
-        Option("--follow", action="store_true", help="load newer checkpoints of the same kind"),
-        Option("--host", metavar="HOST", help="address to listen on"),
-        Option("--port", type=int, metavar="PORT", help="TCP port; 0: any free one"),
-        STOCHASTIC,
-        Option("--max-clients", type=int, metavar="N", help="sessions at the same time"),
-        IMPORT_PATH,
-        examples=_EXAMPLES,
-    )

@@ -23,18 +23,13 @@ exit code: that of train; 75: it was asked to end and has saved, submit it again
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    folder = RunFolder(
-        Path(
-            Parser(
-                "ray-run",
-                "Runs everything of a run but its agents, which join.",
-                Option("run", help="folder of the run, as launch or plan --on ray has written it"),
-                examples=_EXAMPLES,
-            )
-            .parse_args(argv)
-            .run
-        ).resolve()
-    )
+    given = Parser(
+        "ray-run",
+        "Runs everything of a run but its agents, which join.",
+        Option("run", help="folder of the run, as launch or plan --on ray has written it"),
+        examples=_EXAMPLES,
+    ).parse_args(argv)
+    folder = RunFolder(Path(given.run).resolve())
     try:
         token = (folder.path / "ray" / "token").read_text().strip()
     except OSError as error:
