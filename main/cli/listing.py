@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from main.cli.arguments import Option, Parser
+from main.cli.output import terminal_width
 from main.cli.runs import all_runs, is_tuning, of_tunings
 from session.addons.hooks import FACTS, is_url, runs_at
 from session.config import Config
@@ -96,7 +95,7 @@ def _environments(word: str) -> None:
         raise UsageError(f"no environment holds '{word}'; surreal-like list environments shows all")
     extras = {name: extra_of(name) for name in names}
     shown = [name + (f" [{extras[name]}]" if extras[name] else "") for name in names]
-    print(in_columns(shown, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0))
+    print(in_columns(shown, terminal_width()))
     for extra in sorted({*extras.values()} - {""}):
         print(f"[{extra}]: {install_line(extra)}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from main.cli.arguments import EXPERIMENT, Option, Parser, request_of
+from main.cli.output import terminal_width
 from session.addons import add_ons, load
 from session.addons.hooks import PLAN
 from session.config import Config
@@ -276,7 +276,7 @@ def _explain(request: RunRequest) -> str:
         for path, (value, origin) in found.items()
         if not any(within(path, each) for each in unnamed)
     ]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
+    width = terminal_width() or _WIDTH
     beside = sum(max(len(row[column]) for row in rows) for column in (0, 2)) + 2 * len(GAP)
     stages = pipeline({path: value for path, (value, _) in found.items()})
     parts = [

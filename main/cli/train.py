@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import IO
 
 from main.cli.arguments import EXPERIMENT, FOLDER, HOST, SHOWN, SNAPSHOT, Option, Parser, request_of
 from main.cli.live_observer import Lines, LiveTable
+from main.cli.output import terminal_width
 from main.cli.summary import seeds_table, summary
 from session.errors import UsageError
 from surreal_like.experiment.code import restart_archived
@@ -95,7 +95,7 @@ def _finish(given: argparse.Namespace, ended: Run) -> None:
         print(json.dumps(ended.result))
     if not given.quiet:
         stream = _stream(given)
-        width = shutil.get_terminal_size().columns if stream.isatty() else 0
+        width = terminal_width(stream)
         print("\n".join(summary(ended, width)), file=stream)
     if ended.exit_code == 1:
         if "Traceback" in ended.details and not given.quiet:

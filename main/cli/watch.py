@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 from collections import deque
@@ -16,6 +15,7 @@ from typing import Any
 
 from main.cli.arguments import RUN, Option, Parser, seconds_of
 from main.cli.live_observer import LiveTable
+from main.cli.output import terminal_width
 from main.cli.runs import find_folder, find_run, is_tuning, of_tunings, open_found, refuse_over
 from session.addons import load
 from session.addons.hooks import FINDINGS, PAGE
@@ -71,9 +71,11 @@ def _show(text: str, *, over: bool) -> None:
 
 
 def _page(view: RunView) -> str:
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     found = [find(view) for find in FINDINGS]
-    lines = [overview(view, width), *(f"\ndoctor: {line}" for line in filter(None, found))]
+    lines = [
+        overview(view, terminal_width()),
+        *(f"\ndoctor: {line}" for line in filter(None, found)),
+    ]
     if view.state == "running" and (wanted := "; ".join(_list_wanted(view))):
         lines += ["", f"wanted: {wanted}"]
     if launcher_of(view.launcher).idle and view.running and view.folder.over:

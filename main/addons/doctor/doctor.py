@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from main.cli.arguments import RUN, Option, Parser
+from main.cli.output import terminal_width
 from main.cli.runs import find_run, open_found
 from main.cli.summary import lay_out
 from session.show.overview import heading, state_line
@@ -76,7 +75,7 @@ def _page(view: RunView, found: Diagnosis) -> str:
     ]
     if rows:
         blocks.append(["where the time of a chunk of rows goes", columns([], rows, right=(1,))])
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    width = terminal_width()
     if view.counted:
         blocks.append(["bottleneck: none, as the time of a serial run is counted"])
     elif found.bottleneck is None:

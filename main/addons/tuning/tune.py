@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import IO, Any
 from main.addons.tuning.tune_table import head_lines, summary, trial_table
 from main.cli.arguments import SHOWN, Option, Parser, allow_change
 from main.cli.live_observer import Lines, LiveTable
+from main.cli.output import terminal_width
 from main.cli.train import process_start
 from session.config import Config
 from session.errors import SurrealError, UsageError
@@ -65,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
     if given.json:
         print(json.dumps(found.result))
     if not given.quiet:
-        width = shutil.get_terminal_size().columns if stream.isatty() else 0
+        width = terminal_width(stream)
         print("\n".join(summary(found.folder, found.result, file, width)), file=stream)
     if found.exit_code == 1:
         reason = found.result["reason"]

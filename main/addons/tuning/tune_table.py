@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from session.errors import SurrealError
 from session.folder import RunFolder
 from session.show.advice import want_slots
-from session.show.text import bar, columns, count, decimal, duration, plural, size
+from session.show.text import bar, count, decimal, duration, fit_table, plural, size, width_of
 from surreal_like.addons.tuning.space import setting_text, settings_text, short_names
 from surreal_like.addons.tuning.state import OVER, TrialState
 from surreal_like.experiment.machine import find_available_bytes
@@ -54,18 +54,11 @@ def trial_table(
         shown = best_first(rows, mode)[: max(1, height - 2)]
     found = _columns(shown, width, budget)
     spare = [*_LEFT_OUT, *reversed([name for name in found if name.startswith("\0")])]
-    for name in spare:
-        if not width or _width(found) <= width:
-            break
-        room = width - _width({k: v for k, v in found.items() if k != name}) - len(_GAP)
-        if name == "doing" and room >= _LEAST_DOING:
-            found[name] = [_cut(cell, room) for cell in found[name]]
-        else:
-            found.pop(name, None)
-    head = [cells[0] for cells in found.values()]
-    table = list(zip(*(cells[1:] for cells in found.values()), strict=True))
-    right = [index for index, name in enumerate(found) if name in _RIGHT]
-    lines = columns(head, table, right=right, gap=_GAP).splitlines()
+    if width and (doing := found.get("doing")):
+        room = width - width_of(found, _GAP) + max(map(len, doing))
+        if room >= _LEAST_DOING:
+            found["doing"] = [_cut(cell, room) for cell in doing]
+    lines = fit_table(found, width, spare=spare, right=_RIGHT, gap=_GAP).splitlines()
     more = len(rows) - len(shown)
     return lines + ([f"{more} more"] if more else [])
 
@@ -115,10 +108,6 @@ def _load_text(row: Row, *, narrow: bool) -> str:
         return "-"
     parent = row["parent"].removeprefix("trial-") if narrow else row["parent"]
     return f"{row['generation']} <- {parent}"
-
-
-def _width(found: Mapping[str, Sequence[str]]) -> int:
-    return sum(max(map(len, cells)) for cells in found.values()) + len(_GAP) * (len(found) - 1)
 
 
 def _cut(text: str, room: int) -> str:
