@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from main.addons.tuning.tune_table import head_lines, summary, trial_table
+from main.addons.tuning.tune_table import colour_lines, head_lines, summary, trial_table
 from main.cli.arguments import SHOWN, Option, Parser, allow_change
 from main.cli.live_observer import Lines, LiveTable
 from main.cli.output import terminal_width
@@ -204,7 +204,7 @@ class LiveTuning(LiveTable):
         )
         if (drawn := [*head, *table]) != self._drawn:
             self._drawn = drawn
-            self._canvas.draw_lines(head, table)
+            self._canvas.draw(colour_lines(head, table))
 
 
 def plan_tuning(given: argparse.Namespace) -> int | None:

@@ -66,8 +66,8 @@ def _network_policies(setting: Setting) -> Iterator[Data]:
         part = stem(component)
         yield _policy(setting, "clients", part, setting.selector(part), {"ports": opened})
     # A label that the cluster itself gives to each namespace.
-    named = {"key": "kubernetes.io/metadata.name", "operator": "In"}
-    named |= {"values": list(setting.session.kubernetes.metrics_from)}
+    names = list(setting.session.kubernetes.metrics_from)
+    named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}
     for component in setting.topology:
         # No key protects the metrics.
         for port in setting.metrics(component).values():
