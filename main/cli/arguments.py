@@ -25,15 +25,15 @@ class Option:
 
     Args:
         names: the words that begin it; one without a hyphen names a word at its place.
-        facts: keywords of ``add_argument``.
+        keywords: those of ``add_argument``.
     """
 
-    def __init__(self, *names: str, **facts: Any) -> None:
-        self._names, self._facts = names, facts
+    def __init__(self, *names: str, **keywords: Any) -> None:
+        self._names, self._keywords = names, keywords
 
     def add_to(self, place: argparse._ActionsContainer) -> None:
         """Adds the argument to a parser or a group."""
-        place.add_argument(*self._names, **self._facts)
+        place.add_argument(*self._names, **self._keywords)
 
 
 class Group:
