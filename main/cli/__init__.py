@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shutil
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 
 from main.cli.commands import all_commands, overview
 from main.cli.output import HelpShown, OutputError, prepare_output
-from session.addons import Command
+from session.addons import Command, load
 from session.errors import SurrealError, UsageError, describe, did_you_mean, is_of_users_code
 from session.folder import UNPACKED
 from session.hidden import hide_secrets
@@ -78,9 +77,7 @@ def _run(words: list[str]) -> int:
     if words[0] == "--version":
         print(f"surreal-like {VERSION}")
         return 0
-    command = _find(words[0])
-    module = importlib.import_module(command.module)
-    code: int = module.run(words[1:])
+    code: int = load(_find(words[0]).home)(words[1:])
     return code
 
 

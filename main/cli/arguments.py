@@ -1,4 +1,4 @@
-"""The parser of commands, and arguments that several share: an experiment, and the token."""
+"""The parser of commands, and the arguments that several have."""
 
 from __future__ import annotations
 
@@ -6,39 +6,79 @@ import argparse
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from main.cli.output import HelpShown
 from session.config.sections import MAPPINGS
-from session.errors import UsageError, did_you_mean
+from session.errors import ConfigError, UsageError, did_you_mean
 from session.process.component import TOKEN
 from surreal_like.run.request import RunRequest
-
-# Variable of the environment that has a token.
-
 
 _SHOWN_LETTERS = 40
 
 
+class Option:
+    """One argument of a command, as data.
+
+    Args:
+        names: the words that begin it; one without a hyphen names a word at its place.
+        keywords: those of ``add_argument``.
+    """
+
+    def __init__(self, *names: str, **keywords: Any) -> None:
+        self._names, self._keywords = names, keywords
+
+    def add_to(self, place: argparse._ActionsContainer) -> None:
+        """Adds the argument to a parser or a group."""
+        place.add_argument(*self._names, **self._keywords)
+
+
+class Group:
+    """Arguments that belong together.
+
+    Args:
+        title: heading in the help text; None: at most one of them may be given.
+        options: the arguments.
+    """
+
+    def __init__(self, title: str | None, *options: Option) -> None:
+        self._title, self._options = title, options
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the arguments to a parser."""
+        if self._title is None:
+            place: argparse._ActionsContainer = parser.add_mutually_exclusive_group()
+        else:
+            place = parser.add_argument_group(self._title)
+        for each in self._options:
+            each.add_to(place)
+
+
 class Parser(argparse.ArgumentParser):
-    """The options of one command.
+    """The arguments of one command.
 
     Args:
         command: the name.
         description: the purpose.
-        epilog: examples, shown as written.
+        options: the arguments, in the order of the help text.
+        examples: text at the end of the help, shown as written.
     """
 
-    def __init__(self, command: str, description: str, epilog: str = "") -> None:
+    def __init__(
+        self, command: str, description: str, *options: Option | Group, examples: str = ""
+    ) -> None:
         super().__init__(
             prog=f"surreal-like {command}",
             description=description,
-            epilog=epilog,
+            epilog=examples,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        for each in options:
+            each.add_to(self)
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: None = None
@@ -66,73 +106,40 @@ def _shorten(word: str) -> str:
     return word if len(word) <= _SHOWN_LETTERS else f"{word[:12]}..."
 
 
-_OTHERS = stat.S_IRGRP | stat.S_IROTH
-# Options of the commands that are fields of a request.
-_OPTIONS = (
-    *("algorithm", "env", "seed", "agents", "evals", "host", "insecure", "snapshot"),
-    *("folder", "resume", "allow_change", "checkpoint", "start_from"),
+RUN = Option("run", metavar="RUN", help="folder, name below runs/, URL of a mirror, or latest")
+# Words for `find_runs`.
+SEVERAL_RUNS = Option(
+    "runs",
+    nargs="+",
+    metavar="RUN",
+    help="folder, name below runs/ or the beginning of several, a pattern, or latest",
 )
-
-
-def add_experiment(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments that name an experiment."""
-    group = parser.add_argument_group("the experiment")
-    group.add_argument(
+EXPERIMENT = Group(
+    "the experiment",
+    Option(
         "words",
         nargs="*",
         metavar="CONFIG.yaml section.key=value",
         help="an experiment file, or the name of a shipped one (see list experiments), then "
         "settings that replace the file's (values are YAML)",
-    )
-    group.add_argument(
+    ),
+    Option(
         "--algorithm",
         metavar="NAME",
         help="name, package.module:Class or .py file (see list algorithms)",
-    )
-    group.add_argument(
+    ),
+    Option(
         "--env", metavar="NAME", help="environment, such as gym:CartPole-v1 (see list environments)"
-    )
-    group.add_argument(
-        "--seed", type=int, metavar="S", help="seed of the run (overrides the config)"
-    )
-    group.add_argument(
-        "--agents", type=int, metavar="N", help="number of processes that step environments"
-    )
-    group.add_argument("--evals", type=int, metavar="N", help="number of processes that evaluate")
+    ),
+    Option("--seed", type=int, metavar="S", help="seed of the run (overrides the config)"),
+    Option("--agents", type=int, metavar="N", help="number of processes that step environments"),
+    Option("--evals", type=int, metavar="N", help="number of processes that evaluate"),
+)
 
 
-def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments for the run folder and for resuming."""
-    parser.add_argument("--folder", help="run folder; default: runs/<name>-<date>-<time>")
-    parser.add_argument(
-        "--no-snapshot",
-        dest="snapshot",
-        action="store_const",
-        const=False,
-        help="keep no archive of the code in the run folder",
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the run in the folder, or that of a mirror: --resume URL",
-    )
-    add_allow_change(parser, "key outside session_config")
-    parser.add_argument(
-        "--checkpoint",
-        metavar="best|latest|STEP",
-        help="with --resume: checkpoint to go on from; newer ones are set aside",
-    )
-    parser.add_argument(
-        "--from",
-        dest="start_from",
-        metavar="RUN[:best|latest|STEP]",
-        help="begin a new run with the networks of another run's checkpoint",
-    )
-
-
-def add_allow_change(parser: argparse.ArgumentParser, key: str) -> None:
-    """Adds the argument for changes of a resumed run; ``key`` says which key it names."""
-    parser.add_argument(
+def allow_change(key: str) -> Option:
+    """Returns the option for changes of a resumed run; ``key`` says which key it names."""
+    return Option(
         "--allow-change",
         action="extend",
         type=lambda keys: keys.split(","),
@@ -142,19 +149,94 @@ def add_allow_change(parser: argparse.ArgumentParser, key: str) -> None:
     )
 
 
-def add_token(parser: argparse.ArgumentParser, made_by: str) -> None:
-    """Adds the arguments for a token; ``made_by`` is the command that prints it."""
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--token",
-        help=f"made by {made_by}; other users of this machine can see it in the list of "
-        "processes, so rather:",
+# The run folder, and how it is resumed.
+FOLDER = (
+    Option("--folder", help="run folder; default: runs/<name>-<date>-<time>"),
+    Option(
+        "--no-snapshot",
+        dest="snapshot",
+        action="store_const",
+        const=False,
+        help="keep no archive of the code in the run folder",
+    ),
+    Option(
+        "--resume",
+        action="store_true",
+        help="continue the run in the folder, or that of a mirror: --resume URL",
+    ),
+    allow_change("key outside session_config"),
+    Option(
+        "--checkpoint",
+        metavar="best|latest|STEP",
+        help="with --resume: checkpoint to go on from; newer ones are set aside",
+    ),
+    Option(
+        "--from",
+        dest="start_from",
+        metavar="RUN[:best|latest|STEP]",
+        help="begin a new run with the networks of another run's checkpoint",
+    ),
+)
+HOST = Option(
+    "--host",
+    metavar="ADDRESS",
+    help="address of this machine that others can reach; lets them join (see join --print)",
+)
+SNAPSHOT = Option(
+    "--snapshot",
+    dest="from_snapshot",
+    action="store_true",
+    help="use the code that the run archived at its start, instead of the installed code",
+)
+IMPORT_PATH = Option(
+    "--import-path",
+    action="append",
+    default=[],
+    metavar="FOLDER",
+    help="folder with modules that the run needs and its code/ does not have",
+)
+STOCHASTIC = Option(
+    "--stochastic",
+    action="store_true",
+    help="sample actions from the policy instead of the best ones",
+)
+SHOWN = Group(
+    "what is shown",
+    Option("--quiet", action="store_true", help="show only errors"),
+    Option("--json", action="store_true", help="print result.json on standard output"),
+)
+
+
+def token_options(made_by: str) -> Group:
+    """Returns the options for a token; ``made_by`` is the command that prints it."""
+    return Group(
+        None,
+        Option(
+            "--token",
+            help=f"made by {made_by}; other users of this machine can see it in the list of "
+            "processes, so rather:",
+        ),
+        Option(
+            "--token-file",
+            metavar="FILE",
+            help=f"file that has the token; without both options it is the variable {TOKEN}",
+        ),
     )
-    group.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help=f"file that has the token; without both options it is the variable {TOKEN}",
-    )
+
+
+@contextmanager
+def suggesting_import_path() -> Iterator[None]:
+    """Adds the option ``--import-path`` to the error of a module that is not found."""
+    try:
+        yield
+    except ConfigError as error:
+        if "No module named" not in str(error):
+            raise
+        where = "give the folder that holds it: --import-path FOLDER"
+        raise ConfigError(f"{str(error).partition('; write file.py')[0]}; {where}") from None
+
+
+_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 
 def token_of(given: argparse.Namespace) -> str:
@@ -196,6 +278,13 @@ def seconds_of(text: str, option: str) -> float:
     if found is None or not float(found[1]):
         raise UsageError(f"{option}: '{text}' is no time: write it as 30s, 5m, 2h or 1d")
     return float(found[1]) * _UNITS[found[2]]
+
+
+# Options of the commands that are fields of a request.
+_OPTIONS = (
+    *("algorithm", "env", "seed", "agents", "evals", "host", "insecure", "snapshot"),
+    *("folder", "resume", "allow_change", "checkpoint", "start_from"),
+)
 
 
 def request_of(given: argparse.Namespace) -> RunRequest:

@@ -10,63 +10,73 @@ _CORE = (
         "run",
         "CONFIG.yaml [key=value]",
         "train until the goal is met or a budget is used",
-        "main.cli.train",
+        "main.cli.train:run",
     ),
     Command(
         "launch",
         "run",
         "CONFIG.yaml --on WHERE",
         "train on local, tmux or a cluster, detached",
-        "main.cli.launch",
+        "main.cli.launch:run",
     ),
     Command(
         "plan",
         "run",
         "CONFIG.yaml [key=value]",
         "show what would run, without starting it",
-        "main.cli.plan",
+        "main.cli.plan:run",
     ),
     Command(
         "check",
         "run",
         "ENV|CONFIG.yaml",
         "list what an environment does wrong",
-        "main.cli.check",
+        "main.cli.own_environment:check",
     ),
     Command(
         "init",
         "run",
         "FOLDER",
         "write a small project to begin with",
-        "main.cli.init",
+        "main.cli.own_environment:init",
     ),
     Command(
-        "status", "watch", "RUN", "progress of a run and state of its components", "main.cli.status"
+        "status",
+        "watch",
+        "RUN",
+        "progress of a run and state of its components",
+        "main.cli.watch:show_status",
     ),
-    Command("logs", "watch", "RUN", "log lines of all components of a run", "main.cli.logs"),
-    Command("attach", "watch", "RUN", "show a background run in this terminal", "main.cli.attach"),
+    Command(
+        "logs", "watch", "RUN", "log lines of all components of a run", "main.cli.watch:show_logs"
+    ),
+    Command(
+        "attach", "watch", "RUN", "show a background run in this terminal", "main.cli.watch:attach"
+    ),
     Command(
         "list",
         "use",
         "WHAT",
         "show what there is to train, and runs",
-        "main.cli.listing",
+        "main.cli.listing:run",
     ),
     Command(
         "scale",
         "operate",
         "RUN agent=N eval=N",
         "change the number of agents or evaluators",
-        "main.cli.scale",
+        "main.cli.operate:scale",
     ),
     Command(
         "restart",
         "operate",
         "RUN COMPONENT",
         "end one component and start it again",
-        "main.cli.restart",
+        "main.cli.operate:restart",
     ),
-    Command("stop", "operate", "RUN", "end a run cleanly, with a checkpoint", "main.cli.stop"),
+    Command(
+        "stop", "operate", "RUN", "end a run cleanly, with a checkpoint", "main.cli.operate:stop"
+    ),
 )
 _GROUPS = {
     "run": "Run an experiment",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from main.cli.arguments import Parser, add_experiment, add_folder, request_of
+from main.cli.arguments import EXPERIMENT, FOLDER, HOST, Option, Parser, request_of
 from session.addons.hooks import LAUNCHED
 from session.launchers.registry import launcher_of
 from session.program import path_from_here, program
@@ -27,7 +26,25 @@ _EXAMPLES = """examples:
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    given = _parser().parse_args(argv)
+    given = Parser(
+        "launch",
+        "Starts a run that goes on when this shell has ended, and returns.",
+        EXPERIMENT,
+        Option(
+            "--on",
+            default="local",
+            metavar="local|tmux|kubernetes|slurm|ray",
+            help="local: background processes (default); tmux: one window each; or a cluster",
+        ),
+        *FOLDER,
+        HOST,
+        Option(
+            "--insecure",
+            action="store_true",
+            help="no keys, no encryption: only on a network you trust",
+        ),
+        examples=_EXAMPLES,
+    ).parse_args(argv)
     with run_detached(request_of(given), _Notes()) as launched:
         print("\n".join(next_steps(path_from_here(launched.folder.path), given.on)))
         for lines in LAUNCHED:
@@ -35,31 +52,6 @@ def run(argv: Sequence[str]) -> int:
         for name, address in Pages(launched.folder).wait(_PAGES_SECONDS).items():
             print(f"{name}: {address}")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        "launch", "Starts a run that goes on when this shell has ended, and returns.", _EXAMPLES
-    )
-    add_experiment(parser)
-    parser.add_argument(
-        "--on",
-        default="local",
-        metavar="local|tmux|kubernetes|slurm|ray",
-        help="local: background processes (default); tmux: one window each; or a cluster",
-    )
-    add_folder(parser)
-    parser.add_argument(
-        "--host",
-        metavar="ADDRESS",
-        help="address of this machine that others can reach; lets them join (see join --print)",
-    )
-    parser.add_argument(
-        "--insecure",
-        action="store_true",
-        help="no keys, no encryption: only on a network you trust",
-    )
-    return parser
 
 
 class _Notes(RunObserver):

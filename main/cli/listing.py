@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from main.cli.arguments import Parser
+from main.cli.arguments import Option, Parser
+from main.cli.output import terminal_width
 from main.cli.runs import all_runs, is_tuning, of_tunings
 from session.addons.hooks import FACTS, is_url, runs_at
 from session.config import Config
@@ -24,20 +23,23 @@ from surreal_like.experiment.shipped import list_experiments
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    parser = Parser("list", "Shows what there is to train, and what was trained.")
-    parser.add_argument("what", choices=("algorithms", "environments", "experiments", "runs"))
-    parser.add_argument(
-        "word",
-        nargs="?",
-        metavar="WORD",
-        help="with environments: only names that hold it; with runs: URL below which they are "
-        "mirrored",
-    )
-    parser.add_argument("--json", action="store_true", help="with runs: print as JSON")
-    parser.add_argument(
-        "--specs",
-        metavar="NAME",
-        help="with environments: print the specs of one as YAML for an experiment file",
+    parser = Parser(
+        "list",
+        "Shows what there is to train, and what was trained.",
+        Option("what", choices=("algorithms", "environments", "experiments", "runs")),
+        Option(
+            "word",
+            nargs="?",
+            metavar="WORD",
+            help="with environments: only names that hold it; with runs: URL below which they are "
+            "mirrored",
+        ),
+        Option("--json", action="store_true", help="with runs: print as JSON"),
+        Option(
+            "--specs",
+            metavar="NAME",
+            help="with environments: print the specs of one as YAML for an experiment file",
+        ),
     )
     # `list URL` is short for `list runs URL`.
     given = parser.parse_args(["runs", *argv] if any(map(is_url, argv[:1])) else argv)
@@ -93,7 +95,7 @@ def _environments(word: str) -> None:
         raise UsageError(f"no environment holds '{word}'; surreal-like list environments shows all")
     extras = {name: extra_of(name) for name in names}
     shown = [name + (f" [{extras[name]}]" if extras[name] else "") for name in names]
-    print(in_columns(shown, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0))
+    print(in_columns(shown, terminal_width()))
     for extra in sorted({*extras.values()} - {""}):
         print(f"[{extra}]: {install_line(extra)}")
 

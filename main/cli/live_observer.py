@@ -193,7 +193,7 @@ class LiveTable(RunObserver):
         now = (self._clock(), rows, view.line.get("wall_seconds"))
         if now != self._drawn:
             self._drawn = now
-            self._canvas.draw(view, self._seconds(None))
+            self._canvas.draw_run(view, self._seconds(None))
 
     def end(self) -> None:
         """Removes the table; the lines above it stay."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -24,16 +23,6 @@ from session.show.overview import (
 )
 from session.show.run_view import RunView
 from session.show.text import bar, duration
-
-# Parts of a line of text -> their style.
-_COLOURS = {
-    r"(?<=  )running\b": "green",
-    r"(?<=  )(paused|pending)\b": "yellow",
-    r"(?<=  )error\b": "bold red",
-    r"(?<=  )terminated\b": "dim",
-    "━+": "blue",
-    "─+": "dim",
-}
 
 
 class Canvas:
@@ -57,19 +46,15 @@ class Canvas:
         """Draws a note until there is a table to show."""
         doing = "importing torch, building one environment"
         text = Text.assemble(("preparing", "bold"), (f" · {doing} · {what}", "dim"))
-        self._live.update(Group(Text(), text), refresh=True)
+        self.draw(Group(Text(), text))
 
-    def draw(self, view: RunView, seconds: float) -> None:
-        """Draws the table."""
-        self._live.update(render(view, seconds), refresh=True)
+    def draw_run(self, view: RunView, seconds: float) -> None:
+        """Draws the table of a run."""
+        self.draw(render(view, seconds))
 
-    def draw_lines(self, head: Sequence[str], table: Sequence[str]) -> None:
-        """Draws lines: the first one of each part stands out, and states have their colours."""
-        lines = [Text(), Text(head[0], "bold"), *(Text(line, "dim") for line in head[1:])]
-        lines += [Text(), Text(table[0], "dim"), *map(_colour, table[1:])]
-        # One text, which rich lays out in two thirds of the time that a group of lines takes.
-        whole = Text("\n", no_wrap=True, overflow="crop").join(lines)
-        self._live.update(whole, refresh=True)
+    def draw(self, what: Group | Text) -> None:
+        """Draws the area anew."""
+        self._live.update(what, refresh=True)
 
     def write(self, text: str, style: str) -> None:
         """Writes one line above the table."""
@@ -127,13 +112,6 @@ def _conditions(view: RunView, seconds: float) -> Table:
     if not table.rows:
         table.add_row(_label("no goal and no budget: it goes on until Ctrl-C"))
     return table
-
-
-def _colour(line: str) -> Text:
-    text = Text(line)
-    for pattern, style in _COLOURS.items():
-        text.highlight_regex(pattern, style)
-    return text
 
 
 def _bar(share: float, style: str) -> Text:

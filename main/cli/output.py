@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
 from session.errors import SurrealError
 
@@ -30,6 +31,11 @@ class OutputError(SurrealError):
         super().__init__(f"the output cannot be written: {error.strerror}")
         # The reader of a pipe has seen enough: no error of the command.
         self.unwanted = isinstance(error, BrokenPipeError)
+
+
+def terminal_width(stream: IO[str] | None = None) -> int:
+    """Returns the width in characters; 0 if the stream, by default standard output, is none."""
+    return shutil.get_terminal_size().columns if (stream or sys.stdout).isatty() else 0
 
 
 class _Output:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from main.cli.arguments import Parser, add_experiment, request_of
+from main.cli.arguments import EXPERIMENT, Option, Parser, request_of
+from main.cli.output import terminal_width
 from session.addons import add_ons, load
 from session.addons.hooks import PLAN
 from session.config import Config
@@ -226,33 +225,36 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser("plan", "Shows what train would run; starts nothing.", _EXAMPLES)
-    add_experiment(parser)
-    parser.add_argument(
-        "--on",
-        choices=list_detached(),
-        default="local",
-        help="where it would run; default: local",
-    )
-    parser.add_argument(
-        "--format",
-        choices=(
-            *FORMATS,
-            *(each.format for each in map(launcher_of, list_detached()) if each.format),
+def _parser() -> Parser:
+    return Parser(
+        "plan",
+        "Shows what train would run; starts nothing.",
+        EXPERIMENT,
+        Option(
+            "--on",
+            choices=list_detached(),
+            default="local",
+            help="where it would run; default: local",
         ),
-        help="default: table; with --on kubernetes: yaml; slurm: sbatch; ray: job",
+        Option(
+            "--format",
+            choices=(
+                *FORMATS,
+                *(each.format for each in map(launcher_of, list_detached()) if each.format),
+            ),
+            help="default: table; with --on kubernetes: yaml; slurm: sbatch; ray: job",
+        ),
+        Option(
+            "--folder",
+            help="folder to write: the run, or with yaml an overlay such as k8s/overlays/my",
+        ),
+        Option(
+            "--explain",
+            action="store_true",
+            help="the settings, their values, and where each comes from; then the stages of data",
+        ),
+        examples=_EXAMPLES,
     )
-    parser.add_argument(
-        "--folder",
-        help="folder to write: the run, or with yaml an overlay such as k8s/overlays/my",
-    )
-    parser.add_argument(
-        "--explain",
-        action="store_true",
-        help="the settings, their values, and where each comes from; then the stages of data",
-    )
-    return parser
 
 
 def note(line: str) -> None:
@@ -281,7 +283,7 @@ def _explain(request: RunRequest) -> str:
         for path, (value, origin) in found.items()
         if path not in hidden
     ]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
+    width = terminal_width() or _WIDTH
     beside = sum(max(len(row[column]) for row in rows) for column in (0, 2)) + 2 * len(GAP)
     stages = pipeline({path: value for path, (value, _) in found.items()})
     parts = [

@@ -23,23 +23,6 @@ if TYPE_CHECKING:
 _WILD = "*?["
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """Adds the argument RUN."""
-    parser.add_argument(
-        "run", metavar="RUN", help="folder, name below runs/, URL of a mirror, or latest"
-    )
-
-
-def add_runs(parser: argparse.ArgumentParser) -> None:
-    """Adds the argument RUN..., whose words are for :func:`find_runs`."""
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        metavar="RUN",
-        help="folder, name below runs/ or the beginning of several, a pattern, or latest",
-    )
-
-
 def all_runs() -> list[RunFolder]:
     """Returns runs and tunings below ``runs/``; the one started or resumed last is at the end."""
     if not os.path.isdir(RUNS):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -13,11 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from main.cli.arguments import Parser, add_experiment, add_folder, request_of
+from main.cli.arguments import EXPERIMENT, FOLDER, HOST, SHOWN, SNAPSHOT, Option, Parser, request_of
 from main.cli.live_observer import Lines, LiveTable
-from main.cli.policy import add_snapshot, follow_snapshot
+from main.cli.output import terminal_width
 from main.cli.summary import seeds_table, summary
 from session.errors import UsageError
+from surreal_like.experiment.code import restart_archived
 from surreal_like.run.folder import new_path
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest
@@ -38,42 +38,33 @@ exit code: 0 goal met, or a budget used where there is no goal; 3 a budget ended
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     started = process_start() if list(argv) == sys.argv[2:] else time.time()
-    given = _parser().parse_args(argv)
+    given = Parser(
+        "train",
+        "Trains until the goal is met or a budget is used.",
+        EXPERIMENT,
+        Option(
+            "--on",
+            default="local",
+            metavar="local|serial",
+            help="local: processes on this machine (default); serial: one thread, repeatable",
+        ),
+        *FOLDER,
+        SNAPSHOT,
+        Option("--seeds", metavar="1..5", help="one run per seed, then a table of all (or 1,4,9)"),
+        HOST,
+        SHOWN,
+        examples=_EXAMPLES,
+    ).parse_args(argv)
     request = replace(request_of(given), started=started)
     if given.from_snapshot:
         if not given.resume:
             raise UsageError("--snapshot belongs to --resume: a new run has the installed code")
-        follow_snapshot(given, request.resumed, ["train", *argv])
+        restart_archived(request.resumed, ["train", *argv])
     if given.seeds is None:
         ended = run_here(request, _watch(given, started))
         _finish(given, ended)
         return ended.exit_code
     return _train_seeds(given, request)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser("train", "Trains until the goal is met or a budget is used.", _EXAMPLES)
-    add_experiment(parser)
-    parser.add_argument(
-        "--on",
-        default="local",
-        metavar="local|serial",
-        help="local: processes on this machine (default); serial: one thread, repeatable",
-    )
-    add_folder(parser)
-    add_snapshot(parser)
-    parser.add_argument(
-        "--seeds", metavar="1..5", help="one run per seed, then a table of all (or 1,4,9)"
-    )
-    parser.add_argument(
-        "--host",
-        metavar="ADDRESS",
-        help="address of this machine that others can reach; lets them join (see join --print)",
-    )
-    shown = parser.add_argument_group("what is shown")
-    shown.add_argument("--quiet", action="store_true", help="show only errors")
-    shown.add_argument("--json", action="store_true", help="print result.json on standard output")
-    return parser
 
 
 def process_start() -> float:
@@ -104,7 +95,7 @@ def _finish(given: argparse.Namespace, ended: Run) -> None:
         print(json.dumps(ended.result))
     if not given.quiet:
         stream = _stream(given)
-        width = shutil.get_terminal_size().columns if stream.isatty() else 0
+        width = terminal_width(stream)
         print("\n".join(summary(ended, width)), file=stream)
     if ended.exit_code == 1:
         if "Traceback" in ended.details and not given.quiet:

@@ -24,14 +24,14 @@ class Command:
         group: heading in the help page.
         usage: main arguments.
         summary: purpose, in one line.
-        module: module with ``run(argv) -> exit code``; imported when the command is used.
+        home: ``module:function`` of words to an exit code; imported when the command is used.
     """
 
     name: str
     group: str
     usage: str
     summary: str
-    module: str
+    home: str
 
 
 @dataclass(frozen=True, slots=True)

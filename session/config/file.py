@@ -153,22 +153,16 @@ def write_file(path: str | Path, data: dict[str, Any]) -> None:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def dump_yaml(data: Any) -> str:
-    """Returns plain data as the text of a YAML file."""
-    return str(yaml.dump(data, Dumper=PlainDumper, sort_keys=False, allow_unicode=True, width=100))
+def dump_yaml(data: Any, dumper: type[PlainDumper] = PlainDumper, **form: Any) -> str:
+    """Returns plain data as the text of a YAML file; ``form``: keywords of ``yaml.dump``."""
+    form = {"sort_keys": False, "allow_unicode": True, "width": 100, **form}
+    return str(yaml.dump(data, Dumper=dumper, **form))
 
 
 def inline_yaml(data: Any) -> str:
     """Returns plain data as one line of YAML."""
-    text = yaml.dump(
-        data,
-        Dumper=PlainDumper,
-        default_flow_style=True,
-        sort_keys=False,
-        allow_unicode=True,
-        width=1e9,
-    )
-    return str(text).rstrip("\n").removesuffix("\n...")
+    text = dump_yaml(data, default_flow_style=True, width=1e9)
+    return text.rstrip("\n").removesuffix("\n...")
 
 
 def plain_value(text: str) -> Any:

@@ -1,8 +1,8 @@
-"""Advice on the number of agents, gateways or slots of a run: pure functions of its numbers."""
+"""Advice on the number of agents or gateways of a run: pure functions of its numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise, takewhile
 from math import fsum
 from typing import NamedTuple
@@ -91,13 +91,6 @@ def want_gateways(
     reason = f"{clients:.0f} clients, {free:.0f} places free"
     advice = _hold(len(sessions) + (free < FREE * clients), reason, now, last)
     return advice if sessions else None
-
-
-def want_slots(states: Mapping[str, int]) -> Advice:
-    """Returns the slots that all unfinished trials need, of the number of trials by state."""
-    found = {state: states.get(state, 0) for state in ("pending", "running", "paused")}
-    reason = ", ".join(f"{number} {state}" for state, number in found.items() if number)
-    return Advice(sum(found.values()), reason or "all trials are over", 0.0)
 
 
 def _hold(number: int, reason: str, now: float, last: Advice | None) -> Advice:

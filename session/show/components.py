@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ STYLES = {
 }
 # Columns that a narrow terminal does without, the first one first.
 LEFT_OUT = ("memory", "last beat", "lag")
-_RIGHT = ("memory", "pid", "restarts")
+RIGHT = ("memory", "pid", "restarts")
 # An older death does not explain the present state.
 _DEATH_MATTERS_SECONDS = 600.0
 # A component with a younger heartbeat is not blocked by a long operation.
@@ -168,20 +168,11 @@ def cells(row: ComponentRow) -> list[str]:
     ]
 
 
-def component_cells(
-    rows: Iterable[ComponentRow], *, without: Collection[str] = ()
-) -> tuple[list[str], list[int], list[list[str]]]:
-    """Returns titles, indices of the right-aligned columns, and the texts of all rows.
-
-    Empty columns are left out, for example most columns of a finished run.
-
-    Args:
-        rows: rows of the components.
-        without: titles of further columns to leave out.
-    """
-    table = [cells(row) for row in rows]
-    wanted = [i for i, title in enumerate(HEAD) if title not in without]
-    full = [i for i in wanted if any(row[i] not in ("", MISSING) for row in table)]
-    head = [HEAD[i] for i in full]
-    right = [place for place, i in enumerate(full) if HEAD[i] in _RIGHT]
-    return head, right, [[row[i] for i in full] for row in table]
+def component_table(rows: Iterable[ComponentRow]) -> dict[str, list[str]]:
+    """Returns the columns of all rows, without empty ones, such as most of a finished run."""
+    texts = zip(*map(cells, rows), strict=True)
+    return {
+        title: [title, *column]
+        for title, column in zip(HEAD, texts, strict=False)
+        if not {*column} <= {"", MISSING}
+    }

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from session.config import Config
 from session.program import path_from_here
-from session.show.components import LEFT_OUT, component_cells
+from session.show.components import LEFT_OUT, RIGHT, component_table
 from session.show.progress import shown_evaluations
 from session.show.run_view import Budget, RunView
-from session.show.text import bar, columns, count, decimal, duration, percent, rate
+from session.show.text import bar, columns, count, decimal, duration, fit_table, percent, rate
 
 BAR_WIDTH = 24
 _GAP = "  "
@@ -178,14 +178,14 @@ def overview(view: RunView, width: int = 0) -> str:
     first = [heading(view), state_line(view), _task(view), *warnings, *pages]
     limits = conditions(view) if going and view.line else []
     bars = [[name, bar(share, BAR_WIDTH), text] for name, share, text in limits]
-    table, policies = _component_table(view, width), policies_table(view)
+    table, policies = component_table(view.components.values()), policies_table(view)
     right = range(1, len(POLICY_HEAD))
     blocks = [
         "\n".join(filter(None, first)),
         columns([], numbers_table(view), right=(1, 2, 4), gap=_GAP),
         columns(POLICY_HEAD, policies, right=right, gap=_GAP) if policies else "",
         columns([], bars, gap=_GAP),
-        table,
+        fit_table(table, width, spare=LEFT_OUT, right=RIGHT),
     ]
     return "\n\n".join(filter(None, blocks))
 
@@ -195,16 +195,6 @@ def _task(view: RunView) -> str:
     task = view.line.get("task") or {}
     shown = ", ".join(f"{name} {value}" for name, value in task.get("settings", {}).items())
     return f"task {task['number']}: {shown}" if shown else ""
-
-
-def _component_table(view: RunView, width: int) -> str:
-    """Lays out the components; leaves out columns that the terminal is too narrow for."""
-    for unwanted in range(len(LEFT_OUT) + 1):
-        shown = component_cells(view.components.values(), without=LEFT_OUT[:unwanted])
-        table = columns(shown[0], shown[2], right=shown[1])
-        if not width or max(map(len, table.split("\n"))) <= width:
-            break
-    return table
 
 
 def replay_capacity(config: Config) -> int:

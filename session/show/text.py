@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 MISSING = "-"
@@ -113,3 +113,31 @@ def columns(
         ]
         lines.append(gap.join(cells).rstrip())
     return "\n".join(lines)
+
+
+# Name of a column -> its title, then its cells.
+Table = Mapping[str, Sequence[str]]
+
+
+def width_of(table: Table, gap: str = GAP) -> int:
+    """Returns the width of a table, in characters."""
+    return sum(max(map(len, cells)) for cells in table.values()) + len(gap) * (len(table) - 1)
+
+
+def fit_table(
+    table: Table, width: int, *, spare: Iterable[str], right: Collection[str], gap: str = GAP
+) -> str:
+    """Formats a table as lines, without the columns for which the terminal is too narrow.
+
+    Args:
+        table: the columns.
+        width: width of the terminal, in characters; 0: lines may have any length.
+        spare: names of columns that a narrow terminal does without, the first one first.
+        right: names of the right-aligned columns.
+        gap: gap between two columns.
+    """
+    for name in spare:
+        if width and width_of(table, gap) > width:
+            table = {other: cells for other, cells in table.items() if other != name}
+    places = [place for place, name in enumerate(table) if name in right]
+    return columns([], list(zip(*table.values(), strict=True)), right=places, gap=gap)

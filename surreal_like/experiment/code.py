@@ -200,7 +200,7 @@ def restart_archived(folder: RunFolder, argv: Sequence[str]) -> NoReturn:
 
     Args:
         folder: the run.
-        argv: words of the command, without ``--snapshot``.
+        argv: words of the command; ``--snapshot`` is left out.
 
     Raises:
         UsageError: the run has no archive, or not the one that was written at its start.
@@ -217,7 +217,8 @@ def restart_archived(folder: RunFolder, argv: Sequence[str]) -> NoReturn:
         environment = {**os.environ, UNPACKED: str(place), "PYTHONPATH": os.pathsep.join(paths)}
         sys.stdout.flush()
         sys.stderr.flush()
-        command = [sys.executable, "-P", "-s", "-m", "main.cli", *argv]
+        words = [word for word in argv if word != "--snapshot"]
+        command = [sys.executable, "-P", "-s", "-m", "main.cli", *words]
         os.execve(sys.executable, command, environment)
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)

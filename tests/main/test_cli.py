@@ -18,9 +18,9 @@ import yaml
 
 from main.cli import main
 from main.cli.commands import all_commands, overview
-from main.cli.logs import select
 from main.cli.runs import all_runs, find_run
 from main.cli.train import parse_seeds, process_start
+from main.cli.watch import select
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.process.heartbeat import Beat, State, write_beat
@@ -76,7 +76,7 @@ def test_ctrl_c_gives_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(argv: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("main.cli.status.run", interrupt)
+    monkeypatch.setattr("main.cli.watch.show_status", interrupt)
     assert main(["status", "x"]) == 130
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from main.cli.arguments import seconds_of
 from main.cli.launch import next_steps
-from main.cli.logs import select
+from main.cli.watch import select
 from session.addons.tmux.session import default_socket
 from session.config import Config
 from session.config.defaults import BASE_CONFIG

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +12,7 @@ import pytest
 import main
 from main.cli.arguments import Parser
 from main.cli.commands import all_commands
+from session.addons import load
 
 SOURCES = sorted(Path(main.__file__).parent.rglob("*.py"))
 
@@ -21,7 +21,7 @@ class Found(Exception):
     """Carries the parser of a command."""
 
 
-def parser_of(module: str, monkeypatch: pytest.MonkeyPatch) -> Parser:
+def parser_of(home: str, monkeypatch: pytest.MonkeyPatch) -> Parser:
     """The parser of a command, as it is when it gets its command line."""
 
     def found(parser: Parser, *words: Any) -> NoReturn:
@@ -31,7 +31,7 @@ def parser_of(module: str, monkeypatch: pytest.MonkeyPatch) -> Parser:
         for name in ("parse_args", "parse_intermixed_args"):
             patch.setattr(Parser, name, found)
         with pytest.raises(Found) as caught:
-            importlib.import_module(module).run(["word"])
+            load(home)(["word"])
     parser = caught.value.args[0]
     assert isinstance(parser, Parser)
     return parser
@@ -44,11 +44,9 @@ def option_of(parser: Parser) -> argparse.Action:
     return (taking or options)[0]
 
 
-@pytest.mark.parametrize("module", [each.module for each in all_commands()])
-def test_an_option_may_stand_between_the_words(
-    module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parser = parser_of(module, monkeypatch)
+@pytest.mark.parametrize("home", [each.home for each in all_commands()])
+def test_an_option_may_stand_between_the_words(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = parser_of(home, monkeypatch)
     places = [each for each in parser._actions if not each.option_strings]
     words = [next(iter(each.choices or ["a.b=first"])) for each in places]
     if any(each.nargs in ("*", "+") for each in places):

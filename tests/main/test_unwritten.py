@@ -81,9 +81,9 @@ def test_stop_says_that_a_run_has_ended_on_a_full_disk(
     folder = RunFolder(tmp_path / "run")
     folder.create()
     folder.result.write_text(json.dumps({"status": "running"}))
-    monkeypatch.setattr("main.cli.stop._MARGIN_SECONDS", 0.5)
+    monkeypatch.setattr("main.cli.operate._MARGIN_SECONDS", 0.5)
     BASE_CONFIG.copy().dump_file(folder.config)
-    monkeypatch.setattr("main.cli.stop.open_found", Ending)
+    monkeypatch.setattr("main.cli.operate.open_found", Ending)
     said = command("stop", "./run")
     assert said.out == "run run has ended: its result could not be written; is the disk full?\n"
     assert said.code == 0

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 IN_PLACE = re.compile(r"\.write_(?:text|bytes)\(|open\([^)]*[\"'][wx]b?[\"']")
 # File -> why it may write in place: nobody reads that again, or only when it is whole.
 WRITTEN_IN_PLACE = {
-    "main/cli/init.py": "an example for a user, who runs the command again",
+    "main/cli/own_environment.py": "an example for a user, who runs the command again",
     "session/addons/engines/processes.py": "a pipe",
     "session/addons/kubernetes/kustomize.py": "a plan for a user, who runs the command again",
     "session/addons/tmux/session.py": "a lock, which has no content",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from main.cli.arguments import Parser
-from main.cli.runs import add_runs, find_runs
+from main.cli.arguments import SEVERAL_RUNS, Option, Parser
+from main.cli.runs import find_runs
 from session.config.file import write_file
 from session.errors import UsageError
 from session.show.text import MISSING, columns, decimal
@@ -24,18 +24,21 @@ environment.
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    parser = Parser("compare", "Compares methods by the scores of their runs.", _EXAMPLES)
-    add_runs(parser)
-    parser.add_argument(
-        "--metric",
-        metavar="M",
-        help="number of progress.jsonl or tag of TensorBoard; default: eval.mean_return",
-    )
-    parser.add_argument(
-        "--normalize", metavar="FILE", help="scores that count as 0 and as 1, for each task"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write the numbers, with all scores")
-    given = parser.parse_args(argv)
+    given = Parser(
+        "compare",
+        "Compares methods by the scores of their runs.",
+        SEVERAL_RUNS,
+        Option(
+            "--metric",
+            metavar="M",
+            help="number of progress.jsonl or tag of TensorBoard; default: eval.mean_return",
+        ),
+        Option(
+            "--normalize", metavar="FILE", help="scores that count as 0 and as 1, for each task"
+        ),
+        Option("--json", metavar="FILE", help="write the numbers, with all scores"),
+        examples=_EXAMPLES,
+    ).parse_args(argv)
     if given.json is not None and not given.json.endswith(".json"):
         raise UsageError(f"cannot write {given.json}: its name must end in .json")
     folders = [folder.path for word in given.runs for folder in find_runs(word)]

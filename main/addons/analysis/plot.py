@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from main.cli.arguments import Parser
-from main.cli.runs import add_runs, find_folder, find_runs, is_tuning, of_tunings
+from main.cli.arguments import SEVERAL_RUNS, Option, Parser
+from main.cli.runs import find_folder, find_runs, is_tuning, of_tunings
 from session.addons.hooks import PLOT
 from session.errors import UsageError
 from session.folder import RunFolder
@@ -24,36 +24,40 @@ Runs whose configs differ only in the seed become a mean with a band from the lo
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    parser = Parser("plot", "Draws the learning curves of runs into one picture.", _EXAMPLES)
-    add_runs(parser)
-    parser.add_argument(
-        "--metric",
-        metavar="M",
-        help="number of progress.jsonl or tag of TensorBoard; default: the returns",
-    )
-    parser.add_argument(
-        "--x",
-        choices=("env_steps", "seconds", "iterations"),
-        help="horizontal axis; default: env_steps, of a tuning its unit",
-    )
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        help="file to write (.png, .svg, .pdf); default: NAME-return.png in this folder",
-    )
-    parser.add_argument(
-        "--band",
-        default="range",
-        choices=("range", "interval"),
-        help="lowest to highest run, or the 95%% interval of the interquartile mean of 5 or more",
-    )
-    parser.add_argument("--list", action="store_true", help="list the metrics of these runs")
-    parser.add_argument(
-        "--lineage",
-        action="store_true",
-        help="of a tuning: which trial has loaded which, and the mutated settings",
-    )
-    given = parser.parse_args(argv)
+    given = Parser(
+        "plot",
+        "Draws the learning curves of runs into one picture.",
+        SEVERAL_RUNS,
+        Option(
+            "--metric",
+            metavar="M",
+            help="number of progress.jsonl or tag of TensorBoard; default: the returns",
+        ),
+        Option(
+            "--x",
+            choices=("env_steps", "seconds", "iterations"),
+            help="horizontal axis; default: env_steps, of a tuning its unit",
+        ),
+        Option(
+            "--out",
+            metavar="FILE",
+            help="file to write (.png, .svg, .pdf); default: NAME-return.png in this folder",
+        ),
+        Option(
+            "--band",
+            default="range",
+            choices=("range", "interval"),
+            help="lowest to highest run, or the 95%% interval of the interquartile mean of 5 or "
+            "more",
+        ),
+        Option("--list", action="store_true", help="list the metrics of these runs"),
+        Option(
+            "--lineage",
+            action="store_true",
+            help="of a tuning: which trial has loaded which, and the mutated settings",
+        ),
+        examples=_EXAMPLES,
+    ).parse_args(argv)
     tuning = _tuning(given.runs)
     if given.lineage and tuning is None:
         raise UsageError("--lineage belongs to a tuning: name the folder of one, and nothing else")

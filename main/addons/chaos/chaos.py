@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from main.cli.arguments import Parser, add_experiment, add_folder, request_of, seconds_of
+from main.cli.arguments import EXPERIMENT, FOLDER, Option, Parser, request_of, seconds_of
 from main.cli.runs import find_run, refuse_over
 from session.errors import UsageError
 from session.launchers.handle import RunHandle, open_run
@@ -75,28 +75,34 @@ def run(argv: Sequence[str]) -> int:
     return int(any(broken.values()))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser("chaos", "Tries faults on a run, and checks what must hold.", _EXAMPLES)
-    add_experiment(parser)
-    for what, meaning in (
-        ("kill", "kills (SIGKILL), as agent=30s"),
-        ("term", "requests to end (SIGTERM)"),
-        ("stop", "stops of 20 s (SIGSTOP), which hang a process"),
-    ):
-        parser.add_argument(
-            f"--{what}", action="append", default=[], metavar="KIND=MEAN", help=meaning
-        )
-    parser.add_argument(
-        "--disk-full", metavar="MEAN", help="fills the disk of the run folder, if it is a small one"
+def _parser() -> Parser:
+    kinds = {
+        "kill": "kills (SIGKILL), as agent=30s",
+        "term": "requests to end (SIGTERM)",
+        "stop": "stops of 20 s (SIGSTOP), which hang a process",
+    }
+    return Parser(
+        "chaos",
+        "Tries faults on a run, and checks what must hold.",
+        EXPERIMENT,
+        *(
+            Option(f"--{what}", action="append", default=[], metavar="KIND=MEAN", help=meaning)
+            for what, meaning in kinds.items()
+        ),
+        Option(
+            "--disk-full",
+            metavar="MEAN",
+            help="fills the disk of the run folder, if it is a small one",
+        ),
+        Option(
+            "--for", dest="duration", default="1m", metavar="TIME", help="duration, as 90s or 10m"
+        ),
+        Option(
+            "--on", default="local", metavar="local|tmux", help="where it starts a run of its own"
+        ),
+        *FOLDER,
+        examples=_EXAMPLES,
     )
-    parser.add_argument(
-        "--for", dest="duration", default="1m", metavar="TIME", help="duration, as 90s or 10m"
-    )
-    parser.add_argument(
-        "--on", default="local", metavar="local|tmux", help="where it starts a run of its own"
-    )
-    add_folder(parser)
-    return parser
 
 
 def _parse(what: str, word: str) -> tuple[str, float]:

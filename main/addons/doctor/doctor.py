@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from main.cli.arguments import Parser
-from main.cli.runs import add_run, find_run, open_found
+from main.cli.arguments import RUN, Option, Parser
+from main.cli.output import terminal_width
+from main.cli.runs import find_run, open_found
 from main.cli.summary import lay_out
 from session.show.overview import heading, state_line
 from session.show.run_view import RunView
@@ -33,10 +32,12 @@ _STAGES = {
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    parser = Parser("doctor", "Explains what limits the speed of a run, and what is odd in it.")
-    add_run(parser)
-    parser.add_argument("--json", action="store_true", help="the findings as JSON, on one line")
-    given = parser.parse_args(argv)
+    given = Parser(
+        "doctor",
+        "Explains what limits the speed of a run, and what is odd in it.",
+        RUN,
+        Option("--json", action="store_true", help="the findings as JSON, on one line"),
+    ).parse_args(argv)
     folder = find_run(given.run)
     from surreal_like.addons.doctor.facts import CURVES
     from surreal_like.addons.doctor.rules import diagnose
@@ -74,7 +75,7 @@ def _page(view: RunView, found: Diagnosis) -> str:
     ]
     if rows:
         blocks.append(["where the time of a chunk of rows goes", columns([], rows, right=(1,))])
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    width = terminal_width()
     if view.counted:
         blocks.append(["bottleneck: none, as the time of a serial run is counted"])
     elif found.bottleneck is None:

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from main.cli.arguments import Parser, add_token, token_of
+from main.cli.arguments import Option, Parser, token_of, token_options
 from session.errors import UsageError
 from session.process.component import TOKEN
 
@@ -100,40 +99,43 @@ def _copy(language: str, folder: str = ".", *more: str) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser("client", "Plays an environment for the gateway of a run.", _EXAMPLES)
-    parser.add_argument(
-        "address",
-        metavar="HOST:PORT",
-        nargs="?",
-        help="where the gateway listens; tls://HOST:PORT where it has a certificate",
+def _parser() -> Parser:
+    return Parser(
+        "client",
+        "Plays an environment for the gateway of a run.",
+        Option(
+            "address",
+            metavar="HOST:PORT",
+            nargs="?",
+            help="where the gateway listens; tls://HOST:PORT where it has a certificate",
+        ),
+        Option(
+            "--env",
+            metavar="NAME",
+            help="environment, such as gym:CartPole-v1 (see list environments)",
+        ),
+        Option("--num", type=int, default=1, metavar="N", help="number of processes; default: 1"),
+        Option(
+            "--episodes",
+            type=int,
+            default=0,
+            metavar="N",
+            help="episodes of each process; default: until the run is over",
+        ),
+        token_options("surreal-like clients RUN --token NAME"),
+        Option(
+            "--fingerprint",
+            default="",
+            help="SHA-256 of the certificate, where no authority signed it",
+        ),
+        Option("--render", action="store_true", help="shows the environment in a window"),
+        Option("--mode", default="", help="train, evaluate or act; default: train"),
+        Option("--name", default="", help="name of the session in the run's tables"),
+        Option(
+            "--copy",
+            nargs="+",
+            metavar=("LANGUAGE", "FOLDER"),
+            help=f"copies a client into a folder, by default this one: {', '.join(_FILES)}",
+        ),
+        examples=_EXAMPLES,
     )
-    parser.add_argument(
-        "--env",
-        metavar="NAME",
-        help="environment, such as gym:CartPole-v1 (see list environments)",
-    )
-    parser.add_argument(
-        "--num", type=int, default=1, metavar="N", help="number of processes; default: 1"
-    )
-    parser.add_argument(
-        "--episodes",
-        type=int,
-        default=0,
-        metavar="N",
-        help="episodes of each process; default: until the run is over",
-    )
-    add_token(parser, "surreal-like clients RUN --token NAME")
-    parser.add_argument(
-        "--fingerprint", default="", help="SHA-256 of the certificate, where no authority signed it"
-    )
-    parser.add_argument("--render", action="store_true", help="shows the environment in a window")
-    parser.add_argument("--mode", default="", help="train, evaluate or act; default: train")
-    parser.add_argument("--name", default="", help="name of the session in the run's tables")
-    parser.add_argument(
-        "--copy",
-        nargs="+",
-        metavar=("LANGUAGE", "FOLDER"),
-        help=f"copies a client into a folder, by default this one: {', '.join(_FILES)}",
-    )
-    return parser

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from main.cli.arguments import Parser
-from main.cli.runs import add_run, find_run
+from main.cli.arguments import RUN, Group, Option, Parser
+from main.cli.runs import find_run
 from session.addons.gateway.client_tokens import (
     DEFAULT_MODES,
     add_days,
@@ -54,7 +53,31 @@ _SESSIONS = {
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    given = _parser().parse_args(argv)
+    given = Parser(
+        "clients",
+        "Lists the clients of a run, and makes and revokes their tokens.",
+        RUN,
+        Group(
+            None,
+            Option("--token", metavar="NAME", help="make a token and print it"),
+            Option("--revoke", metavar="NAME", help="remove a token: its sessions end"),
+            Option("--certificate", metavar="HOST", help="make a self-signed certificate"),
+        ),
+        Option(
+            "--mode",
+            action="append",
+            default=[],
+            choices=_MODES,
+            help=f"with --token: this mode; may be repeated; default: {', '.join(DEFAULT_MODES)}",
+        ),
+        Option(
+            "--days",
+            type=float,
+            default=0.0,
+            help="with --token: valid so long; default: until revoked",
+        ),
+        examples=_EXAMPLES,
+    ).parse_args(argv)
     run_folder = find_run(given.run)
     folder = run_folder.client_tokens
     if given.token is not None:
@@ -132,32 +155,3 @@ def _cells(session: dict[str, Any]) -> list[str]:
 
 def _date(until: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(until)) if until else "never"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        "clients", "Lists the clients of a run, and makes and revokes their tokens.", _EXAMPLES
-    )
-    add_run(parser)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--token", metavar="NAME", help="make a token and print it")
-    what.add_argument("--revoke", metavar="NAME", help="remove a token: its sessions end")
-    what.add_argument(
-        "--certificate",
-        metavar="HOST",
-        help="make a self-signed certificate",
-    )
-    parser.add_argument(
-        "--mode",
-        action="append",
-        default=[],
-        choices=_MODES,
-        help=f"with --token: this mode; may be repeated; default: {', '.join(DEFAULT_MODES)}",
-    )
-    parser.add_argument(
-        "--days",
-        type=float,
-        default=0.0,
-        help="with --token: valid so long; default: until revoked",
-    )
-    return parser

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
-from main.cli.arguments import Parser
-from main.cli.policy import suggesting_import_path
-from main.cli.runs import add_run, find_policy
+from main.cli.arguments import IMPORT_PATH, RUN, STOCHASTIC, Option, Parser, suggesting_import_path
+from main.cli.runs import find_policy
 
 _EXAMPLES = """examples:
   surreal-like serve latest
@@ -20,7 +18,30 @@ The settings of the port are those of the run: session_config.gateway. Ctrl-C en
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    given = _parser().parse_args(argv)
+    given = Parser(
+        "serve",
+        "Lets clients act with a trained policy.",
+        RUN,
+        Option(
+            "settings",
+            nargs="*",
+            metavar="session_config.gateway.key=value",
+            help="settings of the port that replace those of the run",
+        ),
+        Option(
+            "--checkpoint",
+            metavar="best|latest|STEP",
+            help="which parameters to serve; STEP is an iteration that was saved; default: best, "
+            "or without --follow latest if only the untrained policy was evaluated",
+        ),
+        Option("--follow", action="store_true", help="load newer checkpoints of the same kind"),
+        Option("--host", metavar="HOST", help="address to listen on"),
+        Option("--port", type=int, metavar="PORT", help="TCP port; 0: any free one"),
+        STOCHASTIC,
+        Option("--max-clients", type=int, metavar="N", help="sessions at the same time"),
+        IMPORT_PATH,
+        examples=_EXAMPLES,
+    ).parse_args(argv)
     if given.follow and given.checkpoint is None:
         # The policy of the start, too: better ones follow.
         given.checkpoint = "best"
@@ -51,39 +72,3 @@ def run(argv: Sequence[str]) -> int:
         finally:
             server.close()
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser("serve", "Lets clients act with a trained policy.", _EXAMPLES)
-    add_run(parser)
-    parser.add_argument(
-        "settings",
-        nargs="*",
-        metavar="session_config.gateway.key=value",
-        help="settings of the port that replace those of the run",
-    )
-    parser.add_argument(
-        "--checkpoint",
-        metavar="best|latest|STEP",
-        help="which parameters to serve; STEP is an iteration that was saved; default: best, or "
-        "without --follow latest if only the untrained policy was evaluated",
-    )
-    parser.add_argument(
-        "--follow", action="store_true", help="load newer checkpoints of the same kind"
-    )
-    parser.add_argument("--host", metavar="HOST", help="address to listen on")
-    parser.add_argument("--port", type=int, metavar="PORT", help="TCP port; 0: any free one")
-    parser.add_argument(
-        "--stochastic",
-        action="store_true",
-        help="sample actions from the policy instead of the best ones",
-    )
-    parser.add_argument("--max-clients", type=int, metavar="N", help="sessions at the same time")
-    parser.add_argument(
-        "--import-path",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="folder with modules that the run needs and its code/ does not have",
-    )
-    return parser

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from main.cli.arguments import Parser, add_token, seconds_of, token_of
+from main.cli.arguments import Group, Option, Parser, seconds_of, token_of, token_options
 from main.cli.runs import find_folder
 from session.addons.engines.machines import (
     COMMAND,
@@ -117,89 +117,85 @@ def _setting(word: str) -> tuple[str, str]:
     return name, value
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        "join", "Works here for a run (agents) or a tuning (trials) of another machine.", _EXAMPLES
+def _parser() -> Parser:
+    return Parser(
+        "join",
+        "Works here for a run (agents) or a tuning (trials) of another machine.",
+        Option(
+            "address",
+            nargs="?",
+            metavar="ADDRESS:PORT",
+            help="address that launch --host has printed; or the folder of the run, if it is "
+            "shared",
+        ),
+        token_options("launch --host or join --print, for one machine"),
+        Option("--agents", type=int, default=1, metavar="N", help="number of agents; default: 1"),
+        Option(
+            "--slots",
+            type=int,
+            default=0,
+            metavar="N",
+            help="for a tuning: trials that work here at the same time; default: as many as fit",
+        ),
+        Option("--algorithm", metavar="FILE", help="the run's own algorithm file, if it has one"),
+        Option("--folder", help="folder for the files written here; default: a temporary one"),
+        Option(
+            "--print",
+            metavar="RUN",
+            help="print a join line with a new token for a run of this machine, and exit",
+        ),
+        Option(
+            "--uses",
+            type=int,
+            default=1,
+            metavar="N",
+            help="with --print: number of machines that the token admits; default: 1",
+        ),
+        Option(
+            "--valid",
+            metavar="24h",
+            help="with --print: time in which it admits further ones, such as 30m, 24h or 7d; "
+            "default: no limit",
+        ),
+        Option(
+            "--keep-trying",
+            action="store_true",
+            help="wait for a run that does not answer yet, and go back to one that is resumed",
+        ),
+        Option(
+            "--give-up-after",
+            default="12h",
+            metavar="TIME",
+            help="with --keep-trying: longest time without the run, such as 30s, 5m or 12h; the "
+            "default is 12h",
+        ),
+        _engine_options(),
+        examples=_EXAMPLES,
     )
-    parser.add_argument(
-        "address",
-        nargs="?",
-        metavar="ADDRESS:PORT",
-        help="address that launch --host has printed; or the folder of the run, if it is shared",
-    )
-    add_token(parser, "launch --host or join --print, for one machine")
-    parser.add_argument(
-        "--agents", type=int, default=1, metavar="N", help="number of agents; default: 1"
-    )
-    parser.add_argument(
-        "--slots",
-        type=int,
-        default=0,
-        metavar="N",
-        help="for a tuning: trials that work here at the same time; default: as many as fit",
-    )
-    parser.add_argument(
-        "--algorithm", metavar="FILE", help="the run's own algorithm file, if it has one"
-    )
-    parser.add_argument(
-        "--folder", help="folder for the files written here; default: a temporary one"
-    )
-    parser.add_argument(
-        "--print",
-        metavar="RUN",
-        help="print a join line with a new token for a run of this machine, and exit",
-    )
-    parser.add_argument(
-        "--uses",
-        type=int,
-        default=1,
-        metavar="N",
-        help="with --print: number of machines that the token admits; default: 1",
-    )
-    parser.add_argument(
-        "--valid",
-        metavar="24h",
-        help="with --print: time in which it admits further ones, such as 30m, 24h or 7d; "
-        "default: no limit",
-    )
-    parser.add_argument(
-        "--keep-trying",
-        action="store_true",
-        help="wait for a run that does not answer yet, and go back to one that is resumed",
-    )
-    parser.add_argument(
-        "--give-up-after",
-        default="12h",
-        metavar="TIME",
-        help="with --keep-trying: longest time without the run, such as 30s, 5m or 12h; the "
-        "default is 12h",
-    )
-    _add_engine(parser)
-    return parser
 
 
-def _add_engine(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments for machines of an engine."""
-    group = parser.add_argument_group("machines of an engine, instead of this one")
-    group.add_argument(
-        "--on", metavar="ENGINE", help=f"keep machines of it joined: {', '.join(list_engines())}"
-    )
-    group.add_argument(
-        "--machines",
-        default="1",
-        metavar="N|N..M",
-        help="number of machines, or its bounds: it follows the advice of status; default: 1",
-    )
-    group.add_argument(
-        "--cpu", type=float, default=1.0, metavar="C", help="cores of each; default: 1"
-    )
-    group.add_argument(
-        "--gpu", type=float, default=0.0, metavar="G", help="GPUs of each; default: 0"
-    )
-    group.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="further setting of the engine; repeat it for several",
+def _engine_options() -> Group:
+    """Returns the options for machines of an engine."""
+    return Group(
+        "machines of an engine, instead of this one",
+        Option(
+            "--on",
+            metavar="ENGINE",
+            help=f"keep machines of it joined: {', '.join(list_engines())}",
+        ),
+        Option(
+            "--machines",
+            default="1",
+            metavar="N|N..M",
+            help="number of machines, or its bounds: it follows the advice of status; default: 1",
+        ),
+        Option("--cpu", type=float, default=1.0, metavar="C", help="cores of each; default: 1"),
+        Option("--gpu", type=float, default=0.0, metavar="G", help="GPUs of each; default: 0"),
+        Option(
+            "--option",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="further setting of the engine; repeat it for several",
+        ),
     )

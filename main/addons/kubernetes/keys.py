@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from main.cli.arguments import Parser
+from main.cli.arguments import Option, Parser
 from session.addons.kubernetes.kustomize import dump_objects
 from session.addons.kubernetes.secret import overlay_secrets, write_overlay_keys
 
@@ -20,16 +20,15 @@ apply -f. Keys that are there are kept; git ignores them.
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    parser = Parser(
+    given = Parser(
         "keys",
         "Makes the keys with which the parts of a run on Kubernetes know each other.",
-        _EXAMPLES,
-    )
-    parser.add_argument("overlay", metavar="OVERLAY", help="such as k8s/overlays/cartpole")
-    parser.add_argument(
-        "--secret", action="store_true", help="print them as Secrets, for kubectl apply -f -"
-    )
-    given = parser.parse_args(argv)
+        Option("overlay", metavar="OVERLAY", help="such as k8s/overlays/cartpole"),
+        Option(
+            "--secret", action="store_true", help="print them as Secrets, for kubectl apply -f -"
+        ),
+        examples=_EXAMPLES,
+    ).parse_args(argv)
     folder = write_overlay_keys(Path(given.overlay))
     if given.secret:
         print(dump_objects(overlay_secrets(Path(given.overlay))), end="")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from main.cli.arguments import Parser
-from main.cli.runs import add_run, find_run
+from main.cli.arguments import RUN, Option, Parser
+from main.cli.runs import find_run
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.process.heartbeat import Beat, State, read_beats, starting_seconds
@@ -16,29 +16,28 @@ _DEAD = 1
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    parser = Parser(
+    given = Parser(
         "probe",
         "Looks at the heartbeat of one component: exit code 0 if it is alive, 1 if it is not.",
-    )
-    add_run(parser)
-    parser.add_argument(
-        "component",
-        metavar="COMPONENT",
-        nargs="?",
-        help="such as agent-0; not needed if there is only one",
-    )
-    parser.add_argument(
-        "--ready",
-        action="store_true",
-        help="exit code 0 only while it works, not while it starts or ends",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        metavar="SECONDS",
-        help="age of the last heartbeat up to which it counts as alive",
-    )
-    given = parser.parse_args(argv)
+        RUN,
+        Option(
+            "component",
+            metavar="COMPONENT",
+            nargs="?",
+            help="such as agent-0; not needed if there is only one",
+        ),
+        Option(
+            "--ready",
+            action="store_true",
+            help="exit code 0 only while it works, not while it starts or ends",
+        ),
+        Option(
+            "--timeout",
+            type=float,
+            metavar="SECONDS",
+            help="age of the last heartbeat up to which it counts as alive",
+        ),
+    ).parse_args(argv)
     folder = find_run(given.run)
     beat = _find_beat(folder, given.component)
     timeout = given.timeout

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from main.cli.arguments import Parser
+from main.cli.arguments import Option, Parser
 from session.addons.engines.machines import COMMAND
 from session.addons.engines.processes import Child
 from session.addons.ray.engine import connect
@@ -23,9 +23,13 @@ exit code: that of train; 75: it was asked to end and has saved, submit it again
 
 def run(argv: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    parser = Parser("ray-run", "Runs everything of a run but its agents, which join.", _EXAMPLES)
-    parser.add_argument("run", help="folder of the run, as launch or plan --on ray has written it")
-    folder = RunFolder(Path(parser.parse_args(argv).run).resolve())
+    given = Parser(
+        "ray-run",
+        "Runs everything of a run but its agents, which join.",
+        Option("run", help="folder of the run, as launch or plan --on ray has written it"),
+        examples=_EXAMPLES,
+    ).parse_args(argv)
+    folder = RunFolder(Path(given.run).resolve())
     try:
         token = (folder.path / "ray" / "token").read_text().strip()
     except OSError as error:

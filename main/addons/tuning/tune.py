@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from main.addons.tuning.tune_table import head_lines, summary, trial_table
-from main.cli.arguments import Parser, add_allow_change
+from main.addons.tuning.tune_table import colour_lines, head_lines, summary, trial_table
+from main.cli.arguments import SHOWN, Option, Parser, allow_change
 from main.cli.live_observer import Lines, LiveTable
+from main.cli.output import terminal_width
 from main.cli.train import process_start
 from session.config import Config
 from session.errors import SurrealError, UsageError
@@ -65,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
     if given.json:
         print(json.dumps(found.result))
     if not given.quiet:
-        width = shutil.get_terminal_size().columns if stream.isatty() else 0
+        width = terminal_width(stream)
         print("\n".join(summary(found.folder, found.result, file, width)), file=stream)
     if found.exit_code == 1:
         reason = found.result["reason"]
@@ -81,39 +81,43 @@ def _watch(
     return LiveTuning(stream, started, file) if stream.isatty() else TuningLines(stream)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser("tune", "Runs many trials of one experiment.", _EXAMPLES)
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="FILE.yaml section.key=value",
-        help="a tune file, or the name of a shipped one, then settings that replace the file's "
-        "(values are YAML)",
+def _parser() -> Parser:
+    return Parser(
+        "tune",
+        "Runs many trials of one experiment.",
+        Option(
+            "words",
+            nargs="*",
+            metavar="FILE.yaml section.key=value",
+            help="a tune file, or the name of a shipped one, then settings that replace the file's "
+            "(values are YAML)",
+        ),
+        Option("--folder", help="folder of the tuning; default: runs/<name>-<date>-<time>"),
+        Option(
+            "--resume",
+            action="store_true",
+            help="go on with the tuning in the folder; without one, with the newest of FILE, or "
+            "of all",
+        ),
+        allow_change("key of the file"),
+        Option(
+            "--replay",
+            metavar="TRIAL",
+            help="train one run with the settings, and their changes, that led to this trial's "
+            "weights",
+        ),
+        Option(
+            "--retry-errors", action="store_true", help="with --resume: also the trials given up"
+        ),
+        Option(
+            "--host",
+            metavar="ADDRESS",
+            help="address of this machine, where others reach it: prints the line with which they "
+            "join",
+        ),
+        SHOWN,
+        examples=_EXAMPLES,
     )
-    parser.add_argument("--folder", help="folder of the tuning; default: runs/<name>-<date>-<time>")
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with the tuning in the folder; without one, with the newest of FILE, or of all",
-    )
-    add_allow_change(parser, "key of the file")
-    parser.add_argument(
-        "--replay",
-        metavar="TRIAL",
-        help="train one run with the settings, and their changes, that led to this trial's weights",
-    )
-    parser.add_argument(
-        "--retry-errors", action="store_true", help="with --resume: also the trials given up"
-    )
-    parser.add_argument(
-        "--host",
-        metavar="ADDRESS",
-        help="address of this machine, where others reach it: prints the line with which they join",
-    )
-    shown = parser.add_argument_group("what is shown")
-    shown.add_argument("--quiet", action="store_true", help="show only errors")
-    shown.add_argument("--json", action="store_true", help="print result.json on standard output")
-    return parser
 
 
 def _read_words(given: argparse.Namespace) -> tuple[TuneFile, Path | None]:
@@ -200,7 +204,7 @@ class LiveTuning(LiveTable):
         )
         if (drawn := [*head, *table]) != self._drawn:
             self._drawn = drawn
-            self._canvas.draw_lines(head, table)
+            self._canvas.draw(colour_lines(head, table))
 
 
 def plan_tuning(given: argparse.Namespace) -> int | None:

@@ -23,7 +23,7 @@ from session.launchers.handle import RunHandle, open_run
 from session.launchers.registry import LOCAL, launcher_of, list_detached
 from session.process.component import has_joined, split_name
 from session.process.heartbeat import KEPT
-from session.show.components import STYLES, ComponentRow, component_cells
+from session.show.components import STYLES, ComponentRow, component_table
 from session.show.overview import conditions, heading, headline, overview, state_line
 from session.show.run_view import RunView
 
@@ -388,7 +388,7 @@ def _head(board: Dashboard) -> str:
 
 def _table(rows: Sequence[ComponentRow]) -> str:
     cell = "style='text-align:left; padding:1px 14px 1px 0'"
-    titles, _, texts = component_cells(rows)
+    titles, *texts = [*zip(*component_table(rows).values(), strict=True)] or [()]
     head = "".join(f"<th {cell}>{_span(title, FAINT)}</th>" for title in titles)
     lines = []
     for row, (name, *others) in zip(rows, texts, strict=True):

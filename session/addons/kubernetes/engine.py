@@ -170,13 +170,8 @@ def make_objects(setting: Setting, order: Order, number: int) -> tuple[Data, Dat
 
     A pod is that of an agent, without what belongs to a run: its files, keys and probes.
     """
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": setting.metadata(_TOKEN, _PART),
-        "type": "Opaque",
-        "data": {_TOKEN: base64.b64encode(order.token.encode()).decode()},
-    }
+    data = {_TOKEN: base64.b64encode(order.token.encode()).decode()}
+    secret = setting.make_object("Secret", _TOKEN, _PART, type="Opaque", data=data)
     machines = make_stateful_set(setting, list(setting.topology))
     machines["spec"]["replicas"] = number
     spec = machines["spec"]["template"]["spec"]

@@ -12,7 +12,7 @@ import yaml
 from session.addons.kubernetes.objects import objects_of
 from session.addons.kubernetes.secret import KEYS_FOLDER, secret_files
 from session.addons.kubernetes.settings import INSTANCE, Setting
-from session.config.file import PlainDumper
+from session.config.file import PlainDumper, dump_yaml
 from session.errors import UsageError
 
 
@@ -36,7 +36,7 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 def dump_object(data: Any) -> str:
     """Formats one object as a YAML document, without the leading ``---``."""
-    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 16))
+    return dump_yaml(data, _Dumper, width=1 << 16)
 
 
 def dump_objects(objects: Iterable[Any]) -> str:

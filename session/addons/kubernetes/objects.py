@@ -10,39 +10,21 @@ from session.addons.kubernetes.settings import (
     Setting,
     config_text,
     make_addresses,
-    make_setting,
     ports,
     short_ports,
     size,
     stem,
     topology_text,
 )
-from session.config import Config
-from session.process.component import Component, Topology
+from session.process.component import Component
 from session.wire.roles import GATEWAY
 
 _MANY = 1000
 _POD_NAME = "statefulset.kubernetes.io/pod-name"
 
 
-def make_objects(
-    config: Config, topology: Topology, code: Mapping[str, str] | None = None
-) -> list[Data]:
-    """Returns all objects of a run except its Secrets, in the order in which they are applied.
-
-    Args:
-        config: result of :func:`~session.addons.kubernetes.prepare`.
-        topology: components of the run and their wiring.
-        code: name -> text of each of the user's own files.
-
-    Raises:
-        UsageError: the user's files are too large.
-    """
-    return objects_of(make_setting(config, topology, code or {}))
-
-
 def objects_of(setting: Setting) -> list[Data]:
-    """Returns the objects of :func:`make_objects` for a checked setting."""
+    """Returns all objects of a run but its Secrets, in the order in which they are applied."""
     return [
         _config_map(setting),
         *_network_policies(setting),
@@ -57,74 +39,56 @@ def objects_of(setting: Setting) -> list[Data]:
 
 
 def _config_map(setting: Setting) -> Data:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": setting.metadata("config", "config"),
-        "data": {
-            "config.yaml": config_text(setting),
-            "addresses.json": make_addresses(setting).dump(),
-            "topology.json": topology_text(setting),
-            **setting.code,
-        },
+    data = {
+        "config.yaml": config_text(setting),
+        "addresses.json": make_addresses(setting).dump(),
+        "topology.json": topology_text(setting),
+        **setting.code,
     }
+    return setting.make_object("ConfigMap", "config", "config", data=data)
 
 
 def _network_policies(setting: Setting) -> Iterator[Data]:
     """Allows connections from the run's own pods to its ports, and of clients to gateways."""
     if not setting.session.kubernetes.network_policy:
         return
-    run = {"matchLabels": {INSTANCE: setting.name}}
+    run = {INSTANCE: setting.name}
     bound = sorted({port for each in setting.topology for port in ports(each).values()})
     allowed = {
-        "from": [{"podSelector": run}],
+        "from": [{"podSelector": {"matchLabels": run}}],
         # Ports one by one: not every network plugin supports ranges.
         "ports": [{"protocol": "TCP", "port": port} for port in bound],
     }
-    yield {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": setting.metadata("run", "network"),
-        "spec": {"podSelector": run, "policyTypes": ["Ingress"], "ingress": [allowed]},
-    }
+    yield _policy(setting, "run", "network", run, allowed)
     for component in setting.topology.of_kind(GATEWAY)[:1]:
         # Clients are no pods of the run; the gateway itself checks their tokens.
         opened = [{"protocol": "TCP", "port": port} for port in component.serves.values()]
-        gateways = {"matchLabels": setting.selector(stem(component))}
-        yield {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": setting.metadata("clients", stem(component)),
-            "spec": {
-                "podSelector": gateways,
-                "policyTypes": ["Ingress"],
-                "ingress": [{"ports": opened}],
-            },
-        }
-    yield from _metrics_policies(setting)
-
-
-def _metrics_policies(setting: Setting) -> Iterator[Data]:
-    """Allows the pods of some namespaces to read the metrics, which no key protects."""
-    names = list(setting.session.kubernetes.metrics_from)
+        part = stem(component)
+        yield _policy(setting, "clients", part, setting.selector(part), {"ports": opened})
     # A label that the cluster itself gives to each namespace.
+    names = list(setting.session.kubernetes.metrics_from)
     named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}
     for component in setting.topology:
+        # No key protects the metrics.
         for port in setting.metrics(component).values():
             allowed = {
                 "from": [{"namespaceSelector": {"matchExpressions": [named]}}],
                 "ports": [{"protocol": "TCP", "port": port}],
             }
-            yield {
-                "apiVersion": "networking.k8s.io/v1",
-                "kind": "NetworkPolicy",
-                "metadata": setting.metadata("metrics", stem(component)),
-                "spec": {
-                    "podSelector": {"matchLabels": setting.selector(stem(component))},
-                    "policyTypes": ["Ingress"],
-                    "ingress": [allowed],
-                },
-            }
+            part = stem(component)
+            yield _policy(setting, "metrics", part, setting.selector(part), allowed)
+
+
+def _policy(
+    setting: Setting, name: str, part: str, labels: Mapping[str, str], allowed: Data
+) -> Data:
+    """Returns the object that allows connections to the pods with these labels."""
+    spec = {
+        "podSelector": {"matchLabels": labels},
+        "policyTypes": ["Ingress"],
+        "ingress": [allowed],
+    }
+    return setting.make_object("NetworkPolicy", name, part, spec=spec)
 
 
 def _services(setting: Setting) -> Iterator[Data]:
@@ -142,39 +106,31 @@ def _services(setting: Setting) -> Iterator[Data]:
         yield _service(setting, component.name, stem(component), spec)
 
 
+def _service(setting: Setting, name: str, part: str, spec: Data) -> Data:
+    # Pods that start or end must be reachable too: clients need them until the components are done.
+    spec = {**spec, "publishNotReadyAddresses": True}
+    return setting.make_object("Service", name, part, spec=spec)
+
+
 def _clients_service(setting: Setting) -> Iterator[Data]:
     """Yields the Service through which clients connect to any gateway."""
     for component in setting.topology.of_kind(GATEWAY)[:1]:
         kind: str = setting.session.kubernetes.gateway_service
         # Gateways limit and refuse clients by address, which a node that passes them on would hide.
         direct = {"externalTrafficPolicy": "Local"} if kind != "ClusterIP" else {}
-        yield {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": setting.metadata(stem(component), stem(component)),
-            "spec": {
-                "type": kind,
-                **direct,
-                # A client that has lost its connection finds its session at the same gateway.
-                "sessionAffinity": "ClientIP",
-                "selector": setting.selector(stem(component)),
-                "ports": _list_ports(component.serves),
-            },
+        spec = {
+            "type": kind,
+            **direct,
+            # A client that has lost its connection finds its session at the same gateway.
+            "sessionAffinity": "ClientIP",
+            "selector": setting.selector(stem(component)),
+            "ports": _list_ports(component.serves),
         }
+        yield setting.make_object("Service", stem(component), stem(component), spec=spec)
 
 
 def _list_ports(named: Mapping[str, int]) -> list[Data]:
     return [{"name": name, "port": port, "targetPort": port} for name, port in named.items()]
-
-
-def _service(setting: Setting, name: str, part: str, spec: Data) -> Data:
-    # Pods that start or end must be reachable too: clients need them until the components are done.
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": setting.metadata(name, part),
-        "spec": {**spec, "publishNotReadyAddresses": True},
-    }
 
 
 def _claims(setting: Setting) -> Iterator[Data]:
@@ -186,12 +142,7 @@ def _claims(setting: Setting) -> Iterator[Data]:
         }
         if settings.storage_class is not None:
             spec["storageClassName"] = settings.storage_class
-        yield {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": setting.metadata(name, name),
-            "spec": spec,
-        }
+        yield setting.make_object("PersistentVolumeClaim", name, name, spec=spec)
 
 
 def _single_pods(setting: Setting) -> Iterator[Data]:
@@ -200,20 +151,17 @@ def _single_pods(setting: Setting) -> Iterator[Data]:
     for component in setting.topology:
         if component.kind not in ("ps", "tensorplex", "loggerplex"):
             continue
+        name = component.name
         beside = setting.topology.of_kind("tensorboard") if component.kind == "tensorplex" else []
-        claim = component.name if component.name in claims else None
-        yield {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": setting.metadata(component.name, component.name),
-            "spec": {
-                "replicas": 1,
-                # Two pods at once would write the same volume or reply under the same name.
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": setting.selector(component.name)},
-                "template": pod_template(setting, [component, *beside], claim=claim),
-            },
+        claim = name if name in claims else None
+        spec = {
+            "replicas": 1,
+            # Two pods at once would write the same volume or reply under the same name.
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": setting.selector(name)},
+            "template": pod_template(setting, [component, *beside], claim=claim),
         }
+        yield setting.make_object("Deployment", name, name, spec=spec)
 
 
 def _make_stateful_sets(setting: Setting) -> Iterator[Data]:
@@ -233,35 +181,27 @@ def _group_by_stem(setting: Setting, kind: str) -> list[list[Component]]:
 def make_stateful_set(setting: Setting, components: list[Component]) -> Data:
     """Returns the object that keeps one pod for each of these components of a kind."""
     first = components[0]
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": setting.metadata(stem(first), stem(first)),
-        "spec": {
-            "replicas": len(components),
-            "serviceName": setting.named("pods"),
-            "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": setting.selector(stem(first))},
-            "template": pod_template(setting, [first]),
-        },
+    spec = {
+        "replicas": len(components),
+        "serviceName": setting.named("pods"),
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": setting.selector(stem(first))},
+        "template": pod_template(setting, [first]),
     }
+    return setting.make_object("StatefulSet", stem(first), stem(first), spec=spec)
 
 
 def _learner(setting: Setting) -> Data:
     template = pod_template(setting, [setting.topology["learner"]], claim="learner")
     template["spec"]["restartPolicy"] = "OnFailure"
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": setting.metadata("learner", "learner"),
-        "spec": {
-            # Each drained node and each crash counts; the learner goes on from its checkpoint.
-            "backoffLimit": _MANY,
-            # The next pod reads the checkpoint that this one saves while it ends.
-            "podReplacementPolicy": "Failed",
-            "template": template,
-        },
+    spec = {
+        # Each drained node and each crash counts; the learner goes on from its checkpoint.
+        "backoffLimit": _MANY,
+        # The next pod reads the checkpoint that this one saves while it ends.
+        "podReplacementPolicy": "Failed",
+        "template": template,
     }
+    return setting.make_object("Job", "learner", "learner", spec=spec)
 
 
 def _budgets(setting: Setting) -> Iterator[Data]:
@@ -269,12 +209,5 @@ def _budgets(setting: Setting) -> Iterator[Data]:
     for components in _group_by_stem(setting, "replay"):
         if len(components) > 1:
             name = stem(components[0])
-            yield {
-                "apiVersion": "policy/v1",
-                "kind": "PodDisruptionBudget",
-                "metadata": setting.metadata(name, name),
-                "spec": {
-                    "maxUnavailable": 1,
-                    "selector": {"matchLabels": setting.selector(name)},
-                },
-            }
+            spec = {"maxUnavailable": 1, "selector": {"matchLabels": setting.selector(name)}}
+            yield setting.make_object("PodDisruptionBudget", name, name, spec=spec)

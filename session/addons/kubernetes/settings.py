@@ -129,6 +129,14 @@ TLS_FILES = ("tls.crt", "tls.key")
 LONGEST_NAME = 40
 LARGEST_CODE_BYTES = 512 << 10
 
+# Kind of objects -> version of the interface that has it.
+_VERSIONS = {
+    **dict.fromkeys(("ConfigMap", "PersistentVolumeClaim", "Secret", "Service"), "v1"),
+    **dict.fromkeys(("Deployment", "StatefulSet"), "apps/v1"),
+    "Job": "batch/v1",
+    "NetworkPolicy": "networking.k8s.io/v1",
+    "PodDisruptionBudget": "policy/v1",
+}
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _GIBIBYTE, _MEBIBYTE = 1 << 30, 1 << 20
@@ -177,8 +185,12 @@ class Setting:
         """Returns the host name of a component, which is the name of its Service."""
         return f"{self.name}-{component}"
 
-    def metadata(self, name: str, part: str) -> dict[str, Any]:
-        """Returns the metadata of an object: name, namespace and labels of its part of the run."""
+    def make_object(self, kind: str, name: str, part: str, **content: Any) -> dict[str, Any]:
+        """Returns an object of one part of the run: its kind, its metadata, then its content."""
+        metadata = self._metadata(name, part)
+        return {"apiVersion": _VERSIONS[kind], "kind": kind, "metadata": metadata, **content}
+
+    def _metadata(self, name: str, part: str) -> dict[str, Any]:
         space = self.session.kubernetes.namespace
         placed = {"namespace": str(space)} if space is not None else {}
         # Not on pods: a new version of surreal-like alone must not replace pods.

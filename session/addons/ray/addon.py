@@ -38,7 +38,7 @@ ADD_ON = AddOn(
             "operate",
             "RUN",
             "run a run as the job of a Ray cluster",
-            "main.addons.ray.ray_run",
+            "main.addons.ray.ray_run:run",
         ),
     ),
     needs=("engines", "submitted"),

@@ -11,7 +11,7 @@ ADD_ON = AddOn(
             "operate",
             "RUN|CONFIG.yaml",
             "kill parts of a run, and check what holds",
-            "main.addons.chaos.chaos",
+            "main.addons.chaos.chaos:run",
         ),
     ),
 )

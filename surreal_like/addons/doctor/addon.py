@@ -11,7 +11,7 @@ ADD_ON = AddOn(
             "watch",
             "RUN",
             "what limits a run, and what is odd in it",
-            "main.addons.doctor.doctor",
+            "main.addons.doctor.doctor:run",
         ),
     ),
     hooks={"findings": "surreal_like.addons.doctor.rules:in_one_line"},

@@ -21,7 +21,7 @@ ADD_ON = AddOn(
             "run",
             "HOST:PORT --token TOKEN",
             "work here for a run or a tuning elsewhere",
-            "main.addons.join.join",
+            "main.addons.join.join:run",
         ),
     ),
 )

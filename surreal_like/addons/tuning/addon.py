@@ -18,7 +18,7 @@ ADD_ON = AddOn(
             "run",
             "FILE.yaml [key=value]",
             "run many trials of one experiment",
-            "main.addons.tuning.tune",
+            "main.addons.tuning.tune:run",
         ),
     ),
     hooks={

@@ -44,6 +44,13 @@ NEXT = {
 OVER = (TrialState.terminated, TrialState.error)
 
 
+def want_slots(states: Mapping[str, int]) -> tuple[int, str]:
+    """Returns the slots that all unfinished trials need, of the number by state; and the reason."""
+    found = {state: states.get(state, 0) for state in TrialState if state not in OVER}
+    reason = ", ".join(f"{number} {state}" for state, number in found.items() if number)
+    return sum(found.values()), reason or "all trials are over"
+
+
 @dataclass(slots=True)
 class Trial:
     """One trial, as ``tuning.json`` has it.

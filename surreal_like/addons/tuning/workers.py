@@ -29,7 +29,6 @@ from session.line_limit import LineLimit
 from session.process.clock import Clock, WallClock
 from session.process.component import Component
 from session.process.heartbeat import ALIVE, Beat, State, write_beat
-from session.show.advice import want_slots
 from session.show.text import plural
 from session.wire import AddressBook, Wire
 from session.wire.requests import Request
@@ -57,7 +56,7 @@ from surreal_like.addons.tuning.handle import Reported
 from surreal_like.addons.tuning.placement import HERE
 from surreal_like.addons.tuning.reporter import ANSWERS as DECISIONS
 from surreal_like.addons.tuning.reporter import REPORT
-from surreal_like.addons.tuning.state import Instruction, TrialState
+from surreal_like.addons.tuning.state import Instruction, TrialState, want_slots
 from surreal_like.addons.tuning.trial import write_part
 from surreal_like.addons.tuning.trial_files import (
     BLOCKS,
@@ -407,7 +406,7 @@ class Workers:
         info = {"time": time.time(), "message": "", "hash": "", "final": self._over, **counts}
         tuning = self._tuning
         states = Counter(str(trial.state) for trial in tuning.trials)
-        wanted = max(0, want_slots(states).number - tuning.placement.places[HERE].slots)
+        wanted = max(0, want_slots(states)[0] - tuning.placement.places[HERE].slots)
         fields = {"version": 0, "incarnation": 0, "iteration": 0, "wanted_slots": wanted}
         self.socket.reply(request, "info", {**fields, "info": info | {"resumable": resumable}})
 

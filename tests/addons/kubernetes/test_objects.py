@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from session.addons.kubernetes.kustomize import dump_objects
-from session.addons.kubernetes.objects import make_objects, objects_of
+from session.addons.kubernetes.objects import objects_of
 from session.addons.kubernetes.secret import cluster_keys, make_secrets
 from session.addons.kubernetes.settings import (
     INSTANCE,
@@ -181,7 +181,7 @@ def test_a_strict_schema_sees_what_is_wrong() -> None:
 def test_objects_come_from_nothing_but_topology_and_config() -> None:
     setting = setting_of()
     before = setting.config.to_dict()
-    again = make_objects(setting.config, setting.topology)
+    again = objects_of(make_setting(setting.config, setting.topology, {}))
     assert again == objects_of(setting)
     assert setting.config.to_dict() == before
 

@@ -29,6 +29,7 @@ from surreal_like.addons.tuning.state import (
     TrialState,
     restore_trials,
     state_text,
+    want_slots,
 )
 from surreal_like.addons.tuning.tuning import Tuning
 from tests.examples import examples
@@ -75,6 +76,12 @@ def test_capacity_of_one_slot() -> None:
     assert tuning.over
     assert tuning.choose(0.0) == []
     assert [each.reason for each in tuning.trials] == ["budget used"] * 3
+
+
+def test_the_number_of_slots() -> None:
+    states = {"pending": 2, "running": 3, "paused": 1, "terminated": 4, "error": 5}
+    assert want_slots(states) == (6, "2 pending, 3 running, 1 paused")
+    assert want_slots({"terminated": 4}) == (0, "all trials are over")
 
 
 def test_an_answer_is_given_once_to_each_report() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from session.show.advice import Advice, Load, want_agents, want_gateways, want_slots
+from session.show.advice import Advice, Load, want_agents, want_gateways
 
 # Shares in which the learner and the senders wait.
 IDLE, STARVED, HELD = (0.1, 0.1), (0.34, 0.0), (0.0, 0.6)
@@ -119,9 +119,3 @@ def test_a_wanted_gateway_stays_wanted_for_30_seconds() -> None:
     assert want_gateways([0.0], 10, 34.0, last) == last
     assert want_gateways([0.0], 10, 35.0, last) == (1, "0 clients, 10 places free", 35.0)
     assert want_gateways([], 10, 35.0, last) is None
-
-
-def test_the_number_of_slots() -> None:
-    states = {"pending": 2, "running": 3, "paused": 1, "terminated": 4, "error": 5}
-    assert want_slots(states)[:2] == (6, "2 pending, 3 running, 1 paused")
-    assert want_slots({"terminated": 4})[:2] == (0, "all trials are over")

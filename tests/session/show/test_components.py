@@ -11,12 +11,14 @@ from session.launchers.status import ComponentStatus
 from session.process.heartbeat import Beat, State
 from session.show.components import (
     HEAD,
+    RIGHT,
     ComponentRow,
     cells,
-    component_cells,
     component_row,
+    component_table,
     find_absence,
 )
+from session.show.text import fit_table
 
 AGENT = ComponentStatus("agent-0", State.running, 17, 0.25, 1, None, "")
 TIMEOUT = 10.0
@@ -76,9 +78,12 @@ def test_a_finished_process_shows_no_rate() -> None:
 
 def test_columns_in_which_nothing_stands_are_left_out() -> None:
     ended = [ComponentStatus(name, State.done, 0, None, 0, None, "") for name in ("a", "b")]
-    head, right, table = component_cells(map(row_of, ended))
-    assert (head, right) == (["component", "state", "restarts"], [2])
-    assert table == [["a", "done", "0"], ["b", "done", "0"]]
+    table = component_table(map(row_of, ended))
+    assert fit_table(table, 0, spare=(), right=RIGHT).splitlines() == [
+        "component   state   restarts",
+        "a           done           0",
+        "b           done           0",
+    ]
 
 
 @pytest.mark.parametrize(

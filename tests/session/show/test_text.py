@@ -8,6 +8,7 @@ from session.show.text import (
     count,
     decimal,
     duration,
+    fit_table,
     percent,
     rate,
     short_time,
@@ -67,3 +68,13 @@ def test_columns_are_aligned() -> None:
     assert table == "name     n\na        1\nlong   234"
     assert columns([], [["a", ""]]) == "a"
     assert columns([], []) == ""
+
+
+@pytest.mark.parametrize(
+    ("width", "head"),
+    [(0, "a   long   c"), (12, "a   long   c"), (11, "a   c"), (4, "a"), (1, "a")],
+)
+def test_columns_are_left_out_until_a_table_is_narrow_enough(width: int, head: str) -> None:
+    table = {"a": ["a", "1"], "b": ["long", ""], "c": ["c", "3"]}
+    lines = fit_table(table, width, spare=("b", "none", "c"), right=("a",)).splitlines()
+    assert lines[0] == head

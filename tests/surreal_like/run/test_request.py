@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
 import pytest
 
-from main.cli.arguments import add_experiment, add_folder, request_of
+from main.cli.arguments import EXPERIMENT, FOLDER, Option, Parser, request_of
 from session.config import Config
 from session.errors import UsageError
 from surreal_like.run.request import RunRequest
@@ -17,11 +16,8 @@ _EXPERIMENT = {"algorithm": "dqn", "env_config": {"env_name": "toy:chain"}}
 
 
 def parsed(*words: str) -> RunRequest:
-    parser = argparse.ArgumentParser()
-    add_experiment(parser)
-    add_folder(parser)
-    parser.add_argument("--on", default="local")
-    return request_of(parser.parse_intermixed_args(words))
+    parser = Parser("train", "", EXPERIMENT, *FOLDER, Option("--on", default="local"))
+    return request_of(parser.parse_args(words))
 
 
 def test_a_command_line_and_keywords_are_one_request(tmp_path: Path) -> None:
