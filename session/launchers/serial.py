@@ -27,7 +27,7 @@ from session.launchers.launcher import SUPERVISOR_CONTROL, forget_beats, write_r
 from session.launchers.supervisor import Supervisor
 from session.process.clock import CountedClock
 from session.process.component import Component, Topology
-from session.process.context import Launch, run_part
+from session.process.context import Context, Launch, run_part
 from session.process.heartbeat import State, read_beats
 from session.process.periodic import Every
 from session.process.service import Frame, seeded
@@ -197,15 +197,15 @@ class Frames:
         for raw in retired.values():
             raw.close(0)
         launch = Launch(component, self._config, self._topology, self._addresses, self._folder)
-        frame = Frame(
+        context = Context(
             launch,
-            seeded(component.load().build),
             self._zmq_context,
             clock=self._clock,
             incarnation=max(run_part(self._config), self._incarnations.get(name, 0) + 1),
             pause=self._pause,
         )
-        frame.context.wire.retired = self._retired[name]
+        frame = Frame(context, seeded(component.load().build))
+        context.wire.retired = self._retired[name]
         self._frames[name] = frame
 
     def signal(self, name: str, number: int) -> None:
