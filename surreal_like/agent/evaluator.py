@@ -290,7 +290,7 @@ class EvaluatorService(Service):
             "version": float(self._agent.version),
             "version_lag": float(self._fetcher.lag),
             "steps_per_second": self._steps_per_second,
-            **({"env_restarts": restarts} if (restarts := self._player.env_restarts) else {}),
+            **({"env_restarts": restarts} if (restarts := self._player.env.env_restarts) else {}),
         }
 
     def close(self) -> None:
