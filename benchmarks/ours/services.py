@@ -24,7 +24,6 @@ from session.process.clock import WallClock
 from session.process.context import Context, Launch
 from session.process.heartbeat import read_beats
 from session.wire import AddressBook
-from session.wire.shared import poll
 from surreal_like.experiment.topology import make_topology
 from surreal_like.replay.table import Table
 
@@ -153,7 +152,6 @@ def play(folder: str, *names: str) -> Iterator[list[Context]]:
             zmq_context,
             clock=WallClock(),
             incarnation=time.time_ns() // 1_000_000,
-            pause=poll,
         )
         for name in names
     ]

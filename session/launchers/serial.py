@@ -20,14 +20,14 @@ from session.addons import telemetry_kinds
 from session.config import Config
 from session.errors import SurrealError, UsageError, describe
 from session.folder import RunFolder
-from session.launchers.backend import Exit
+from session.launchers.backend import Backend, Exit
 from session.launchers.control import NAME
 from session.launchers.instruction import Event, exit_error
 from session.launchers.launcher import SUPERVISOR_CONTROL, forget_beats, write_run_files
 from session.launchers.supervisor import Supervisor
 from session.process.clock import CountedClock
 from session.process.component import Component, Topology
-from session.process.context import Launch, run_part
+from session.process.context import Context, Launch, run_part
 from session.process.heartbeat import State, read_beats
 from session.process.periodic import Every
 from session.process.service import Frame, seeded
@@ -132,7 +132,7 @@ class SerialLauncher(Supervisor):
         return time.monotonic() - self._began_at
 
 
-class Frames:
+class Frames(Backend):
     """Backend whose processes are frames of this thread; signals act like those of a process.
 
     Args:
@@ -197,15 +197,15 @@ class Frames:
         for raw in retired.values():
             raw.close(0)
         launch = Launch(component, self._config, self._topology, self._addresses, self._folder)
-        frame = Frame(
+        context = Context(
             launch,
-            seeded(component.load().build),
             self._zmq_context,
             clock=self._clock,
             incarnation=max(run_part(self._config), self._incarnations.get(name, 0) + 1),
             pause=self._pause,
         )
-        frame.context.wire.retired = self._retired[name]
+        frame = Frame(context, seeded(component.load().build))
+        context.wire.retired = self._retired[name]
         self._frames[name] = frame
 
     def signal(self, name: str, number: int) -> None:
@@ -276,13 +276,6 @@ class Frames:
         self._incarnations[name] = frame.context.incarnation
         self._stopped.discard(name)
         self._exits.append(Exit(name, code, error or exit_error(code), details))
-
-    def manual_restarts(self) -> list[str]:
-        """Returns none: only the supervisor starts frames."""
-        return []
-
-    def remove(self, name: str) -> None:
-        """Does nothing: a frame that has ended holds no resources."""
 
     def close(self) -> None:
         """Closes the remaining components, and what they share."""

@@ -25,6 +25,7 @@ from session.process.seeding import component_seed
 from session.tensorplex.client import TensorplexClient
 from session.wire import AddressBook, Identity, Wire
 from session.wire.security import Security
+from session.wire.shared import poll
 from session.wire.sockets import PushSocket, Socket
 from session.wire.telemetry_buffer import Channel
 
@@ -105,6 +106,13 @@ class Launch:
 class Context:
     """Argument of ``build(context)``, which makes a Service; the service uses it until it closes.
 
+    Args:
+        launch: start data of the component.
+        zmq_context: the one ZeroMQ context of this process.
+        clock: source of time of the component.
+        incarnation: wall clock at the start [ms]; in the serial launcher, a number of the start.
+        pause: called while a request waits for its reply.
+
     Attributes:
         name, component, config, topology, folder: the same as in the Launch.
         clock: the only source of time; components never use ``time``.
@@ -125,7 +133,7 @@ class Context:
         *,
         clock: Clock,
         incarnation: int,
-        pause: Pause,
+        pause: Pause = poll,
     ) -> None:
         self.component = launch.component
         self.name = launch.component.name

@@ -110,24 +110,33 @@ def run_service(
     try:
         return _run(frame)
     finally:
-        release(frame)
+        release(frame.context)
 
 
 def make_frame(launch: Launch, build: Build) -> Frame:
-    """Makes the frame of a component with its own ZeroMQ context, which :func:`release` ends."""
+    """Makes the frame of a component in a context of :func:`open_context`."""
+    context = open_context(launch)
+    try:
+        return Frame(context, build)
+    except BaseException:
+        release(context)
+        raise
+
+
+def open_context(launch: Launch) -> Context:
+    """Makes a context with its own ZeroMQ context, which :func:`release` ends."""
     zmq_context, incarnation = make_context(), time.time_ns() // 1_000_000
     try:
-        return Frame(launch, build, zmq_context, clock=WallClock(), incarnation=incarnation)
+        return Context(launch, zmq_context, clock=WallClock(), incarnation=incarnation)
     except BaseException:
         zmq_context.destroy(0)
         raise
 
 
-def release(frame: Frame) -> None:
+def release(context: Context) -> None:
     """Ends the ZeroMQ context of a component that has ended, and removes its folder of sockets."""
-    wire = frame.context.wire
-    wire.context.destroy(0)
-    remove_socket_folders(wire.addresses)
+    context.wire.context.destroy(0)
+    remove_socket_folders(context.wire.addresses)
 
 
 def give_way() -> None:

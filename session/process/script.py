@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,15 +19,13 @@ from session.config import Config
 from session.errors import SurrealError, UsageError, describe
 from session.folder import RunFolder, is_planned
 from session.loggerplex.client import Log
-from session.process.clock import WallClock
 from session.process.component import Topology
 from session.process.context import Context, Launch
-from session.process.entry import make_frame, release
+from session.process.entry import make_frame, open_context, release
 from session.process.service import Build, Frame, Service
 from session.tensorplex.client import TensorplexClient
 from session.wire import AddressBook
-from session.wire.contexts import cancel_close_at_exit, close_at_exit, make_context
-from session.wire.shared import poll
+from session.wire.contexts import cancel_close_at_exit, close_at_exit
 
 _PARTS_KEPT = 64
 _PLEXES = ("tensorplex", "loggerplex")
@@ -71,17 +68,13 @@ class Part:
         # Without the folder: the heartbeat there is that of another process, if there is one.
         keys = RunFolder(self.session_config.folder).keys
         launch = replace(launch, folder=None, keys=keys if keys.exists() else None)
-        zmq_context = make_context()
+        context = open_context(launch)
         try:
-            incarnation = time.time_ns() // 1_000_000
-            context = Context(
-                launch, zmq_context, clock=WallClock(), incarnation=incarnation, pause=poll
-            )
             self.join(context)
             context.close()
             lost = sum(context.channel(plex).dropped for plex in _PLEXES)
         finally:
-            zmq_context.destroy(0)
+            release(context)
         if lost:
             sys.stderr.write(
                 f"{launch.component.name}: {lost} of {waiting} records were lost: its run's "
@@ -153,7 +146,7 @@ class ServiceThread(threading.Thread):
             frame.fail(error)
             raise
         finally:
-            release(frame)
+            release(frame.context)
 
 
 @dataclass
@@ -254,7 +247,7 @@ def script_context(session_config: Config, kind: str) -> Context:
                 if not frame.step():
                     frame.idle()
         except BaseException:
-            release(frame)
+            release(frame.context)
             raise
         # The script calls `pulse` whenever it waits or steps: it sends heartbeat, telemetry and
         # hello.
@@ -309,7 +302,7 @@ def _leave() -> None:
         _SCRIPT.index = 0
         if frame is not None:
             frame.close()
-            release(frame)
+            release(frame.context)
 
 
 def _wait_for_services() -> None:

@@ -6,8 +6,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-import zmq
-
 from session.errors import (
     HOPELESS,
     START_AGAIN,
@@ -18,8 +16,7 @@ from session.errors import (
     describe,
     may_pass,
 )
-from session.process.clock import Clock
-from session.process.context import Context, Launch, Pause
+from session.process.context import Context
 from session.process.handshake import ANSWERS, Handshake
 from session.process.heartbeat import State, beat_interval, starting_seconds
 from session.process.periodic import Every
@@ -158,32 +155,18 @@ class Frame:
     """Runs one component step by step, for its own process or the serial launcher.
 
     Args:
-        launch: start data of the component.
+        context: context of the component.
         build: makes the Service once the parameter server has answered the hello.
-        zmq_context: the one context of this process.
-        clock: source of time of the component.
-        incarnation: wall clock at the start [ms]; in the serial launcher, a number of the start.
-        pause: called while a request waits for its reply.
     """
 
-    def __init__(
-        self,
-        launch: Launch,
-        build: Build,
-        zmq_context: zmq.Context[zmq.Socket[bytes]],
-        *,
-        clock: Clock,
-        incarnation: int,
-        pause: Pause = poll,
-    ) -> None:
-        self.context = Context(
-            launch, zmq_context, clock=clock, incarnation=incarnation, pause=pause
-        )
+    def __init__(self, context: Context, build: Build) -> None:
+        self.context = context
         self.state = State.starting
         self._build = build
+        clock = context.clock
         self._service: Service | None = None
         self._hello = self._make_hello()
-        session = launch.config.session_config
+        session = context.config.session_config
         interval = beat_interval(session.heartbeat.timeout)
         self._beat_due = Every(seconds=interval, clock=clock.now)
         # Chores are periodic because a step must be cheap.
@@ -197,8 +180,8 @@ class Frame:
         # Looks after the process, with each heartbeat; set by its entry.
         self.watch: Callable[[], object] = lambda: None
         self.context.pulse = self._pulse
-        if launch.folder is not None:
-            launch.folder.make_below()
+        if context.folder is not None:
+            context.folder.make_below()
 
     def _make_hello(self) -> Handshake | None:
         context = self.context

@@ -115,7 +115,7 @@ class EvaluatorService(Service):
         came = self._fetcher.tick()
         if came is not None:
             self._parameters = came
-        if self._fetcher.final and self._ends():
+        if self._fetcher.client.final and self._ends():
             return False
         # A stop request ended a long step: `drain` is called next.
         with suppress(StepAbandonedError):
@@ -290,7 +290,7 @@ class EvaluatorService(Service):
             "version": float(self._agent.version),
             "version_lag": float(self._fetcher.lag),
             "steps_per_second": self._steps_per_second,
-            **({"env_restarts": restarts} if (restarts := self._player.env_restarts) else {}),
+            **({"env_restarts": restarts} if (restarts := self._player.env.env_restarts) else {}),
         }
 
     def close(self) -> None:

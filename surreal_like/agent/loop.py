@@ -20,6 +20,7 @@ from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.env.base import VectorEnv
 from surreal_like.env.feed import RunFeed
+from surreal_like.env.joint_vector import JointVector
 from surreal_like.env.vector import make_vector_env
 from surreal_like.replay.settings import is_aligned
 
@@ -29,13 +30,7 @@ WAITING_SECONDS = 0.2
 
 
 class Stepping(ABC):
-    """Steps the environments of a process with the actions of its policies.
-
-    Attributes:
-        num_envs: number of environments.
-    """
-
-    num_envs: int
+    """Steps the environments of a process with the actions of its policies."""
 
     @abstractmethod
     def reset(self) -> None:
@@ -49,15 +44,6 @@ class Stepping(ABC):
     def pop_recent(self) -> list[EpisodeSummary]:
         """Returns summaries of episodes that ended since the last call, at most the newest 1000."""
 
-    @property
-    @abstractmethod
-    def env_restarts(self) -> int:
-        """Number of environments that were made anew after an error."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Closes the environments."""
-
 
 class VectorStepping(Stepping):
     """Steps a VectorEnv, all of whose streams one policy plays.
@@ -68,7 +54,6 @@ class VectorStepping(Stepping):
     """
 
     def __init__(self, actor: PolicyActor, env: VectorEnv) -> None:
-        self.num_envs = env.num_envs
         self._actor, self._env = actor, env
 
     def reset(self) -> None:
@@ -83,13 +68,6 @@ class VectorStepping(Stepping):
     def pop_recent(self) -> list[EpisodeSummary]:
         return self._actor.rows.writer.pop_recent()
 
-    @property
-    def env_restarts(self) -> int:
-        return self._env.env_restarts
-
-    def close(self) -> None:
-        self._env.close()
-
 
 class AgentService(SendingService):
     """Acts in N environments until the run is over.
@@ -101,6 +79,7 @@ class AgentService(SendingService):
         context: context of this process.
         actors: policies that learn, in their order in the config; the first one owns the run.
         stepping: steps the environments with them.
+        env: the environments, which the service closes.
         pulse: heartbeats of long steps, which the environments call.
         opponents: policies that do not learn.
     """
@@ -110,12 +89,13 @@ class AgentService(SendingService):
         context: Context,
         actors: Sequence[PolicyActor],
         stepping: Stepping,
+        env: VectorEnv | JointVector,
         pulse: StepPulse,
         opponents: Sequence[ActingPolicy] = (),
     ) -> None:
         super().__init__(context, actors)
         self._actors, self._opponents = actors, opponents
-        self._stepping, self._pulse = stepping, pulse
+        self._stepping, self._env, self._pulse = stepping, env, pulse
         actors[0].more = self._restarts
         pulse.work = self._pump
         self._begun = self._leaves = False
@@ -172,7 +152,7 @@ class AgentService(SendingService):
             actor.rows.pump()
 
     def _report_curves(self) -> None:
-        self._report({}, self._stepping.pop_recent(), num_envs=self._stepping.num_envs)
+        self._report({}, self._stepping.pop_recent(), num_envs=self._env.num_envs)
 
     def drain(self) -> None:
         """Sends the collected experience first, and starts to wait for its acks."""
@@ -187,7 +167,7 @@ class AgentService(SendingService):
 
     @property
     def env_restarts(self) -> int:
-        return self._stepping.env_restarts
+        return self._env.env_restarts
 
     @property
     def proven(self) -> bool:
@@ -221,7 +201,7 @@ class AgentService(SendingService):
 
     def close(self) -> None:
         """Closes the environments."""
-        self._stepping.close()
+        self._env.close()
 
 
 def make_single_service(context: Context, agent: Agent) -> AgentService:
@@ -248,7 +228,7 @@ def make_single_service(context: Context, agent: Agent) -> AgentService:
         resets_in_step=env.resets_in_step,
     )
     actor.feed = feed
-    return AgentService(context, [actor], VectorStepping(actor, env), pulse)
+    return AgentService(context, [actor], VectorStepping(actor, env), env, pulse)
 
 
 def prepare_agent(context: Context, agent: Agent, learner: type[Any]) -> Agent:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from surreal_like.agent.acting import ActingPolicy
 from surreal_like.agent.evaluation import Evaluation
@@ -77,20 +76,6 @@ class Player:
         for policy in self._policies.values():
             policy.end_step(self._newest.episodes)
         evaluation.count(self._newest.episodes, self.env.env_steps - steps)
-
-    @property
-    def env_restarts(self) -> int:
-        """Number of environments that were made anew after an error."""
-        return self.env.env_restarts
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Metadata of the environment."""
-        return self.env.metadata
-
-    def render(self) -> Any:
-        """Returns an image of the first environment, or None."""
-        return self.env.render()
 
     def close(self) -> None:
         """Closes the environments."""

@@ -44,7 +44,7 @@ class RunCoordinator:
     """Owns a run: it alone decides when the run ends, and writes its result.
 
     It knows no network and no optimiser: numbers of updates come in dictionaries, and weights are
-    the worker's business.
+    the worker's business. One class, because each event may be the one that ends the run.
 
     Args:
         context: context of its process.
@@ -278,7 +278,7 @@ class RunCoordinator:
         """Takes over a donor's checkpoint, with the settings that lie in the run folder."""
         config, learners = self.folder.read_config(), self.learners
         self.context.busy(60.0, "taking over another trial")
-        donor = learners.load(config)
+        donor = learners.owner.load(config)
         self._on_donor(donor, run_generation(config), learners.learner.version + 1)
         learners.set_task(self.record.task)
         learners.set_learned_steps(donor["env_steps"])

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from session.config import Config
 from session.wire.sockets import Socket
 from surreal_like.data.sender import Sender
 from surreal_like.learner.base import Learner
@@ -51,10 +50,6 @@ class Learners:
         """Restores the newest checkpoint of each; returns the state of the first policy's."""
         states = [worker.restore() for worker in self._all]
         return states[0]
-
-    def load(self, config: Config) -> Mapping[str, Any]:
-        """Takes over a donor's checkpoint, see :meth:`LearnerWorker.load`."""
-        return self.owner.load(config)
 
     def connect(self, version: int) -> None:
         """Connects all; no version is published that is not above this one."""
@@ -128,12 +123,12 @@ class Learners:
 
     def digests(self) -> dict[str, str]:
         """Returns the SHA-256 of the present weights of each policy."""
-        return {policy: worker.digest() for policy, worker in self._workers.items()}
+        return {policy: worker.saver.digest() for policy, worker in self._workers.items()}
 
     @property
     def save_due(self) -> bool:
         """True if the next checkpoint of one is due."""
-        return any(worker.save_due for worker in self._all)
+        return any(worker.saver.due() for worker in self._all)
 
     def save(self, run_id: str, state: Mapping[str, Any]) -> Path | None:
         """Saves all; returns the path of the first policy's, None if the disk failed."""
@@ -153,7 +148,7 @@ class Learners:
         own = score["version"], score["iteration"]
         for policy, worker in self._workers.items():
             flat, mean = flats.get(self._array(policy)), means.get(policy, score["mean_return"])
-            best = worker.best_return
+            best = worker.saver.best_return
             # Of equal ones the newest: in a game of a policy against itself all returns are 0.
             better = best is None or mean > best or (self._joint and mean == best)
             if flat is not None and better:
@@ -170,7 +165,7 @@ class Learners:
 
         There a joint return says nothing about a policy: in a game of two it is always 0.
         """
-        return None if self._joint else self.owner.best_return
+        return None if self._joint else self.owner.saver.best_return
 
     @property
     def flat_bytes(self) -> dict[str, int]:
@@ -209,7 +204,7 @@ class Learners:
 
     def sockets(self) -> list[Socket]:
         """Returns the sockets by which batches come."""
-        return [socket for worker in self._all for socket in worker.learner.link.sockets()]
+        return [socket for worker in self._all for socket in worker.replay.sockets()]
 
     def status(self) -> dict[str, float]:
         """Returns rates and queue lengths for the heartbeat: sums, and the owner's iteration."""
@@ -231,7 +226,7 @@ class Learners:
     @property
     def shards(self) -> int:
         """Number of replay shards of all policies."""
-        return sum(worker.shards for worker in self._all)
+        return sum(worker.learner.learner_config.replay.replay_shards for worker in self._all)
 
     @property
     def lacks_shard(self) -> bool:

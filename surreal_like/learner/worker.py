@@ -102,16 +102,20 @@ class LearnerWorker:
         learner: not yet connected.
         folder: the run folder.
         policy: name of the policy.
+
+    Attributes:
+        learner: the present learner; another one after :meth:`load`.
+        saver: writes and restores its checkpoints.
     """
 
     def __init__(
         self, context: Context, learner: Learner, folder: RunFolder, policy: str = DEFAULT_POLICY
     ) -> None:
-        self._context, self._learner, self._policy = context, learner, policy
+        self._context, self.learner, self._policy = context, learner, policy
         config = context.config.session_config.checkpoint
         self._folder = folder
         run = context.config.get("run") or {}
-        self._saver = Saver(
+        self.saver = Saver(
             learner, folder, config, context.clock, self._complain, run, policy=policy
         )
         self._updates = Rate(clock=context.clock.now)
@@ -139,10 +143,10 @@ class LearnerWorker:
 
     def restore(self) -> Mapping[str, Any] | None:
         """Restores the newest checkpoint; returns its state, None if there is none."""
-        state = self._saver.restore()
+        state = self.saver.restore()
         self._ends = (state or {}).get("ends", {})
         if state is not None and "donor" in state:
-            self._seed_learner(self._learner, run_generation(self._context.config))
+            self._seed_learner(self.learner, run_generation(self._context.config))
         return state
 
     def load(self, config: Config) -> Mapping[str, Any]:
@@ -160,17 +164,17 @@ class LearnerWorker:
             CheckpointError: that checkpoint is damaged, or does not fit.
         """
         config = with_kept_plan(config, self._folder)
-        old = self._learner
+        old = self.learner
         self._seed(run_generation(config))
         learner = type(old)(**sections_of(config))
-        state = self._saver.load(learner, config.run)
+        state = self.saver.load(learner, config.run)
         # A second time: building the networks has drawn numbers, as many as their sizes.
         self._seed_learner(learner, run_generation(config))
         learner.connect(self._context, old, policy=self._policy)
         link = learner.link
         link.publisher.exploit = exploit_of(config)
         link.replay.since, link.replay.rows_left_out = link.publisher.version + 1, 0
-        self._learner, self._rows_trained = learner, 0
+        self.learner, self._rows_trained = learner, 0
         return state
 
     def _seed(self, generation: int) -> int:
@@ -191,7 +195,7 @@ class LearnerWorker:
         Args:
             version: newest one that was ever published.
         """
-        learner = self._learner
+        learner = self.learner
         learner.connect(self._context, policy=self._policy)
         learner.link.publisher.version = max(learner.link.publisher.version, version)
         learner.link.publisher.exploit = exploit_of(self._context.config)
@@ -199,43 +203,18 @@ class LearnerWorker:
             self._keep_parameters(self._beside.restore)
 
     @property
-    def learner(self) -> Learner:
-        """The present learner; another one after :meth:`load`."""
-        return self._learner
-
-    @property
     def replay(self) -> ReplayClient:
         """The client of all replay shards."""
-        return self._learner.link.replay
-
-    @property
-    def best_return(self) -> float | None:
-        """Return of the best stored parameters, None if there are none."""
-        return self._saver.best_return
-
-    def digest(self) -> str:
-        """Returns the SHA-256 of the present weights, as in ``state.json`` of checkpoints."""
-        return self._saver.digest()
+        return self.learner.link.replay
 
     @property
     def flat_bytes(self) -> int:
         """Size of all parameters, in bytes."""
-        return manifest_size_bytes(manifest_of(named_tensors(self._learner.module_dict())))
-
-    @property
-    def shards(self) -> int:
-        """Number of replay shards."""
-        shards: int = self._learner.learner_config.replay.replay_shards
-        return shards
-
-    @property
-    def save_due(self) -> bool:
-        """True if the next checkpoint is due."""
-        return self._saver.due()
+        return manifest_size_bytes(manifest_of(named_tensors(self.learner.module_dict())))
 
     def plan_counts(self) -> dict[str, Any]:
         """Returns the counts of the plan since the learner was built."""
-        flow = self._learner.flow
+        flow = self.learner.flow
         return {
             "rows_taken": sum(part.rows for part in flow.parts() if part.outside is not None),
             "rows_trained": self._rows_trained,
@@ -247,13 +226,13 @@ class LearnerWorker:
         """Returns rates and queue lengths for the heartbeat."""
         return {
             "updates_per_second": self._updates.per_second(),
-            "batches_waiting": float(self._learner.link.waiting),
-            "iteration": float(self._learner.iteration),
+            "batches_waiting": float(self.learner.link.waiting),
+            "iteration": float(self.learner.iteration),
         }
 
     def publish(self, reason: str, *, final: bool = False) -> None:
         """Publishes the current weights."""
-        self._learner.publish_parameter(self._learner.iteration, reason, final=final)
+        self.learner.publish_parameter(self.learner.iteration, reason, final=final)
 
     def learn(self) -> Learned:
         """Pulls the plan once.
@@ -261,7 +240,7 @@ class LearnerWorker:
         Raises:
             BadUpdates: too many non-finite updates in a row; a restart returns to a checkpoint.
         """
-        learner, waiting = self._learner, self._learner.link.waiting
+        learner, waiting = self.learner, self.learner.link.waiting
         now = self._context.clock.now()
         try:
             item = learner.flow.pull()
@@ -288,14 +267,14 @@ class LearnerWorker:
 
     def _keep_parameters(self, take: Callable[[Learner], None]) -> None:
         try:
-            take(self._learner)
+            take(self.learner)
         except CheckpointError as error:
             # A full disk must not end a run.
             self._context.event("checkpoint_failed", str(error))
 
     def _count(self, update: Trained, now: float) -> Update:
         """Counts an iteration, and publishes the new weights when it is time."""
-        learner = self._learner
+        learner = self.learner
         if not self._updates.total:
             self._context.event("learning", f"iteration {learner.iteration}")
         learner.iteration += 1
@@ -320,8 +299,8 @@ class LearnerWorker:
         Raises:
             BadUpdates: too many non-finite updates in a row; a restart returns to a checkpoint.
         """
-        quarantine, iteration = self._quarantine, self._learner.iteration
-        path = quarantine.add(self._learner.sampled, error, iteration, self.replay.counts())
+        quarantine, iteration = self._quarantine, self.learner.iteration
+        path = quarantine.add(self.learner.sampled, error, iteration, self.replay.counts())
         raised = not isinstance(error, NotFinite)
         if raised or quarantine.in_a_row == 1:
             of = f"; rows of {words(quarantine.senders)}" if quarantine.senders else ""
@@ -354,13 +333,13 @@ class LearnerWorker:
             run_id: run id of the run.
             state: state of the coordinator.
         """
-        learner, context = self._learner, self._context
+        learner, context = self.learner, self._context
         context.busy(60.0, "saving a checkpoint")
         # Now they may be of rows for which updates are bad.
         now = {} if self._quarantine.in_a_row else self.replay.ends()
         ends = {**self._ends, **now}
         try:
-            path = self._saver.save(learner.version, learner.env_steps, run_id, state, ends=ends)
+            path = self.saver.save(learner.version, learner.env_steps, run_id, state, ends=ends)
         except CheckpointError as error:
             # A full disk must not end a run; the older checkpoint is still complete.
             context.event("checkpoint_failed", str(error))
@@ -376,8 +355,8 @@ class LearnerWorker:
             flat: as the evaluator returned them.
             score: the evaluation.
         """
-        manifest = manifest_of(named_tensors(self._learner.module_dict()))
+        manifest = manifest_of(named_tensors(self.learner.module_dict()))
         try:
-            self._saver.save_best(flat, manifest, score)
+            self.saver.save_best(flat, manifest, score)
         except CheckpointError as error:
             self._context.event("checkpoint_failed", str(error))

@@ -75,7 +75,7 @@ def make_agent_service(context: Context, found: Found) -> AgentService:
     # The first policy owns the run: its parameters have the progress and the task.
     actors[0].feed = feed
     stepping = JointStepping(actors, opponents, env)
-    return AgentService(context, actors, stepping, pulse, opponents)
+    return AgentService(context, actors, stepping, env, pulse, opponents)
 
 
 def _make_agent(context: Context, config: Config, found: Found) -> Agent:
@@ -97,7 +97,6 @@ class JointStepping(Stepping):
     def __init__(
         self, actors: Sequence[PolicyActor], opponents: Sequence[ActingPolicy], env: JointVector
     ) -> None:
-        self.num_envs = env.num_envs
         self._actors, self._opponents, self._env = actors, opponents, env
         self._recent: deque[EpisodeSummary] = deque(maxlen=RECENT)
         self._newest = JointStep({}, [])
@@ -136,10 +135,3 @@ class JointStepping(Stepping):
         recent = list(self._recent)
         self._recent.clear()
         return recent
-
-    @property
-    def env_restarts(self) -> int:
-        return self._env.env_restarts
-
-    def close(self) -> None:
-        self._env.close()

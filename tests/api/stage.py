@@ -65,9 +65,10 @@ class Stage:
             component = self.topology.component(name)
             build_it = build or importlib.import_module(component.module).build
             launch = Launch(component, self.config, self.topology, self.book, self.folder)
-            self.frames[name] = Frame(
-                launch, build_it, self.zmq, clock=self.clock, incarnation=1, pause=self._pause
-            )
+            self.frames[name] = Frame(self._open(launch), build_it)
+
+    def _open(self, launch: Launch) -> Context:
+        return Context(launch, self.zmq, clock=self.clock, incarnation=1, pause=self._pause)
 
     def service(self, name: str) -> Any:
         """The service of a component, once it runs."""
@@ -80,9 +81,7 @@ class Stage:
         if name not in self.contexts:
             component = self.topology.component(name)
             launch = Launch(component, self.config, self.topology, self.book, self.folder)
-            self.contexts[name] = Context(
-                launch, self.zmq, clock=self.clock, incarnation=1, pause=self._pause
-            )
+            self.contexts[name] = self._open(launch)
         return self.contexts[name]
 
     def listen(self, *plexes: str) -> None:

@@ -72,7 +72,7 @@ class Shard:
         write_run_files(self.folder, self.topology, addresses)
         self.zmq: zmq.Context[Any] = zmq.Context()
         launch = Launch(agent, self.config, self.topology, addresses, None)
-        self.context = Context(launch, self.zmq, clock=WallClock(), incarnation=1, pause=poll)
+        self.context = Context(launch, self.zmq, clock=WallClock(), incarnation=1)
         self.sender = ExpSender(self.context, self.config.session_config.sender)
         self.servers = ForkServers(Preload(light=("main.replay",)))
         self.rows = self.pid = 0

@@ -21,7 +21,6 @@ from session.process.context import Context, Launch
 from session.process.handshake import ANSWERS, Handshake
 from session.process.heartbeat import read_beats
 from session.wire import AddressBook, Identity, Message, Wire
-from session.wire.shared import poll
 from tests.polling import until
 from tests.runs.by_hand import ByHand
 from tests.runs.command import CARTPOLE, ROOT, Record, Train, balanced, clean, gone
@@ -226,7 +225,7 @@ def make_hellos(
     config, topology = Config.load_file(run.folder.config), Topology.load(run.folder.topology)
     book = AddressBook.load(run.folder.addresses)
     launch = Launch(topology.component("agent-0"), config, topology, book, None)
-    own = Context(launch, context, clock=WallClock(), incarnation=1, pause=poll)
+    own = Context(launch, context, clock=WallClock(), incarnation=1)
     whole = {"fingerprint": own.fingerprint, "spec_hash": own.spec_hash}
     own.close(0.0)
     return [

@@ -16,17 +16,15 @@ from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
 from session.loggerplex.client import Log, make_log
 from session.loggerplex.server import Loggerplex
-from session.process.clock import WallClock
 from session.process.component import CLIENT, Component, Topology
-from session.process.context import Context, Launch
-from session.process.entry import make_frame
+from session.process.context import Launch
+from session.process.entry import make_frame, open_context, release
 from session.process.script import ServiceThread
 from session.tensorplex import client as component_client
 from session.tensorplex.groups import name_of, own_client_id
 from session.tensorplex.server import Tensorplex
 from session.wire import AddressBook
-from session.wire.contexts import cancel_close_at_exit, close_at_exit, make_context
-from session.wire.shared import poll
+from session.wire.contexts import cancel_close_at_exit, close_at_exit
 
 # Replaces the names of algorithm and environment: the folder belongs to no run.
 _PLAIN = "none"
@@ -49,18 +47,7 @@ class _Connection:
     def __init__(self, where: str | Path, name: str, token: str | None, plex: str) -> None:
         self.client_id = own_client_id(name)
         launch = _launch(_folder(where, name, token), name_of(self.client_id), f"{plex}.records")
-        self._zmq_context = make_context()
-        try:
-            self.context = Context(
-                launch,
-                self._zmq_context,
-                clock=WallClock(),
-                incarnation=time.time_ns() // 1_000_000,
-                pause=poll,
-            )
-        except BaseException:
-            self._zmq_context.destroy(0)
-            raise
+        self.context = open_context(launch)
         self.channel = self.context.channel(plex)
         self._where = f"{plex} of {where}"
         self._closing = threading.Event()
@@ -92,7 +79,7 @@ class _Connection:
     def _close(self) -> None:
         ends_at = time.monotonic() + _LINGER_SECONDS
         self.context.close(_LINGER_SECONDS)
-        self._zmq_context.destroy(0)
+        release(self.context)
         if time.monotonic() > ends_at:
             self._warn(f"the {self._where} reads too slowly; the last records may be lost")
 

@@ -257,7 +257,7 @@ def _innermost(env: Env) -> Env:
 
 def frames_per_second(player: Player, env_config: Mapping[str, Any]) -> float:
     """Returns the frames per second at the environment's intended speed."""
-    usual = float(player.metadata.get("render_fps") or _USUAL_FPS)
+    usual = float(player.env.metadata.get("render_fps") or _USUAL_FPS)
     return usual / (env_config.get("action_repeat") or 1)
 
 
@@ -276,7 +276,7 @@ def draw(player: Player, name: str) -> Frame:
     from gymnasium.error import DependencyNotInstalled
 
     try:
-        drawn = player.render()
+        drawn = player.env.render()
     except (DependencyNotInstalled, ModuleNotFoundError) as error:
         raise MissingExtra.named(f"a picture of {name}", "video") from error
     except Exception as error:

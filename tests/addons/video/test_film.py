@@ -25,9 +25,10 @@ LENGTH = 5
 
 
 class Drawn:
-    """A player of one environment whose pictures count its steps."""
+    """A player, and its only environment, whose pictures count its steps."""
 
     def __init__(self) -> None:
+        self.env = self
         self.steps = 0
         self.metadata = {"render_fps": 10}
         self.broken: Exception | None = None

@@ -77,13 +77,9 @@ class Desk:
         book = AddressBook.inproc(topology.endpoints)
         identity = Identity("ps", 1, bytes.fromhex(config.fingerprint()[:16]))
         self.router = Wire(self.zmq_context, book, identity).router("ps.requests")
-        self.frame = Frame(
-            Launch(agent, config, topology, book, folder),
-            self.build,
-            self.zmq_context,
-            clock=self.clock,
-            incarnation=1,
-        )
+        launch = Launch(agent, config, topology, book, folder)
+        context = Context(launch, self.zmq_context, clock=self.clock, incarnation=1)
+        self.frame = Frame(context, self.build)
 
     def build(self, context: Context) -> Service:
         self.services.append(Counting(context))

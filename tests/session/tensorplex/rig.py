@@ -48,9 +48,7 @@ class Rig:
             self.addresses,
             self.folder if folder else None,
         )
-        context = Context(
-            launch, self.zmq_context, clock=self.clock, incarnation=incarnation, pause=poll
-        )
+        context = Context(launch, self.zmq_context, clock=self.clock, incarnation=incarnation)
         self.contexts.append(context)
         return context
 

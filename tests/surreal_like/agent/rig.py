@@ -195,15 +195,7 @@ class Rig:
 
     def start(self, name: str, build: Build, *, incarnation: int = 5) -> Frame:
         """Starts a component that is stepped from now on."""
-        launch = self.launch(self.topology.component(name))
-        frame = Frame(
-            launch,
-            build,
-            self.zmq,
-            clock=self.clock,
-            incarnation=incarnation,
-            pause=self._pause,
-        )
+        frame = Frame(self._open(name, incarnation), build)
         if name in self.frames:
             self._replaced.append(self.frames[name])
         self.frames[name] = frame
@@ -213,12 +205,13 @@ class Rig:
         """What a component of this run is started with."""
         return Launch(component, self.config, self.topology, self.book, self.run)
 
+    def _open(self, name: str, incarnation: int) -> Context:
+        launch, clock = self.launch(self.topology.component(name)), self.clock
+        return Context(launch, self.zmq, clock=clock, incarnation=incarnation, pause=self._pause)
+
     def context(self, name: str, *, incarnation: int = 5) -> Context:
         """A component without a frame."""
-        launch = self.launch(self.topology.component(name))
-        context = Context(
-            launch, self.zmq, clock=self.clock, incarnation=incarnation, pause=self._pause
-        )
+        context = self._open(name, incarnation)
         self.wires.append(context.wire)
         return context
 

@@ -79,7 +79,7 @@ class Cluster:
         self.addresses = AddressBook.ipc(ends, sockets)
         self.frames: dict[int, Frame] = {}
         self.contexts = [
-            Context(self.launch(agent), self.zmq, clock=self.clock, incarnation=1, pause=poll)
+            Context(self.launch(agent), self.zmq, clock=self.clock, incarnation=1)
             for agent in agents
         ]
         sender = settings.session_config.sender
@@ -102,9 +102,8 @@ class Cluster:
 
     def start(self, index: int, *, incarnation: int = 1) -> None:
         launch = self.launch(self.shards[index])
-        self.frames[index] = Frame(
-            launch, self._build, self.zmq, clock=self.clock, incarnation=incarnation
-        )
+        context = Context(launch, self.zmq, clock=self.clock, incarnation=incarnation)
+        self.frames[index] = Frame(context, self._build)
 
     def _build(self, context: Context) -> ReplayService:
         return ReplayService(context, self.kind(**sections_of(self.config)))

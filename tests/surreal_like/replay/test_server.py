@@ -19,7 +19,7 @@ from session.config.sections import sections_of
 from session.errors import SurrealError, describe
 from session.process.clock import CountedClock
 from session.process.component import Component, Topology
-from session.process.context import Launch
+from session.process.context import Context, Launch
 from session.process.service import IDLE_SECONDS, Frame
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import Request
@@ -112,7 +112,8 @@ class Bench:
         topology = Topology([component, *others])
         launch = Launch(component, settings, topology, self.addresses, None)
         self.context = context
-        self.frame = Frame(launch, self._build, context, clock=self.clock, incarnation=7)
+        own = Context(launch, context, clock=self.clock, incarnation=7)
+        self.frame = Frame(own, self._build)
         self.fingerprint = bytes.fromhex(settings.fingerprint()[:16])
         self.sender = self.wire("agent-0", 11)
         self.push = self.sender.push("replay-0.experience")
