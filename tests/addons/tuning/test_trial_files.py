@@ -204,15 +204,6 @@ def test_a_file_without_its_checksum_is_refused(machines: Machines) -> None:
     machines.receiver.change({"progress.jsonl": stored}, is_result)
 
 
-def test_a_block_whose_file_has_changed_since_is_not_sent(machines: Machines) -> None:
-    block = machines.sender.find(is_result)["progress.jsonl"].blocks[0]
-    machines.theirs.progress.write_text("another\n")
-    assert machines.sender.read(block) is None
-    machines.theirs.progress.unlink()
-    assert machines.sender.read(block) is None
-    machines.theirs.progress.write_text("another\n")
-
-
 @pytest.mark.parametrize(
     "name",
     [
