@@ -79,7 +79,7 @@ WORKERS = "tune.workers"
 _SILENT_SECONDS = 10.0
 # Longest wait of a worker for the answer to a poll [s].
 _HELD_SECONDS = 1.0
-_LAST_WORD_SECONDS, _LEFT_SECONDS = 2.0, 0.5
+_LAST_WORD_SECONDS, _LEFT_SECONDS = 5.0, 0.5
 _SLOTS_LIMIT, _TRIALS_LIMIT = 1000, 10_000
 # The end waits for no more connections than these.
 _WATCHES_LIMIT = 1000
