@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from session.addons import list_sinks
 from session.atomic_file import write_atomically
 from session.config import Config
 from session.config.sections import SECTIONS
@@ -159,7 +160,6 @@ class RunFolder:
         self.events = self.path / "events.jsonl"
         self.logs = self.path / "logs"
         self.tensorboard = self.path / "tensorboard"
-        self.metrics = self.path / "metrics.csv"
         self.checkpoints = self.path / "checkpoints"
         self.alive = self.path / "alive"
         # A process that runs with the unpacked code of the run takes all of it from there.
@@ -174,6 +174,10 @@ class RunFolder:
 
     def __str__(self) -> str:
         return str(self.path)
+
+    def list_metrics(self) -> list[Path]:
+        """Returns the files that sinks of metrics may have."""
+        return [self.path / sink.file for sink in list_sinks().values() if sink.file]
 
     def create(self) -> None:
         """Creates the folder for a new run.
@@ -206,7 +210,7 @@ class RunFolder:
         folders = [self.logs, self.checkpoints, self.alive, self.checkpoints / "learner"]
         for below in (self.logs, self.alive):
             files += below.iterdir() if os.path.isdir(below) else ()
-        for path in (*files, self.events, self.metrics):
+        for path in (*files, self.events, *self.list_metrics()):
             if os.path.exists(path) and not os.path.isfile(path):
                 there = "a folder" if os.path.isdir(path) else "no regular file"
                 raise UsageError(f"{path} is {there}, a run has a file there: move it away")

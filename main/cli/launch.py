@@ -8,7 +8,7 @@ from pathlib import Path
 
 from main.cli.arguments import EXPERIMENT, FOLDER, HOST, Option, Parser, request_of
 from session.addons.hooks import LAUNCHED
-from session.launchers.registry import launcher_of
+from session.launchers.registry import launcher_of, list_detached
 from session.program import path_from_here, program
 from session.show.text import columns
 from session.tensorplex.pages import Pages
@@ -33,8 +33,8 @@ def run(argv: Sequence[str]) -> int:
         Option(
             "--on",
             default="local",
-            metavar="local|tmux|kubernetes|slurm|ray",
-            help="local: background processes (default); tmux: one window each; or a cluster",
+            metavar="|".join(list_detached()),
+            help="local: background processes (default); others: see docs/launchers.md",
         ),
         *FOLDER,
         HOST,

@@ -80,10 +80,12 @@ class SinkKind:
     Args:
         place: ``module:Class``, a :class:`session.tensorplex.sinks.sink.Sink`.
         packages: packages that it imports; the extra with its name installs them.
+        file: file of the run folder that it appends to; empty: it has none.
     """
 
     place: str
     packages: tuple[str, ...] = ()
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from session.errors import ConfigError
 from surreal_like.env.kinds import Config, kind_of
-from surreal_like.env.wrappers import horizon
+from surreal_like.env.wrappers import WRAPPER_KEYS, horizon
 
 
 def takes_number(env_config: Config) -> bool:
@@ -24,10 +24,11 @@ def check_settings(name: str, env_config: Config, *, wrapped: bool) -> None:
     for key, is_set, remedy in (
         ("vector", (env_config.get("vector") or "native") != "native", "leave it out"),
         ("wrappers", wrapped, "change what it gives in its own code"),
-        ("action_repeat", (env_config.get("action_repeat") or 1) != 1, "repeat in its step"),
+        *(
+            (key, (env_config.get(key) or off) != off, remedy)
+            for key, (off, remedy, _) in WRAPPER_KEYS.items()
+        ),
         ("on_error", env_config.get("on_error") == "restart", "make a broken copy anew itself"),
-        ("obs_keys", env_config.get("obs_keys"), "leave the other parts out of its observations"),
-        ("metric_keys", env_config.get("metric_keys"), "info_keys makes columns of them"),
         (
             "limit_episode_length",
             limited and not kind_of(name).takes(name, "max_episode_steps"),

@@ -38,6 +38,7 @@ from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.batched_names import check_settings
 from surreal_like.env.kinds import Wanted, build_named, call_checked
 from surreal_like.env.wrappers import (
+    WRAPPER_KEYS,
     ActionRepeat,
     ClipAction,
     FilterObservation,
@@ -181,9 +182,8 @@ def wrapper_entries(env_config: Config, evaluation: bool = False) -> list[tuple[
 
 def is_wrapped(env_config: Config, evaluation: bool = False) -> bool:
     """True if a single environment has wrappers that native vector code would leave out."""
-    repeats = (env_config.get("action_repeat") or 1) != 1
-    changed = bool(env_config.get("obs_keys") or env_config.get("metric_keys"))
-    return repeats or changed or bool(wrapper_entries(env_config, evaluation))
+    keys = any((env_config.get(key) or off) != off for key, (off, *_) in WRAPPER_KEYS.items())
+    return keys or bool(wrapper_entries(env_config, evaluation))
 
 
 def specs_of(env: Env | VectorEnv, env_config: Config) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -18,6 +18,22 @@ from surreal_like.env.base import Env, Info, ObservationWrapper, Step, Wrapper
 from surreal_like.env.batching import number
 from surreal_like.errors import DataError
 
+# Keys of `env_config` that wrap each environment -> the value without a wrapper, and what to do
+# instead: in an environment that steps its copies itself, and in one of several agents.
+WRAPPER_KEYS: Mapping[str, tuple[Any, str, str]] = {
+    "action_repeat": (
+        1,
+        "repeat in its step",
+        "a wrapper such as supersuit:frame_skip_v0 in env_config.wrappers repeats",
+    ),
+    "obs_keys": (
+        [],
+        "leave the other parts out of its observations",
+        "a wrapper of PettingZoo can leave parts out",
+    ),
+    "metric_keys": ([], "info_keys makes columns of them", "leave it out"),
+}
+
 
 def horizon(limit: float | None) -> int | None:
     """Returns the steps that `env_config.limit_episode_length` allows, None for no limit.

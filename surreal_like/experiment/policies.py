@@ -28,6 +28,7 @@ from surreal_like.data.policy_names import (
 from surreal_like.env.joint import JointEnv, Specs, propose_policies
 from surreal_like.env.registry import make_joint_env
 from surreal_like.env.vector import VECTORS
+from surreal_like.env.wrappers import WRAPPER_KEYS
 from surreal_like.experiment.find import find_in
 from surreal_like.policies.config import policy_config
 from surreal_like.policies.opponents import RANDOM, RUN, make_fixed
@@ -56,13 +57,8 @@ _SINGLE: Mapping[str, tuple[Any, str]] = MappingProxyType(
             0,
             "with SuperSuit env_config.wrappers=['supersuit:frame_stack_v2'] stacks",
         ),
-        "env_config.action_repeat": (
-            1,
-            "a wrapper such as supersuit:frame_skip_v0 in env_config.wrappers repeats",
-        ),
-        "env_config.obs_keys": ([], "a wrapper of PettingZoo can leave parts out"),
+        **{f"env_config.{key}": (off, remedy) for key, (off, _, remedy) in WRAPPER_KEYS.items()},
         "env_config.info_keys": ([], "leave it out"),
-        "env_config.metric_keys": ([], "leave it out"),
         "learner_config.algo.synchronous": (False, "leave it out"),
     }
 )

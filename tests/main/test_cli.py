@@ -23,6 +23,7 @@ from main.cli.train import parse_seeds, process_start
 from main.cli.watch import select
 from session.errors import UsageError
 from session.folder import RunFolder
+from session.launchers.registry import list_detached
 from session.process.heartbeat import Beat, State, write_beat
 from session.show.run_view import state_of
 from surreal_like.run.folder import held
@@ -48,6 +49,10 @@ def test_every_command_explains_itself(name: str, command: Command) -> None:
     said = command(name, "--help")
     assert said.code == 0
     assert said.out.startswith(f"usage: surreal-like {name}")
+
+
+def test_launch_names_the_launchers_of_this_tree(command: Command) -> None:
+    assert f"  --on {'|'.join(list_detached())}\n" in command("launch", "--help").out
 
 
 def test_version(command: Command) -> None:

@@ -22,6 +22,7 @@ from session.addons.gateway.client_tokens import write_token
 from session.errors import SurrealError
 from session.folder import RunFolder
 from surreal_like.run.train import Run
+from tests.add_ons import needs
 from tests.addons.tuning_plot.test_plot import make as make_tuning
 from tests.main.conftest import CONFIG, Command
 from tests.session.damage import DAMAGES, Damage
@@ -221,7 +222,14 @@ def test_a_checkpoint_that_is_no_file_is_named(run: Path, file: str, name: str) 
 @pytest.mark.parametrize("name", ["a folder", "a named pipe"])
 @pytest.mark.parametrize(
     "file",
-    ["config.yaml", "progress.jsonl", "metrics.csv", "code/source.tar.gz", "logs/all.log", ".lock"],
+    [
+        "config.yaml",
+        "progress.jsonl",
+        pytest.param("metrics.csv", marks=needs("sinks")),
+        "code/source.tar.gz",
+        "logs/all.log",
+        ".lock",
+    ],
 )
 def test_what_is_no_file_is_named_before_a_run_goes_on(run: Path, file: str, name: str) -> None:
     (run / file).parent.mkdir(exist_ok=True)

@@ -94,7 +94,7 @@ def open_files(run: RunFolder, *, logs: bool = False) -> Iterator[OpenFile]:
     plain += [*_walk(run.path / "code"), *_walk(run.tensorboard)]
     plain += _walk(run.logs) if logs else ()
     # Last, because the counters of progress may be above those of a checkpoint, but not below.
-    plain += [run.topology, run.config, run.progress, run.events, run.metrics, run.result]
+    plain += [run.topology, run.config, run.progress, run.events, *run.list_metrics(), run.result]
     for path in plain:
         with ExitStack() as stack:
             if (file := _open(str(path), None, stack)) is not None:

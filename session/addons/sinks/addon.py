@@ -7,7 +7,7 @@ from session.addons import AddOn, SinkKind
 _ROOM = "session.addons.sinks"
 ADD_ON = AddOn(
     sinks={
-        "csv": SinkKind(f"{_ROOM}.csv_file:CsvFile"),
+        "csv": SinkKind(f"{_ROOM}.csv_file:CsvFile", file="metrics.csv"),
         "wandb": SinkKind(f"{_ROOM}.weights_and_biases:WeightsAndBiases", ("wandb",)),
         "mlflow": SinkKind(f"{_ROOM}.ml_flow:MlFlow", ("mlflow", "sqlalchemy", "alembic")),
     }

@@ -16,7 +16,7 @@ class CsvFile(Sink):
     """Appends one line for each point to ``metrics.csv`` of the run folder."""
 
     def __init__(self, run: ShownRun) -> None:
-        file = AppendFile(run.folder.metrics, lines=True)
+        file = AppendFile(run.folder.path / "metrics.csv", lines=True)
         self.files = (file,)
         if not file.path.exists():
             file.add(_lines([_COLUMNS]))

@@ -120,6 +120,8 @@ REFUSED = [
     ),
     ({"env_config.frame_stack": 2}, "supersuit.frame_stack_v2"),
     ({"env_config.action_repeat": 2}, "supersuit.frame_skip_v0"),
+    ({"env_config.obs_keys": ["observation"]}, "a wrapper of PettingZoo can leave parts out"),
+    ({"env_config.metric_keys": ["lives"]}, "metric_keys is .*: leave it out"),
     ({"session_config.gateway.num": 1}, "set session_config.gateway.num to 0"),
     (HINDSIGHT, "has no method compute_reward.*name a function package.module:function"),
 ]

@@ -8,6 +8,7 @@ from session.addons.copies.run_files import RunFiles, StoredFile, open_files, wr
 from session.checkpoint import STATE, Checkpoints, write_sealed
 from session.errors import CheckpointError
 from session.folder import RunFolder
+from tests.add_ons import needs
 
 
 @pytest.mark.parametrize("files", [None, [[]], {"a": {"bytes": 0}}, {"../x": {}}], ids=str)
@@ -66,3 +67,11 @@ def test_a_file_without_its_checksum_leaves_the_old_one(tmp_path: Path) -> None:
             write_file(path, other, [content], "the copy")
     assert [each.name for each in path.parent.iterdir()] == ["copy"]
     assert path.read_text() == "a line\n"
+
+
+@needs("sinks")
+def test_files_of_sinks_go_along_before_the_result(tmp_path: Path) -> None:
+    for name in ("result.json", "metrics.csv", "events.jsonl", "other.csv"):
+        (tmp_path / name).touch()
+    names = [each.name for each in open_files(RunFolder(tmp_path))]
+    assert names == ["events.jsonl", "metrics.csv", "result.json"]

@@ -35,7 +35,7 @@ def test_csv_has_one_line_for_each_point_and_one_head(tmp_path: Path) -> None:
         sink = CsvFile(shown)
         sink.add(points)
         assert sink.files[0].flush()
-    with shown.folder.metrics.open(newline="") as file:
+    with (shown.folder.path / "metrics.csv").open(newline="") as file:
         head, *rows = list(csv.reader(file))
     assert head == ["time", "env_steps", "component", "tag", "value"]
     assert rows[3] == [str(STARTED + 3), "3", "agent-0", "agent/a", "1.5"]
@@ -59,7 +59,7 @@ def test_the_end_says_what_every_sink_has_lost(
     monkeypatch.setattr(sinks, "list_sinks", lambda: kinds)
     monkeypatch.setattr(sinks, "load", lambda home: Broken if home == place else load(home))
     rig = make_rig(tensorplex={"sinks": ["wandb", "csv", "tensorboard"]})
-    rig.folder.metrics.mkdir()  # so that nothing can be appended to it
+    (rig.folder.path / "metrics.csv").mkdir()  # so that nothing can be appended to it
     context = rig.context("tensorplex")
     server = Tensorplex(context)
     agent = rig.context("agent-0")

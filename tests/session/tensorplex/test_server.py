@@ -428,7 +428,7 @@ def test_odd_names_are_changed_for_all_sinks_and_said_a_few_times(make_rig: Make
     server.close()
     found = curves(rig.folder.tensorboard)["agent-0"]
     assert sorted(found) == sorted(["agent/plain", *(f"agent/hits_{n}" for n in range(100))])
-    lines = rig.folder.metrics.read_text().splitlines()[1:]
+    lines = (rig.folder.path / "metrics.csv").read_text().splitlines()[1:]
     assert {line.split(",")[3] for line in lines} == set(found)
     # No curve mixes two metrics: the second of a name is refused, once, with both names.
     assert server.rejected == 1

@@ -161,6 +161,7 @@ def test_streams_differ_and_seeds_matter(mode: str) -> None:
         ({"env_name": "gym:Acrobot-v1"}, SyncVector),
         ({"wrappers": [f"{SAMPLES}:Scaled"]}, SyncVector),
         ({"action_repeat": 2}, SyncVector),
+        ({"metric_keys": ["lives"]}, SyncVector),
         ({"env_args": {"max_episode_steps": -1}, "limit_episode_length": 9}, SyncVector),
         ({"env_name": "gym:SampleOther-v0"}, SyncVector),  # native gives other observations
     ],
