@@ -7,9 +7,10 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from session.errors import UsageError
@@ -134,17 +135,9 @@ class ComponentTable:
         }
 
 
-def _is_client(value: Any) -> bool:
+def _passes(check: Callable[[Any], object], value: Any) -> bool:
     try:
-        check_client_id(value)
-    except UsageError:
-        return False
-    return True
-
-
-def _is_tag(value: Any) -> bool:
-    try:
-        check_tag(value)
+        check(value)
     except UsageError:
         return False
     return True
@@ -154,12 +147,12 @@ def _metric(fields: dict[str, Type], arrays: dict[str, Type] | None = None) -> S
     return Schema({**_ABOUT, **fields}, arrays or {})
 
 
-_TAG = Type("a tag of printable characters", _is_tag)
+_TAG = Type("a tag of printable characters", partial(_passes, check_tag))
 # Any double, including NaN and infinity, which curves may show.
 _VALUE = Number(-sys.float_info.max, sys.float_info.max, finite=False)
 _ABOUT = {
     "kind": Text(16),
-    "id": Type("<group>/<id>", _is_client),
+    "id": Type("<group>/<id>", partial(_passes, check_client_id)),
     "step": Count(-_STEP_LIMIT, _STEP_LIMIT - 1),
     "time": Time(),
 }

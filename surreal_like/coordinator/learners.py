@@ -204,7 +204,7 @@ class Learners:
 
     def sockets(self) -> list[Socket]:
         """Returns the sockets by which batches come."""
-        return [socket for worker in self._all for socket in worker.learner.link.sockets()]
+        return [socket for worker in self._all for socket in worker.replay.sockets()]
 
     def status(self) -> dict[str, float]:
         """Returns rates and queue lengths for the heartbeat: sums, and the owner's iteration."""

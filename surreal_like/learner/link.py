@@ -16,7 +16,7 @@ from session.process.context import Context
 from session.show.text import size
 from session.wire.schema import cut
 from session.wire.shared import poll
-from session.wire.sockets import PublisherSocket, Socket
+from session.wire.sockets import PublisherSocket
 from surreal_like.data.batch import Batch, Sampled, make_batch
 from surreal_like.data.parameters import Manifest, Parameters, parameter_hash
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
@@ -304,10 +304,6 @@ class LearnerLink:
         self.replay.refusals.check()
         return came
 
-    def sockets(self) -> list[Socket]:
-        """Returns the sockets by which batches come."""
-        return self.replay.sockets()
-
     # -- scripts ----------------------------------------------------------------------------------
 
     def tick_script(self, progress: Progress) -> bool:
@@ -321,7 +317,7 @@ class LearnerLink:
 
     def wait_script(self) -> None:
         """Waits for a message of replay, 50 ms at most."""
-        poll(self.sockets(), _WAIT_SECONDS)
+        poll(self.replay.sockets(), _WAIT_SECONDS)
 
     # -- parameters -------------------------------------------------------------------------------
 
