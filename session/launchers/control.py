@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from session.config import Config
 from session.errors import SurrealError
 from session.launchers.asking import ANSWERS, COMMANDS
 from session.launchers.instruction import Event, Stop
-from session.launchers.launcher import SUPERVISOR_CONTROL, Control
+from session.launchers.launcher import SUPERVISOR_CONTROL
 from session.loggerplex.client import make_log
 from session.process.clock import Clock
 from session.wire import Message, Wire
@@ -23,6 +24,8 @@ NAME = "supervisor"
 _REQUESTS_PER_LOOK = 100
 _ASK_AGAIN_SECONDS = 1.0
 _CLOSE_SECONDS = 0.2
+
+Execute = Callable[[str, dict[str, Any]], tuple[str, dict[str, Any]]]
 
 
 class ControlSockets:
@@ -54,13 +57,17 @@ class ControlSockets:
         self._log = make_log(NAME, self._channel, level=session.loggerplex.level, clock=clock)
         self._call: Call | None = None
 
-    def serve(self, run: Control) -> None:
-        """Executes the commands that have arrived and replies to each."""
+    def serve(self, execute: Execute) -> None:
+        """Replies to the commands that have arrived.
+
+        Args:
+            execute: executes a command of a kind with its fields; returns those of the reply.
+        """
         for _ in range(_REQUESTS_PER_LOOK):
             if (request := self._router.receive()) is None:
                 return
             try:
-                answer = _command(run, request.message.kind, request.message.fields)
+                answer = execute(request.message.kind, request.message.fields)
             except SurrealError as error:
                 self._router.refuse(request, str(error))
             else:
@@ -112,16 +119,3 @@ class ControlSockets:
         """Flushes for a fraction of a second, then closes all sockets."""
         self._channel.close(_CLOSE_SECONDS)
         self._wire.close(_CLOSE_SECONDS)
-
-
-def _command(run: Control, kind: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Executes one command; returns kind and fields of the reply."""
-    if kind == "status":
-        return "status", {"components": [asdict(row) for row in run.status()]}
-    if kind == "stop":
-        run.stop(interrupted=fields["interrupted"], reason=fields["reason"])
-    elif kind == "scale":
-        run.scale(fields["kind"], fields["num"])
-    else:
-        run.restart(fields["name"])
-    return "noted", {}

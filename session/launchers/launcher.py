@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from session.atomic_file import write_atomically
 from session.config import Config
@@ -23,7 +23,6 @@ from session.folder import RunFolder
 from session.json_file import open_file, read_file
 from session.launchers.asking import ask
 from session.launchers.instruction import Failure
-from session.launchers.status import ComponentStatus as ComponentStatus
 from session.process.clock import Moment
 from session.process.component import Topology
 from session.process.heartbeat import read_beats
@@ -59,34 +58,6 @@ class Outcome:
     status: str
     reason: str
     details: str = ""
-
-
-class Control(Protocol):
-    """Commands for a run that goes on, whatever launched it."""
-
-    def status(self) -> list[ComponentStatus]:
-        """Returns the table of components."""
-        ...
-
-    def logs(self, name: str, lines: int = 50) -> list[str]:
-        """Returns the last lines that a component has logged."""
-        ...
-
-    def scale(self, kind: str, num: int) -> None:
-        """Sets the number of components of a kind, ``agent`` or ``eval``."""
-        ...
-
-    def restart(self, name: str) -> None:
-        """Ends one component and starts it again."""
-        ...
-
-    def stop(self, *, interrupted: bool = False, reason: str = "stopped by command") -> None:
-        """Begins the clean end of the run and returns at once."""
-        ...
-
-    def wait(self, timeout_seconds: float | None = None) -> Outcome:
-        """Waits until the run is over."""
-        ...
 
 
 def make_addresses(topology: Topology, config: Config, folder: RunFolder) -> AddressBook:

@@ -6,7 +6,7 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import zmq
@@ -20,7 +20,6 @@ from session.launchers.control import NAME, ControlSockets
 from session.launchers.held_memory import HeldMemory
 from session.launchers.instruction import Event, Failure, Instruction, Signal, Start, Stop
 from session.launchers.launcher import (
-    ComponentStatus,
     Outcome,
     earlier_addresses,
     finish_result,
@@ -31,7 +30,7 @@ from session.launchers.launcher import (
     write_run_files,
 )
 from session.launchers.memory import MemoryGuard
-from session.launchers.status import status_row
+from session.launchers.status import ComponentStatus, status_row
 from session.launchers.supervised_components import Deadlines
 from session.launchers.supervision import Supervision
 from session.process.clock import Clock, WallClock
@@ -206,10 +205,22 @@ class Supervisor(ABC):
         for name in restarted:
             self._execute(self._supervision.on_manual_restart(name, now))
         self._look_at_memory(now)
-        sockets.serve(self)
+        sockets.serve(self._command)
         sockets.ask_again()
         self._execute(self._supervision.tick(now))
         sockets.flush()
+
+    def _command(self, kind: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Executes the command of a user; returns kind and fields of the reply."""
+        if kind == "status":
+            return "status", {"components": [asdict(row) for row in self.status()]}
+        if kind == "stop":
+            self.stop(interrupted=fields["interrupted"], reason=fields["reason"])
+        elif kind == "scale":
+            self.scale(fields["kind"], fields["num"])
+        else:
+            self.restart(fields["name"])
+        return "noted", {}
 
     def _look_at_memory(self, now: float) -> None:
         """Warns once if memory becomes scarce; ends the run before the kernel kills a component."""

@@ -39,7 +39,7 @@ import pytest
 
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.launchers.launcher import ComponentStatus, Control
+from session.launchers.status import ComponentStatus
 from tests.polling import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,7 +89,7 @@ class Launched:
     """A run that was launched.
 
     Args:
-        run: commands it.
+        run: commands it: a Supervisor, a RunHandle, or what has the same methods.
         folder: the run folder.
         poll: gives it the time that it needs to go on.
         signal: sends a signal to the process of a component.
@@ -99,7 +99,7 @@ class Launched:
             shows its lines with ``plan``.
     """
 
-    run: Control
+    run: Any
     folder: RunFolder
     dry_run: str
     poll: Callable[[], object] = _nothing
@@ -129,7 +129,7 @@ class Launched:
     def logs(self, name: str) -> list[str]:
         """The last lines of a component, none while it has left none."""
         try:
-            return self.run.logs(name)
+            return list(self.run.logs(name))
         except UsageError:
             return []
 

@@ -8,7 +8,8 @@ from typing import Any
 from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.launchers.handle import RunHandle
-from session.launchers.launcher import ComponentStatus, Outcome
+from session.launchers.launcher import Outcome
+from session.launchers.status import ComponentStatus
 from session.process.heartbeat import State
 
 

@@ -18,12 +18,11 @@ from session.launchers.handle import Cluster, RunHandle
 from session.launchers.instruction import Instruction
 from session.launchers.launcher import (
     SUPERVISOR_MODULE,
-    ComponentStatus,
     await_supervisor,
     refuse_running,
     write_launch,
 )
-from session.launchers.status import state_by_beat, status_row
+from session.launchers.status import ComponentStatus, state_by_beat, status_row
 from session.launchers.supervisor import Supervisor
 from session.process.component import Topology
 from session.process.heartbeat import Beat, State, read_beats

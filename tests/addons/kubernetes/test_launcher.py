@@ -13,7 +13,7 @@ import pytest
 from session.addons.kubernetes.cluster import KubernetesCluster
 from session.folder import RunFolder
 from session.launchers.handle import make_cluster
-from session.launchers.launcher import ComponentStatus
+from session.launchers.status import ComponentStatus
 from tests.addons.kubernetes.cluster import TestedCluster, open_cluster
 from tests.addons.kubernetes.conftest import setting_of
 from tests.addons.kubernetes.control_plane import ControlPlane
@@ -76,7 +76,7 @@ class LaunchedPods(Launched):
         found = super().elsewhere(*words)
         if words[0] == "status":
             for row in found:
-                row["pid"] = self.run.number(row["name"])  # type: ignore[attr-defined]
+                row["pid"] = self.run.number(row["name"])
         return found
 
 
@@ -129,7 +129,7 @@ class TestKubernetes(LauncherContract):
         run = launched.run
         run.scale("agent", 1)
         run.scale("eval", 1)
-        kubectl = run.kubectl  # type: ignore[attr-defined]
+        kubectl = run.kubectl
         worn = [
             pod["metadata"]["name"]
             for pod in kubectl.get("pods")["items"]
@@ -147,4 +147,4 @@ class TestKubernetes(LauncherContract):
             shown = run_folder / "shown.yaml"
             shown.write_text(launched.dry_run)
             edit_files(run_folder)
-            assert launched.run.kubectl.run("diff", f"--filename={shown}") == ""  # type: ignore[attr-defined]
+            assert launched.run.kubectl.run("diff", f"--filename={shown}") == ""

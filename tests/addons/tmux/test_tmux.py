@@ -32,7 +32,8 @@ from session.errors import DeadlineError, RunError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.asking import ask
 from session.launchers.handle import open_run
-from session.launchers.launcher import ComponentStatus, Outcome
+from session.launchers.launcher import Outcome
+from session.launchers.status import ComponentStatus
 from tests.polling import until
 from tests.session.launchers.parts import make_config, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR
