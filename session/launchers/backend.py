@@ -47,35 +47,29 @@ class Backend(Protocol):
 
     def pid(self, name: str) -> int:
         """Returns the process id of a component, 0 if it has no process."""
-        ...
 
     def start(self, component: Component) -> None:
         """Starts a component."""
-        ...
 
     def signal(self, name: str, number: int) -> None:
         """Sends a signal; SIGKILL also goes to all processes that it has started."""
-        ...
 
     def wait_on(self) -> Sequence[int]:
         """Returns file descriptors that are readable when :meth:`poll` has something to return."""
-        ...
 
     def poll(self) -> list[Exit]:
         """Returns the processes that have ended since the last call, without waiting."""
-        ...
 
     def manual_restarts(self) -> list[str]:
         """Returns the components that a user has restarted by hand since the last call."""
-        ...
+        return []
 
     def remove(self, name: str) -> None:
         """Releases what is left of a component that has ended and is not wanted any more."""
-        ...
+        return  # nothing is left of most
 
     def close(self) -> None:
         """Kills the remaining processes and releases all resources."""
-        ...
 
 
 class StderrTail:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.launchers.backend import Exit, StderrTail
+from session.launchers.backend import Backend, Exit, StderrTail
 from session.launchers.fork_client import ForkServer, ForkServers, group_lives, kill_group, reap
 from session.launchers.memory import OutOfMemory
 from session.process.component import Component
@@ -35,7 +35,7 @@ class _Process:
     pending: list[int] = field(default_factory=list)
 
 
-class Processes:
+class Processes(Backend):
     """The processes of one run, all forked by fork servers and all children of this process.
 
     Args:
@@ -151,13 +151,6 @@ class Processes:
         if process.pid:
             self._groups.append(process.pid)
         return process.output.exit(process.pid, exit_code, error)
-
-    def manual_restarts(self) -> list[str]:
-        """Returns none: a process that a user starts is not supervised by this backend."""
-        return []
-
-    def remove(self, name: str) -> None:
-        """Does nothing: a process that has ended holds no resources."""
 
     def close(self) -> None:
         """Kills the remaining processes and releases all resources."""

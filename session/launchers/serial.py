@@ -20,7 +20,7 @@ from session.addons import telemetry_kinds
 from session.config import Config
 from session.errors import SurrealError, UsageError, describe
 from session.folder import RunFolder
-from session.launchers.backend import Exit
+from session.launchers.backend import Backend, Exit
 from session.launchers.control import NAME
 from session.launchers.instruction import Event, exit_error
 from session.launchers.launcher import SUPERVISOR_CONTROL, forget_beats, write_run_files
@@ -132,7 +132,7 @@ class SerialLauncher(Supervisor):
         return time.monotonic() - self._began_at
 
 
-class Frames:
+class Frames(Backend):
     """Backend whose processes are frames of this thread; signals act like those of a process.
 
     Args:
@@ -276,13 +276,6 @@ class Frames:
         self._incarnations[name] = frame.context.incarnation
         self._stopped.discard(name)
         self._exits.append(Exit(name, code, error or exit_error(code), details))
-
-    def manual_restarts(self) -> list[str]:
-        """Returns none: only the supervisor starts frames."""
-        return []
-
-    def remove(self, name: str) -> None:
-        """Does nothing: a frame that has ended holds no resources."""
 
     def close(self) -> None:
         """Closes the remaining components, and what they share."""
