@@ -87,11 +87,6 @@ class Fetcher:
         self._rests_until = -math.inf
 
     @property
-    def final(self) -> bool:
-        """True once the learner has reported the end of the run."""
-        return self.client.final
-
-    @property
     def idle(self) -> bool:
         """True while no request is pending or scheduled."""
         return not (self._wanted or self._patient or self.client.waiting)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 
 from session.addons.hooks import fetch, is_url
@@ -27,11 +26,7 @@ from surreal_like.policies.opponents import Found
 
 def find_in(run: RunFolder | None) -> Found:
     """Returns what finds algorithms and trained policies, for a process of a run."""
-    return Found(partial(_algorithm, run), load_agent)
-
-
-def _algorithm(run: RunFolder | None, config: Config) -> type[Algorithm]:
-    return algorithm_of(config, run)
+    return Found(lambda config: algorithm_of(config, run), load_agent)
 
 
 def algorithm_of(config: Config, folder: RunFolder | None) -> type[Algorithm]:

@@ -162,7 +162,7 @@ def test_without_a_fetch_it_looks_for_the_end_once_a_second() -> None:
     # What it waits for may be said in no other message.
     assert bench.client.accounts == [{"pushed": 1}] * 4
     bench.client.newest = Newest((9, 3), 4, {"final": True})
-    assert bench.fetcher.final
+    assert bench.fetcher.client.final
     assert bench.fetcher.lag == 3
 
 
