@@ -44,7 +44,7 @@ class RunCoordinator:
     """Owns a run: it alone decides when the run ends, and writes its result.
 
     It knows no network and no optimiser: numbers of updates come in dictionaries, and weights are
-    the worker's business.
+    the worker's business. One class, because each event may be the one that ends the run.
 
     Args:
         context: context of its process.

@@ -43,6 +43,8 @@ _REPLAY = {
 class RunStats:
     """All contents of ``progress.jsonl`` and ``result.json``, over all restarts.
 
+    One class, because a line, the result and the state for a restart are views of the same counts.
+
     Args:
         config: the resolved experiment.
         clock: clock for durations; ``config.run`` has the start time of the command.

@@ -1,4 +1,7 @@
-"""Flows: lazy sequences of items and signals, which operators turn into other flows."""
+"""Flows: lazy sequences of items and signals, which operators turn into other flows.
+
+One file, because the methods of a flow make the other kinds of flows, which are flows themselves.
+"""
 
 from __future__ import annotations
 

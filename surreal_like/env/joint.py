@@ -2,7 +2,8 @@
 
 A `JointEnv` is one environment with its agents; in the parallel interface all living agents act at
 once, in AEC one after the other. PettingZoo itself is not imported: any object with the methods
-and attributes of one of the interfaces will do.
+and attributes of one of the interfaces will do. Both are in one file because they share their
+checks.
 """
 
 from __future__ import annotations

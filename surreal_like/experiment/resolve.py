@@ -2,7 +2,7 @@
 
 Resolving needs the algorithm (which imports torch) and one environment (whose constructor runs
 arbitrary code), so it runs in a short process of its own:
-``python -P -m surreal_like.experiment.resolve``.
+``python -P -m surreal_like.experiment.resolve``. One file, because it is that program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Rows of experience in columns: one ring, links along each stream, eviction at the old end."""
+"""Rows of experience in columns: one ring, links along each stream, eviction at the old end.
+
+One file, because every operation on the ring keeps the columns and the links together.
+"""
 
 from __future__ import annotations
 
