@@ -22,20 +22,8 @@ _COUNTED = ("env_steps", "iterations")
 class Trainer:
     """Starts a run; use it in a ``with`` statement, which ends the run.
 
-    The run goes on between two calls, except with ``serial``, where it advances only in them.
-
-    Args:
-        experiment: YAML or JSON file, or the name of a shipped one; None: only ``algorithm`` and
-            ``env`` are given.
-        algorithm: name, ``package.module:Class`` or file, or the class; replaces the experiment's.
-        env: environment, such as ``gym:CartPole-v1``, or a class or function that other processes
-            can import; replaces the experiment's.
-        overrides: ``{"section.key": value}`` or ``["section.key=value"]``; in place of a name of
-            code a value may be the class or function.
-        launcher: ``local``, processes on this machine, or ``serial``, everything in this thread.
-        folder: run folder; None: ``runs/<name>-<date>-<time>``.
-        seed: ``session_config.seed``.
-        resume: continue the run in the folder.
+    The run goes on between two calls, except with ``serial``, where it advances only in them. The
+    arguments are those of :func:`surreal_like.train`.
 
     Raises:
         ConfigError: a setting is wrong; nothing was started.
