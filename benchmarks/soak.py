@@ -37,7 +37,7 @@ from session.config.defaults import BASE_CONFIG
 from session.config.sections import sections_of
 from session.process.clock import WallClock
 from session.process.component import Component, Topology
-from session.process.context import Launch
+from session.process.context import Context, Launch
 from session.process.service import Frame
 from session.wire import AddressBook
 from session.wire.requests import DealerSocket
@@ -103,19 +103,18 @@ def serve(folder: Path) -> None:
     learner = Component("learner", "learner", "main.learner")
     launch = Launch(component, config, Topology([component, agent, learner]), book, None)
     replay = UniformReplay(**sections_of(config))
-    context: zmq.Context[Any] = zmq.Context()
-    frame = Frame(
-        launch, lambda own: ReplayService(own, replay), context, clock=WallClock(), incarnation=1
-    )
+    sockets: zmq.Context[Any] = zmq.Context()
+    context = Context(launch, sockets, clock=WallClock(), incarnation=1)
+    frame = Frame(context, lambda own: ReplayService(own, replay))
 
     def stop(number: int, stack: object) -> None:
-        frame.context.stopping = True
+        context.stopping = True
 
     signal.signal(signal.SIGTERM, stop)
     while not frame.finished:
         if not frame.step():
             frame.idle()
-    context.destroy(0)
+    sockets.destroy(0)
 
 
 def send(folder: Path, rows: int) -> None:

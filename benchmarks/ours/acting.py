@@ -20,7 +20,6 @@ sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
 import gymnasium  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-import zmq  # noqa: E402
 from bare import mlp  # noqa: E402
 from networks import make_network  # noqa: E402
 from services import play  # noqa: E402
@@ -30,8 +29,8 @@ from worker import Answer, serve  # noqa: E402
 from main.agent import build  # noqa: E402
 from session.config import Config  # noqa: E402
 from session.folder import RunFolder  # noqa: E402
-from session.process.clock import WallClock  # noqa: E402
 from session.process.context import Context, Launch  # noqa: E402
+from session.process.entry import make_frame  # noqa: E402
 from session.process.service import Frame  # noqa: E402
 from session.wire import AddressBook  # noqa: E402
 from surreal_like.algorithm.dqn import make_network as make_q_network  # noqa: E402
@@ -115,8 +114,7 @@ def _frame_of(learner: Context, folder: RunFolder) -> Frame:
     topology, addresses = learner.topology, AddressBook.load(folder.addresses)
     agent = topology.component("agent-0")
     launch = Launch(agent, learner.config, topology, addresses, folder)
-    incarnation = time.time_ns() // 1_000_000
-    return Frame(launch, build, zmq.Context(), clock=WallClock(), incarnation=incarnation)
+    return make_frame(launch, build)
 
 
 def make_bare_step(config: Config, network: nn.Module) -> Callable[[], bool]:
