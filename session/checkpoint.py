@@ -62,7 +62,7 @@ class Checkpoints:
             CheckpointError: a disk error; older checkpoints stay intact.
         """
         path = self.folder / str(number)
-        _save(path, {**state, "grew_from": self._newest}, write)
+        save_one(path, {**state, "grew_from": self._newest}, write)
         self._newest = number
         self.go_back(number, f"above {number}, which was saved after it")
         for old in sorted(self._numbers())[: -self._keep]:
@@ -145,7 +145,27 @@ def save_one(
     Raises:
         CheckpointError: a disk error; the old ones stay intact.
     """
-    _save(path, state, write, keep)
+    beside = path.with_name(f".{path.name}.saving")
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        write(beside)
+        files = {
+            file.name: {"bytes": file.stat().st_size, "blake2b": _checksum(file)}
+            for file in sorted(beside.iterdir())
+        }
+        write_sealed(beside / STATE, {**state, "files": files})
+        mode = (beside / STATE).stat().st_mode
+        for file in beside.iterdir():
+            # Some libraries create files that only their owner may read.
+            file.chmod(mode)
+            _flush(file)
+        _put(beside, path, keep)
+        _flush(path.parent)
+    except (OSError, CheckpointError) as error:
+        # On a full disk the partial checkpoint would take the space that others need.
+        shutil.rmtree(beside, ignore_errors=True)
+        raise CheckpointError(f"checkpoint {path} was not saved: {error}") from None
 
 
 def earlier_ones(path: Path) -> list[Path]:
@@ -301,32 +321,6 @@ def _words(error: Exception, path: Path) -> str:
         return " ".join(str(error).split())
     text = " ".join(str(error).split())
     return f"checkpoint {path}: {type(error).__name__}: {text}"
-
-
-def _save(
-    path: Path, state: Mapping[str, Any], write: Callable[[Path], None], keep: int = 1
-) -> None:
-    beside = path.with_name(f".{path.name}.saving")
-    try:
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        write(beside)
-        files = {
-            file.name: {"bytes": file.stat().st_size, "blake2b": _checksum(file)}
-            for file in sorted(beside.iterdir())
-        }
-        write_sealed(beside / STATE, {**state, "files": files})
-        mode = (beside / STATE).stat().st_mode
-        for file in beside.iterdir():
-            # Some libraries create files that only their owner may read.
-            file.chmod(mode)
-            _flush(file)
-        _put(beside, path, keep)
-        _flush(path.parent)
-    except (OSError, CheckpointError) as error:
-        # On a full disk the partial checkpoint would take the space that others need.
-        shutil.rmtree(beside, ignore_errors=True)
-        raise CheckpointError(f"checkpoint {path} was not saved: {error}") from None
 
 
 def _put(new: Path, path: Path, keep: int) -> None:

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from setproctitle import setproctitle
@@ -160,7 +161,7 @@ def _run(frame: Frame) -> int:
         frame.context.warn = lambda text: sys.stderr.write(f"{name}: {text}\n")
         terminal = Terminal(-1)
     frame.context.log.show(terminal.record)
-    frame.watch = _Orphaned(frame.context).watch
+    frame.watch = partial(_stop_orphan, frame.context, Lifeline())
     try:
         while frame.state is not State.done:
             if not frame.step():
@@ -194,18 +195,11 @@ def _handle_signals(context: Context) -> None:
         signal.signal(number, stop)
 
 
-class _Orphaned:
+def _stop_orphan(context: Context, lifeline: Lifeline) -> None:
     """Stops a component whose launcher has died, detected by the closed pipe from the launcher."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._lifeline = Lifeline()
-
-    def watch(self) -> None:
-        if not self._context.orphaned and self._lifeline.broken:
-            # No supervisor is left that could start it again.
-            self._context.orphaned = self._context.ends_run = True
-            self._context.stopping = True
+    if not context.orphaned and lifeline.broken:
+        # No supervisor is left that could start it again.
+        context.orphaned = context.ends_run = context.stopping = True
 
 
 def remove_socket_folders(addresses: AddressBook) -> None:
