@@ -20,12 +20,10 @@ AXES: Mapping[str, str] = {
     "seconds": "wall_seconds",
     "iterations": "iterations",
 }
-# Modes of evaluators.
-MODES = EVALUATION_MODES
 # Name of a goal: the mean return of the last 100 training episodes, once there are so many.
 TRAINING_RETURN = "return/train"
 # An evaluation's position is that of the parameters it played, not that of its line.
-_EVALUATIONS = ("eval", "best_eval", *MODES)
+_EVALUATIONS = ("eval", "best_eval", *EVALUATION_MODES)
 _EVALUATION_AXES = {"env_steps": "env_steps", "seconds": "wall_seconds", "iterations": "iteration"}
 
 
@@ -130,7 +128,7 @@ def shown_evaluations(line: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
     An evaluation is empty before the first; the result is empty if evaluators have one mode.
     """
-    return {mode_name(mode): line[mode] or {} for mode in MODES if mode in line}
+    return {mode_name(mode): line[mode] or {} for mode in EVALUATION_MODES if mode in line}
 
 
 def numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

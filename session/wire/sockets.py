@@ -10,7 +10,6 @@ import zmq
 from session.wire.codec import Message
 from session.wire.connection_limits import Bucket
 from session.wire.schema import Kinds
-from session.wire.socket import Counters as Counters
 from session.wire.socket import Socket as Socket
 from session.wire.socket import descriptor_of
 

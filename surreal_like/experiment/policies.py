@@ -95,12 +95,12 @@ def check_policies(config: Config, wanted: Mapping[str, Any]) -> None:
         wanted: policies of the user.
 
     Raises:
-        ConfigError: the environment has one agent, a fixed policy cannot be built, or a goal is of
-            no policy that learns.
+        ConfigError: the environment has one agent, or a goal is of no policy that learns.
+        ConfigError, UsageError, SpecError: a fixed policy cannot be built, see :func:`make_fixed`.
     """
     for name, each in policies_of(config).items():
         if "fixed" in each:
-            check_fixed(name, config)
+            make_fixed(name, each.fixed, policy_config(config, name), find_in(None))
         elif not each:
             check_single(config, wanted)
     learning = named_policies(config)
@@ -110,17 +110,6 @@ def check_policies(config: Config, wanted: Mapping[str, Any]) -> None:
                 f"session_config.stop.eval_returns has {name!r}, which is no policy that learns: "
                 f"there are {', '.join(learning) or 'none'}"
             )
-
-
-def check_fixed(name: str, config: Config) -> None:
-    """Builds the agent of a fixed policy once.
-
-    Raises:
-        ConfigError: `fixed` names no agent.
-        UsageError: it names a run, checkpoint or policy that is not there.
-        SpecError: the trained policy has other specs.
-    """
-    make_fixed(name, policies_of(config)[name].fixed, policy_config(config, name), find_in(None))
 
 
 def check_settings(config: Config) -> None:

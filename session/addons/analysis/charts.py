@@ -6,8 +6,9 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from session.config.session_defaults import EVALUATION_MODES
 from session.errors import MissingExtra
-from session.show.progress import MODES, Progress, mode_name
+from session.show.progress import Progress, mode_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,7 @@ _WORST, _BEST = "train.min_return_100", "train.max_return_100"
 _STEPS, _UPDATES = "rates.env_steps_per_second", "rates.updates_per_second"
 _LAG = "lag.mean_versions"
 # Evaluations of further modes, which do not affect the stop rule.
-_SHOWN = {f"{mode}.mean_return": mode_name(mode) for mode in MODES}
+_SHOWN = {f"{mode}.mean_return": mode_name(mode) for mode in EVALUATION_MODES}
 # Numbers that the figure needs.
 CURVES = (_GREEDY, _TRAINING, _WORST, _BEST, *_SHOWN, _STEPS, _UPDATES, _LAG)
 

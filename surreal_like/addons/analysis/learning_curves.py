@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from session.addons.analysis.charts import COLOURS, FAINT, INK, begin_at_zero, label, legend, title
+from session.config.session_defaults import EVALUATION_MODES
 from session.folder import RunFolder
-from session.show.progress import MODES, Curve, mode_name
+from session.show.progress import Curve, mode_name
 from surreal_like.addons.analysis.run_curves import RunCurves
 from surreal_like.addons.analysis.run_groups import Experiment, band, check_seeds
 from surreal_like.addons.analysis.statistics import ENOUGH_RUNS
@@ -55,7 +56,7 @@ RETURNS = (
 # Evaluations in modes that do not decide about the goal, for runs that have them.
 SHOWN = tuple(
     Kind(f"{mode}.mean_return", f"{mode_name(mode)} evaluation", dots=True, lasting=True)
-    for mode in MODES
+    for mode in EVALUATION_MODES
 )
 # Other names of the returns. Rates, losses and the like are not held after the end of a run.
 LASTING = (
