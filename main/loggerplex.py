@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from session.loggerplex.server import Loggerplex
-from session.process.context import Context
 from session.process.entry import run_service
-from session.process.service import Service
 
-
-def build(context: Context) -> Service:
-    """Builds the service."""
-    return Loggerplex(context)
+# Builds the service.
+build = Loggerplex
 
 
 def main(argv: Sequence[str] | None = None) -> int:

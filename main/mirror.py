@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from session.addons.mirror.service import MirrorService
-from session.process.context import Context
 from session.process.entry import run_service
-from session.process.service import Service
 
-
-def build(context: Context) -> Service:
-    """Builds the service."""
-    return MirrorService(context)
+# Builds the service.
+build = MirrorService
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from session.process.context import Context
 from session.process.entry import run_service
-from session.process.service import Service
 from session.tensorplex.board import Board
 
-
-def build(context: Context) -> Service:
-    """Builds the service."""
-    return Board(context)
+# Builds the service.
+build = Board
 
 
 def main(argv: Sequence[str] | None = None) -> int:
