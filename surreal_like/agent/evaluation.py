@@ -47,6 +47,8 @@ class Evaluation:
 
     Attributes:
         first_ended: number of episodes of the first stream that have ended.
+        env_steps: environment steps so far, including those of episodes that do not count.
+        finished: summaries of the episodes that count.
     """
 
     def __init__(self, episodes: int, num_envs: int) -> None:
@@ -54,8 +56,8 @@ class Evaluation:
         self._wanted = np.full(num_envs, episodes // num_envs)
         self._wanted[: episodes % num_envs] += 1
         self._left = episodes
-        self._steps = 0
-        self._finished: list[EpisodeSummary] = []
+        self.env_steps = 0
+        self.finished: list[EpisodeSummary] = []
 
     @property
     def over(self) -> bool:
@@ -69,7 +71,7 @@ class Evaluation:
             ended: number of the environment and summary of each episode that has ended.
             steps: steps of the environments since the last call.
         """
-        self._steps += steps
+        self.env_steps += steps
         for stream, summary in ended:
             self.add(stream, summary)
 
@@ -79,21 +81,11 @@ class Evaluation:
         if self._wanted[stream] and CUT_SHORT not in summary.get("metrics", ()):
             self._wanted[stream] -= 1
             self._left -= 1
-            self._finished.append(summary)
-
-    @property
-    def env_steps(self) -> int:
-        """Environment steps so far, including those of episodes that do not count."""
-        return self._steps
-
-    @property
-    def finished(self) -> list[EpisodeSummary]:
-        """Summaries of the episodes that count."""
-        return self._finished
+            self.finished.append(summary)
 
     def summary(self) -> dict[str, Any]:
         """Returns the result of :func:`summarize`."""
-        return summarize(self._finished)
+        return summarize(self.finished)
 
 
 def summarize(finished: Sequence[EpisodeSummary]) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class Quarantine:
         policy: name of the policy.
 
     Attributes:
+        in_a_row: number of bad updates since the last good one.
         senders: rows in the newest bad batch by the names of their senders, see
             :func:`count_senders`.
     """
@@ -62,7 +63,7 @@ class Quarantine:
         self._folder, self._policy = folder, policy
         self._kept = len(list(folder.glob("*.json"))) if folder.is_dir() else 0
         self._first: Exception | None = None
-        self._bad = self._raised = 0
+        self.in_a_row = self._raised = 0
         self.senders: Mapping[str, int] = {}
         self._newest: deque[frozenset[str]] = deque(maxlen=NEWEST)
         # Senders of all bad updates since the last good one, and the file of the first.
@@ -72,13 +73,8 @@ class Quarantine:
     def clear(self) -> None:
         """Resets the counters after a good update."""
         self._first = self._file = None
-        self._bad = self._raised = 0
+        self.in_a_row = self._raised = 0
         self._all.clear()
-
-    @property
-    def in_a_row(self) -> int:
-        """Number of bad updates since the last good one."""
-        return self._bad
 
     def find_repeated(self) -> set[str]:
         """Returns the senders that stand in three of the last five bad batches."""
@@ -102,9 +98,9 @@ class Quarantine:
             iteration: iteration of the learner.
             counts: counts of each replay shard, as :meth:`ReplayClient.counts` returns them.
         """
-        repeated = bool(self._bad) and isinstance(error, NotFinite)
+        repeated = bool(self.in_a_row) and isinstance(error, NotFinite)
         self._first = self._first or error
-        self._bad += 1
+        self.in_a_row += 1
         self._raised += not isinstance(error, NotFinite)
         self.senders = {} if sampled is None else self._count_senders(sampled, counts)
         self._newest.append(frozenset(self.senders))
@@ -118,7 +114,7 @@ class Quarantine:
 
     def end(self) -> Exception | None:
         """Returns the first error of the row if the row has reached its limit."""
-        over = self._raised >= RAISED_LIMIT or self._bad >= BAD_LIMIT
+        over = self._raised >= RAISED_LIMIT or self.in_a_row >= BAD_LIMIT
         return self._first if over else None
 
     def explain(self) -> str:
@@ -126,8 +122,8 @@ class Quarantine:
         of = f"; rows of {words(self._all)}" if self._all else ""
         kept = f"; the first batch: {self._file}" if self._file is not None else ""
         return (
-            f"{self._bad} updates in a row had a loss or gradient that is not finite{of}{kept}; "
-            "lower the learning rate or look at the rewards"
+            f"{self.in_a_row} updates in a row had a loss or gradient that is not finite"
+            f"{of}{kept}; lower the learning rate or look at the rewards"
         )
 
     def _shard(self, sampled: Sampled) -> str:

@@ -207,6 +207,7 @@ class ColumnStorage:
         manifest: columns of a row; None: those of the first chunk, see :func:`check_chunk`.
 
     Attributes:
+        row_bytes: bytes that one row takes, links included; 0 before the first chunk.
         zeros: creates its arrays.
     """
 
@@ -219,7 +220,7 @@ class ColumnStorage:
         self.zeros: Zeros = new_zeros
         self._max_bytes = max_bytes
         self._manifest = manifest
-        self._row_bytes = 0
+        self.row_bytes = 0
         self._columns: dict[str, Array] = {}
         self._to_next: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         self._to_previous: npt.NDArray[np.int32] = np.zeros(0, np.int32)
@@ -235,11 +236,6 @@ class ColumnStorage:
     def names(self) -> list[str]:
         """Names of the columns, empty before the first chunk."""
         return list(self._columns)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes that one row takes, links included; 0 before the first chunk."""
-        return self._row_bytes
 
     @property
     def size_bytes(self) -> int:
@@ -337,7 +333,7 @@ class ColumnStorage:
             raise DataError(f"rows of before: {wrong}")
         self.capacity = self._capacity_for(manifest)
         self._manifest = manifest
-        self._row_bytes = row_bytes(manifest) + LINK_BYTES
+        self.row_bytes = row_bytes(manifest) + LINK_BYTES
         self._columns = {
             name: self.zeros(f"columns/{name}", (self.capacity, *trailing), dtype)
             for name, (dtype, trailing) in manifest.items()
