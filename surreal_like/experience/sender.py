@@ -14,7 +14,7 @@ from session.wire import Message
 from session.wire.sockets import Socket
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.experience.chunk import Chunk, check_episodes, postprocess_chunk
-from surreal_like.experience.send_window import Ack, Kept, SenderWindow, ShardRouter
+from surreal_like.experience.send_window import Kept, SenderWindow, ShardRouter
 
 # Chunks that come faster than this are sent together, unless they are large: each one sent alone
 # wakes two threads here and two at replay, which costs more than the content of a small one.
@@ -184,8 +184,8 @@ class ExpSender:
             received = True
             entry = message.fields["senders"].get(self.context.name)
             known = entry is not None and entry[0] == self.context.incarnation
-            ack = Ack(entry[1], entry[2]) if known else None
-            self.window.on_acks(now, message.sender.incarnation, ack)
+            handled, inserted = entry[1:3] if known else (0, 0)
+            self.window.on_acks(now, message.sender.incarnation, handled, inserted)
         if received:
             self.window.resend_if_still(now)
 
