@@ -764,7 +764,7 @@ a sender counts dropped rows as inserted
 + gained = rows
 > tests/addons/scripts/test_wrapper.py
 steps are counted once per chunk, not per stream
-- return int(np.count_nonzero(self.columns["step_type"][: self.length] != _FIRST))
+- return int(np.count_nonzero(self.columns["step_type"][: self.length] != FIRST))
 + return self.length
 > tests/surreal_like/replay/test_iteration.py
 a pass over all rows gives some of them twice

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from session.nest import Array
-from surreal_like.experience.row_buffer import Flags, Layout, LeadIn, RowChecks, check_row
+from surreal_like.data.timestep import Flags
+from surreal_like.experience.row_buffer import Layout, LeadIn, RowChecks, check_row
 
 Indices = npt.NDArray[np.int64]
 

@@ -20,9 +20,9 @@ from surreal_like.addons.gateway.messages import Request
 from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.data.timestep import Flags
 from surreal_like.env.masks import MaskGuard, make_guard
 from surreal_like.errors import DataError
-from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.experience.row_writer import RowWriter
 from surreal_like.experience.sender import ActorState, ExpSender
 from surreal_like.experiment.machine import env_row_parts

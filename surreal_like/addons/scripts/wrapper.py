@@ -13,9 +13,9 @@ from session.process.context import Context
 from session.wire.shared import poll
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
+from surreal_like.data.timestep import Flags
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.vector import as_vector
-from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.experience.row_sender import RowSender
 from surreal_like.experience.sender import ExpSender
 from surreal_like.ps.schemas import ANSWERS

@@ -19,19 +19,16 @@ import numpy.typing as npt
 from session.config import Config
 from session.nest import Array
 from surreal_like.data.frames import stack_size
-from surreal_like.data.timestep import StepType
+from surreal_like.data.timestep import FIRST, LAST, Flags
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import SENDER, ColumnStorage, Empty, Rows
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
 
-Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
 
 # Positions of rows -> reward and discount that led to each, and whether its episode ends there.
 Outcome = Callable[[Rows], tuple[Floats, Floats, Flags]]
-
-FIRST, LAST = int(StepType.FIRST), int(StepType.LAST)
 
 
 class Transitions(NamedTuple):
