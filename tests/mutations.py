@@ -59,8 +59,8 @@ accounts: a joined machine has clients
 - sender.clients = {} if sender.joined else dict(account.get("clients") or {})
 + sender.clients = dict(account.get("clients") or {})
 accounts: a joined machine has made any number of environments anew
-- bounded = (each.bound_by_rows(each.env_restarts) for each in self.senders.values())
-+ bounded = (each.env_restarts for each in self.senders.values())
+- return self._add_bounded("env_restarts")
++ return sum(each.env_restarts for each in self.senders.values())
 > tests/addons/engines/test_processes.py
 machines: an engine that does not answer ends them
 - self._silence = str(error)
