@@ -15,11 +15,7 @@ import numpy.typing as npt
 from session.errors import ConfigError
 from session.nest import Array
 from session.process.component import has_joined
-from surreal_like.data.columns import (
-    Manifest,
-    manifest_of,
-    row_bytes,
-)
+from surreal_like.data.columns import Manifest, manifest_of, row_bytes
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import REQUIRED_COLUMNS, Chunk
 from surreal_like.replay.kept_memory import Zeros, new_zeros
@@ -208,6 +204,7 @@ class ColumnStorage:
 
     Attributes:
         zeros: creates its arrays.
+        row_bytes: bytes that one row takes, links included; 0 before the first chunk.
     """
 
     def __init__(self, capacity: int, max_bytes: int = 0, manifest: Manifest | None = None) -> None:
@@ -219,7 +216,7 @@ class ColumnStorage:
         self.zeros: Zeros = new_zeros
         self._max_bytes = max_bytes
         self._manifest = manifest
-        self._row_bytes = 0
+        self.row_bytes = 0
         self._columns: dict[str, Array] = {}
         self._to_next: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         self._to_previous: npt.NDArray[np.int32] = np.zeros(0, np.int32)
@@ -235,11 +232,6 @@ class ColumnStorage:
     def names(self) -> list[str]:
         """Names of the columns, empty before the first chunk."""
         return list(self._columns)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes that one row takes, links included; 0 before the first chunk."""
-        return self._row_bytes
 
     @property
     def size_bytes(self) -> int:
@@ -337,7 +329,7 @@ class ColumnStorage:
             raise DataError(f"rows of before: {wrong}")
         self.capacity = self._capacity_for(manifest)
         self._manifest = manifest
-        self._row_bytes = row_bytes(manifest) + LINK_BYTES
+        self.row_bytes = row_bytes(manifest) + LINK_BYTES
         self._columns = {
             name: self.zeros(f"columns/{name}", (self.capacity, *trailing), dtype)
             for name, (dtype, trailing) in manifest.items()
