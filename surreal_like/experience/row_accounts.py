@@ -284,9 +284,8 @@ class RowAccounts:
         for account, incarnation in self._incarnations.close_quiet():
             rows = self.senders.pop(f"{account}/{incarnation}", None)
             if rows is not None:
-                killed = not rows.final and incarnation < self._incarnations.newest(account)
-                closed = self.closed.setdefault(account, ClosedRows())
-                closed.add(incarnation, rows, killed=killed)
+                killed = self._is_killed(account, incarnation, rows)
+                self.closed.setdefault(account, ClosedRows()).add(incarnation, rows, killed=killed)
 
     def is_final(self, key: str) -> bool:
         """Returns True once nothing more comes of a sender: it has left, or is closed."""
@@ -408,15 +407,15 @@ class RowAccounts:
     @property
     def killed(self) -> int:
         """Number of senders that a later incarnation replaced without a leave message."""
-        newest: dict[str, int] = {}
-        senders = {Sender.parse(key): rows for key, rows in self.senders.items()}
-        for each in senders:
-            newest[each.account] = max(newest.get(each.account, 0), each.incarnation)
         closed = sum(each.killed for each in self.closed.values())
+        senders = {Sender.parse(key): rows for key, rows in self.senders.items()}
         return closed + sum(
-            not rows.final and sender.incarnation < newest[sender.account]
+            self._is_killed(sender.account, sender.incarnation, rows)
             for sender, rows in senders.items()
         )
+
+    def _is_killed(self, account: str, incarnation: int, rows: SenderRows) -> bool:
+        return not rows.final and incarnation < self._incarnations.newest(account)
 
     def rows(self, policy: str = "") -> RowFates:
         """Returns the row counts of all senders together.

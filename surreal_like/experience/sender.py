@@ -191,12 +191,9 @@ class ExpSender:
 
     def account(self) -> dict[str, Any]:
         """Returns rows by outcome, as reported to the parameter server; final after the goodbye."""
-        window = self.window
+        names = ("pushed", "inserted", "dropped", "unacked")
         return {
-            "pushed": window.pushed,
-            "inserted": window.inserted,
-            "dropped": window.dropped,
-            "unacked": window.unacked,
+            **{name: getattr(self.window, name) for name in names},
             "env_steps": self.env_steps,
             "episodes": self.episodes,
             "final": self._ended,
