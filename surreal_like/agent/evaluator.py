@@ -115,7 +115,7 @@ class EvaluatorService(Service):
         came = self._fetcher.tick()
         if came is not None:
             self._parameters = came
-        if self._fetcher.client.final and self._ends():
+        if self._fetcher.client.newest.final and self._ends():
             return False
         # A stop request ended a long step: `drain` is called next.
         with suppress(StepAbandonedError):

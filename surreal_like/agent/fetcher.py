@@ -16,7 +16,7 @@ from surreal_like.agent.base import Agent
 from surreal_like.agent.link import AgentLink
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.policy_names import DEFAULT_POLICY
-from surreal_like.experience.actor_state import acting_of
+from surreal_like.experience.sender import acting_of
 from surreal_like.network.generators import generators_of, restore_states, states_of
 from surreal_like.ps.client import ParameterClient
 

@@ -11,7 +11,7 @@ from session.process.context import Context
 from session.process.script import script_context
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.policy_names import DEFAULT_POLICY
-from surreal_like.experience.actor_state import acting_of
+from surreal_like.experience.sender import acting_of
 from surreal_like.ps.client import ParameterClient
 from surreal_like.ps.schemas import ANSWERS
 

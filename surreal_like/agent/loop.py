@@ -115,7 +115,7 @@ class AgentService(SendingService):
             )
         for opponent in self._opponents:
             opponent.fetch()
-        if self._sending.fetcher.client.final:
+        if self._sending.fetcher.client.newest.final:
             self.drain()
             return True
         if not (self._begun or self._has_parameters):

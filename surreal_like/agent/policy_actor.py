@@ -23,7 +23,7 @@ from surreal_like.env.base import Info, VectorStep
 from surreal_like.env.feed import RunFeed
 from surreal_like.env.frame_stack import FrameStacks
 from surreal_like.experience.row_sender import RowSender
-from surreal_like.experience.sender import SenderLink
+from surreal_like.experience.sender import ExpSender
 from surreal_like.replay.base import load_replay_class
 
 
@@ -66,7 +66,7 @@ class PolicyActor(Sending):
             overlap=load_replay_class(agent.learner_config).overlap,
             resets_in_step=resets_in_step,
         )
-        self.rows.link = SenderLink(context, settings, policy)
+        self.rows.sender = ExpSender(context, settings, policy)
         super().__init__(
             context, agent, self.rows.sender, policy=policy, renews=not agent.synchronous
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from surreal_like.agent.sending import Sending
-from surreal_like.replay.settings import steps_together
 
 
 class Synchronous:
@@ -27,9 +26,10 @@ class Synchronous:
         self._holder = self._dropped = 0
         # Steps of a part, 0: a part is one chunk; additional steps of the first part; steps made
         # of the present part; and whether a chunk of it has been sent.
-        self._steps, self._first_steps = steps_together(
-            agent.learner_config, agent.env_config, agent.session_config
-        )
+        how = agent.learner_config["replay"]["iteration"]
+        streams = agent.session_config["agent"]["num"] * agent.env_config["num_envs"]
+        self._steps: int = how["unroll_length"]
+        self._first_steps: int = how["initial_collect_steps"] // max(1, streams)
         self._made, self._part_sent = 0, False
         # Number of the next chunk before the present step.
         self._next = 0

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from session import nest
 from session.nest import Nest
-
-Flags = npt.NDArray[np.bool_]
+from surreal_like.data.timestep import Flags
 
 
 class Rows(NamedTuple):

@@ -28,7 +28,7 @@ from session.wire.schema import (
     Text,
 )
 from surreal_like.data.columns import GRADIENT as _GRADIENT
-from surreal_like.data.timestep import StepType
+from surreal_like.data.timestep import FIRST
 from surreal_like.errors import DataError
 
 REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
@@ -40,8 +40,6 @@ REQUIRED_COLUMNS: Mapping[str, type[np.generic]] = {
 LEAD_IN = "lead_in/"
 # Column of a chunk that holds, in place of an unroll, the gradient that its agent has made of it.
 GRADIENT = f"extras/{_GRADIENT}"
-# A plain number: numpy takes five times as long to compare with a member of an enumeration.
-_FIRST = int(StepType.FIRST)
 _STREAMS = 1 << 16
 _OWN_NUMBERS = 1000
 _NAME_CHARACTERS = 300
@@ -209,7 +207,7 @@ class Chunk:
 
     def count_steps(self) -> int:
         """Returns the environment steps in this chunk; a FIRST row is none."""
-        return int(np.count_nonzero(self.columns["step_type"][: self.length] != _FIRST))
+        return int(np.count_nonzero(self.columns["step_type"][: self.length] != FIRST))
 
     @property
     def size_bytes(self) -> int:
@@ -374,7 +372,7 @@ def postprocess_chunk(chunk: Chunk, postprocess: Callable[[Chunk], Chunk]) -> Ch
         if name != "reward" and not name.startswith("extras/"):
             raise DataError(f"{where} gave a column {name!r}: write extras/{name}")
         _check_new(f"{where}: {name}", column, chunk.shape, reward=name == "reward")
-    first = after["step_type"] == _FIRST
+    first = after["step_type"] == FIRST
     if np.count_nonzero(after["reward"][first]):
         after = {**after, "reward": np.where(first, np.float32(0.0), after["reward"])}
     return replace(chunk, columns=after)

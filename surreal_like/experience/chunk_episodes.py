@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-import numpy as np
-import numpy.typing as npt
-
 from session.nest import Array
 from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary
-from surreal_like.data.timestep import StepType
+from surreal_like.data.timestep import LAST, Flags
 from surreal_like.env.base import Info
 from surreal_like.experience.chunk import Chunk
 
-# A plain number: numpy takes five times as long to compare with a member of an enumeration.
-_LAST = int(StepType.LAST)
-
 RECENT = 1000
 
-Flags = npt.NDArray[np.bool_]
 Row = dict[str, Array]
 
 
@@ -122,7 +115,7 @@ class ChunkEpisodes:
             columns, stop = chunk.columns, chunk.length
             rows = slice(stop - len(self._uncounted), stop)
             self._uncounted.clear()
-            last = columns["step_type"][rows] == _LAST
+            last = columns["step_type"][rows] == LAST
             found = self._counter.update_many(columns["reward"][rows], last)
             self._written += found
             self.recent += found

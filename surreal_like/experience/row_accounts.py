@@ -14,6 +14,8 @@ from surreal_like.data.sender import Incarnations, Sender
 
 # In the place of senders whose accounts were lost with a damaged record.
 _UNKNOWN = "unknown/0"
+# Numbers of each shard that are added up as they are.
+_TOTALS = ("sampled", "replayed", "agent_steps")
 # Fates of inserted rows of queues that no learner was given: older than max_version_lag allows;
 # acted before a trial took over another; removed by newer ones (when_full: drop_oldest); of a guest
 # that was fenced; still in a queue.
@@ -183,9 +185,8 @@ class RowAccounts:
         self.senders: dict[str, SenderRows] = {}
         self.closed: dict[str, ClosedRows] = {}
         self._incarnations = Incarnations(now, quiet_seconds)
-        self._sampled: dict[str, int] = {}
-        self._replayed: dict[str, int] = {}
-        self._agent_steps: dict[str, int] = {}
+        # Total -> key of a shard -> its part.
+        self._totals: dict[str, dict[str, int]] = {name: {} for name in _TOTALS}
         self._unlearned: dict[str, dict[str, int]] = {}
         self._shards: dict[str, ShardRows] = {}
         # Totals that were reported before this process; sums below them are not known completely.
@@ -244,10 +245,8 @@ class RowAccounts:
                 self.add_shard(earlier, then)
         before = self._key_before(key)
         ledger = f"{Sender.parse(key).name}/{counts['ledger']}" if "ledger" in counts else key
-        self._sampled[key] = max(self._sampled.get(key, 0), int(counts["sampled"]))
-        self._replayed[key] = max(self._replayed.get(key, 0), int(counts.get("replayed", 0)))
-        steps = int(counts.get("agent_steps", 0))
-        self._agent_steps[key] = max(self._agent_steps.get(key, 0), steps)
+        for name, parts in self._totals.items():
+            parts[key] = max(parts.get(key, 0), int(counts.get(name, 0)))
         self._unlearned[key] = dict(counts.get("unlearned") or {})
         names = ("restored", "added", "size", "rolled_back")
         restored, added, size, back = (int(counts.get(name, 0)) for name in names)
@@ -285,9 +284,8 @@ class RowAccounts:
         for account, incarnation in self._incarnations.close_quiet():
             rows = self.senders.pop(f"{account}/{incarnation}", None)
             if rows is not None:
-                killed = not rows.final and incarnation < self._incarnations.newest(account)
-                closed = self.closed.setdefault(account, ClosedRows())
-                closed.add(incarnation, rows, killed=killed)
+                killed = self._is_killed(account, incarnation, rows)
+                self.closed.setdefault(account, ClosedRows()).add(incarnation, rows, killed=killed)
 
     def is_final(self, key: str) -> bool:
         """Returns True once nothing more comes of a sender: it has left, or is closed."""
@@ -325,30 +323,32 @@ class RowAccounts:
     @property
     def env_steps(self) -> int:
         """Environment steps of all senders of the whole run."""
-        known = sum(sender.bound_by_rows(sender.env_steps) for sender in self.senders.values())
-        known += sum(closed.env_steps for closed in self.closed.values())
-        return max(known, self._reached["env_steps"])
+        return max(self._add_bounded("env_steps"), self._reached["env_steps"])
 
     @property
     def episodes(self) -> int:
         """Finished episodes of all senders of the whole run."""
-        known = sum(sender.bound_by_rows(sender.episodes) for sender in self.senders.values())
-        known += sum(closed.episodes for closed in self.closed.values())
-        return max(known, self._reached["episodes"])
+        return max(self._add_bounded("episodes"), self._reached["episodes"])
+
+    def _add_bounded(self, name: str) -> int:
+        """Returns the sum of a count of all senders, as far as their rows bear it out."""
+        known = (each.bound_by_rows(getattr(each, name)) for each in self.senders.values())
+        return sum((*known, *(getattr(each, name) for each in self.closed.values())))
 
     @property
     def sampled(self) -> int:
         """Number of rows sampled from all shards of the whole run."""
-        return sum(self._sampled.values())
+        return sum(self._totals["sampled"].values())
 
     @property
     def replayed(self) -> int:
         """Number of rows of unrolls that were given out again, which :attr:`sampled` excludes."""
-        return sum(self._replayed.values())
+        return sum(self._totals["replayed"].values())
 
     def agent_steps(self, policy: str) -> int:
         """Returns the number of steps of agents whose rows the shards of a policy have inserted."""
-        return sum(n for key, n in self._agent_steps.items() if _policy_of(key) == policy)
+        parts = self._totals["agent_steps"].items()
+        return sum(steps for key, steps in parts if _policy_of(key) == policy)
 
     def lost(self) -> int:
         """Number of inserted rows that shards kept when they ended, and their successors do not.
@@ -407,15 +407,15 @@ class RowAccounts:
     @property
     def killed(self) -> int:
         """Number of senders that a later incarnation replaced without a leave message."""
-        newest: dict[str, int] = {}
-        senders = {Sender.parse(key): rows for key, rows in self.senders.items()}
-        for each in senders:
-            newest[each.account] = max(newest.get(each.account, 0), each.incarnation)
         closed = sum(each.killed for each in self.closed.values())
+        senders = {Sender.parse(key): rows for key, rows in self.senders.items()}
         return closed + sum(
-            not rows.final and sender.incarnation < newest[sender.account]
+            self._is_killed(sender.account, sender.incarnation, rows)
             for sender, rows in senders.items()
         )
+
+    def _is_killed(self, account: str, incarnation: int, rows: SenderRows) -> bool:
+        return not rows.final and incarnation < self._incarnations.newest(account)
 
     def rows(self, policy: str = "") -> RowFates:
         """Returns the row counts of all senders together.
@@ -444,8 +444,7 @@ class RowAccounts:
     @property
     def env_restarts(self) -> int:
         """Number of environments that were made anew after an error."""
-        bounded = (each.bound_by_rows(each.env_restarts) for each in self.senders.values())
-        return sum(bounded) + sum(each.env_restarts for each in self.closed.values())
+        return self._add_bounded("env_restarts")
 
     def clients(self) -> dict[str, int]:
         """Returns the totals of all gateways, over all incarnations; empty without any."""
@@ -456,11 +455,11 @@ class RowAccounts:
         """Returns plain data for a file."""
         senders = {key: asdict(sender) for key, sender in self.senders.items()}
         closed = {account: asdict(each) for account, each in self.closed.items()}
-        given: dict[str, Any] = {"sampled": dict(self._sampled), "replayed": dict(self._replayed)}
-        given["agent_steps"] = dict(self._agent_steps)
-        given["unlearned"] = {key: dict(each) for key, each in self._unlearned.items()}
         shards = {key: list(rows) for key, rows in self._shards.items()}
-        return {"senders": senders, "closed": closed, "shards": shards, **given}
+        totals = {name: dict(parts) for name, parts in self._totals.items()}
+        unlearned = {key: dict(each) for key, each in self._unlearned.items()}
+        accounts = {"senders": senders, "closed": closed, "shards": shards}
+        return {**accounts, **totals, "unlearned": unlearned}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores a result of :meth:`state`."""
@@ -471,9 +470,7 @@ class RowAccounts:
             self._incarnations.reopen(account, self.closed[account].incarnation)
         for key, sender in self.senders.items():
             self._note(key, ended=sender.final)
-        self._sampled = dict(state["sampled"])
-        self._replayed = dict(state.get("replayed", {}))
-        self._agent_steps = dict(state.get("agent_steps", {}))
+        self._totals = {name: dict(state.get(name, {})) for name in _TOTALS}
         self._unlearned = {key: dict(each) for key, each in state.get("unlearned", {}).items()}
         # Runs that began earlier have not counted them.
         self._shards = {key: ShardRows(*rows) for key, rows in state.get("shards", {}).items()}

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from session import nest
 from session.nest import Array
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
-from surreal_like.data.timestep import encode_ends
+from surreal_like.data.timestep import Flags, encode_ends
 from surreal_like.errors import DataError
 
-Flags = npt.NDArray[np.bool_]
 _ALL = slice(None)
 
 

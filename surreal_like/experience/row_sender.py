@@ -9,7 +9,7 @@ from session.config import Config
 from session.nest import Array
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_writer import RowWriter
-from surreal_like.experience.sender import ExpSender, SenderLink
+from surreal_like.experience.sender import ExpSender
 
 # A chunk that could not be sent yet is tried soon; acks of chunks that were sent can wait.
 _SEND_SECONDS = 0.01
@@ -25,16 +25,15 @@ class RowSender:
     Args:
         num_streams, obs_spec, action_spec: streams and their specs, see :class:`RowWriter`.
         settings, overlap, resets_in_step: how rows are cut, see :class:`RowWriter`.
-        link: sender of the chunks, and state of the agent; a script sets it later.
         in_script: True sends whenever it may: a script has nothing else that would.
 
     Attributes:
         writer: the writer.
-        link: the same.
+        sender: sender of the chunks; set once there is a context.
         traced: True while the time in the environments is measured, for a chunk that is traced.
     """
 
-    link: SenderLink
+    sender: ExpSender
 
     def __init__(
         self,
@@ -62,11 +61,6 @@ class RowSender:
         # Time in the environments since the first row of a chunk that is traced.
         self._stepping_seconds = 0.0
 
-    @property
-    def sender(self) -> ExpSender:
-        """The sender of the chunks."""
-        return self.link.sender
-
     def act(self, answer: Any) -> Array:
         """Completes the newest rows, and sends what is due.
 
@@ -79,26 +73,21 @@ class RowSender:
         Raises:
             DataError: a field is NaN or has a wrong dtype, shape or value; the message names it.
         """
-        writer, link = self.writer, self.link
+        writer, sender = self.writer, self.sender
         actions, extras = writer.unpack(answer)
-        now, acting = link.now(), link.acting
-        cut = writer.act(
-            actions,
-            extras,
-            version=acting.version,
-            now=now,
-            metrics=acting.metrics,
-        )
+        now, acting = sender.now(), sender.acting
+        version, metrics = acting.version, acting.metrics
+        cut = writer.act(actions, extras, version=version, now=now, metrics=metrics)
         if not cut and now >= self._pump_at:
             self.pump_if_due()
         return actions
 
     def pump_if_due(self) -> None:
         """Sends and reads what is due; for a step in which no row is written."""
-        now = self.link.now()
+        now = self.sender.now()
         if now < self._pump_at:
             return
-        window = self.link.sender.window
+        window = self.sender.window
         unsent = self._in_script or window.next_to_send() is not None
         acks_due = now >= self._acks_at and not window.empty
         if unsent or acks_due or self.writer.flush_due(now):
@@ -108,9 +97,9 @@ class RowSender:
 
     def time(self, step: Callable[[_Given], _Result], actions: _Given) -> _Result:
         """Steps environments while :attr:`traced`; returns what the step returns."""
-        began = self.link.now()
+        began = self.sender.now()
         result = step(actions)
-        self._stepping_seconds += self.link.now() - began
+        self._stepping_seconds += self.sender.now() - began
         return result
 
     def pump(self) -> None:
@@ -118,29 +107,28 @@ class RowSender:
 
         May be called while the environments step.
         """
-        if self.writer.flush_due(self.link.now()):
+        if self.writer.flush_due(self.sender.now()):
             self.flush()
-        self.link.sender.pump()
+        self.sender.pump()
         if self._in_script:
-            self.link.context.pulse()
+            self.sender.context.pulse()
 
     def flush(self) -> None:
         """Cuts short chunks of the rows whose actions have been taken, if there are any."""
         if not self.writer.between_chunks:
-            self.writer.flush(self.link.acting.metrics)
+            self.writer.flush(self.sender.acting.metrics)
 
     def end(self) -> None:
         """Ends all streams; those in the middle of an episode are cut and get new numbers."""
-        self.writer.end(self.link.acting.metrics)
+        self.writer.end(self.sender.acting.metrics)
 
     def finish(self) -> None:
         """Ends all streams: sends all rows, the last observations included, then the goodbye."""
-        self.writer.end(self.link.acting.metrics, final=True)
-        self.link.sender.send_goodbye()
+        self.writer.end(self.sender.acting.metrics, final=True)
+        self.sender.send_goodbye()
 
     def _send(self, chunk: Chunk) -> None:
         if self.traced:
             chunk.stamps["stepped"] = chunk.stamps["first"] + self._stepping_seconds
-        sender = self.link.sender
-        sender.send(chunk)
-        self.traced, self._stepping_seconds = sender.traces_next, 0.0
+        self.sender.send(chunk)
+        self.traced, self._stepping_seconds = self.sender.traces_next, 0.0

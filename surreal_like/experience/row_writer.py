@@ -16,10 +16,10 @@ from surreal_like.data.casts import unpack
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.rows import Rows
 from surreal_like.data.spec import parse_action_spec
-from surreal_like.data.timestep import StepType, encode_ends
+from surreal_like.data.timestep import FIRST, Flags, encode_ends
 from surreal_like.env.base import Info
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.chunk_episodes import ChunkEpisodes, Flags, Row
+from surreal_like.experience.chunk_episodes import ChunkEpisodes, Row
 from surreal_like.experience.row_buffer import LeadIn, RowBuffer
 from surreal_like.experience.settings import check_sender, flush_seconds
 from surreal_like.experience.stream_buffer import Indices, StreamBuffer, StreamRows
@@ -428,7 +428,7 @@ class RowWriter:
     def _cut(self, *, tail: bool = False) -> None:
         overlap, streams = self._buffer.overlap, self._streams.tolist()
         chunk = Chunk(self._buffer.cut(), 0, streams, tail=tail, overlap=overlap)
-        first = chunk.columns["step_type"] == StepType.FIRST
+        first = chunk.columns["step_type"] == FIRST
         chunk.lead_in = self._lead_in.take(chunk.columns, first, chunk.length)
         self._finish(chunk, chunk.count_steps())
 

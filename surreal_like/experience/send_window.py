@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from session.process.context import Context
 from session.wire import Message
@@ -19,18 +18,6 @@ from surreal_like.experience.schemas import ACKS
 
 # Longest time for which acks may arrive whose number does not rise.
 RESEND_SECONDS = 2.0
-
-
-class Ack(NamedTuple):
-    """Ack of one replay incarnation for one sender.
-
-    Args:
-        handled: highest number up to which each chunk was inserted or dropped.
-        inserted: rows that this incarnation has inserted up to there.
-    """
-
-    handled: int
-    inserted: int
 
 
 @dataclass(slots=True)
@@ -68,6 +55,8 @@ class SenderWindow:
         resent: number of times that a chunk was sent again.
         replay: newest incarnation of replay from which acks arrived, 0 before.
         shard: number of its shard.
+        acked: the highest number for which there is an ack, from any replay.
+        next_sequence: the number of the next chunk.
     """
 
     max_bytes: int
@@ -81,11 +70,11 @@ class SenderWindow:
     resent: int = 0
     replay: int = 0
     shard: int = 0
+    acked: int = 0
+    next_sequence: int = 1
     _kept: dict[int, Kept] = field(default_factory=dict)
-    _last: int = 0
     _next: int = 1
     _highest_sent: int = 0
-    _handled: int = 0
     _largest_bytes: int = 0
     _moved_at: float = 0.0
     _acked_inserted: int = 0
@@ -97,11 +86,6 @@ class SenderWindow:
         return not self._kept
 
     @property
-    def acked(self) -> int:
-        """The highest number for which there is an ack, from any replay."""
-        return self._handled
-
-    @property
     def acked_rows(self) -> int:
         """Rows up to that number."""
         return self.pushed - self.unacked
@@ -111,16 +95,11 @@ class SenderWindow:
         """Unacked chunks or bytes as a share of their limit, the larger of the two."""
         return max(len(self._kept) / self.max_chunks, self.unacked_bytes / self.max_bytes)
 
-    @property
-    def next_sequence(self) -> int:
-        """The number of the next chunk."""
-        return self._last + 1
-
     def keep(self, kept: Kept) -> None:
         """Adds the chunk with the next number."""
         if kept.sequence != self.next_sequence:
             raise ValueError(f"chunk {kept.sequence} kept, {self.next_sequence} is next")
-        self._last = kept.sequence
+        self.next_sequence += 1
         self._kept[kept.sequence] = kept
         self._largest_bytes = max(self._largest_bytes, kept.size_bytes)
         self.pushed += kept.rows
@@ -134,7 +113,7 @@ class SenderWindow:
 
     def sent(self, now: float) -> None:
         """Records that the chunk of :meth:`next_to_send` was sent."""
-        if self._next == self._handled + 1:
+        if self._next == self.acked + 1:
             self._moved_at = now
         self.resent += self._next <= self._highest_sent
         self._highest_sent = max(self._highest_sent, self._next)
@@ -143,7 +122,7 @@ class SenderWindow:
     @property
     def under_way(self) -> bool:
         """True if a chunk was sent and is not acked."""
-        return self._next > self._handled + 1
+        return self._next > self.acked + 1
 
     def at(self, shard: int) -> None:
         """Sets the shard for chunks; those that another shard has not acked are sent again."""
@@ -154,22 +133,24 @@ class SenderWindow:
 
     def lost(self) -> None:
         """Schedules all unacked chunks to be sent again, because they may be lost."""
-        self._next = self._handled + 1
+        self._next = self.acked + 1
 
-    def on_acks(self, now: float, replay: int, ack: Ack | None) -> None:
+    def on_acks(self, now: float, replay: int, handled: int = 0, inserted: int = 0) -> None:
         """Applies one message of acks.
 
         Args:
             now: clock time in seconds.
             replay: incarnation of the replay that sent it.
-            ack: ack for this sender, None if the message has none.
+            handled: highest number up to which it has inserted or dropped each chunk of this
+                sender; 0 if the message has no ack for it.
+            inserted: rows that it has inserted up to there.
         """
         if replay < self.replay:
             return
         if replay > self.replay:
             self._on_new_replay(replay)
-        if ack is not None and self._handled < ack.handled <= self._last:
-            self._advance(ack)
+        if self.acked < handled < self.next_sequence:
+            self._advance(handled, inserted)
             self._moved_at = now
 
     def resend_if_still(self, now: float) -> None:
@@ -187,21 +168,21 @@ class SenderWindow:
         self.replay = replay
         self._acked_inserted = self._acked_before.get((self.shard, replay), 0)
 
-    def _advance(self, ack: Ack) -> None:
+    def _advance(self, handled: int, inserted: int) -> None:
         rows = 0
-        for sequence in range(self._handled + 1, ack.handled + 1):
+        for sequence in range(self.acked + 1, handled + 1):
             kept = self._kept.pop(sequence)
             rows += kept.rows
             self.unacked_bytes -= kept.size_bytes
         self.unacked -= rows
-        self._handled = ack.handled
-        self._next = max(self._next, self._handled + 1)
+        self.acked = handled
+        self._next = max(self._next, self.acked + 1)
         # Rows handled but not inserted count as dropped, so that every row is counted.
         # Of a closed incarnation replay has no numbers: all that it still gets is dropped.
-        inserted = max(0, min(ack.inserted - self._acked_inserted, rows))
-        self._acked_inserted = ack.inserted
-        self.inserted += inserted
-        self.dropped += rows - inserted
+        gained = max(0, min(inserted - self._acked_inserted, rows))
+        self._acked_inserted = inserted
+        self.inserted += gained
+        self.dropped += rows - gained
         self._judge()
 
     def _judge(self) -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from session.config import Config
-from session.errors import DeadlineError, RefusedError
 from session.process.clock import boot_number
-from session.process.context import Context
+from session.process.context import Context, run_generation
 from session.wire import Message
-from session.wire.shared import poll
 from session.wire.sockets import Socket
 from surreal_like.data.policy_names import DEFAULT_POLICY
-from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk, check_episodes, postprocess_chunk
-from surreal_like.experience.send_window import Ack, Kept, SenderWindow, ShardRouter
-from surreal_like.ps.schemas import ANSWERS
+from surreal_like.experience.send_window import Kept, SenderWindow, ShardRouter
 
 # Chunks that come faster than this are sent together, unless they are large: each one sent alone
 # wakes two threads here and two at replay, which costs more than the content of a small one.
@@ -28,8 +25,39 @@ _LOOK_SECONDS = 0.25
 MAX_UNACKED_BYTES = 1 << 26
 # One chunk in this number carries time stamps of its transfer.
 TRACE_EVERY = 16
-_POLL_SECONDS = 0.02
-_LEAVE_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class ActorState:
+    """Data exchanged between the agent and the sender of one component.
+
+    Args:
+        version: version of the parameters that the agent acts with.
+        account: returns the sender's account, for the parameter server; None without a sender.
+        postprocess: the agent's own last change of each chunk; None: there is none.
+        pack: makes of each unroll the chunk that is sent; None: the unroll itself.
+        generation: generation of the settings with which the agent was built.
+        metrics: newest value of each of the agent's own metrics; added to episodes that end.
+    """
+
+    version: int = 0
+    generation: int = 0
+    account: Callable[[], Mapping[str, Any]] | None = None
+    postprocess: Callable[[Chunk], Chunk] | None = None
+    pack: Callable[[Chunk], Chunk] | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def acting_of(context: Context, policy: str = DEFAULT_POLICY) -> ActorState:
+    """Returns the state of a policy in this component; creates it on first use.
+
+    It is an attribute of the context, because in a script agent and sender have no reference to
+    each other.
+    """
+    states: dict[str, ActorState] = vars(context).setdefault("acting", {})
+    if policy not in states:
+        states[policy] = ActorState(generation=run_generation(context.config))
+    return states[policy]
 
 
 class ExpSender:
@@ -41,7 +69,9 @@ class ExpSender:
         policy: name of the policy that acts.
 
     Attributes:
-        policy: the same.
+        context, policy: the same.
+        acting: state shared with the agent.
+        now: returns the time [s].
         window: chunks that were cut and are not acked.
         env_steps: environment steps in all chunks so far; a FIRST row is none.
         episodes: episodes that ended in them; a lost life of a game that goes on is none.
@@ -53,11 +83,11 @@ class ExpSender:
         self.window = SenderWindow(MAX_UNACKED_BYTES, sender_config.max_unacked_chunks)
         self.env_steps = 0
         self.episodes = 0
-        self._context = context
+        self.context, self.policy, self.now = context, policy, context.clock.now
+        self.acting = acting_of(context, policy)
+        self.acting.account = self.account
         self._route = ShardRouter(context, policy)
         self._boot = boot_number()
-        self._acting = acting_of(context, policy)
-        self.policy = policy
         self._sent_at = self._look_at = -math.inf
         self._held_bytes = 0
         self._ended = False
@@ -93,12 +123,12 @@ class ExpSender:
         chunk.policy = self.policy
         chunk.env_steps, chunk.episodes = self.env_steps, self.episodes
         traced = self.traces_next
-        now = self._context.clock.now()
+        now = self.now()
         chunk.stamps = {**chunk.stamps, "cut": now, "boot": self._boot} if traced else {}
-        if self._acting.postprocess is not None:
-            chunk = postprocess_chunk(chunk, self._acting.postprocess)
-        if self._acting.pack is not None:
-            chunk = self._acting.pack(chunk)
+        if self.acting.postprocess is not None:
+            chunk = postprocess_chunk(chunk, self.acting.postprocess)
+        if self.acting.pack is not None:
+            chunk = self.acting.pack(chunk)
         chunk.rows = window.pushed + chunk.size
         size_bytes = chunk.size_bytes
         window.keep(Kept(sequence, chunk.to_message(), chunk.size, size_bytes))
@@ -123,7 +153,7 @@ class ExpSender:
 
     def pump(self) -> None:
         """Reads acks, and sends the chunks that can be sent now."""
-        now, window, route = self._context.clock.now(), self.window, self._route
+        now, window, route = self.now(), self.window, self._route
         self._held_bytes = 0
         self._read_acks(now)
         # Events of a connection wait in a queue; they matter before a chunk is sent.
@@ -152,52 +182,19 @@ class ExpSender:
         received = False
         while (message := self._route.way.acks.receive()) is not None:
             received = True
-            entry = message.fields["senders"].get(self._context.name)
-            known = entry is not None and entry[0] == self._context.incarnation
-            ack = Ack(entry[1], entry[2]) if known else None
-            self.window.on_acks(now, message.sender.incarnation, ack)
+            entry = message.fields["senders"].get(self.context.name)
+            known = entry is not None and entry[0] == self.context.incarnation
+            handled, inserted = entry[1:3] if known else (0, 0)
+            self.window.on_acks(now, message.sender.incarnation, handled, inserted)
         if received:
             self.window.resend_if_still(now)
 
     def account(self) -> dict[str, Any]:
         """Returns rows by outcome, as reported to the parameter server; final after the goodbye."""
-        window = self.window
+        names = ("pushed", "inserted", "dropped", "unacked")
         return {
-            "pushed": window.pushed,
-            "inserted": window.inserted,
-            "dropped": window.dropped,
-            "unacked": window.unacked,
+            **{name: getattr(self.window, name) for name in names},
             "env_steps": self.env_steps,
             "episodes": self.episodes,
             "final": self._ended,
         }
-
-
-class SenderLink:
-    """Parts that need the context of the process: the sender, and the acting state of the agent.
-
-    Args:
-        context: context of this process.
-        sender_config: ``session_config.sender``.
-        policy: name of the policy that acts.
-    """
-
-    def __init__(
-        self, context: Context, sender_config: Config, policy: str = DEFAULT_POLICY
-    ) -> None:
-        self.context = context
-        self.now = context.clock.now
-        self.sender = ExpSender(context, sender_config, policy)
-        self.acting = acting_of(context, policy)
-        self.acting.account = self.sender.account
-
-    def leave(self) -> None:
-        """Waits for the last acks and reports the final account, both with a deadline."""
-        deadline = self.now() + _LEAVE_SECONDS
-        while not self.sender.window.empty and self.now() < deadline:
-            self.sender.pump()
-            poll([self.sender.socket], _POLL_SECONDS)
-        ps = self.context.wire.dealer("ps.requests", ANSWERS)
-        fields = {"policy": self.sender.policy, "account": self.sender.account()}
-        with suppress(DeadlineError, RefusedError):
-            ps.request("leave", fields, timeout_seconds=1.0)

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from session.nest import Array
-from surreal_like.experience.row_buffer import Flags, Layout, LeadIn, RowChecks, check_row
+from surreal_like.data.timestep import Flags
+from surreal_like.experience.row_buffer import Layout, LeadIn, RowChecks, check_row
 
 Indices = npt.NDArray[np.int64]
 
@@ -174,18 +175,15 @@ class StreamBuffer:
         self._add_end(streams, leaves, version)
         self._cut_rows(streams)
 
-    def flush(self) -> None:
-        """Cuts all rows whose actions have been taken."""
-        self._cut_all(last=False)
-
     def end(self, streams: Indices, leaves: dict[str, Array]) -> None:
         """Cuts all rows, at the end of all streams; arguments are those of :meth:`begin`."""
         if leaves and self._columns:
             # An episode that has just begun has nothing to complete.
             self._add_ends(streams, leaves, ~leaves["first"] | (self._counts[streams] > 0))
-        self._cut_all(last=True)
+        self.flush(last=True)
 
-    def _cut_all(self, *, last: bool) -> None:
+    def flush(self, *, last: bool = False) -> None:
+        """Cuts all rows whose actions have been taken; ``last``: no others follow."""
         for part in self._full.take():
             # Replay takes no part of a group: it counts it like unrolls that end early.
             self._send(part, self._incomplete)

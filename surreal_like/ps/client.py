@@ -25,18 +25,13 @@ class Newest(NamedTuple):
 
     Args:
         order: ``(learner incarnation, version)``, ``(0, 0)`` before the first.
-        iteration: number of updates of it.
         info: ``time``, ``iteration``, ``message``, ``hash``, ``env_steps``, ``final``.
+        final: True once the learner has reported the end of the run.
     """
 
     order: tuple[int, int] = (0, 0)
-    iteration: int = 0
     info: Mapping[str, Any] = MappingProxyType({})
-
-    @property
-    def final(self) -> bool:
-        """True once the learner has reported the end of the run."""
-        return bool(self.info.get("final", False))
+    final: bool = False
 
 
 class ParameterClient:
@@ -50,13 +45,11 @@ class ParameterClient:
     Attributes:
         newest: newest known publication.
         have: order of the parameters that were fetched last.
-        final: True once the learner has reported the end of the run.
     """
 
     def __init__(self, socket: DealerSocket, clock: Clock, *, policy: str = "default") -> None:
         self.socket = socket
         self.newest = Newest()
-        self.final = False
         self.have = (0, 0)
         self._clock = clock
         self._policy = policy
@@ -151,17 +144,16 @@ class ParameterClient:
         if answer.kind == "parameters":
             return self._on_parameters(Parameters.from_message(answer))
         if answer.kind in ("not_modified", "info"):
-            order = (fields["incarnation"], fields["version"])
-            self._on_newest(Newest(order, fields["iteration"], fields["info"]))
+            self._on_newest((fields["incarnation"], fields["version"]), fields["info"])
         return None
 
     def _on_parameters(self, parameters: Parameters) -> Parameters | None:
         if parameters.order <= self.have:
             return None
         self.have = parameters.order
-        self._on_newest(Newest(parameters.order, parameters.iteration, parameters.info))
+        self._on_newest(parameters.order, parameters.info)
         return parameters.decode_half()
 
-    def _on_newest(self, newest: Newest) -> None:
-        if newest.order >= self.newest.order:
-            self.newest, self.final = newest, newest.final
+    def _on_newest(self, order: tuple[int, int], info: Mapping[str, Any]) -> None:
+        if order >= self.newest.order:
+            self.newest = Newest(order, info, bool(info.get("final", False)))

@@ -32,15 +32,17 @@ _SHOWN_CHARACTERS = 16
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An accepted hello.
+    """The newest process of a name, as its hello was accepted.
 
     Args:
         starts: number of starts under this name, including this one.
         incarnation: incarnation to use.
+        asked: incarnation that its first hello asked for.
     """
 
     starts: int
     incarnation: int
+    asked: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +61,6 @@ class Refused:
     expected: bool = False
 
 
-@dataclass(slots=True)
-class _Entry:
-    """Newest process of a name; ``asked`` is the incarnation that its first hello asked for."""
-
-    starts: int
-    incarnation: int
-    asked: int
-
-
 class Membership:
     """All names with their newest incarnation; after a restart it learns them from the hellos.
 
@@ -79,7 +72,7 @@ class Membership:
 
     def __init__(self, *, protocol: int, fingerprint: str, spec_hash: str) -> None:
         self._ours = {"protocol": protocol, "fingerprint": fingerprint, "spec_hash": spec_hash}
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Accepted] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -100,7 +93,7 @@ class Membership:
         if not fields["fresh"]:
             return self._return(name, incarnation, fields.get("starts", 1))
         if known is None:
-            entry = _Entry(1, incarnation, incarnation)
+            entry = Accepted(1, incarnation, incarnation)
         elif known.asked == incarnation:
             # A repeated hello, perhaps on a new connection because the first was lost before the
             # reply. A further start would change the seed, and supersede the process itself.
@@ -108,9 +101,9 @@ class Membership:
         else:
             # The clock of another node may be slow: the new incarnation must be newer.
             newer = max(incarnation, known.incarnation + 1)
-            entry = _Entry(known.starts + 1, newer, incarnation)
+            entry = Accepted(known.starts + 1, newer, incarnation)
         self._entries[name] = entry
-        return Accepted(entry.starts, entry.incarnation)
+        return entry
 
     def _return(self, name: str, incarnation: int, starts: int) -> Accepted | Refused:
         """Accepts again a process that was accepted before and has reconnected."""
@@ -122,8 +115,8 @@ class Membership:
         if known is not None:
             starts = max(starts, known.starts)
             asked = known.asked if known.incarnation == incarnation else asked
-        self._entries[name] = _Entry(starts, incarnation, asked)
-        return Accepted(starts, incarnation)
+        self._entries[name] = entry = Accepted(starts, incarnation, asked)
+        return entry
 
     def superseded(self, name: str, incarnation: int) -> str | None:
         """Returns the reason if a newer incarnation has replaced this one, else None."""

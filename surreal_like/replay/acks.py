@@ -236,17 +236,15 @@ class AckTracker:
         follows = chunk.rows - chunk.size == rows
         return max(0, chunk.env_steps - steps) if follows else chunk.count_steps()
 
-    def admit(self, chunk: Chunk, *, acked: int = 0, acked_rows: int = 0) -> bool:
+    def admit(self, chunk: Chunk) -> bool:
         """Returns True if a chunk is new and of its sender's newest incarnation.
 
         If True, call :meth:`count_inserted` or :meth:`count_dropped` next; if False, all is
-        counted already.
+        counted already. Chunks for which the sender has an ack, from any replay, never count as
+        missing here.
 
         Args:
             chunk: the header is read; ``joined`` is set.
-            acked: the highest number for which the sender has an ack, from any replay; chunks up
-                to it never count as missing here.
-            acked_rows: the sender's row count at that number.
         """
         key = (chunk.sender, chunk.incarnation)
         account = self._open(key)
@@ -254,7 +252,7 @@ class AckTracker:
             self._refuse_late(chunk)
             return False
         account.guest = chunk.joined
-        account.skip(acked, acked_rows)
+        account.skip(chunk.acked, chunk.acked_rows)
         if chunk.sequence <= account.handled or chunk.sequence in account.beyond:
             self.duplicates += chunk.size
             self._note(key)  # sent again because its ack was lost
@@ -343,30 +341,23 @@ class AckTracker:
         self._news[key] = self._changed[key] = None
         self._incarnations.note(*key, ended=self._accounts[key].done)
 
-    def goodbye(
-        self,
-        sender: str,
-        incarnation: int,
-        rows: int,
-        sequence: int,
-        *,
-        acked: int = 0,
-        acked_rows: int = 0,
-        guest: bool = False,
-    ) -> None:
-        """Records that a sender ended after cutting ``rows`` rows; those not received are missing.
+    def goodbye(self, key: Key, fields: Mapping[str, int], *, guest: bool = False) -> None:
+        """Records that a sender ended; rows that it cut and that were not received are missing.
 
-        The goodbye has the next chunk number and is acked like a chunk. ``acked`` and
-        ``acked_rows`` are as in :meth:`admit`; ``guest`` is that of the account.
+        The goodbye has the next chunk number and is acked like a chunk.
+
+        Args:
+            key: the sender, with its incarnation.
+            fields: those of its message, see :data:`surreal_like.experience.chunk.GOODBYE`.
+            guest: that of the account.
         """
-        key = (sender, incarnation)
         account = self._open(key)
         if account is None:
-            self._note_late(key, sequence)
+            self._note_late(key, fields["seq"])
             return
         account.guest = guest
-        account.skip(acked, acked_rows)
-        account.end(rows, sequence)
+        account.skip(fields.get("acked", 0), fields.get("acked_rows", 0))
+        account.end(fields["rows"], fields["seq"])
         self._note(key)
 
     def acks(self, *, news: bool = False) -> list[Ack]:

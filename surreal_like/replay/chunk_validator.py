@@ -14,7 +14,7 @@ from surreal_like.data.columns import Manifest
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.masks import MASK
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
-from surreal_like.data.timestep import StepType
+from surreal_like.data.timestep import FIRST, LAST, StepType
 from surreal_like.env.masks import MaskGuard, make_guard
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
@@ -215,7 +215,7 @@ class ChunkValidator:
 
     def _check_actions(self, chunk: Chunk, actions: Array) -> None:
         """Checks the actions of rows that take one, and that one is legal while episodes go on."""
-        last = chunk.columns["step_type"] == StepType.LAST
+        last = chunk.columns["step_type"] == LAST
         idle = last.copy()
         if chunk.overlap or chunk.tail:
             idle[-1] = True
@@ -242,7 +242,7 @@ def _check_ends(chunk: Chunk) -> None:
     types, discounts, rewards = (
         chunk.columns[name] for name in ("step_type", "discount", "reward")
     )
-    first, last = types == StepType.FIRST, types == StepType.LAST
+    first, last = types == FIRST, types == LAST
     for wrong, what in (
         (first[1:] != last[:-1], "step_type: an episode ends, or begins, without the other"),
         ((discounts != 1) & ((discounts != 0) | ~last), "discount: not 1, and no termination"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,15 +126,9 @@ _COUNTS_SECONDS = 0.25
 class _Answer:
     """One reply, with the batches that are left of it."""
 
-    shard: int
-    incarnation: int
-    stamps: Mapping[str, float]
     left: int
-    batches: Iterator[Columns]
+    batches: Iterator[Sampled]
     asked: Asked
-    last: bool | None
-    returns: Sequence[float] | None
-    env_steps: Sequence[int]
 
 
 class ReplayClient:
@@ -322,20 +316,20 @@ class ReplayClient:
             if stamps.get("boot") != self._boot:
                 stamps.pop("sampled", None)
         batches = fields["batches"]
-        taken = iter(self._collate(arrays, batches))
-        self._ready.append(
-            _Answer(
-                index,
-                reply.sender.incarnation,
-                stamps,
-                batches,
-                taken,
-                asked,
-                fields.get("last"),
-                fields.get("returns"),
-                fields["env_steps"],
-            )
-        )
+        sampled = self._make_batches(index, reply, stamps, self._collate(arrays, batches))
+        self._ready.append(_Answer(batches, sampled, asked))
+
+    def _make_batches(
+        self, shard: int, reply: Message, stamps: Mapping[str, float], batches: Iterable[Columns]
+    ) -> Iterator[Sampled]:
+        """Yields the batches of a reply, when they are asked for."""
+        fields, incarnation = reply.fields, reply.sender.incarnation
+        last, returns, env_steps = fields.get("last"), fields.get("returns"), fields["env_steps"]
+        for columns in batches:
+            yield Sampled(columns, shard, incarnation, stamps, last, returns, env_steps)
+            if self._consumes:
+                # Of all batches of the answer together.
+                env_steps = (0, 0)
 
     def next(self) -> Sampled | None:
         """Returns the next batch, None if none is ready; it is valid until the one after it."""
@@ -347,18 +341,7 @@ class ReplayClient:
             answer.left -= 1
             if not answer.left:
                 self._used = self._ready.popleft().asked
-            sampled = Sampled(
-                next(answer.batches),
-                answer.shard,
-                answer.incarnation,
-                answer.stamps,
-                answer.last,
-                answer.returns,
-                answer.env_steps,
-            )
-            if self._consumes:
-                # Of all batches of the answer together.
-                answer.env_steps = (0, 0)
+            sampled = next(answer.batches)
             if not self.leaves_out(sampled):
                 return sampled
         return None

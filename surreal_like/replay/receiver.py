@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 from session.errors import DecodeError, describe
@@ -159,7 +159,9 @@ class ExperienceReceiver:
         try:
             self.ledger.check(message.sender, message.fields["seq"])
             if message.kind == "goodbye":
-                self._on_goodbye(sender, message.fields)
+                key = (sender.name, sender.incarnation)
+                self.ledger.goodbye(key, message.fields, guest=sender.joined)
+                self.send_acks()
             else:
                 self._take_chunk(sender, message)
         except DecodeError as error:
@@ -190,7 +192,7 @@ class ExperienceReceiver:
         """
         steps = self.ledger.count_new_steps(chunk)
         chunk.joined = sender.joined
-        if not self.ledger.admit(chunk, acked=chunk.acked, acked_rows=chunk.acked_rows):
+        if not self.ledger.admit(chunk):
             return
         account = self.ledger.account(chunk.sender, chunk.incarnation)
         chunk.account = account.place
@@ -242,18 +244,6 @@ class ExperienceReceiver:
         endpoint = self._experience.endpoint
         self._context.wire.reject(endpoint, chunk.sender, detail, kind=reason)
 
-    def _on_goodbye(self, sender: Sender, fields: Mapping[str, Any]) -> None:
-        self.ledger.goodbye(
-            sender.name,
-            sender.incarnation,
-            fields["rows"],
-            fields["seq"],
-            acked=fields.get("acked", 0),
-            acked_rows=fields.get("acked_rows", 0),
-            guest=sender.joined,
-        )
-        self.send_acks()
-
     def close_senders(self) -> None:
         """Closes senders that are gone; call it after the learner was given their numbers."""
         for name, incarnation in self.ledger.close():
@@ -283,13 +273,7 @@ class ExperienceReceiver:
         self._news = self._pressing = False
         self._news_at = self._context.clock.now() + _NEWS_SECONDS
         for ack in sorted(self.ledger.acks(news=news), key=lambda r: r.incarnation):
-            numbers = [
-                ack.incarnation,
-                ack.handled,
-                ack.inserted,
-                ack.dropped,
-            ]
-            message = Message("acks", {"senders": {ack.sender: numbers}})
+            message = Message("acks", {"senders": {ack.sender: list(ack[1:])}})
             self._acks.publish(message, to=ack.sender)
         if self._alive:
             self._acks.publish(Message("acks", {"senders": {}}))

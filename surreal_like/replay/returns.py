@@ -15,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from session.config import Config
-from surreal_like.data.timestep import StepType
+from surreal_like.data.timestep import FIRST, LAST
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
 
 if TYPE_CHECKING:
     from surreal_like.experience.chunk import Chunk
 
 _EPSILON = 1e-8
-_FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 # Maximum streams of a sender without an end: those left in the middle of an episode never end.
 _OPEN = 1 << 16
 
@@ -92,10 +91,10 @@ class ReturnCounter:
         rewards = self._transform(chunk.columns["reward"][chunk.overlap :].copy())
         returns = rewards.astype(np.float64)
         last = np.array([newest.get(stream, 0.0) for stream in chunk.streams])
-        for t, begins in enumerate(step_type == _FIRST):
+        for t, begins in enumerate(step_type == FIRST):
             last = returns[t] = (self._gamma * last + returns[t]) * ~begins
-        self.moments = self.moments.merge(Moments.of(returns[step_type != _FIRST]))
-        for stream, value, ended in zip(chunk.streams, last, step_type[-1] == _LAST, strict=True):
+        self.moments = self.moments.merge(Moments.of(returns[step_type != FIRST]))
+        for stream, value, ended in zip(chunk.streams, last, step_type[-1] == LAST, strict=True):
             newest.pop(stream, None)
             if not ended:
                 newest[stream] = float(value)

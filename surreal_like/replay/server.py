@@ -41,7 +41,12 @@ class ReplayService(Service):
     Args:
         context: context of this process.
         replay: stores the experience.
+
+    Attributes:
+        done: True when the run is over, or after SIGTERM when no more chunks arrive.
     """
+
+    done = False
 
     def __init__(self, context: Context, replay: Replay) -> None:
         wire, clock, name = context.wire, context.clock, context.name
@@ -79,7 +84,6 @@ class ReplayService(Service):
         self._ending = QuietPeriod(context)
         self._samples = Rate(clock=clock.now)
         self._chunks_taken = self._requests_answered = 0
-        self._done = False
 
     def tick(self) -> bool:
         """Inserts chunks, answers requests, and does periodic work."""
@@ -95,7 +99,7 @@ class ReplayService(Service):
             self._report()
         if self._snapshot_due():
             self._snapshots.save(self._account(self._replay.statistics()))
-        self._done |= self._ending.done or (self._leaving and self._intake.empty)
+        self.done |= self._ending.done or (self._leaving and self._intake.empty)
         if requests or priorities or taken or answered:
             self._ending.on_message()
         # Answers may have made room for experience.
@@ -344,11 +348,6 @@ class ReplayService(Service):
         """True once more than 100 chunks were read and more than 100 requests answered."""
         return min(self._chunks_taken, self._requests_answered) > _PROVEN
 
-    @property
-    def done(self) -> bool:
-        """True when the run is over, or after SIGTERM when no more chunks arrive."""
-        return self._done
-
     def wait_on(self) -> list[Socket]:
         """Sockets to wait on: requests, priorities, and experience while it is accepted."""
         awaited = bool(self._parked) or self._leaving
@@ -390,7 +389,7 @@ class ReplayService(Service):
         """Sends last acks, reports metrics, and saves a snapshot if it is done."""
         self._intake.send_acks()
         self._report()
-        if self._done:
+        if self.done:
             self._snapshots.save(self._account(self._replay.statistics()))
 
 

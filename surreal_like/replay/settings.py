@@ -226,18 +226,6 @@ def _make_turns(
     )
 
 
-def steps_together(
-    learner_config: Config, env_config: Config, session_config: Config
-) -> tuple[int, int]:
-    """Returns the steps of each environment before a training, 0 without iterations.
-
-    The second number is the additional steps of each environment before the first training.
-    """
-    how = learner_config["replay"]["iteration"]
-    streams = session_config["agent"]["num"] * env_config["num_envs"]
-    return how["unroll_length"], how["initial_collect_steps"] // max(1, streams)
-
-
 def is_aligned(learner_config: Mapping[str, Any]) -> bool:
     """Returns True if the unrolls of all streams have to begin at the same step."""
     synchronous = (learner_config.get("algo") or {}).get("synchronous")

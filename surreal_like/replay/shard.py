@@ -107,14 +107,11 @@ class Shard:
         while self.unsent and self.priorities.send(self.unsent[0]):
             self.unsent.popleft()
 
-    def withholds(self, now: float) -> bool:
-        """True if a request has been unanswered for more than 0.5 s."""
-        return any(now - asked.since > _PATIENCE_SECONDS for asked in self.asked.values())
-
     def is_open(self, now: float) -> bool:
         """True if it may get requests: it is connected, answers, and has not just refused."""
         refused = now - self.refused_at < REFUSED_SECONDS
-        return not (self.lost or refused or self.rolls_back or self.withholds(now))
+        withholds = any(now - each.since > _PATIENCE_SECONDS for each in self.asked.values())
+        return not (self.lost or refused or self.rolls_back or withholds)
 
     def disconnect(self) -> None:
         """Marks the shard as lost and releases its shared memory.

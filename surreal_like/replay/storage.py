@@ -15,11 +15,7 @@ import numpy.typing as npt
 from session.errors import ConfigError
 from session.nest import Array
 from session.process.component import has_joined
-from surreal_like.data.columns import (
-    Manifest,
-    manifest_of,
-    row_bytes,
-)
+from surreal_like.data.columns import Manifest, manifest_of, row_bytes
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import REQUIRED_COLUMNS, Chunk
 from surreal_like.replay.kept_memory import Zeros, new_zeros
@@ -209,6 +205,7 @@ class ColumnStorage:
     Attributes:
         row_bytes: bytes that one row takes, links included; 0 before the first chunk.
         zeros: creates its arrays.
+        row_bytes: bytes that one row takes, links included; 0 before the first chunk.
     """
 
     def __init__(self, capacity: int, max_bytes: int = 0, manifest: Manifest | None = None) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -103,9 +103,7 @@ class TupleReplay(Replay):
             "actions": nest.stack([one.action for one in sample]),
             "rewards": cast("rewards", [one.reward for one in sample], np.float32),
             "dones": cast("dones", [one.done for one in sample], np.float32),
-            "discounts": _of_infos("discount", infos, np.float32),
-            "version": _of_infos("version", infos, np.int64),
-            "extras": nest.stack([info["extras"] for info in infos]),
+            **{name: make(infos) for name, make in _OF_INFOS.items()},
         }
 
     def batches_at_once(self, asked: int) -> int:
@@ -127,7 +125,13 @@ class TupleReplay(Replay):
         rows = len(columns["rewards"])
         columns.setdefault("weights", np.ones(rows, np.float32))
         columns.setdefault("indices", np.full(rows, -1, np.int64))
-        self._fill(columns, roots, self._infos(sample, rows))
+        infos = self._infos(sample, rows)
+        if infos is not None:
+            left_out = {name: make(infos) for name, make in _OF_INFOS.items() if name not in roots}
+            return columns | to_columns(left_out)
+        if "discounts" not in roots:
+            columns["discounts"] = self._discounts(columns["dones"])
+        columns.setdefault("version", np.full(rows, self.newest_version, np.int64))
         return columns
 
     def _infos(self, sample: Any, rows: int) -> list[dict[str, Any]] | None:
@@ -137,24 +141,7 @@ class TupleReplay(Replay):
             return None
         return [one.info for one in sample]
 
-    def _fill(
-        self, columns: dict[str, Array], roots: set[str], infos: list[dict[str, Any]] | None
-    ) -> None:
-        """Adds ``discounts``, ``version`` and ``extras`` if they were left out."""
-        rows = len(columns["rewards"])
-        if "discounts" not in roots:
-            columns["discounts"] = self._discounts(columns["dones"], infos)
-        if infos is None:
-            columns.setdefault("version", np.full(rows, self.newest_version, np.int64))
-            return
-        if "version" not in roots:
-            columns["version"] = _of_infos("version", infos, np.int64)
-        if "extras" not in roots:
-            columns |= to_columns({"extras": nest.stack([info["extras"] for info in infos])})
-
-    def _discounts(self, dones: Array, infos: list[dict[str, Any]] | None) -> Array:
-        if infos is not None:
-            return _of_infos("discount", infos, np.float32)
+    def _discounts(self, dones: Array) -> Array:
         if self._n_step_view.n > 1:
             raise DataError(
                 f"{type(self).__name__}.aggregate_batch() left 'discounts' out: with n_step > 1 "
@@ -163,8 +150,12 @@ class TupleReplay(Replay):
         return (self._gamma * (1.0 - dones)).astype(np.float32)
 
 
-def _of_infos(key: str, infos: Sequence[Mapping[str, Any]], dtype: type[np.generic]) -> Array:
-    return cast(key, [info[key] for info in infos], dtype)
+# Column or nest of a batch -> makes it of the `info` of its tuples.
+_OF_INFOS: Mapping[str, Callable[[Sequence[Mapping[str, Any]]], Any]] = {
+    "discounts": lambda infos: cast("discount", [one["discount"] for one in infos], np.float32),
+    "version": lambda infos: cast("version", [one["version"] for one in infos], np.int64),
+    "extras": lambda infos: nest.stack([one["extras"] for one in infos]),
+}
 
 
 class SenderRows:

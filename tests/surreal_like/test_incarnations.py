@@ -17,7 +17,7 @@ from session.wire import Identity, Message
 from session.wire.requests import Request
 from surreal_like.data.sender import Incarnations
 from surreal_like.experience.row_accounts import RowAccounts, RowFates
-from surreal_like.experience.send_window import Ack, Kept, SenderWindow
+from surreal_like.experience.send_window import Kept, SenderWindow
 from surreal_like.replay.acks import CLOSED, AckTracker
 from tests.surreal_like.agent.rig import Rig, make_rig
 from tests.surreal_like.replay.chunks import chunk_of
@@ -146,15 +146,15 @@ def test_what_comes_of_a_closed_incarnation_is_acked_and_dropped(clock: Time) ->
     for sequence in (1, 2, 3):
         window.keep(Kept(sequence, Message("chunk"), rows=2))
         window.sent(0.0)
-    window.on_acks(0.0, 7, Ack(1, 2))
+    window.on_acks(0.0, 7, 1, 2)
     before = ledger.totals()
     for sequence in (2, 3):
         assert not ledger.admit(numbered(sequence))
     assert [each.handled for each in ledger.acks(news=True) if each.incarnation == 1] == [3]
-    ledger.goodbye("a", 1, rows=6, sequence=4)
+    ledger.goodbye(("a", 1), {"rows": 6, "seq": 4})
     window.keep(Kept(4, Message("goodbye")))
     (ack,) = [each for each in ledger.acks(news=True) if each.incarnation == 1]
-    window.on_acks(0.0, 7, Ack(ack.handled, ack.inserted))
+    window.on_acks(0.0, 7, ack.handled, ack.inserted)
     assert window.empty
     assert (window.pushed, window.inserted, window.dropped) == (6, 2, 4)
     after = ledger.totals()
@@ -173,7 +173,7 @@ def test_a_guest_is_fenced_by_its_place_after_all_its_incarnations_were_closed(
         assert ledger.admit(chunk)
         ledger.account(name, 1).guest = True
         ledger.count_inserted(chunk)
-        ledger.goodbye(name, 1, rows=2, sequence=2, guest=True)
+        ledger.goodbye((name, 1), {"rows": 2, "seq": 2}, guest=True)
     for _ in range(4):
         clock.seconds += 10.0
         ledger.close()

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from session.nest import Array
+from surreal_like.data.timestep import FIRST, LAST
 from surreal_like.replay.storage import ColumnStorage, Rows, spans
-from surreal_like.replay.view.n_step import FIRST, LAST
 
 
 class EpisodeIndex:

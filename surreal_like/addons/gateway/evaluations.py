@@ -19,7 +19,7 @@ from surreal_like.addons.gateway.sessions import Session
 from surreal_like.agent.evaluation import BY_CLIENTS, EvaluationReporter, score_of
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.parameters import Parameters
-from surreal_like.experience.chunk_episodes import Flags
+from surreal_like.data.timestep import Flags
 
 
 class _Player:

@@ -16,8 +16,8 @@ from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.data.frames import stack_size
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.spec import parse_action_spec
+from surreal_like.data.timestep import Flags
 from surreal_like.env.frame_stack import FrameStacks
-from surreal_like.experience.chunk_episodes import Flags
 
 
 class Inference:

@@ -91,8 +91,8 @@ class GatewayService(SendingService):
         parameters = fetcher.tick()
         if parameters is not None:
             self._policies.load(parameters)
-        gateway.over = fetcher.client.final
-        if fetcher.client.final:
+        gateway.over = fetcher.client.newest.final
+        if fetcher.client.newest.final:
             self._begin_leaving("finished", reconnect=False)
             return True
         if fetcher.idle and (self._evaluations.wants_newer or not self._policies.version):

@@ -25,7 +25,7 @@ from surreal_like.addons.gateway.policies import Policies
 from surreal_like.addons.gateway.slots import Rows
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.data.parameters import Parameters
-from surreal_like.experience.actor_state import ActorState
+from surreal_like.experience.sender import ActorState
 from surreal_like.experiment.checkpoints import checkpoints_named, whole_checkpoint
 from surreal_like.experiment.find import algorithm_of
 from surreal_like.learner.saver import PARAMETERS

@@ -20,12 +20,11 @@ from surreal_like.addons.gateway.messages import Request
 from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.data.timestep import Flags
 from surreal_like.env.masks import MaskGuard, make_guard
 from surreal_like.errors import DataError
-from surreal_like.experience.actor_state import ActorState
-from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.experience.row_writer import RowWriter
-from surreal_like.experience.sender import ExpSender, SenderLink
+from surreal_like.experience.sender import ActorState, ExpSender
 from surreal_like.experiment.machine import env_row_parts
 from surreal_like.replay.base import load_replay_class
 
@@ -325,28 +324,26 @@ class Recorder(Rows):
 
     Args:
         context: Context of this process.
+
+    Attributes:
+        sender: the sender of all chunks.
     """
 
     learned = True
 
     def __init__(self, context: Context) -> None:
         config = context.config
-        self._link = SenderLink(context, config.session_config.sender)
-        super().__init__(config, self._link.acting, context.clock.now)
+        self.sender = ExpSender(context, config.session_config.sender)
+        super().__init__(config, self.sender.acting, context.clock.now)
         self.overlap = load_replay_class(config.learner_config).overlap
         self._window_chunks: int = config.session_config.sender.max_unacked_chunks
         self._ids = itertools.count()
         self._slots: dict[int, Slot] = {}
 
     @property
-    def sender(self) -> ExpSender:
-        """The sender of all chunks."""
-        return self._link.sender
-
-    @property
     def has_room(self) -> bool:
         """True while more rows may be written; otherwise too much is unacked."""
-        return self._link.sender.window.ready
+        return self.sender.window.ready
 
     @property
     def slot_bytes(self) -> int:
@@ -374,7 +371,7 @@ class Recorder(Rows):
             action_spec=env.action_spec,
             settings=self._config.session_config.sender,
             overlap=self.overlap,
-            send=self._link.sender.send,
+            send=self.sender.send,
             ids=self._ids,
         )
         writer.keep_frames(stack_size(env) - 1)
@@ -383,7 +380,7 @@ class Recorder(Rows):
     def flush(self, now: float, sessions: int) -> None:
         """Sends chunks that have waited long enough; the window grows with the sessions."""
         # All of them may cut a chunk at once.
-        self._link.sender.window.max_chunks = self._window_chunks * max(1, sessions)
+        self.sender.window.max_chunks = self._window_chunks * max(1, sessions)
         for slot in self._slots.values():
             slot.flush(now)
 
@@ -391,7 +388,7 @@ class Recorder(Rows):
         """Sends all rows and the goodbye."""
         for slot in self._slots.values():
             slot.finish()
-        self._link.sender.send_goodbye()
+        self.sender.send_goodbye()
 
     def pop_recent(self) -> list[EpisodeSummary]:
         """Returns summaries of the episodes that ended since the last call."""

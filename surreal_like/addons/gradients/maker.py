@@ -19,8 +19,8 @@ from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.data.batch import Sampled, make_batch
 from surreal_like.data.columns import GRADIENT, GRADIENT_ROWS
 from surreal_like.errors import DataError
-from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.sender import acting_of
 from surreal_like.network.flat import load_flat, read_flat, to_tensor
 from surreal_like.replay.tuple_replay import ChunkSamples
 

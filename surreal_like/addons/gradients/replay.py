@@ -8,6 +8,7 @@ from session.config import Config
 from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.data.columns import GRADIENT_ROWS
+from surreal_like.data.timestep import Flags
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT as _COLUMN
 from surreal_like.experience.chunk import Chunk
@@ -15,7 +16,7 @@ from surreal_like.replay.kinds import FIFOReplay
 from surreal_like.replay.settings import SHARE
 from surreal_like.replay.storage import ColumnStorage, Empty, Rows
 from surreal_like.replay.unrolls import UnrollPlan, make_plan
-from surreal_like.replay.view.n_step import Flags, View
+from surreal_like.replay.view.n_step import View
 
 _ROWS = f"extras/{GRADIENT_ROWS}"
 

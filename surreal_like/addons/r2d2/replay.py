@@ -16,10 +16,11 @@ from session.errors import ConfigError
 from session.nest import Array
 from surreal_like.addons.episodes.episode_index import EpisodeIndex, predecessors
 from surreal_like.data.frames import stack_size
+from surreal_like.data.timestep import FIRST, LAST, Flags
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.kinds import PrioritizedReplay
 from surreal_like.replay.storage import ColumnStorage, Empty, Rows, spans
-from surreal_like.replay.view.n_step import FIRST, LAST, Flags, NStepView, View
+from surreal_like.replay.view.n_step import NStepView, View
 from surreal_like.replay.view.unroll import UnrollView
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
 

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from session.config.sections import complete_session
-from session.errors import DeadlineError, UsageError
+from session.errors import DeadlineError, RefusedError, UsageError
 from session.nest import Nest
 from session.process.context import Context
 from session.wire.shared import poll
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
+from surreal_like.data.timestep import Flags
 from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.vector import as_vector
-from surreal_like.experience.chunk_episodes import Flags
 from surreal_like.experience.row_sender import RowSender
-from surreal_like.experience.sender import ExpSender, SenderLink
+from surreal_like.experience.sender import ExpSender
+from surreal_like.ps.schemas import ANSWERS
 from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.settings import is_aligned
 
 _POLL_SECONDS = 0.02
 _FULL_SECONDS = 120.0
+_LEAVE_SECONDS = 3.0
 
 
 class ExpSenderWrapper(VectorWrapper):
@@ -72,17 +75,17 @@ class ExpSenderWrapper(VectorWrapper):
             in_script=self._in_script,
         )
         self._writer = self._rows.writer
-        self._link = None if context is None else self._linked(context)
+        self._sender = None if context is None else self._make_sender(context)
 
     @property
     def sender(self) -> ExpSender:
         """The sender of the chunks."""
-        return self._connect().sender
+        return self._connect()
 
     @property
     def ready(self) -> bool:
         """True while another step may be taken; otherwise too many chunks are unacked."""
-        return self._connect().sender.window.ready
+        return self._connect().window.ready
 
     @property
     def first(self) -> Flags:
@@ -114,7 +117,7 @@ class ExpSenderWrapper(VectorWrapper):
             DeadlineError: in a script: replay has acked nothing for too long.
         """
         rows = self._rows
-        if self._link is None or not rows.writer.open:
+        if self._sender is None or not rows.writer.open:
             raise UsageError("step() without reset(): an episode begins with reset()")
         if self._in_script:
             self._wait_until_ready()
@@ -138,33 +141,45 @@ class ExpSenderWrapper(VectorWrapper):
 
     def close(self) -> None:
         """Closes the environment; in a script first sends all rows, with a deadline for acks."""
-        if self._in_script and self._link is not None:
+        if self._in_script and self._sender is not None:
             self.finish()
-            self._link.leave()
-            self._link = None
+            _leave(self._sender)
+            self._sender = None
         super().close()
 
-    def _connect(self) -> SenderLink:
-        if self._link is None:
+    def _connect(self) -> ExpSender:
+        if self._sender is None:
             from session.process.script import at_leave, script_context
 
-            self._link = self._linked(script_context(self._session, "agent"))
+            self._sender = self._make_sender(script_context(self._session, "agent"))
             at_leave(self.close)
-        return self._link
+        return self._sender
 
-    def _linked(self, context: Context) -> SenderLink:
+    def _make_sender(self, context: Context) -> ExpSender:
         self._writer.keep_frames(stack_size(context.config.env_config) - 1)
-        self._rows.link = SenderLink(context, self._session.sender)
-        return self._rows.link
+        self._rows.sender = ExpSender(context, self._session.sender)
+        return self._rows.sender
 
     def _wait_until_ready(self) -> None:
-        link = self._connect()
-        deadline = link.now() + _FULL_SECONDS
-        while not self.ready and not link.context.stopping:
-            if link.now() >= deadline:
+        sender = self._connect()
+        deadline = sender.now() + _FULL_SECONDS
+        while not self.ready and not sender.context.stopping:
+            if sender.now() >= deadline:
                 raise DeadlineError(
-                    f"replay has not confirmed {link.sender.window.unacked} rows for "
+                    f"replay has not confirmed {sender.window.unacked} rows for "
                     f"{_FULL_SECONDS:g} s: is it running, and does the learner use its rows?"
                 )
-            poll([link.sender.socket], _POLL_SECONDS)
+            poll([sender.socket], _POLL_SECONDS)
             self.pump()
+
+
+def _leave(sender: ExpSender) -> None:
+    """Waits for the last acks and reports the final account, both with a deadline."""
+    deadline = sender.now() + _LEAVE_SECONDS
+    while not sender.window.empty and sender.now() < deadline:
+        sender.pump()
+        poll([sender.socket], _POLL_SECONDS)
+    ps = sender.context.wire.dealer("ps.requests", ANSWERS)
+    fields = {"policy": sender.policy, "account": sender.account()}
+    with suppress(DeadlineError, RefusedError):
+        ps.request("leave", fields, timeout_seconds=1.0)

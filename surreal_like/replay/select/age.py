@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import SurrealError
-from surreal_like.replay.select.selector import Flags, Sample, UniformSelector
+from surreal_like.data.timestep import Flags
+from surreal_like.replay.select.selector import Sample, UniformSelector
 from surreal_like.replay.storage import Rows, spans
 
 Counts = npt.NDArray[np.int64]

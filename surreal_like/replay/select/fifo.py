@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from session.errors import SurrealError
+from surreal_like.data.timestep import Flags
 from surreal_like.replay.select.age import AgeRule, Versions
-from surreal_like.replay.select.selector import Flags, Sample, Selector
+from surreal_like.replay.select.selector import Sample, Selector
 from surreal_like.replay.storage import Rows
 from surreal_like.replay.unrolls import UnrollPlan
 

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import SurrealError
+from surreal_like.data.timestep import Flags
 from surreal_like.replay.kept_memory import Zeros, new_zeros
-from surreal_like.replay.select.selector import Flags, RingSelector, Sample
+from surreal_like.replay.select.selector import RingSelector, Sample
 from surreal_like.replay.storage import Rows
 
 Slots = npt.NDArray[np.int64]

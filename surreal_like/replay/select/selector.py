@@ -11,10 +11,9 @@ import numpy.typing as npt
 
 from session.errors import SurrealError
 from session.nest import Array
+from surreal_like.data.timestep import Flags
 from surreal_like.replay.kept_memory import Zeros
 from surreal_like.replay.storage import Rows, spans
-
-Flags = npt.NDArray[np.bool_]
 
 
 class Sample(NamedTuple):

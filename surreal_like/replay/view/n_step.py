@@ -1,7 +1,5 @@
 """Views on stored rows: samples are made when they are drawn. Here: n-step transitions.
 
-Observations may be stacks of frames, see :class:`FrameStacks`.
-
 Row t holds the reward and the discount that led to it, so the transition that starts at t is
 ``R = sum_{k=1..m} gamma^(k-1) (prod_{i<k} discount_{t+i}) reward_{t+k}`` with ``m = min(n, steps
 to LAST)``, bootstrapped from the observation m rows on with ``gamma^m prod_{i<=m} discount_{t+i}``
@@ -21,87 +19,16 @@ import numpy.typing as npt
 from session.config import Config
 from session.nest import Array
 from surreal_like.data.frames import stack_size
-from surreal_like.data.timestep import StepType
+from surreal_like.data.timestep import FIRST, LAST, Flags
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import SENDER, ColumnStorage, Empty, Rows
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
 
-Flags = npt.NDArray[np.bool_]
-
-_FIRST = int(StepType.FIRST)
-_LAST = int(StepType.LAST)
-
-
-class FrameStacks:
-    """Stacks the newest ``size`` observations of a row's episode, the oldest first.
-
-    At the beginning of an episode the first one is repeated. A row whose stack needs rows that
-    have been evicted, or that never came, has no stack. Positions are those of the storage.
-
-    Args:
-        size: frames in a stack, k; with 1 a stack is the observation itself.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def complete(self, storage: ColumnStorage, positions: Rows) -> Flags:
-        """True where all rows of a row's stack exist; positions of any shape."""
-        found = np.ones(positions.shape, np.bool_)
-        at = positions
-        for _ in range(1, self.size):
-            within = storage.take("step_type", at) != _FIRST
-            before, there = storage.step_back(at)
-            found &= there | ~within
-            at = np.where(within & there, before, at)
-        return found
-
-    def positions(self, storage: ColumnStorage, positions: Rows) -> Rows:
-        """Returns the positions of the rows in each stack; every row must have a stack.
-
-        Args:
-            storage: holds the rows.
-            positions: ``[B]``.
-
-        Returns:
-            ``[B, k]``; with k = 1 ``positions`` itself.
-        """
-        if self.size == 1:
-            return positions
-        stacked = np.empty((len(positions), self.size), np.int64)
-        stacked[:, -1] = at = positions
-        for place in range(self.size - 2, -1, -1):
-            within = storage.take("step_type", at) != _FIRST
-            at = np.where(within, storage.step_back(at)[0], at)
-            stacked[:, place] = at
-        return stacked
-
-    def find_losing(self, storage: ColumnStorage, oldest: int) -> Rows:
-        """Numbers of rows that would stay without their stacks if ``oldest`` were the oldest row.
-
-        They are the next k - 1 rows of each stream that is cut there, within its episode. Call
-        this before the eviction: the links to these rows are kept by the rows to be evicted.
-        """
-        if self.size == 1 or not len(storage):
-            return np.zeros(0, np.int64)
-        at = storage.find_torn(oldest)
-        at = at[storage.take("step_type", at) != _FIRST]
-        found = [at]
-        for _ in range(2, self.size):
-            distance = storage.distance(at)
-            going = (distance > 0) & (storage.take("step_type", at) != _LAST)
-            at = (at + distance)[going]
-            found.append(at)
-        return storage.number(np.concatenate(found))
-
-
 Floats = npt.NDArray[np.float32]
 
 # Positions of rows -> reward and discount that led to each, and whether its episode ends there.
 Outcome = Callable[[Rows], tuple[Floats, Floats, Flags]]
-
-FIRST, LAST = int(StepType.FIRST), int(StepType.LAST)
 
 
 class Transitions(NamedTuple):
@@ -220,14 +147,18 @@ class View(ABC):
 class NStepView(View):
     """Makes a row the start of a transition over n steps, fewer where the episode ends before.
 
-    A row is sampleable when n successors or a LAST before that have come, and all rows of its stack
-    are there; a LAST row starts no transition.
+    An observation may be a stack of the newest k of the row's episode, the oldest first; at the
+    beginning of an episode the first one is repeated. A row whose stack needs rows that have been
+    evicted, or that never came, has no stack.
+
+    A row is sampleable when n successors or a LAST before that have come, and it has its stack; a
+    LAST row starts no transition.
 
     Args:
         n: steps, at least 1.
         gamma: discount per step, multiplied with the environment's own.
         transform: changes single rewards.
-        frame_stack: frames of an observation; with 1 it is the one of its row.
+        frame_stack: k; with 1 an observation is the one of its row.
     """
 
     def __init__(
@@ -241,7 +172,6 @@ class NStepView(View):
         self.n = n
         self._gamma = np.float32(gamma)
         self._transform = transform or RewardTransform()
-        self._stacks = FrameStacks(frame_stack)
         self.lead = frame_stack - 1
 
     def check(self, chunk: Chunk) -> None:
@@ -250,7 +180,50 @@ class NStepView(View):
             raise DataError(f"chunk from {chunk.sender}: an unroll, whose last row comes twice")
 
     def find_losing(self, storage: ColumnStorage, oldest: int) -> Rows:
-        return self._stacks.find_losing(storage, oldest)
+        """Returns the next k - 1 rows of each stream that is cut there, within its episode."""
+        if not self.lead or not len(storage):
+            return np.zeros(0, np.int64)
+        at = storage.find_torn(oldest)
+        at = at[storage.take("step_type", at) != FIRST]
+        found = [at]
+        for _ in range(1, self.lead):
+            # The links to these rows are kept by the rows to be evicted.
+            distance = storage.distance(at)
+            going = (distance > 0) & (storage.take("step_type", at) != LAST)
+            at = (at + distance)[going]
+            found.append(at)
+        return storage.number(np.concatenate(found))
+
+    def _flag_stacked(self, storage: ColumnStorage, positions: Rows) -> Flags:
+        """True where all rows of a row's stack exist; positions of any shape."""
+        found = np.ones(positions.shape, np.bool_)
+        at = positions
+        for _ in range(self.lead):
+            within = storage.take("step_type", at) != FIRST
+            before, there = storage.step_back(at)
+            found &= there | ~within
+            at = np.where(within & there, before, at)
+        return found
+
+    def _stack(self, storage: ColumnStorage, positions: Rows) -> Rows:
+        """Returns the positions of the rows in the stacks of rows that have one.
+
+        Args:
+            storage: holds the rows.
+            positions: ``[B]``.
+
+        Returns:
+            ``[B, k]``; with k = 1 ``positions`` itself.
+        """
+        if not self.lead:
+            return positions
+        stacked = np.empty((len(positions), self.lead + 1), np.int64)
+        stacked[:, -1] = at = positions
+        for place in range(self.lead - 1, -1, -1):
+            within = storage.take("step_type", at) != FIRST
+            at = np.where(within, storage.step_back(at)[0], at)
+            stacked[:, place] = at
+        return stacked
 
     def ready(self, storage: ColumnStorage, numbers: Rows, step_type: Array) -> tuple[Flags, Rows]:
         last = step_type == LAST
@@ -262,9 +235,8 @@ class NStepView(View):
             flags[t] &= ended  # fewer than n successors: only if LAST is among them
             ended |= last[t]
         if self.lead:  # further on, the rows of a stack are all new
-            flags[: self.lead] &= self._stacks.complete(
-                storage, storage.locate(numbers[: self.lead])
-            )
+            begin = storage.locate(numbers[: self.lead])
+            flags[: self.lead] &= self._flag_stacked(storage, begin)
         return flags, self._find_completed(storage, numbers[0], last)
 
     def _find_completed(self, storage: ColumnStorage, first: Rows, last: Flags) -> Rows:
@@ -288,7 +260,7 @@ class NStepView(View):
         if not found:
             return np.zeros(0, np.int64)
         rows = np.concatenate(found)
-        return storage.number(rows[self._stacks.complete(storage, rows)] if self.lead else rows)
+        return storage.number(rows[self._flag_stacked(storage, rows)] if self.lead else rows)
 
     def ready_rows(self, storage: ColumnStorage) -> Flags:
         if not len(storage):
@@ -296,7 +268,7 @@ class NStepView(View):
         start = storage.locate(np.arange(storage.oldest, storage.next_number))
         ends = storage.take("step_type", start) == LAST
         flags: Flags = ~ends & ~self._flag_lacking(storage, start)
-        return flags & self._stacks.complete(storage, start)
+        return flags & self._flag_stacked(storage, start)
 
     def _flag_lacking(self, storage: ColumnStorage, end: Rows) -> Flags:
         """True at positions of rows that lack successors; LAST needs none."""
@@ -314,8 +286,8 @@ class NStepView(View):
             return storage.next_number
         rows = storage.locate(np.arange(storage.oldest, storage.next_number))
         rows = rows[self._flag_lacking(storage, rows)]
-        rows = rows[self._stacks.complete(storage, rows)]
-        needed = storage.number(self._stacks.positions(storage, rows))
+        rows = rows[self._flag_stacked(storage, rows)]
+        needed = storage.number(self._stack(storage, rows))
         return int(needed.min(initial=storage.next_number))
 
     def versions(self, storage: ColumnStorage, numbers: Rows) -> Rows:
@@ -343,7 +315,7 @@ class NStepView(View):
         end, rewards, discounts, _, terminated = found
         batch: dict[str, Array] = {"rewards": rewards, "discounts": discounts}
         batch["dones"] = terminated.astype(np.float32)
-        seen, seen_next = (self._stacks.positions(storage, rows) for rows in (start, end))
+        seen, seen_next = (self._stack(storage, rows) for rows in (start, end))
         for name in storage.names:
             kind, slash, path = name.partition("/")
             if kind == "obs":

@@ -16,10 +16,11 @@ from session.config import Config
 from session.nest import Array
 from surreal_like.data.batch import Columns
 from surreal_like.data.frames import stack_rows, stack_size
+from surreal_like.data.timestep import FIRST, LAST, Flags
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.storage import SENDER, ColumnStorage, Empty, Rows
-from surreal_like.replay.view.n_step import FIRST, LAST, Flags, View
+from surreal_like.replay.view.n_step import View
 from surreal_like.transform.reward import RewardTransform, make_reward_transform
 
 _OF_STEPS = ("action", "extras", "version", SENDER)

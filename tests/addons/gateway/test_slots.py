@@ -20,10 +20,10 @@ from surreal_like.env.base import Step
 from surreal_like.env.masks import make_guard
 from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
-from surreal_like.experience.actor_state import ActorState
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_sender import RowSender
 from surreal_like.experience.row_writer import RowWriter
+from surreal_like.experience.sender import ActorState
 from tests.surreal_like.agent.rig import Count, make_rig
 
 PROTOCOL = Protocol(Count.obs_spec, Count.action_spec)
@@ -153,11 +153,9 @@ class Wrapped:
             wrapper = ExpSenderWrapper(
                 vector, rig.config.learner_config, rig.config.session_config, context=context
             )
-            link = wrapper._link
-            assert link is not None
-            link.acting.metrics = metrics
+            wrapper.sender.acting.metrics = metrics
             wrapper.reset()
-            self.wrapper, self.acting = wrapper, link.acting
+            self.wrapper, self.acting = wrapper, wrapper.sender.acting
             self._play()
             wrapper.finish()
 

@@ -22,7 +22,7 @@ from surreal_like.env.base import VectorEnv
 from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
 from surreal_like.experience import sender
-from surreal_like.experience.actor_state import acting_of
+from surreal_like.experience.sender import acting_of
 from tests.session.wire.rig import free_port
 from tests.surreal_like.agent.rig import Count, Failing, ReplayPeer, Rig, make_rig
 

@@ -12,8 +12,8 @@ from session.errors import UsageError
 from session.loggerplex.client import Log
 from surreal_like import AgentMode
 from surreal_like.agent.link import AgentLink
-from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.sender import acting_of
 from tests.surreal_like.agent.rig import (
     LearnerPeer,
     LineAgent,

@@ -26,10 +26,6 @@ class Client:
         self.have = (0, 0)
         self.answer: Parameters | None = None
 
-    @property
-    def final(self) -> bool:
-        return self.newest.final
-
     def ask(self, account: Mapping[str, Any] | None = None, *, patient: bool = False) -> bool:
         self.asked.append("patient" if patient else "fetch")
         self.accounts.append(account)
@@ -161,8 +157,8 @@ def test_without_a_fetch_it_looks_for_the_end_once_a_second() -> None:
     assert bench.client.asked == ["info"] * 3
     # What it waits for may be said in no other message.
     assert bench.client.accounts == [{"pushed": 1}] * 4
-    bench.client.newest = Newest((9, 3), 4, {"final": True})
-    assert bench.fetcher.client.final
+    bench.client.newest = Newest((9, 3), {"final": True}, final=True)
+    assert bench.fetcher.client.newest.final
     assert bench.fetcher.lag == 3
 
 

@@ -20,8 +20,8 @@ from session.wire.connection_monitor import ACCEPTED, Monitor
 from surreal_like.agent.base import Agent, AgentMode
 from surreal_like.agent.loop import AgentService, make_agent, make_single_service
 from surreal_like.errors import SpecError
-from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.chunk import GRADIENT, Chunk
+from surreal_like.experience.sender import acting_of
 from tests.runs.command import ROOT
 from tests.surreal_like.agent.rig import LearnerPeer, Line, LineAgent, ReplayPeer, Rig, make_rig
 from tests.surreal_like.agent.rig import rig as rig

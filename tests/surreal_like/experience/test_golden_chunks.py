@@ -17,8 +17,8 @@ from session.wire.codec import encode
 from surreal_like.addons.scripts.wrapper import ExpSenderWrapper
 from surreal_like.env.vector import SyncVector
 from surreal_like.experience import sender
-from surreal_like.experience.actor_state import acting_of
 from surreal_like.experience.send_window import Kept, SenderWindow
+from surreal_like.experience.sender import acting_of
 from tests.surreal_like.agent.rig import Count, Rig, make_rig
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "chunks.json"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.wire import Message
-from surreal_like.experience.send_window import Ack, Kept, SenderWindow
+from surreal_like.experience.send_window import Kept, SenderWindow
 from tests.examples import examples
 
 ROWS = 10
@@ -37,11 +37,11 @@ def test_chunks_leave_in_order_and_stay_until_acked() -> None:
     keep(sender, 3)
     assert send_all(sender) == [1, 2, 3]
     assert (sender.pushed, sender.unacked, sender.unacked_bytes) == (30, 30, 300)
-    sender.on_acks(0.1, 7, Ack(2, 20))
+    sender.on_acks(0.1, 7, 2, 20)
     assert (sender.unacked, sender.inserted, sender.dropped) == (10, 20, 0)
     assert (sender.acked, sender.acked_rows) == (2, 20)
     assert not sender.empty
-    sender.on_acks(0.2, 7, Ack(3, 25))
+    sender.on_acks(0.2, 7, 3, 25)
     assert sender.empty
     assert (sender.inserted, sender.dropped, sender.resent) == (25, 5, 0)
 
@@ -83,7 +83,7 @@ def test_acks_make_it_ready_again(bound: dict[str, int]) -> None:
     keep(sender, 2)
     send_all(sender)
     assert not sender.ready
-    sender.on_acks(0.1, 7, Ack(1, 10))
+    sender.on_acks(0.1, 7, 1, 10)
     assert sender.ready
 
 
@@ -91,7 +91,7 @@ def test_a_lost_connection_sends_the_unacked_again() -> None:
     sender = window()
     keep(sender, 3)
     send_all(sender)
-    sender.on_acks(0.1, 7, Ack(1, 10))
+    sender.on_acks(0.1, 7, 1, 10)
     sender.lost()
     assert send_all(sender) == [2, 3]
     assert sender.resent == 2
@@ -103,10 +103,10 @@ def test_a_restarted_replay_gets_what_is_unacked_and_counts_from_zero() -> None:
     sender = window()
     keep(sender, 3)
     send_all(sender)
-    sender.on_acks(0.1, 7, Ack(1, 10))
-    sender.on_acks(0.2, 8, None)
+    sender.on_acks(0.1, 7, 1, 10)
+    sender.on_acks(0.2, 8)
     assert send_all(sender) == [2, 3]
-    sender.on_acks(0.3, 8, Ack(3, 20))
+    sender.on_acks(0.3, 8, 3, 20)
     assert sender.empty
     assert (sender.inserted, sender.dropped) == (30, 0)
 
@@ -115,7 +115,7 @@ def test_the_first_replay_that_answers_is_no_restart() -> None:
     sender = window()
     keep(sender)
     send_all(sender)
-    sender.on_acks(0.1, 7, None)
+    sender.on_acks(0.1, 7)
     assert send_all(sender) == []
 
 
@@ -123,18 +123,18 @@ def test_acks_of_an_older_replay_are_ignored() -> None:
     sender = window()
     keep(sender, 2)
     send_all(sender)
-    sender.on_acks(0.1, 8, Ack(1, 10))
-    sender.on_acks(0.2, 7, Ack(2, 20))
+    sender.on_acks(0.1, 8, 1, 10)
+    sender.on_acks(0.2, 7, 2, 20)
     assert (sender.acked, sender.replay) == (1, 8)
 
 
-@pytest.mark.parametrize("ack", [Ack(0, 0), Ack(1, 10), Ack(9, 90), None], ids=str)
-def test_acks_that_say_nothing_new_change_nothing(ack: Ack | None) -> None:
+@pytest.mark.parametrize("ack", [(0, 0), (1, 10), (9, 90), ()], ids=str)
+def test_acks_that_say_nothing_new_change_nothing(ack: tuple[int, ...]) -> None:
     sender = window()
     keep(sender, 2)
     send_all(sender)
-    sender.on_acks(0.1, 7, Ack(1, 10))
-    sender.on_acks(0.2, 7, ack)
+    sender.on_acks(0.1, 7, 1, 10)
+    sender.on_acks(0.2, 7, *ack)
     assert (sender.acked, sender.inserted, sender.unacked) == (1, 10, 10)
 
 
@@ -143,7 +143,7 @@ def test_a_number_that_stands_still_is_sent_again_after_the_resend_time() -> Non
     keep(sender, 2)
     send_all(sender, now=5.0)
     for now, again in ((5.1, []), (6.9, []), (7.0, [1, 2]), (8.9, []), (9.0, [1, 2])):
-        sender.on_acks(now, 7, Ack(0, 0))
+        sender.on_acks(now, 7, 0, 0)
         sender.resend_if_still(now)
         assert send_all(sender, now=now) == again, now
 
@@ -152,7 +152,7 @@ def test_progress_begins_the_resend_time_anew() -> None:
     sender = window()
     keep(sender, 2)
     send_all(sender, now=5.0)
-    sender.on_acks(6.9, 7, Ack(1, 10))
+    sender.on_acks(6.9, 7, 1, 10)
     sender.resend_if_still(7.5)
     assert send_all(sender) == []
     sender.resend_if_still(8.9)
@@ -163,7 +163,7 @@ def test_a_chunk_that_was_just_sent_after_a_long_pause_is_not_sent_twice() -> No
     sender = window()
     keep(sender)
     send_all(sender, now=0.0)
-    sender.on_acks(0.1, 7, Ack(1, 10))
+    sender.on_acks(0.1, 7, 1, 10)
     keep(sender)
     send_all(sender, now=100.0)
     sender.resend_if_still(100.1)
@@ -183,7 +183,7 @@ def test_a_ack_overtakes_what_waits_to_be_sent_again() -> None:
     keep(sender, 3)
     send_all(sender)
     sender.lost()
-    sender.on_acks(0.1, 7, Ack(2, 20))
+    sender.on_acks(0.1, 7, 2, 20)
     assert send_all(sender) == [3]
 
 
@@ -221,7 +221,7 @@ EVENTS = st.lists(st.sampled_from([*OFTEN, *OFTEN, *SELDOM]), max_size=120)
 def test_whatever_happens_every_chunk_is_handled_and_none_is_missed(events: list[str]) -> None:
     sender, replay, now = window(), TwinReplay(), 0.0
     pipe: list[tuple[int, int]] = []
-    late: list[tuple[int, Ack]] = []
+    late: list[tuple[int, int, int]] = []
     for event in [*events, "keep", *["send", "arrive", "wait", "tell"] * 40]:
         now += 0.1
         if event == "keep":
@@ -239,14 +239,14 @@ def test_whatever_happens_every_chunk_is_handled_and_none_is_missed(events: list
             sender.lost()
             replay.restart()
         elif event == "late":
-            late.append((replay.incarnation, Ack(replay.handled, replay.inserted)))
+            late.append((replay.incarnation, replay.handled, replay.inserted))
         elif event == "wait":
             now += 2.0
         elif event == "tell":
-            for incarnation, ack in late:
-                sender.on_acks(now, incarnation, ack)
+            for each in late:
+                sender.on_acks(now, *each)
             late.clear()
-            sender.on_acks(now, replay.incarnation, Ack(replay.handled, replay.inserted))
+            sender.on_acks(now, replay.incarnation, replay.handled, replay.inserted)
             sender.resend_if_still(now)
         assert sender.pushed == sender.inserted + sender.dropped + sender.unacked
     assert sender.empty
@@ -258,13 +258,13 @@ def test_another_shard_gets_what_is_not_acked_and_counts_on_its_own() -> None:
     sender = window()
     keep(sender, 3)
     send_all(sender)
-    sender.on_acks(0.1, 500, Ack(1, 10))
+    sender.on_acks(0.1, 500, 1, 10)
     sender.at(1)
     assert send_all(sender) == [2, 3]
-    sender.on_acks(0.2, 7, Ack(3, 20))  # a shard may have started earlier than the other
+    sender.on_acks(0.2, 7, 3, 20)  # a shard may have started earlier than the other
     assert (sender.inserted, sender.dropped) == (30, 0)
     keep(sender, 1)
     sender.at(0)
     assert send_all(sender) == [4]
-    sender.on_acks(0.3, 500, Ack(4, 20))
+    sender.on_acks(0.3, 500, 4, 20)
     assert (sender.inserted, sender.dropped, sender.unacked) == (40, 0, 0)

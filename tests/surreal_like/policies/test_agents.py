@@ -53,7 +53,7 @@ def test_the_time_in_environments_of_several_agents_is_measured_where_a_chunk_is
             settings=config.session_config.sender,
             overlap=0,
         )
-        sender.link = cast(Any, SimpleNamespace(now=lambda: now[0]))
+        sender.sender = cast(Any, SimpleNamespace(now=lambda: now[0]))
         sender.traced = traced
         rows.append(sender)
 

@@ -11,7 +11,7 @@ from session.errors import DecodeError, RefusedError
 from session.wire import Message
 from session.wire.requests import RouterSocket
 from surreal_like.data.parameters import Parameters
-from surreal_like.ps.client import ParameterClient
+from surreal_like.ps.client import Newest, ParameterClient
 from surreal_like.ps.schemas import ANSWERS
 from tests.surreal_like.agent.rig import LearnerPeer, Rig, make_rig
 
@@ -63,7 +63,7 @@ def test_parameters_are_taken_once(rig: Rig) -> None:
     rig.pass_time(0.02)
     assert client.receive() is None
     assert [each.order for each in came] == [published.order] == [client.have]
-    assert client.newest.iteration == 10
+    assert client.newest == Newest(published.order, published.info)
 
 
 def test_older_parameters_are_not_taken(rig: Rig) -> None:

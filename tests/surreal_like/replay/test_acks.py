@@ -16,10 +16,13 @@ from tests.examples import examples
 from tests.surreal_like.replay.chunks import chunk_of
 
 
-def numbered(sequence: int, *, steps: int = 2, incarnation: int = 1, sender: str = "a") -> Chunk:
+def numbered(
+    sequence: int, *, steps: int = 2, incarnation: int = 1, sender: str = "a", acked: int = 0
+) -> Chunk:
     """Chunk number ``sequence`` of a sender all of whose chunks have ``steps`` rows."""
     chunk = chunk_of("F" * steps, sequence=sequence, incarnation=incarnation, sender=sender)
     chunk.rows = sequence * steps
+    chunk.acked, chunk.acked_rows = acked, acked * steps
     chunk.env_steps, chunk.episodes = 10 * sequence, sequence
     return chunk
 
@@ -28,8 +31,8 @@ def feed(ledger: AckTracker, *sequences: int, incarnation: int = 1) -> list[bool
     """Admits chunks of a sender that has acks for all before the least of them."""
     admitted, acked = [], min(sequences) - 1
     for sequence in sequences:
-        chunk = numbered(sequence, incarnation=incarnation)
-        admitted.append(ledger.admit(chunk, acked=acked, acked_rows=2 * acked))
+        chunk = numbered(sequence, incarnation=incarnation, acked=acked)
+        admitted.append(ledger.admit(chunk))
         if admitted[-1]:
             ledger.count_inserted(chunk)
     return admitted
@@ -105,15 +108,15 @@ def test_older_incarnations_are_refused_with_the_reason() -> None:
 
 def test_a_new_replay_misses_only_what_has_no_ack() -> None:
     ledger = AckTracker()  # the one before it had told the sender that 1 to 4 were handled
-    chunks = {sequence: numbered(sequence) for sequence in range(1, 9)}
+    chunks = {sequence: numbered(sequence, acked=4) for sequence in range(1, 9)}
     for sequence in (7, 8):  # 5 and 6 were on the way when it died
-        assert ledger.admit(chunks[sequence], acked=4, acked_rows=8)
+        assert ledger.admit(chunks[sequence])
         ledger.count_inserted(chunks[sequence])
     assert ledger.account("a", 1).handled == 4
     assert ledger.totals()["holes"] == 4
     admitted = []
     for sequence in (5, 6, 7, 8):  # sent again
-        admitted.append(ledger.admit(chunks[sequence], acked=4, acked_rows=8))
+        admitted.append(ledger.admit(chunks[sequence]))
         if admitted[-1]:
             ledger.count_inserted(chunks[sequence])
     assert admitted == [True, True, False, False]
@@ -124,8 +127,8 @@ def test_a_new_replay_misses_only_what_has_no_ack() -> None:
 def test_what_another_shard_has_handled_is_no_hole() -> None:
     ledger = AckTracker()
     feed(ledger, 1, 2, 4)  # 3 is lost, comes again elsewhere with 4 to 6
-    chunk = numbered(7)
-    assert ledger.admit(chunk, acked=6, acked_rows=12)
+    chunk = numbered(7, acked=6)
+    assert ledger.admit(chunk)
     ledger.count_inserted(chunk)
     totals = ledger.totals()
     assert (totals["inserted"], totals["holes"], totals["elsewhere"]) == (8, 0, 6)
@@ -137,7 +140,7 @@ def test_the_end_is_waited_for() -> None:
     ledger = AckTracker()
     feed(ledger, 1, 3)
     for _ in range(2):  # it may come twice
-        ledger.goodbye("a", 1, rows=8, sequence=5)  # 2 and 4 are on the way
+        ledger.goodbye(("a", 1), {"rows": 8, "seq": 5})  # 2 and 4 are on the way
         assert ledger.totals()["holes"] == 4
     feed(ledger, 2)
     assert ledger.totals()["holes"] == 2
@@ -148,10 +151,10 @@ def test_the_end_is_waited_for() -> None:
 
 def test_a_goodbye_may_be_all_that_comes() -> None:
     ledger = AckTracker()
-    ledger.goodbye("a", 1, rows=6, sequence=4, acked=3, acked_rows=6)
+    ledger.goodbye(("a", 1), {"rows": 6, "seq": 4, "acked": 3, "acked_rows": 6})
     assert ledger.totals()["holes"] == 0
     assert ledger.acks() == [Ack("a", 1, 4, 0, 0)]
-    ledger.goodbye("b", 1, rows=6, sequence=4)  # all three chunks are lost
+    ledger.goodbye(("b", 1), {"rows": 6, "seq": 4})  # all three chunks are lost
     assert ledger.totals()["holes"] == 6
 
 
@@ -173,7 +176,7 @@ def test_accounts_of_every_sender() -> None:
             "closed": False,
         }
     }
-    ledger.goodbye("a", 1, rows=10, sequence=6)
+    ledger.goodbye(("a", 1), {"rows": 10, "seq": 6})
     assert ledger.senders()["a/1"]["goodbye"]
     with pytest.raises(KeyError):
         ledger.account("b", 1)

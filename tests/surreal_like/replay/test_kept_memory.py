@@ -239,7 +239,7 @@ def refuse(shard: Shard) -> None:
 
 
 def leave(shard: Shard) -> None:
-    shard.ledger.goodbye("agent-0", 1, 16, 3)
+    shard.ledger.goodbye(("agent-0", 1), {"rows": 16, "seq": 3})
 
 
 def set_priorities(shard: Shard) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from inspect import getgeneratorlocals
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -306,7 +307,13 @@ def test_what_a_fenced_guest_sends_is_dropped_on_every_shard_and_start(cluster: 
     assert set(cluster.sample(40)) == {0, 1}
     known(cluster, inserted=30)
     assert cluster.client.guests() == {"agent-1"}
-    while not any(answer.shard == 1 for answer in cluster.client._ready):
+
+    def ready() -> set[int]:
+        """Returns the shards of the batches that wait for the learner."""
+        answers = cluster.client._ready
+        return {getgeneratorlocals(cast(Any, each.batches))["shard"] for each in answers}
+
+    while 1 not in ready():
         cluster.sample(1)
         cluster.until(lambda: cluster.client.waiting)
     cluster.client.fence({"agent-1"})
