@@ -51,8 +51,8 @@ TESTS_PYTHON = env -u PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER=1 $(BIN)/python
 SHARED = -n $(or $(WORKERS),$(SHARED_BY)) --dist loadfile --no-loadscope-reorder --capture=sys
 PYTEST = $(TESTS_PYTHON) -m pytest $(SHARED)
 
-# A third of the time of tests is waiting.
-SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
+# Half of the time of tests is waiting.
+SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 
 QUICK = $(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)
 
