@@ -2,7 +2,7 @@
 #
 # PYTHON  the interpreter to build the environment with; PyTorch, where it already has it, is kept
 # VENV    the virtual environment to use; an existing one is taken as it is, with its PyTorch
-# WORKERS processes that share the tests; by default 3 for 2 cores
+# WORKERS processes that share the tests; by default 4 for 2 cores
 # ARGS    more words for `surreal-like train`, for pytest, or for each benchmark
 # BENCH   the benchmarks to run, files in benchmarks/ without .py
 
