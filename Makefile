@@ -2,7 +2,7 @@
 #
 # PYTHON  the interpreter to build the environment with; PyTorch, where it already has it, is kept
 # VENV    the virtual environment to use; an existing one is taken as it is, with its PyTorch
-# WORKERS processes that share the tests; by default 4 for 2 cores
+# WORKERS processes that share the tests; by default 4 for 2 cores, 3 for the slow ones
 # ARGS    more words for `surreal-like train`, for pytest, or for each benchmark
 # BENCH   the benchmarks to run, files in benchmarks/ without .py
 
@@ -51,8 +51,9 @@ TESTS_PYTHON = env -u PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER=1 $(BIN)/python
 SHARED = -n $(or $(WORKERS),$(SHARED_BY)) --dist loadfile --no-loadscope-reorder --capture=sys
 PYTEST = $(TESTS_PYTHON) -m pytest $(SHARED)
 
-# Half of the time of tests is waiting.
-SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
+# Half of the time of quick tests is waiting, a third of that of slow ones, which start whole runs.
+SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
+test: SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 
 QUICK = $(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)
 
