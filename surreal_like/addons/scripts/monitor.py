@@ -148,16 +148,18 @@ class TensorplexMonitor(EpisodeMonitor):
 class TrainingTensorplexMonitor(TensorplexMonitor):
     """Reports the episodes of one agent, once per `tensorplex.update_schedule`.
 
-    agent_id: number of the agent.
-    session_config: missing keys are as in the defaults.
-    separate_plots: one curve per agent; else all agents share one, `agents/return`.
-    tensorplex: a client of a running component, whose id is then used; by default that of the
-        script; without one nothing is sent.
-    clock: source of the time.
-    global_step: function that returns the x-axis of the curves, by default the steps of this
-        environment.
+    Args:
+        env: the environment, or several in one.
+        agent_id: number of the agent.
+        session_config: missing keys are as in the defaults.
+        separate_plots: one curve per agent; else all agents share one, `agents/return`.
+        options: ``tensorplex``, a client of a running component, whose id is then used, by default
+            that of the script (without one nothing is sent); ``clock``, source of the time;
+            ``global_step``, function that returns the x-axis of the curves, by default the steps of
+            this environment.
 
-    Raises UsageError if agent_id is no number.
+    Raises:
+        UsageError: ``agent_id`` is no number.
     """
 
     def __init__(
@@ -174,7 +176,9 @@ class TrainingTensorplexMonitor(TensorplexMonitor):
 class EvalTensorplexMonitor(TensorplexMonitor):
     """Reports the episodes of one evaluator, once per `tensorplex.update_schedule`.
 
-    eval_id: number of the evaluator; all else as for an agent.
+    Args:
+        env, session_config, separate_plots, options: as for an agent.
+        eval_id: number of the evaluator.
     """
 
     def __init__(
