@@ -87,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         return self.parse_intermixed_args(args, namespace)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """Raises HelpShown, which is told from an exit of a user's code."""
+        """Raises HelpShown, which no code of a user raises, in place of an exit."""
         raise HelpShown(status)
 
     def error(self, message: str) -> NoReturn:

@@ -275,13 +275,13 @@ def requests(topology: Topology) -> str:
 def _explain(request: RunRequest) -> str:
     found = request.explain()
     sections = _find_unnamed(found)
-    unnamed = [path for path in found if any(within(path, each) for each in sections)]
+    unnamed = {path for path in found if any(within(path, each) for each in sections)}
     idle = _find_idle(found)
-    hidden = {*unnamed, *(path for path in idle if not _is_given(found[path][1]))}
+    without_effect = [p for p in idle if p not in unnamed and not _is_given(found[p][1])]
     rows = [
         [path, json.dumps(value), f"{origin}, no effect" if path in idle else origin]
         for path, (value, origin) in found.items()
-        if path not in hidden
+        if path not in unnamed and path not in without_effect
     ]
     width = terminal_width() or _WIDTH
     beside = sum(max(len(row[column]) for row in rows) for column in (0, 2)) + 2 * len(GAP)
@@ -290,14 +290,14 @@ def _explain(request: RunRequest) -> str:
         columns(["setting", "value", "from"], _wrap(rows, width - beside)),
         columns(["pipeline", "value", "where"], stages),
     ]
-    around = [path.rpartition(".")[0] for path in found if path in hidden.difference(unnamed)]
-    for why, number, names in (
-        ("not named", len(unnamed), sections),
-        ("no effect here", len(around), dict.fromkeys(around)),
+    around = dict.fromkeys(path.rpartition(".")[0] for path in without_effect)
+    for why, left_out, owners in (
+        ("not named", unnamed, sections),
+        ("no effect here", without_effect, around),
     ):
-        if number:
-            of = ", ".join(each.rpartition(".")[2] for each in names)
-            said = f"{why}, so not shown: {number} defaults of {of} (docs/configuration.md)"
+        if left_out:
+            of = ", ".join(each.rpartition(".")[2] for each in owners)
+            said = f"{why}, so not shown: {len(left_out)} defaults of {of} (docs/configuration.md)"
             parts.append(textwrap.fill(said, width, break_on_hyphens=False))
     return "\n\n".join(parts)
 

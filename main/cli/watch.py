@@ -31,7 +31,11 @@ from session.show.overview import overview
 from session.show.run_view import RunView
 from session.show.text import plural
 
-_WATCH_SECONDS = 1.0
+# Time between two looks of `status --watch`, and of `attach`.
+_WATCH_SECONDS, _LOOK_SECONDS = 1.0, 0.25
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+# A line of a log is ``2025-01-31 12:00:00.123 INFO     learner: text``.
+_TIME_WIDTH = 23
 
 
 def show_status(argv: Sequence[str]) -> int:
@@ -122,11 +126,6 @@ def _as_json(view: RunView) -> str:
     return json.dumps(data)
 
 
-_LEVELS = ("debug", "info", "warning", "error", "critical")
-# A line is ``2025-01-31 12:00:00.123 INFO     learner: text``.
-_TIME_WIDTH = 23
-
-
 def show_logs(argv: Sequence[str]) -> int:
     """Runs ``logs``, which shows log lines of all components or of one; returns the exit code."""
     given = Parser(
@@ -183,9 +182,6 @@ def _time_of(line: str, default: float) -> float:
         return datetime.fromisoformat(line[:_TIME_WIDTH]).timestamp()
     except ValueError:
         return default
-
-
-_LOOK_SECONDS = 0.25
 
 
 def attach(argv: Sequence[str]) -> int:

@@ -213,7 +213,8 @@ class RunStats:
         """
         self.generation, self._offsets = generation, {}
         # A checkpoint of an earlier release has not all of them.
-        self._offsets = {n: times[n] - own for n, own in self.times().items() if n in times}
+        known = ((name, own) for name, own in self.times().items() if name in times)
+        self._offsets = {name: times[name] - own for name, own in known}
         # The plan of another learner counts from 0.
         self._plan_before, self.plan = add_numbers(self._plan_before, self.plan), {}
         self.episodes.clear()

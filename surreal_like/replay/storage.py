@@ -205,7 +205,6 @@ class ColumnStorage:
     Attributes:
         row_bytes: bytes that one row takes, links included; 0 before the first chunk.
         zeros: creates its arrays.
-        row_bytes: bytes that one row takes, links included; 0 before the first chunk.
     """
 
     def __init__(self, capacity: int, max_bytes: int = 0, manifest: Manifest | None = None) -> None:

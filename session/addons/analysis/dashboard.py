@@ -388,8 +388,9 @@ def _head(board: Dashboard) -> str:
 
 def _table(rows: Sequence[ComponentRow]) -> str:
     cell = "style='text-align:left; padding:1px 14px 1px 0'"
-    titles, *texts = [*zip(*component_table(rows).values(), strict=True)] or [()]
-    head = "".join(f"<th {cell}>{_span(title, FAINT)}</th>" for title in titles)
+    table = component_table(rows)
+    head = "".join(f"<th {cell}>{_span(title, FAINT)}</th>" for title in table)
+    texts = zip(*(column[1:] for column in table.values()), strict=True)
     lines = []
     for row, (name, *others) in zip(rows, texts, strict=True):
         dot = _span("●", _COLOURS.get(STYLES.get(row.state, ""), COLOURS[1]))

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
+from session.addons.sinks.addon import CSV_FILE
 from session.loggerplex.append_file import AppendFile
 from session.tensorplex.sinks.sink import Point, ShownRun, Sink
 
@@ -16,7 +17,7 @@ class CsvFile(Sink):
     """Appends one line for each point to ``metrics.csv`` of the run folder."""
 
     def __init__(self, run: ShownRun) -> None:
-        file = AppendFile(run.folder.path / "metrics.csv", lines=True)
+        file = AppendFile(run.folder.path / CSV_FILE, lines=True)
         self.files = (file,)
         if not file.path.exists():
             file.add(_lines([_COLUMNS]))

@@ -153,10 +153,10 @@ class TrainingTensorplexMonitor(TensorplexMonitor):
         agent_id: number of the agent.
         session_config: missing keys are as in the defaults.
         separate_plots: one curve per agent; else all agents share one, `agents/return`.
-        options: ``tensorplex``, a client of a running component, whose id is then used, by default
-            that of the script (without one nothing is sent); ``clock``, source of the time;
-            ``global_step``, function that returns the x-axis of the curves, by default the steps of
-            this environment.
+        tensorplex: a client of a running component, whose id is then used; by default that of the
+            script, and without a script nothing is sent.
+        clock: source of the time.
+        global_step: returns the x-axis of the curves; by default the steps of this environment.
 
     Raises:
         UsageError: ``agent_id`` is no number.
@@ -168,17 +168,28 @@ class TrainingTensorplexMonitor(TensorplexMonitor):
         agent_id: int,
         session_config: Mapping[str, Any],
         separate_plots: bool = True,
-        **options: Any,
+        *,
+        tensorplex: TensorplexClient | None = None,
+        clock: Clock | None = None,
+        global_step: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(env, "agent", agent_id, session_config, separate_plots, **options)
+        super().__init__(
+            env,
+            "agent",
+            agent_id,
+            session_config,
+            separate_plots,
+            tensorplex=tensorplex,
+            clock=clock,
+            global_step=global_step,
+        )
 
 
 class EvalTensorplexMonitor(TensorplexMonitor):
     """Reports the episodes of one evaluator, once per `tensorplex.update_schedule`.
 
     Args:
-        env, session_config, separate_plots, options: as for an agent.
-        eval_id: number of the evaluator.
+        eval_id: number of the evaluator; all else as for an agent.
     """
 
     def __init__(
@@ -187,9 +198,21 @@ class EvalTensorplexMonitor(TensorplexMonitor):
         eval_id: int,
         session_config: Mapping[str, Any],
         separate_plots: bool = True,
-        **options: Any,
+        *,
+        tensorplex: TensorplexClient | None = None,
+        clock: Clock | None = None,
+        global_step: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(env, "eval", eval_id, session_config, separate_plots, **options)
+        super().__init__(
+            env,
+            "eval",
+            eval_id,
+            session_config,
+            separate_plots,
+            tensorplex=tensorplex,
+            clock=clock,
+            global_step=global_step,
+        )
 
 
 class ConsoleMonitor(EpisodeMonitor):
