@@ -14,6 +14,8 @@ from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.coordinator.service import LearnerService
 from surreal_like.experiment.find import algorithm_of
+from surreal_like.learner.group import of_rank
+from surreal_like.learner.member import MemberService
 from surreal_like.policies.config import policy_configs
 
 
@@ -24,11 +26,13 @@ def build(context: Context) -> Service:
     config = with_kept_plan(context.config, context.folder)
     torch.set_num_threads(config.session_config.learner.threads)
     context.busy(60.0, "building the learner")
+    rank = context.component.index
     learners = {
-        name: algorithm_of(own, context.folder).learner(**sections_of(own))
+        name: algorithm_of(own, context.folder).learner(**sections_of(of_rank(own, rank)))
         for name, own in policy_configs(config).items()
     }
-    return LearnerService(context, learners, context.folder)
+    service = MemberService if rank else LearnerService
+    return service(context, learners, context.folder)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

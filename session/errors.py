@@ -35,6 +35,9 @@ _INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib",
 HOPELESS = 70
 # Exit code of a process that a signal has ended while the run goes on: it must be started again.
 START_AGAIN = 75
+# Exit code of a process that has ended because another one of its group did: both start again, and
+# only the end of the other one counts.
+FOLLOWS = 76
 # Reason of a run that its machine or an engine asked to end: it goes on later.
 NOTICE = "got SIGTERM"
 

@@ -88,6 +88,14 @@ SESSION_KEYS = {
     "learner": section(
         "The process that updates the networks.",
         {
+            "num": Key(
+                1,
+                "Learners that make each update together, on one machine: each computes the "
+                "gradient of an equal part of every batch, and all use their mean. More than one "
+                "pays where an update takes far longer than an exchange of all parameters.",
+                unit="processes",
+                within=FROM_1,
+            ),
             "report_seconds": Key(1.0, "Time between two lines of progress.jsonl.", unit="seconds"),
             "prefetch_requests": Key(
                 2,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from session.errors import HOPELESS, START_AGAIN, UsageError
+from session.errors import FOLLOWS, HOPELESS, START_AGAIN, UsageError
 from session.launchers.instruction import Event, Instruction, Signal, Start
 from session.process.component import Component, Topology
 from session.process.heartbeat import ALIVE, Beat, State, starting_seconds
@@ -103,7 +103,8 @@ class Loss:
         time: time on the clock of the supervision [s].
         error: the cause, in one line.
         details: output of the process on its standard error.
-        asked: a user has asked for the restart; else it is an unexpected end.
+        asked: a user has asked for the restart, or another rank of its group has ended; else it is
+            an unexpected end.
     """
 
     time: float
@@ -291,8 +292,9 @@ class SupervisedComponents:
         instructions: list[Instruction] = []
         for child in self.children.values():
             if child.state == State.waiting and now >= child.due:
-                asked = child.losses[-1].asked
-                event = Event(child.name, "restart", "as asked" if asked else "")
+                why = "as asked" if child.losses[-1].asked else ""
+                why = "with its group" if child.exit_code == FOLLOWS else why
+                event = Event(child.name, "restart", why)
                 instructions += [event, self.start(child, now)]
         return instructions
 

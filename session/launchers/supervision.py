@@ -19,7 +19,7 @@ from typing import Any
 
 from session.addons import telemetry_kinds
 from session.config.string_enum import StringEnum
-from session.errors import UsageError
+from session.errors import FOLLOWS, UsageError
 from session.launchers.instruction import Event, Failure, Instruction, Signal, Stop
 from session.launchers.supervised_components import (
     Deadlines,
@@ -130,7 +130,9 @@ class Supervision:
         asked, child.comes_back = child.comes_back, False
         if not child.wanted or (exit_code == 0 and not asked):
             return [Event(name, "ended"), *self._advance(now)]
-        return self._on_death(child, Loss(now, child.cause or error, details, asked))
+        # The rank that ended first counts for the group.
+        free = asked or exit_code == FOLLOWS
+        return self._on_death(child, Loss(now, child.cause or error, details, free))
 
     def _on_death(self, child: SupervisedComponent, loss: Loss) -> list[Instruction]:
         lost = Event(child.name, "lost", loss.error)

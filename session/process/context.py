@@ -211,7 +211,7 @@ class Context:
 
     def on_signal(self, number: int) -> None:
         """Asks this process to end; SIGINT to the learner ends the run."""
-        self.ends_run |= number == signal.SIGINT and self.component.kind == "learner"
+        self.ends_run |= number == signal.SIGINT and self.name == "learner"
         self.stopping = True
 
     @property

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from session.wire.sockets import Socket
 from surreal_like.data.sender import Sender
 from surreal_like.learner.base import Learner
+from surreal_like.learner.group import digest_of
 from surreal_like.learner.worker import Learned, LearnerWorker, Update
 
 
@@ -43,6 +44,10 @@ class Learners:
     def by_policy(self) -> dict[str, Learner]:
         """Returns the present learner of each policy by name."""
         return {policy: worker.learner for policy, worker in self._workers.items()}
+
+    def digest(self, policy: str) -> str:
+        """Returns the digest of the present parameters of a policy, for a group of learners."""
+        return digest_of(self._workers[policy].learner.module_dict())
 
     # -- the run ----------------------------------------------------------------------------------
 

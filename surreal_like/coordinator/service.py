@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from session.errors import RunError
+from session.errors import FOLLOWS, RunError
 from session.folder import RunFolder
 from session.process.context import Context
 from session.process.service import Service
@@ -12,8 +12,10 @@ from session.wire.sockets import Socket
 from surreal_like.coordinator.coordinator import RunCoordinator
 from surreal_like.coordinator.learners import Learners
 from surreal_like.coordinator.stop_rule import ASKED, Verdict
+from surreal_like.data.group import within
 from surreal_like.data.policy_names import agents_of
 from surreal_like.learner.base import Learner
+from surreal_like.learner.group import Leader, RankEnded
 from surreal_like.learner.quarantine import BadUpdates
 from surreal_like.learner.worker import LearnerWorker
 
@@ -34,7 +36,7 @@ class LearnerService(Service):
         self, context: Context, learners: Mapping[str, Learner], folder: RunFolder
     ) -> None:
         self._context = context
-        self._left = False
+        self._left, self._exit_code = False, 0
         workers = {
             policy: LearnerWorker(context, learner, folder, policy)
             for policy, learner in learners.items()
@@ -43,10 +45,36 @@ class LearnerService(Service):
         restored = self._learners.restore()
         self.coordinator = RunCoordinator(context, folder, self._learners, restored)
         self._learners.connect(self.coordinator.restored_version)
+        ranks = context.config.session_config.learner.num
+        self._group = Leader(context, ranks, self._learners.digest) if ranks > 1 else None
         self.coordinator.start()
 
     def tick(self) -> bool:
         """Learns from one batch if available, and does the work that is due."""
+        if self._group is None:
+            return self._tick()
+        try:
+            if self._group.tick():
+                self._begin(self._group)
+            with within(self._group):
+                return self._tick()
+        except RankEnded as error:
+            self._context.event("leaving", f"{error}; begins anew")
+            self._left, self._exit_code = True, FOLLOWS
+            return False
+
+    def _begin(self, ranks: Leader) -> None:
+        """Makes all ranks begin with the present state."""
+        if self.coordinator.save() is not None:
+            numbers = {name: each.iteration for name, each in self._learners.by_policy().items()}
+            ranks.begin(numbers)
+
+    @property
+    def _may_learn(self) -> bool:
+        complete = self._group is None or self._group.begun
+        return self.coordinator.learns and complete
+
+    def _tick(self) -> bool:
         coordinator = self.coordinator
         busy = coordinator.tick_control()
         busy |= self._tick_replay(ask=coordinator.learns)
@@ -56,7 +84,7 @@ class LearnerService(Service):
         if coordinator.ending:
             coordinator.tick_end()
             return busy
-        if coordinator.learns:
+        if self._may_learn:
             busy |= self._learn()
         coordinator.tick()
         if self._learners.save_due:
@@ -104,13 +132,21 @@ class LearnerService(Service):
         """True once the result is written, or the process leaves without one."""
         return self.coordinator.done or self._left
 
+    @property
+    def exit_code(self) -> int:
+        """That of a process which begins anew with its group, once it has left for that."""
+        return self._exit_code
+
     def wait_on(self) -> list[Socket]:
-        """Returns the sockets of batches, control and parameter server."""
-        return [*self._learners.sockets(), *self.coordinator.sockets()]
+        """Returns the sockets of batches, control, parameter server and other ranks."""
+        ranks = [] if self._group is None else [self._group.socket]
+        return [*self._learners.sockets(), *self.coordinator.sockets(), *ranks]
 
     @property
     def doing(self) -> str:
         """Present wait of the learner; empty: none."""
+        if self._group is not None and not self._group.begun:
+            return f"waits for {', '.join(self._group.missing)}"
         return self.coordinator.doing
 
     def status(self) -> dict[str, float]:

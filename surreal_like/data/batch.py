@@ -43,9 +43,12 @@ class Batch(dict[str, Any]):
 
     Attributes:
         origin: the reply of replay that it was made of; None for any other batch.
+        whole: rows of the batch that this is one rank's part of, as replay counts them; 0: it is
+            no part.
     """
 
     origin: Any = None
+    whole: int = 0
 
     @property
     def rows(self) -> int:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from session import nest
 from surreal_like.data.batch import Batch, make_batch
+from surreal_like.data.group import group
 from surreal_like.dataflow.flow import Operator
 from surreal_like.dataflow.items import Joined, axis_in, axis_of, batch_of, columns_of, copy_item
 from surreal_like.errors import DataError
-from surreal_like.loss.policy import normalize_advantages
+from surreal_like.loss.policy import masked_mean, normalize_advantages
 
 # Columns of the policy that acted.
 _OF_POLICY = ("logits", "mean", "log_std", "alpha", "beta")
@@ -78,12 +80,32 @@ def parts_of(
     """Yields rows in random order, in parts that differ by one row at most, with their places.
 
     With a memory, whole streams are shuffled and divided instead of rows.
+
+    In a group of learners the rows of all ranks are shuffled, in the order that rank 0 draws, and a
+    rank gets those of each part that are its own. Where it has none, the places are empty, and the
+    part is its first row, if there is one, which does not count.
     """
     axis, rewards = axis_of(rows), rows["rewards"]
     size = rewards.shape[axis]
-    order = torch.randperm(size, generator=generator, device=generator.device).to(rewards.device)
-    for index in order.tensor_split(min(count, size)):
-        yield index, View(rows, lambda x, index=index: x.index_select(axis, index))  # type: ignore[misc]
+    for index in _order(size, count, generator):
+        here = index.to(rewards.device)
+        seen = here if len(here) or not size else here.new_zeros(1)
+        yield here, View(rows, lambda x, index=seen: x.index_select(axis, index))  # type: ignore[misc]
+
+
+def _order(size: int, count: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
+    """Yields the places of the rows of each part."""
+    together = group()
+    sizes = together.gather(np.array([size]), "rows")[:, 0].tolist()
+    order = torch.randperm(sum(sizes), generator=generator, device=generator.device)
+    if together.size > 1:
+        drawn = order.cpu().numpy()
+        order = torch.from_numpy(together.sum(drawn if not together.rank else 0 * drawn, "order"))
+    first = sum(sizes[: together.rank])
+    for index in order.tensor_split(min(count, len(order))):
+        if together.size > 1:
+            index = index[(first <= index) & (index < first + size)] - first
+        yield index
 
 
 def state_before(batch: Batch) -> torch.Tensor | None:
@@ -118,7 +140,8 @@ def standardize(*fields: str) -> Operator:
     """Returns an operator that shifts and scales columns to mean 0 and standard deviation 1.
 
     Over the elements of mask 1 of the whole item, so it belongs behind `concat`; elsewhere the
-    result is 0. A field is a column of the batch, or one of its extras.
+    result is 0. A field is a column of the batch, or one of its extras. In a group of learners it
+    is over the elements of all ranks.
     """
 
     def apply(item: Any) -> Any:
@@ -130,12 +153,21 @@ def standardize(*fields: str) -> Operator:
                 raise DataError(f"standardize: the batch has no column '{name}'; it has {known}")
             column = place[name]
             mask = batch.get("mask")
-            place[name] = normalize_advantages(
-                column, torch.ones_like(column) if mask is None else mask
-            )
+            given = torch.ones_like(column) if mask is None else mask
+            place[name] = normalize_advantages(column, given, _mean_of_all)
         return item
 
     return Operator(f"standardize({', '.join(fields)})", apply)
+
+
+def _mean_of_all(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Returns the `masked_mean` over all ranks of the group."""
+    together = group()
+    if together.size == 1:
+        return masked_mean(x, mask)
+    sums = torch.stack([(x * mask).sum(), mask.sum()]).double()
+    total, count = together.sum(sums.cpu().numpy(), "mean")
+    return x.new_tensor(total / max(count, 1.0))
 
 
 def concat(min_rows: int) -> Operator:
@@ -180,5 +212,5 @@ def _join(batches: list[Batch]) -> Batch:
             for name, column in columns[0].items()
         }
     )
-    joined.origin = Joined.of(batches)
+    joined.origin, joined.whole = Joined.of(batches), sum(batch.whole for batch in batches)
     return joined

@@ -142,7 +142,7 @@ def size_of(item: Any) -> int:
     """Returns the number of rows of an item as replay counts them, those without an action too."""
     if isinstance(item, Batch):
         rewards = item.get("rewards")
-        return 0 if rewards is None else math.prod(rewards.shape)
+        return item.whole or (0 if rewards is None else math.prod(rewards.shape))
     if isinstance(item, Trained | Gradients):
         return item.size
     return sum(map(size_of, item)) if isinstance(item, list | tuple) else 0
@@ -196,7 +196,7 @@ def copy_item(item: Any) -> Any:
 
 def _copy_batch(batch: Batch) -> Batch:
     copy = make_batch({name: column.clone() for name, column in columns_of(batch).items()})
-    copy.origin = _copy_origin(batch.origin)
+    copy.origin, copy.whole = _copy_origin(batch.origin), batch.whole
     return copy
 
 

@@ -38,6 +38,7 @@ from surreal_like.experience.settings import check_sender
 from surreal_like.experiment.checkpoints import checkpoint_of
 from surreal_like.experiment.machine import replay_need
 from surreal_like.learner.base import Learner
+from surreal_like.learner.group import check_group
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import read_parameters
 from surreal_like.network.flat import to_tensor
@@ -259,7 +260,8 @@ def rehearse(
         ConfigError: one of them rejects a setting.
         MissingExtra: one of them needs a package that is not installed here.
     """
-    check_device(config.learner_config.device, must_be_here=starts_here)
+    ranks = config.session_config.learner.num
+    check_device(config.learner_config.device, must_be_here=starts_here, ranks=ranks)
     parse_mode(config.session_config.agent.fetch_parameter_mode)
     given, config = config, config.copy()
     config.learner_config.device = "cpu"
@@ -273,6 +275,7 @@ def rehearse(
             check(config, replay, synchronous=synchronous, here=starts_here)
         if synchronous:
             check_synchronous(**configs, kind=replay)
+        check_group(algorithm.learner, config.learner_config, replay, ranks)
         learner = _try(lambda: algorithm.learner(**configs))
         start_from = config.session_config.checkpoint.start_from
         if start_from and learner is not None:
@@ -321,9 +324,14 @@ def _try(build: Callable[[], _Built]) -> _Built | None:
         return None
 
 
-def check_device(name: str, *, must_be_here: bool) -> None:
-    """Raises ConfigError for a device unknown to torch or, if required, missing on this machine."""
+def check_device(name: str, *, must_be_here: bool, ranks: int = 1) -> None:
+    """Raises ConfigError for a device unknown to torch or, if required, missing on this machine.
+
+    Each of several `ranks` that learn together has a CUDA device of its own.
+    """
     if name == "auto":
+        if ranks > 1 and must_be_here and torch.cuda.is_available():
+            check_device("cuda", must_be_here=True, ranks=ranks)
         return
     try:
         device = torch.device(name)
@@ -331,9 +339,19 @@ def check_device(name: str, *, must_be_here: bool) -> None:
         raise ConfigError(
             f"learner_config.device is '{name}', expected auto, cpu, cuda or cuda:1"
         ) from None
+    if device.type == "cuda" and device.index is not None and ranks > 1:
+        raise ConfigError(
+            f"learner_config.device is '{name}', but session_config.learner.num is {ranks}: two "
+            "learners on one device wait for each other; set device to cuda, or num to 1"
+        )
     if not must_be_here or device.type != "cuda":
         return
     count = torch.cuda.device_count()
+    if count < ranks > 1:
+        raise ConfigError(
+            f"session_config.learner.num is {ranks}, but torch finds {count} CUDA devices here, "
+            "and each learner needs its own: set num to 1, or learner_config.device to cpu"
+        )
     if (device.index or 0) >= count:
         raise ConfigError(
             f"learner_config.device is '{name}', but torch finds {count} CUDA devices here: set it "

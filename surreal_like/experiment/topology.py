@@ -52,7 +52,7 @@ def make_topology(config: Config) -> Topology:
     ends = tuple(end for each in PS_ENDS for end in each(session))
     components = [
         *_telemetry_servers(),
-        *_servers(shards, parameters, ends),
+        *_servers(shards, parameters, ends, session.learner.num),
         *_clients(config, shards),
     ]
     restart = Restart(session.launcher.max_restarts)
@@ -80,8 +80,9 @@ def _telemetry_servers() -> Iterator[Component]:
 
 
 def _servers(
-    shards: Shards, parameters: tuple[str, ...], more: tuple[str, ...]
+    shards: Shards, parameters: tuple[str, ...], more: tuple[str, ...], ranks: int
 ) -> Iterator[Component]:
+    group = ("learner.group",) if ranks > 1 else ()
     yield Component(
         "ps",
         "ps",
@@ -95,10 +96,15 @@ def _servers(
         "learner",
         "learner",
         "main.learner",
-        binds=(*parameters, "learner.control"),
+        binds=(*parameters, "learner.control", *group),
         connects=(*_of_shards(shards, "batches", "priorities"), *_SHARED),
         needs_torch=True,
     )
+    for rank in range(1, ranks):
+        name, module = f"learner-{rank}", "main.learner"
+        yield Component(
+            name, "learner", module, rank, connects=(*group, *_SHARED), needs_torch=True
+        )
 
 
 def _clients(config: Config, shards: Shards) -> Iterator[Component]:

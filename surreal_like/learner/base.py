@@ -87,7 +87,7 @@ class Learner(Updates):
         Raises:
             ConfigError: the plan is no Flow.
         """
-        if not self._learns_itself():
+        if not self.learns_itself():
             return self.plan
         self.after_init()
         return self._name(experience(self).for_each(learn_from(self, self.learn)))
@@ -99,7 +99,7 @@ class Learner(Updates):
         Raises:
             ConfigError: it is no Flow, or it calls itself.
         """
-        if not self._learns_itself():
+        if not self.learns_itself():
             self.after_init()
         place = self.learner_config.get("execution_plan")
         build = type(self).execution_plan if place is None else find_plan(place)
@@ -113,7 +113,7 @@ class Learner(Updates):
             ) from None
 
     @classmethod
-    def _learns_itself(cls) -> bool:
+    def learns_itself(cls) -> bool:
         """True if a class overrides `learn` without a plan of its own."""
         first = next(
             kind for kind in cls.__mro__ if {"learn", "execution_plan"} & vars(kind).keys()

@@ -14,7 +14,7 @@ from surreal_like.data.batch import Batch
 from surreal_like.dataflow.flow import PASSED, Operator, Signal
 from surreal_like.dataflow.items import Gradients, Joined, Trained, size_of
 from surreal_like.errors import DataError
-from surreal_like.learner.operators import LossFunction, Means, computed
+from surreal_like.learner.operators import LossFunction, Means, computed, rows_to_weigh
 
 if TYPE_CHECKING:
     from surreal_like.learner.updates import Updates
@@ -29,7 +29,8 @@ def compute_gradients(learner: Updates, loss: LossFunction | None = None) -> Ope
     def compute(item: Batch) -> Gradients:
         function = learner.loss if loss is None else loss
         metrics, totals, priorities = computed(learner, function, item)
-        flats = [learner.optimizers[name].compute(total) for name, total in totals.items()]
+        rows = rows_to_weigh(item)
+        flats = [learner.optimizers[name].compute(total, rows) for name, total in totals.items()]
         version = int(item["version"].min()) if "version" in item and item.rows else -1
         metrics.update(learner.stats(item))
         names, size = tuple(totals), size_of(item)

@@ -15,6 +15,7 @@ from session.errors import ConfigError
 from session.process.clock import WallClock
 from session.process.periodic import Every, Rate
 from surreal_like.data.batch import Batch
+from surreal_like.data.group import group
 from surreal_like.dataflow.batches import (
     flat_actions,
     inputs_before,
@@ -142,9 +143,10 @@ def _make_passes(
         if minibatches:
             parts = parts_of(rows, minibatches, learner.generator)
         for places, part in parts:
-            made, of_part = _make_step(learner, function, part)
+            counts = not minibatches or len(places) > 0
+            made, of_part = _make_step(learner, function, part, counts=counts)
             last.updates.append(made)
-            if of_part is not None:
+            if of_part is not None and counts:
                 if priorities is None:
                     priorities = of_part.new_zeros(rows["rewards"].shape[axis_of(rows)])
                 priorities[places] = of_part.detach()
@@ -152,8 +154,10 @@ def _make_passes(
             learner.pulse()
         updates += last.updates
         passes += 1
-        if until is not None and until(last):
-            break
+        if until is not None:
+            last = _of_group(last, batch)
+            if until(last):
+                break
     metrics: dict[str, Any] = dict(Means(updates))
     if until is not None:
         metrics["passes"] = float(passes)
@@ -161,14 +165,32 @@ def _make_passes(
     return Trained(batch, metrics, priorities, last_pass=last)
 
 
+def _of_group(means: Means, batch: Batch) -> Means:
+    """Returns the means over all ranks of the group, by their rows in the batch."""
+    if group().size == 1:
+        return means
+    rows = batch.rows
+    return Means([{name: group().mean(value, rows, name) for name, value in means.items()}])
+
+
+def rows_to_weigh(batch: Batch) -> int:
+    """Returns the number of rows by which a group of learners weighs the loss of a batch."""
+    # Counting a mask waits for a GPU; without a group nothing reads the number.
+    return batch.rows if group().size > 1 else 1
+
+
 def _make_step(
-    learner: Updates, function: LossFunction, batch: Batch
+    learner: Updates, function: LossFunction, batch: Batch, *, counts: bool = True
 ) -> tuple[dict[str, Any], torch.Tensor | None]:
-    """Makes a step of each optimizer that the loss names; returns its metrics and priorities."""
+    """Makes a step of each optimizer that the loss names; returns its metrics and priorities.
+
+    Without `counts`, the rows of the batch only fill a part in which this rank has none.
+    """
     metrics, totals, priorities = computed(learner, function, batch)
+    rows = rows_to_weigh(batch) if counts else 0
     for name, total in totals.items():
         optimizer = learner.optimizers[name]
-        norm = optimizer.step(total)
+        norm = optimizer.step(total, rows)
         if optimizer.norm_name:
             metrics[optimizer.norm_name] = norm
     metrics["skipped"] = learner.optimizers.skipped
@@ -274,7 +296,8 @@ def _metric_of(item: Trained, metric: str, name: str) -> float:
             f"{name} reads the metric '{metric}', but the loss gives {', '.join(metrics)}: return "
             f"Loss(total, {{'{metric}': ...}}), or leave {name} out of the plan"
         )
-    return float(metrics[metric])
+    value = float(metrics[metric])
+    return value if group().size == 1 else group().mean(value, item.batch.rows, metric)
 
 
 def update_learning_rate(step: AdaptiveStep) -> Operator:
@@ -321,7 +344,8 @@ def update_priorities(learner: Updates) -> Operator:
 
     def update(item: Trained) -> Trained:
         if item.priorities is not None:
-            for origin, priorities in _of_shards(item.batch, item.priorities):
+            given = _of_all(item.priorities, item.batch.get("indices"))
+            for origin, priorities in _of_shards(item.batch, *given):
                 learner.link.send_priorities(origin, priorities)
         return item
 
@@ -329,7 +353,24 @@ def update_priorities(learner: Updates) -> Operator:
     return Operator("update_priorities", update, learner=learner)
 
 
-def _of_shards(batch: Batch, priorities: torch.Tensor) -> Iterator[tuple[Any, torch.Tensor]]:
+def _of_all(
+    priorities: torch.Tensor, indices: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Returns priorities and indices `[B]` of the rows of all ranks of the group."""
+    if group().size == 1:
+        return priorities, indices
+    if indices is None:
+        joined = group().join(priorities.detach().cpu().numpy(), "priorities")
+        return priorities.new_tensor(joined), None
+    # Together: an index is exact in a double.
+    both = torch.stack([priorities.detach().double(), indices.double()], 1).cpu().numpy()
+    joined = group().join(both, "priorities")
+    return priorities.new_tensor(joined[:, 0]), indices.new_tensor(joined[:, 1])
+
+
+def _of_shards(
+    batch: Batch, priorities: torch.Tensor, indices: torch.Tensor | None
+) -> Iterator[tuple[Any, torch.Tensor]]:
     """Yields the parts of priorities `[B]`, each with its origin.
 
     Raises DataError if their number is not that of the rows.
@@ -337,11 +378,10 @@ def _of_shards(batch: Batch, priorities: torch.Tensor) -> Iterator[tuple[Any, to
     parts = parts_of_origin(batch)
     if not any(_has_indices(origin) for origin, _ in parts):
         return
-    indices = batch.get("indices")
     sizes = [len(origin.columns["indices"]) if _has_indices(origin) else n for origin, n in parts]
-    if indices is not None:
-        indices = indices.cpu().numpy()
-        sizes = [len(indices)] if len(parts) == 1 else [size for _, size in parts]
+    places = None if indices is None else indices.cpu().numpy()
+    if places is not None:
+        sizes = [len(places)] if len(parts) == 1 else [size for _, size in parts]
     if sum(sizes) != len(priorities):
         raise DataError(
             f"update_priorities has {len(priorities)} priorities for {sum(sizes)} rows of replay: "
@@ -353,7 +393,7 @@ def _of_shards(batch: Batch, priorities: torch.Tensor) -> Iterator[tuple[Any, to
         here = slice(start, start + size)
         start += size
         if _has_indices(origin):
-            columns = origin.columns if indices is None else {"indices": indices[here]}
+            columns = origin.columns if places is None else {"indices": places[here]}
             yield replace(origin, columns=columns), priorities[here]
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from session.errors import ConfigError
+from surreal_like.data.group import group
 from surreal_like.exploration.schedule import Progress, Schedule, make_schedule
 from surreal_like.network.flat import flatten_parameters
 
@@ -190,18 +191,25 @@ class Optimizer:
     def learning_rate(self, value: float) -> None:
         self._rule.learning_rate = value
 
-    def step(self, loss: torch.Tensor) -> float:
+    def step(self, loss: torch.Tensor, rows: int = 1) -> float:
         """Makes one update from a scalar loss; returns the norm of the gradient before clipping.
 
         If the loss or the gradient is not finite, nothing changes, including the moments of the
         rule: `skipped` is True until the next step, and `nan_updates` rises by 1.
-        """
-        self._differentiate(loss)
-        return self._update(loss)
 
-    def compute(self, loss: torch.Tensor) -> torch.Tensor:
-        """Returns the gradient of a scalar loss, `[size]`, for `apply`; NaN unless it is finite."""
-        self._differentiate(loss)
+        Args:
+            loss: a mean over rows.
+            rows: their number. In a group of learners, loss and gradient are the means over the
+                rows of all ranks; without rows a rank adds nothing to them.
+        """
+        return self._update(self._differentiate(loss, rows))
+
+    def compute(self, loss: torch.Tensor, rows: int = 1) -> torch.Tensor:
+        """Returns the gradient of a scalar loss, `[size]`, for `apply`; NaN unless it is finite.
+
+        `rows` as in `step`.
+        """
+        loss = self._differentiate(loss, rows)
         gradient = self._gradient.clone()
         return gradient if math.isfinite(loss.item()) else gradient.fill_(math.nan)
 
@@ -239,9 +247,27 @@ class Optimizer:
         self._gradient.copy_(gradient)
         return self._update(clipped=clipped)
 
-    def _differentiate(self, loss: torch.Tensor) -> None:
+    def _differentiate(self, loss: torch.Tensor, rows: int) -> torch.Tensor:
+        """Computes the gradient; returns the loss, both of the whole group."""
         self._gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach() if group().size == 1 else self._reduce(loss.detach(), rows)
+
+    def _reduce(self, loss: torch.Tensor, rows: int) -> torch.Tensor:
+        """Makes the gradient the mean over all ranks; returns the mean loss.
+
+        The loss goes with it: if it is not finite on one rank, all ranks skip the update.
+        """
+        numbers = self._gradient.new_zeros(self.size + 2)
+        if rows:
+            numbers[: self.size] = self._gradient
+            numbers[self.size] = loss
+            numbers[self.size + 1] = 1.0
+            numbers *= rows
+        total = numbers.new_tensor(group().sum(numbers.cpu().numpy(), "gradient"))
+        total[:-1] /= total[-1].clone()
+        self._gradient.copy_(total[: self.size])
+        return total[self.size]
 
     def _scale(self, gradient: torch.Tensor, norm: float) -> None:
         if 0.0 < self._max_grad_norm < norm:
@@ -254,7 +280,7 @@ class Optimizer:
         if loss is not None:
             # Huber's gradient of an infinite error is finite, its loss is not: 0 times it is NaN.
             # One read for both, because each waits until all work that a GPU has is done.
-            found = torch.add(found, loss.detach(), alpha=0)
+            found = torch.add(found, loss, alpha=0)
         norm: float = found.item()
         self.skipped = not math.isfinite(norm)
         if self.skipped:

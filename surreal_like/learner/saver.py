@@ -155,6 +155,18 @@ def _rest(learner: Learner) -> dict[str, Any]:
     return rest
 
 
+def read_content(learner: Learner, path: Path) -> None:
+    """Restores a checkpoint into a learner; of its folder nothing is changed.
+
+    Raises:
+        CheckpointError: it is damaged, or does not fit.
+    """
+    state = read_state(path)
+    _check_numbers(path, state)
+    Content.read(learner, path).give(learner)
+    learner.iteration = state["iteration"]
+
+
 # After a disk error the next attempt waits.
 _RETRY_SECONDS = 1.0
 # The first checkpoint comes earlier, so that an early crash loses little.

@@ -12,6 +12,7 @@ import torch
 from session.config import Config
 from session.config.key import ABOVE_0, FROM_0, Key
 from session.errors import ConfigError
+from surreal_like.data.group import group
 from surreal_like.exploration.schedule import Progress
 from surreal_like.loss.policy import adapted_kl_coefficient
 from surreal_like.network.head import ScaledValueHead
@@ -119,7 +120,7 @@ class ValueScale:
     @torch.no_grad()
     def update(self, targets: torch.Tensor) -> None:
         """Adds targets `[M]` to the moments and rewrites the layer; ignores them if not finite."""
-        if not len(targets):
+        if not len(targets) and group().size == 1:
             return
         mu, sigma = self.mu, self.sigma
         self._head.moments.update(targets)

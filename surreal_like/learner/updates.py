@@ -12,6 +12,7 @@ from session.errors import ConfigError
 from session.process.reporting import Reporting
 from session.process.seeding import component_seed
 from surreal_like.data.batch import Batch
+from surreal_like.data.group import group
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 from surreal_like.dataflow.flow import NOT_READY, Signal
 from surreal_like.dataflow.items import Loss, Trained
@@ -184,11 +185,15 @@ class Updates(Reporting):
     def next_batch(self) -> Batch | Signal:
         """Returns the next batch of replay, or NOT_READY; called by the source of a plan."""
         if self._given is None:
-            batch = self.link.next_batch()
-            # Before the update: its schedules and its version go by them.
-            self.env_steps = max(self.env_steps, self.link.count_steps())
+            # Before the update: its schedules and its version go by the steps.
+            batch: Batch | Signal
+            batch, self.env_steps = group().deal(self._take)
             return batch
         return self._given.pop() if self._given else NOT_READY
+
+    def _take(self) -> tuple[Batch | Signal, int]:
+        batch = self.link.next_batch()
+        return batch, max(self.env_steps, self.link.count_steps())
 
     def update_priorities(self, priorities: torch.Tensor) -> None:
         """Sets new priorities of the rows of the newest batch; called in :meth:`learn`.

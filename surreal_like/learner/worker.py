@@ -20,11 +20,13 @@ from session.folder import RunFolder
 from session.process.context import Context, run_generation
 from session.process.periodic import Every, Rate
 from session.process.seeding import component_seed
+from surreal_like.data.group import group
 from surreal_like.data.parameters import manifest_size_bytes
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId, opponent_of, policies_of
 from surreal_like.dataflow.flow import NOT_READY, STALLED
 from surreal_like.dataflow.items import Trained
 from surreal_like.learner.base import Learner
+from surreal_like.learner.group import GroupLost
 from surreal_like.learner.quarantine import (
     NEWEST,
     REPEATED,
@@ -239,13 +241,20 @@ class LearnerWorker:
 
         Raises:
             BadUpdates: too many non-finite updates in a row; a restart returns to a checkpoint.
+            GroupLost: another rank has ended.
         """
         learner, waiting = self.learner, self.learner.link.waiting
-        now = self._context.clock.now()
+        now, together = self._context.clock.now(), group()
+        if together.size > 1 and not waiting:
+            # No rank waits for a batch within a turn.
+            return Learned(False, now)
         try:
-            item = learner.flow.pull()
+            with together.turn(self._policy, learner.iteration, learner.env_steps):
+                item = learner.flow.pull()
         except StopIteration:
             return Learned(False, now, waiting, error=RunError("the execution plan has ended"))
+        except GroupLost:
+            raise
         except Exception as error:  # noqa: BLE001 - the author's code, and some rows of a replay
             learner.pop_updates()
             learner.link.publish_owed(learner, failed=True)

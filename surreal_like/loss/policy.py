@@ -26,10 +26,17 @@ def masked_mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return mean_over(mask)(x)
 
 
-def normalize_advantages(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Returns `x` with mean 0 and standard deviation 1 over the elements of mask 1; 0 elsewhere."""
-    centred = (x - masked_mean(x, mask)) * mask
-    deviation = masked_mean(centred.square(), mask).sqrt()
+def normalize_advantages(
+    x: torch.Tensor,
+    mask: torch.Tensor,
+    mean: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = masked_mean,
+) -> torch.Tensor:
+    """Returns `x` with mean 0 and standard deviation 1 over the elements of mask 1; 0 elsewhere.
+
+    `mean` is that over the elements of mask 1.
+    """
+    centred = (x - mean(x, mask)) * mask
+    deviation = mean(centred.square(), mask).sqrt()
     return centred / (deviation + 1e-8)
 
 

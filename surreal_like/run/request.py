@@ -269,7 +269,17 @@ class RunRequest:
         if not launcher_of(self.launcher).remote:
             check_import_path(user.session_config.get("import_path", []))
         config = resolve_elsewhere(user, must_be_installed=False)
+        self._check_ranks(config)
         return Plan(config, make_topology(config))
+
+    def _check_ranks(self, config: Config) -> None:
+        """Raises UsageError if several learners would not be processes of one machine."""
+        where, ranks = launcher_of(self.launcher), config.session_config.learner.num
+        if ranks > 1 and (where.one_thread or where.remote):
+            raise UsageError(
+                f"session_config.learner.num is {ranks}, but --on {self.launcher} does not start "
+                "several learners on one machine: use local or tmux, or set it to 1"
+            )
 
     def explain(self) -> dict[str, tuple[Any, str]]:
         """Returns dotted key -> value, and its source: default, algorithm, file or command line.
@@ -365,6 +375,7 @@ class RunRequest:
         before = recorded_config(folder) if self.resume else None
         with self._naming_source():
             config = resolve(_with_code(user, folder) if before is not None else user)
+        self._check_ranks(config)
         config.session_config.import_path = list(user.session_config.get("import_path", []))
         run: dict[str, Any] = {"started": clock, "first_started": clock, "seconds_before": 0.0}
         # The counted clock of a serial run begins at 0.

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from session import nest
+from surreal_like.data.group import group
 from surreal_like.data.masks import feature_spec
 from surreal_like.data.spec import ArraySpec, parse_obs_spec
 
@@ -56,8 +57,16 @@ class Moments(nn.Module):
         return ((x - self.shift) * self.scale).clamp(-_CLIP, _CLIP)
 
     def update(self, x: torch.Tensor) -> None:
-        """Adds rows `[M, *shape]`; rows that are not finite are ignored."""
-        self.merge(moments_of(x))
+        """Adds rows `[M, *shape]`, those of all ranks; rows that are not finite are ignored."""
+        own = moments_of(x)
+        if group().size == 1:
+            self.merge(own)
+            return
+        flat = torch.cat([own["count"][None], own["mean"].flatten(), own["squares"].flatten()])
+        for each in group().gather(flat.cpu().numpy(), "moments"):
+            number, *rest = flat.new_tensor(each).tensor_split([1, 1 + self.mean.numel()])
+            mean, squares = (part.view(self.mean.shape) for part in rest)
+            self.merge({"count": number[0], "mean": mean, "squares": squares})
 
     @torch.no_grad()
     def merge(self, moments: Mapping[str, torch.Tensor]) -> None:

@@ -79,7 +79,7 @@ class RandomNetworkDistillation:
         """
         errors = self.novelty.errors(obs)
         bonus = errors.detach() * self.novelty.moments.scale
-        self.optimizer.step(errors.mean())
+        self.optimizer.step(errors.mean(), len(errors))
         self.novelty.learn_moments(obs, errors.detach())
         return bonus
 

@@ -1,0 +1,175 @@
+"""A group of learners in threads of this process, which get the batches that a test gives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+import zmq
+
+from session.config.defaults import BASE_SESSION_CONFIG
+from session.process.clock import WallClock
+from session.process.context import Context
+from session.wire import AddressBook, Identity, Wire
+from surreal_like.data.batch import Batch
+from surreal_like.data.group import within
+from surreal_like.dataflow import NOT_READY
+from surreal_like.learner.base import Learner
+from surreal_like.learner.group import ENDPOINT, GroupLost, Leader, Member, digest_of
+from surreal_like.learner.saver import Content
+
+POLICY = "default"
+Learners = Mapping[str, Learner]
+
+
+def play_context(book: AddressBook, zmq_context: Any, name: str, incarnation: int = 1) -> Any:
+    """What a group needs of the context of a process; it notes events."""
+    events: list[tuple[str, str]] = []
+    return SimpleNamespace(
+        name=name,
+        clock=WallClock(),
+        wire=Wire(zmq_context, book, Identity(name, incarnation)),
+        config=SimpleNamespace(session_config=BASE_SESSION_CONFIG.copy()),
+        stopping=False,
+        pulse=lambda: None,
+        event=lambda kind, detail="": events.append((kind, detail)),
+        events=events,
+    )
+
+
+def feed(learner: Learner, batches: Iterable[Batch]) -> None:
+    """Gives a learner these batches instead of those of replay; its priorities are kept."""
+    rest, sent = iter(batches), list[tuple[Any, torch.Tensor]]()
+    learner._link = cast(
+        Any,
+        SimpleNamespace(
+            next_batch=lambda: next(rest, NOT_READY),
+            count_steps=lambda: learner.env_steps,
+            send_priorities=lambda origin, priorities: sent.append((origin, priorities)),
+            context=SimpleNamespace(pulse=lambda: None),
+            publisher=SimpleNamespace(version=0),
+            sampled=None,
+            sent=sent,
+        ),
+    )
+
+
+class Other(threading.Thread):
+    """A rank that is not rank 0.
+
+    Attributes:
+        error: what has ended it.
+    """
+
+    def __init__(self, context: Any, rank: int, size: int, learners: Learners) -> None:
+        super().__init__(daemon=True)
+        self.context, self.learners = context, learners
+        self.error: BaseException | None = None
+        self._group = Member(cast(Context, context), rank, size, torch.device("cpu"))
+
+    def run(self) -> None:
+        try:
+            self._learn()
+        except BaseException as error:  # noqa: BLE001 - a test looks at it
+            self.error = error
+
+    def _learn(self) -> None:
+        while self._group.begin() is None:
+            self._rest()
+        self._group.is_ready()
+        while not self.context.stopping:
+            turn = self._group.next_turn()
+            if turn is None:
+                self._rest()
+                continue
+            learner, failed = self.learners[turn.policy], None
+            learner.iteration, learner.env_steps = turn.iteration, turn.env_steps
+            try:
+                with within(self._group):
+                    learner.flow.pull()
+            except GroupLost:
+                raise
+            except Exception as error:  # noqa: BLE001 - as in a run
+                failed = error
+            learner.pop_updates()
+            self._group.end_turn(failed, lambda name: digest_of(self.learners[name].module_dict()))
+
+    def _rest(self) -> None:
+        time.sleep(0.0005)
+
+
+class Ranks:
+    """A group; rank 0 is this thread.
+
+    Args:
+        make: makes the learners of a rank by policy, all alike.
+        size: number of ranks.
+
+    Attributes:
+        learners: those of each rank.
+        leader: the group of rank 0.
+        others: the threads of the other ranks.
+    """
+
+    def __init__(self, make: Callable[[], Learners], size: int) -> None:
+        self.zmq: Any = zmq.Context()
+        book = AddressBook.inproc([ENDPOINT])
+        self.learners = [make() for _ in range(size)]
+        self.context = play_context(book, self.zmq, "learner")
+        own = self.learners[0]
+        self.leader = Leader(self.context, size, lambda name: digest_of(own[name].module_dict()))
+        self.others = [
+            Other(play_context(book, self.zmq, f"learner-{rank}"), rank, size, self.learners[rank])
+            for rank in range(1, size)
+        ]
+
+    def begin(self) -> None:
+        for name, learner in self.learners[0].items():
+            for learners in self.learners[1:]:
+                # As from a checkpoint.
+                Content.of(learner).give(learners[name])
+        for other in self.others:
+            other.start()
+        while not self.leader.tick():
+            time.sleep(0.0005)
+        self.leader.begin(dict.fromkeys(self.learners[0], 0))
+
+    def learn(self, policy: str = POLICY) -> None:
+        """Makes one turn."""
+        learner = self.learners[0][policy]
+        with within(self.leader):
+            try:
+                with self.leader.turn(policy, learner.iteration, learner.env_steps):
+                    learner.flow.pull()
+            finally:
+                made = learner.pop_updates()
+                learner.iteration += len(made)
+
+    def wait(self) -> None:
+        """Waits until all ranks have ended the newest turn."""
+        while any(rank.ready is None for rank in self.leader._ranks.values()):
+            self.leader.tick()
+            time.sleep(0.0005)
+
+    def close(self) -> None:
+        for other in self.others:
+            other.context.stopping = True
+            other.join(10.0)
+            other.context.wire.close(0)
+        self.context.wire.close(0)
+        self.zmq.destroy(0)
+
+
+@contextmanager
+def ranks(make: Callable[[], Learners], size: int = 2) -> Iterator[Ranks]:
+    made = Ranks(make, size)
+    try:
+        made.begin()
+        yield made
+    finally:
+        made.close()
