@@ -75,6 +75,10 @@ _ENDS = {
 }
 
 
+# An exchange with one other learner, as benchmarks/results/group.json has it.
+EXCHANGE_MS, EXCHANGE_MS_PER_MB = 0.25, 1.1
+
+
 def mermaid(topology: Topology) -> str:
     """Returns the diagram as Mermaid text, which GitHub and many editors draw.
 
@@ -342,8 +346,10 @@ def _table(plan: Plan, folder: Path) -> str:
         for component in plan.topology
     ]
     head = ["component", "started as", "binds", "connects to"]
-    parts = [columns([], _facts(config, plan.topology)), columns(head, rows)]
-    operators = [f"  {line}" for line in outline(_flows(config))]
+    flows = _flows(config)
+    facts = [*_facts(config, plan.topology), *_ranks(config, flows)]
+    parts = [columns([], facts), columns(head, rows)]
+    operators = [f"  {line}" for line in outline(flows)]
     return "\n\n".join([*parts, "\n".join(["dataflow of the learner", *operators])])
 
 
@@ -355,6 +361,33 @@ def outline(flows: Mapping[str, Flow]) -> Iterator[str]:
     for policy, flow in flows.items():
         yield f"policy {policy}, with the rows of its own replay"
         yield from (f"  {line}" for line in flow.outline())
+
+
+def _ranks(config: Config, flows: Mapping[str, Flow]) -> list[list[str]]:
+    """Returns a row on learners that make each update together; none with one."""
+    ranks = config.session_config.learner.num
+    if ranks == 1:
+        return []
+    texts = []
+    for policy, flow in flows.items():
+        learners = {id(part.outside): part.outside for part in flow.parts() if part.outside}
+        sizes = [each.size for own in learners.values() for each in own.optimizers.values()]
+        added, least = 4 * sum(sizes), worthwhile_ms(sizes, ranks)
+        name = f"{policy} " if len(flows) > 1 else ""
+        texts.append(f"{name}{size(added)} an update, faster than one above {least:.1f} ms")
+    return [["learners", f"{ranks} that add up gradients: {'; '.join(texts)}"]]
+
+
+def worthwhile_ms(sizes: Sequence[int], ranks: int) -> float:
+    """Returns the time of an update [ms] above which several learners are faster than one.
+
+    Args:
+        sizes: numbers of parameters of each optimizer.
+        ranks: number of learners. Each of them gets its part of the time, and rank 0 exchanges the
+            gradients of each optimizer with every other one: docs/sizes.md.
+    """
+    exchange = sum(EXCHANGE_MS + EXCHANGE_MS_PER_MB * 4 * each / 1e6 for each in sizes)
+    return exchange * ranks
 
 
 def _flows(config: Config) -> dict[str, Flow]:

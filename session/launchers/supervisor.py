@@ -232,7 +232,7 @@ class Supervisor(ABC):
 
     def _on_exit(self, end: Exit, resources: _Resources, now: float) -> None:
         child = self._supervision.children[end.name]
-        if child.component.kind == "learner":
+        if end.name == "learner":
             # The next learner must not get the request that was made to this one.
             resources.sockets.forget()
         self._execute(

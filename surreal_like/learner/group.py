@@ -483,10 +483,10 @@ def check_group(
             "without the other learners: give it a loss() or an execution_plan(), or set num to 1"
         )
     if size % ranks:
+        less, more = size - size % ranks, size - size % ranks + ranks
         raise ConfigError(
             f"{where}, and learner_config.replay.batch_size is {size}, which {ranks} learners "
-            f"cannot share equally: set it to {size - size % ranks or ranks} or "
-            f"{size - size % ranks + ranks}"
+            f"cannot share equally: set it to {f'{less} or ' if less else ''}{more}"
         )
 
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from session.errors import HOPELESS, START_AGAIN, ConfigError, UsageError
+from session.errors import FOLLOWS, HOPELESS, START_AGAIN, ConfigError, UsageError
 from session.launchers.instruction import (
     Event,
     Failure,
@@ -535,6 +535,22 @@ def test_what_a_signal_ends_while_the_run_goes_on_is_started_again(run: Run, nam
     assert run.started == []
     # A run goes on without metrics and logs.
     assert (run.phase == Phase.running) == (name in TELEMETRY)
+
+
+def test_the_end_of_one_of_several_learners_counts_once_for_all() -> None:
+    run = Run([*NAMES, "learner-1"])
+    for number in range(6):
+        name, other = ("learner-1", "learner")[:: 1 - number % 2 * 2]
+        assert run.exits(name, -9)[0] == Event(name, "lost", "boom")
+        assert Event(other, "lost", "boom") not in run.exits(other, FOLLOWS)
+        did = [*run.did, *run.after(6)]
+        assert Event(other, "restart", "with its group") in did
+        assert Start(other) in did
+        run.beat(name, other)
+    # Three of each were allowed within the time; the fourth of one fails the run.
+    assert run.phase == Phase.running
+    run.exits("learner-1", -9)
+    assert run.phase != Phase.running
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -86,6 +86,49 @@ def test_a_device_must_be_here_only_where_the_learner_will_run(
     check_device("auto", must_be_here=True)
 
 
+def test_learners_that_learn_together_have_a_device_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for name in ("cuda", "auto"):
+        check_device(name, must_be_here=True, ranks=2)
+        with pytest.raises(ConfigError, match="num is 3, but torch finds 2 CUDA devices here"):
+            check_device(name, must_be_here=True, ranks=3)
+        check_device(name, must_be_here=False, ranks=3)
+    with pytest.raises(ConfigError, match="two learners on one device wait for each other"):
+        check_device("cuda:0", must_be_here=True, ranks=2)
+    check_device("cpu", must_be_here=True, ranks=9)
+
+
+class LearnsItself(DQNLearner):
+    """Changes its parameters where no other learner sees it."""
+
+    def learn(self, batch: Any) -> Any:
+        return {}
+
+
+class Own(DQN):
+    learner = LearnsItself
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changed", "words"),
+    [
+        (DQN, {"batch_size": 31}, "31, which 2 learners cannot share equally: set it to 30 or 32"),
+        (DQN, {"batch_size": 1}, "batch_size is 1, which 2 learners .* set it to 2"),
+        (Own, {}, r"LearnsItself has a learn\(\) of its own"),
+    ],
+)
+def test_learners_that_cannot_learn_together_are_refused(
+    resolved: Config, algorithm: Any, changed: dict[str, Any], words: str
+) -> None:
+    config = resolved.copy()
+    config.learner_config.replay.update({"batch_size": 32} | changed)
+    rehearse(config.copy(), algorithm, starts_here=True)
+    config.session_config.learner.num = 2
+    with pytest.raises(ConfigError, match=f"session_config.learner.num is 2.*{words}"):
+        rehearse(config, algorithm, starts_here=True)
+
+
 class Patient(DQNAgent):
     """Waits for the version that follows each of its chunks."""
 

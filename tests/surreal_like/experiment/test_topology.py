@@ -44,6 +44,23 @@ def test_numbers_of_processes_follow_the_config(config: Config) -> None:
     assert {"replay-1.batches", "replay-1.priorities"} <= set(topology["learner"].connects)
 
 
+def test_several_learners_are_one_that_has_the_run_and_others_that_know_only_it(
+    config: Config,
+) -> None:
+    alone = make_topology(config)["learner"]
+    assert "learner.group" not in alone.binds
+    config.session_config.learner.num = 3
+    topology = make_topology(config)
+    assert [each.name for each in topology.of_kind("learner")] == [
+        *("learner", "learner-1", "learner-2"),
+    ]
+    assert topology["learner"].binds == (*alone.binds, "learner.group")
+    other = topology["learner-2"]
+    assert (other.index, other.module, other.binds) == (2, "main.learner", ())
+    ends = {"learner.group", "ps.requests", "tensorplex.records", "loggerplex.records"}
+    assert set(other.connects) == ends
+
+
 @needs("join")
 def test_only_a_run_that_others_can_reach_can_be_joined(config: Config) -> None:
     assert "ps.join" not in make_topology(config).endpoints

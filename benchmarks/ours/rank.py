@@ -1,0 +1,112 @@
+"""A rank of a group of learners in a process of its own; alone it is started by group.py.
+
+python rank.py FOLDER CONFIG     learns with the rank 0 whose socket lies in the folder
+python rank.py FOLDER gloo       adds numbers by torch.distributed
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import zmq
+from prepared import make_learner, resolved
+
+from session.config.defaults import BASE_SESSION_CONFIG
+from session.process.clock import WallClock
+from session.wire import AddressBook, Identity, Wire
+from session.wire.shared import poll
+from surreal_like.data.group import Group, within
+from surreal_like.learner.base import Learner
+from surreal_like.learner.group import ENDPOINT, Member
+
+# Numbers of a reduction, and how often they are added in a turn.
+SIZES = (5_000, 100_000, 1_700_000)
+TIMES = 20
+
+
+def make_context(folder: Path, name: str) -> Any:
+    """What a group needs of the context of a process."""
+    wire = Wire(zmq.Context(), AddressBook.ipc([ENDPOINT], folder), Identity(name, 1))
+    return SimpleNamespace(
+        name=name,
+        clock=WallClock(),
+        wire=wire,
+        config=SimpleNamespace(session_config=BASE_SESSION_CONFIG.copy()),
+        stopping=False,
+        pulse=lambda: None,
+        event=lambda kind, detail="": None,
+    )
+
+
+def add(of: Group, size: int) -> None:
+    """Adds so many numbers over all ranks, several times."""
+    numbers = np.ones(size, np.float32)
+    for _ in range(TIMES):
+        of.sum(numbers, "gradient")
+
+
+def follow(folder: Path, name: str) -> None:
+    """Does what rank 0 says, until this process is killed."""
+    torch.set_num_threads(1)
+    learner = make_learner(resolved(name))
+    group = Member(make_context(folder, "learner-1"), 1, 2, torch.device("cpu"))
+    while group.begin() is None:
+        time.sleep(0.01)
+    group.is_ready()
+    while True:
+        turn = group.next_turn()
+        if turn is None:
+            poll([group.socket], 0.05)
+            continue
+        with within(group):
+            pull(group, learner, turn.policy)
+        group.end_turn(None, lambda policy: "")
+
+
+def pull(group: Group, learner: Learner, what: str) -> None:
+    """Makes a turn: an update, or exchanges of the size in the name of the policy."""
+    stem, _, size = what.partition("-")
+    if stem == "sums":
+        add(group, int(size))
+    else:
+        learner.flow.pull()
+        learner.pop_updates()
+
+
+def join_gloo(folder: Path, rank: int) -> Any:
+    """Returns torch.distributed with two ranks, which find each other by a file."""
+    import torch.distributed
+
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(str(folder / "gloo"), 2)
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    return torch.distributed
+
+
+def add_gloo(distributed: Any, size: int) -> None:
+    """Adds so many numbers over both ranks, several times."""
+    numbers = torch.ones(size)
+    for _ in range(TIMES):
+        distributed.all_reduce(numbers)
+
+
+def follow_gloo(folder: Path) -> None:
+    """Adds the numbers of which rank 0 sends the count, until this process is killed."""
+    distributed = join_gloo(folder, 1)
+    while True:
+        size = torch.zeros(1, dtype=torch.int64)
+        distributed.broadcast(size, 0)
+        add_gloo(distributed, int(size))
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "gloo":
+        follow_gloo(Path(sys.argv[1]))
+    else:
+        follow(Path(sys.argv[1]), sys.argv[2])
