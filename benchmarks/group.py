@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -127,13 +128,13 @@ def updates(given: Given, stack: ExitStack) -> Iterator[Found]:
                 "two",
                 "two learners",
                 f"configs/{name}.yaml, half a batch each",
-                lambda two=two: milliseconds(two.turn, given.seconds),
+                partial(milliseconds, two.turn, given.seconds),
             ),
             Side(
                 "one",
                 "one learner",
                 "the same, whole batches",
-                lambda learn=learn: milliseconds(learn, given.seconds),
+                partial(milliseconds, learn, given.seconds),
             ),
         ]
         line = Line(name, "two", ("one",))

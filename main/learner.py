@@ -7,32 +7,25 @@ from collections.abc import Sequence
 import torch
 
 from session.config.named_code import with_kept_plan
-from session.config.sections import sections_of
 from session.errors import UsageError
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.coordinator.service import LearnerService
-from surreal_like.experiment.find import algorithm_of
-from surreal_like.learner.group import of_rank
+from surreal_like.experiment.find import learners_of
 from surreal_like.learner.member import MemberService
-from surreal_like.policies.config import policy_configs
 
 
 def build(context: Context) -> Service:
-    """Builds the learner of the run's algorithm."""
+    """Builds the learners of all policies, and what makes them learn."""
     if context.folder is None:
         raise UsageError("the learner writes the run folder: start it with --folder")
     config = with_kept_plan(context.config, context.folder)
     torch.set_num_threads(config.session_config.learner.threads)
     context.busy(60.0, "building the learner")
     rank = context.component.index
-    learners = {
-        name: algorithm_of(own, context.folder).learner(**sections_of(of_rank(own, rank)))
-        for name, own in policy_configs(config).items()
-    }
     service = MemberService if rank else LearnerService
-    return service(context, learners, context.folder)
+    return service(context, learners_of(config, context.folder, rank), context.folder)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,9 +18,11 @@ from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.policy_names import learning_policies
 from surreal_like.errors import SpecError
 from surreal_like.experiment.checkpoints import whole_checkpoint
+from surreal_like.learner.base import Learner
+from surreal_like.learner.group import of_rank
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import load_parameters
-from surreal_like.policies.config import policy_config
+from surreal_like.policies.config import policy_config, policy_configs
 from surreal_like.policies.opponents import Found
 
 
@@ -37,6 +39,14 @@ def algorithm_of(config: Config, folder: RunFolder | None) -> type[Algorithm]:
     """
     name = config.algorithm
     return find_algorithm(name if folder is None else in_snapshot(name, folder))
+
+
+def learners_of(config: Config, folder: RunFolder, rank: int = 0) -> dict[str, Learner]:
+    """Returns the learner of each policy that learns, as a rank of a group of learners has it."""
+    return {
+        name: algorithm_of(own, folder).learner(**sections_of(of_rank(own, rank)))
+        for name, own in policy_configs(config).items()
+    }
 
 
 def load_agent(place: str, config: Config) -> Agent:

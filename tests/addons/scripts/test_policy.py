@@ -218,10 +218,10 @@ def test_every_update_of_a_plan_with_branches_is_counted() -> None:
     policy, updates = made(Branching), 0
     step = policy.learner.optimizers["optimizer"].step
 
-    def counting(loss: torch.Tensor) -> float:
+    def counting(loss: torch.Tensor, rows: int = 1) -> float:
         nonlocal updates
         updates += 1
-        return step(loss)
+        return step(loss, rows)
 
     policy.learner.optimizers["optimizer"].step = counting  # type: ignore[method-assign]
     for _ in range(4):
