@@ -23,7 +23,8 @@ from session.wire import AddressBook, Identity, Wire
 from session.wire.shared import poll
 from surreal_like.data.group import Group, within
 from surreal_like.learner.base import Learner
-from surreal_like.learner.group import ENDPOINT, Member
+from surreal_like.learner.group import ENDPOINT
+from surreal_like.learner.member import Member
 
 # Numbers of a reduction, and how often they are added in a turn.
 SIZES = (5_000, 100_000, 1_700_000)
@@ -84,7 +85,7 @@ def join_gloo(folder: Path, rank: int) -> Any:
     import torch.distributed
 
     torch.set_num_threads(1)
-    store = torch.distributed.FileStore(str(folder / "gloo"), 2)
+    store = torch.distributed.FileStore(str(folder / "gloo"), 2)  # type: ignore[attr-defined]
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
     return torch.distributed
 

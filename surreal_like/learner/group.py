@@ -13,20 +13,19 @@ all others; they go on from its newest checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from session.config import Config
-from session.errors import FOLLOWS, ConfigError, RunError, describe
+from session.errors import FOLLOWS, ConfigError, RunError
 from session.process.context import Context
 from session.process.heartbeat import starting_seconds
 from session.process.periodic import Every
-from session.wire import Message
-from session.wire.requests import Call, Request
+from session.wire.requests import Request
 from session.wire.schema import (
     Count,
     Flag,
@@ -39,16 +38,13 @@ from session.wire.schema import (
     Row,
     Schema,
     Text,
-    cut,
 )
 from session.wire.shared import poll
 from session.wire.sockets import Socket
 from surreal_like.data.batch import Batch, Sampled, make_batch
 from surreal_like.data.group import Group, Numbers, Take
 from surreal_like.data.parameters import parameter_hash
-from surreal_like.dataflow.flow import NOT_READY
 from surreal_like.dataflow.items import axis_in, axis_of, columns_of, size_of
-from surreal_like.learner.feed import DeviceFeed
 from surreal_like.learner.updates import choose_device
 from surreal_like.network.flat import read_flat
 
@@ -59,7 +55,7 @@ if TYPE_CHECKING:
 ENDPOINT = "learner.group"
 _POLICIES = 1000
 _DIGEST = 64
-_LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.05
 # A wait that takes longer is an event that says for whom.
 _TELL_SECONDS = 5.0
 # Time in which a turn may still end after a stop request.
@@ -108,15 +104,6 @@ class RankEnded(GroupLost):
     """Another rank has ended, whose end counts for the group."""
 
     exit_code = FOLLOWS
-
-
-class Turn(NamedTuple):
-    """What the ranks do next: pull the plan of a policy once."""
-
-    number: int
-    policy: str
-    iteration: int
-    env_steps: int
 
 
 @dataclass(slots=True)
@@ -277,7 +264,7 @@ class Leader(Group):
             if context.stopping and waited > _STOPPING_SECONDS:
                 raise RunError(f"the run ends, and {', '.join(missing)} did not come: {what}")
             context.pulse()
-            poll([self._socket], _LOOK_SECONDS)
+            poll([self._socket], LOOK_SECONDS)
 
     def _read(self) -> None:
         while (request := self._socket.receive()) is not None:
@@ -312,139 +299,6 @@ class Leader(Group):
                 reason = {"reason": "the learner has ended the turn"}
                 self._socket.reply(rank.asked, "abandoned", reason)
                 rank.asked = None
-
-
-class Member(Group):
-    """Another rank than 0.
-
-    Args:
-        context: context of its process.
-        rank: its number.
-        size: number of ranks.
-        device: device of the tensors of batches.
-    """
-
-    def __init__(self, context: Context, rank: int, size: int, device: torch.device) -> None:
-        self.rank, self.size = rank, size
-        self._context = context
-        self._socket = context.wire.dealer(ENDPOINT, ANSWERS)
-        self._feed = DeviceFeed(device)
-        self._join: Call | None = Call(lambda: Message("join", {}), forget=True)
-        # Lost connections when this rank began; None before.
-        self._losses: int | None = None
-        self._turn = Turn(0, "", 0, 0)
-        self._sums = 0
-        self._checks = False
-
-    @property
-    def socket(self) -> Socket:
-        """The socket of rank 0's answers."""
-        return self._socket
-
-    def begin(self) -> Mapping[str, int] | None:
-        """Returns the checkpoints to begin with, policy -> number; None until rank 0 begins."""
-        if self._join is None:
-            return None
-        answer = self._socket.ask(self._join, self._context.clock.now())
-        if answer is None:
-            return None
-        self._join = None
-        self._refuse(answer)
-        # From now on a lost connection means that rank 0 has ended.
-        self._losses = self._socket.losses()
-        checkpoints: Mapping[str, int] = answer.fields["checkpoints"]
-        return checkpoints
-
-    def is_ready(self) -> None:
-        """Tells rank 0 that this rank has begun."""
-        self._send_ready("", "")
-
-    def next_turn(self) -> Turn | None:
-        """Returns the next turn; None if there is none yet.
-
-        Raises:
-            RankEnded: rank 0 has ended.
-        """
-        if self._losses is None:
-            return None
-        self._look()
-        message = self._socket.receive()
-        if message is None or message.kind != "turn":
-            if message is not None:
-                self._refuse(message)
-            return None
-        fields = message.fields
-        self._turn = Turn(
-            fields["turn"], fields["policy"], fields["iteration"], fields["env_steps"]
-        )
-        self._sums, self._checks = 0, fields["check"]
-        return self._turn
-
-    def end_turn(self, error: Exception | None, digest: Callable[[str], str]) -> None:
-        """Ends a turn.
-
-        Args:
-            error: error of the plan, None without one.
-            digest: returns a digest of what all ranks must have alike, by policy.
-        """
-        found = digest(self._turn.policy) if self._checks else ""
-        self._send_ready("" if error is None else cut(describe(error)), found)
-
-    def turn(self, policy: str, iteration: int, env_steps: int) -> AbstractContextManager[None]:
-        raise AssertionError("rank 0 begins the turns")
-
-    def deal(self, take: Take) -> tuple[Any, int]:
-        message = self._receive("part", "nothing")
-        fields = message.fields
-        if message.kind == "nothing":
-            return NOT_READY, fields["env_steps"]
-        batch = make_batch(self._feed(message.arrays))
-        stated = (fields.get("last"), fields.get("returns"))
-        batch.origin = Sampled({}, fields["shard"], fields["incarnation"], {}, *stated)
-        return batch, fields["env_steps"]
-
-    def sum(self, numbers: Numbers, what: str) -> Numbers:
-        fields = {"turn": self._turn.number, "sums": self._sums, "what": what}
-        self._send("sum", fields, {"numbers": numbers})
-        message = self._receive("total", "abandoned")
-        if message.kind == "abandoned":
-            raise RunError(f"{what}: {message.fields['reason']}")
-        self._sums += 1
-        return message.arrays["numbers"]
-
-    def _send_ready(self, error: str, digest: str) -> None:
-        fields = {"turn": self._turn.number, "sums": self._sums, "error": error, "digest": digest}
-        self._send("ready", fields, {})
-
-    def _send(self, kind: str, fields: dict[str, Any], arrays: Mapping[str, Numbers]) -> None:
-        while self._socket.send(kind, fields, arrays) is None:
-            self._pause()
-
-    def _receive(self, *kinds: str) -> Message:
-        """Waits for an answer in the present turn."""
-        while True:
-            message = self._socket.receive()
-            if message is None:
-                self._pause()
-                continue
-            self._refuse(message)
-            if message.kind in kinds and message.fields.get("turn") in (None, self._turn.number):
-                return message
-
-    def _pause(self) -> None:
-        self._look()
-        if self._context.stopping:
-            raise RankEnded("asked to end within an update")
-        self._context.pulse()
-        poll([self._socket], _LOOK_SECONDS)
-
-    def _look(self) -> None:
-        if self._socket.losses() != self._losses:
-            raise RankEnded("the learner has ended")
-
-    def _refuse(self, message: Message) -> None:
-        if message.kind == "refused":
-            raise RankEnded(str(message.fields["reason"]))
 
 
 def of_rank(config: Config, rank: int) -> Config:

@@ -20,7 +20,8 @@ from surreal_like.data.batch import Batch
 from surreal_like.data.group import within
 from surreal_like.dataflow import NOT_READY
 from surreal_like.learner.base import Learner
-from surreal_like.learner.group import ENDPOINT, GroupLost, Leader, Member, digest_of
+from surreal_like.learner.group import ENDPOINT, GroupLost, Leader, digest_of
+from surreal_like.learner.member import Member
 from surreal_like.learner.saver import Content
 
 POLICY = "default"

@@ -23,7 +23,8 @@ from surreal_like.data.group import Group, group
 from surreal_like.dataflow import Loss
 from surreal_like.dataflow.items import axis_in, axis_of, columns_of
 from surreal_like.learner.base import Learner
-from surreal_like.learner.group import GroupLost, Member, RankEnded
+from surreal_like.learner.group import GroupLost, RankEnded
+from surreal_like.learner.member import Member
 from surreal_like.network.distribution import Gaussian
 from tests.polling import until
 from tests.surreal_like.algorithm import test_dqn, transitions, unrolls
