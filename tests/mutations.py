@@ -38,6 +38,41 @@ PASSED, FAILED, HANGS = 0, 1, -1000
 # ">" the tests that must fail with each of the faults that follow. A fault is its name; "-" one or
 # two neighbouring lines of source, or parts of them, without indentation; "+" their replacement.
 FAULTS = r"""
+> tests/surreal_like/learner/test_group.py
+group: a loss that is not finite on one rank is lost
+- numbers[self.size] = loss
++ pass
+group: parts without rows count as much as others
+- numbers *= rows
++ pass
+group: each rank shuffles its rows by itself
+- order = torch.from_numpy(together.sum(drawn if not together.rank else 0 * drawn, "order"))
++ order = torch.from_numpy(together.sum(drawn, "order") // together.size)
+group: moments of observations are those of a rank
+- for each in group().gather(flat.cpu().numpy(), "moments"):
++ for each in [flat.cpu().numpy()]:
+group: advantages are normalized by the rows of a rank
+- place[name] = normalize_advantages(column, given, _mean_of_all)
++ place[name] = normalize_advantages(column, given)
+group: what ends the passes is decided by each rank
+- last = _of_group(last, batch)
++ pass
+group: priorities are those of rank 0 only
+- given = _of_all(item.priorities, item.batch.get("indices"))
++ given = item.priorities, item.batch.get("indices")
+group: an update that a rank gave up is waited for
+- self._socket.reply(request, "abandoned", {"reason": "the learner has ended it"})
++ pass
+group: a rank that differs is not found
+- if self._checked and not self._failed and ended["digest"] != self._digest(self._policy):
++ if False:
+group: a rank that begins anew joins in the middle
+- if self.begun and incarnation > rank.incarnation:
++ if False:
+> tests/session/launchers/test_supervision.py
+group: the end of one rank counts for each
+- free = asked or exit_code == FOLLOWS
++ free = asked
 > tests/addons/scripts/test_wrapper.py
 rows: a step that failed joins two episodes
 - tail = not row and (final or not self._last.all())
@@ -884,7 +919,7 @@ what a signal ends while the run goes on does not ask for a new start
 - return code or (START_AGAIN if leaves else 0)
 + return code
 SIGINT to an agent ends the run
-- self.ends_run |= number == signal.SIGINT and self.component.kind == "learner"
+- self.ends_run |= number == signal.SIGINT and self.name == "learner"
 + self.ends_run |= number == signal.SIGINT
 > tests/addons/tuning/test_tuning.py
 a trial that signals end is started again for ever
@@ -939,8 +974,8 @@ the bootstrap draws the same runs for all tasks
 + chosen = random.integers(runs, size=(draws, runs, 1))
 > tests/surreal_like/run/test_train.py::test_the_steps_of_parameters_go_on_in_a_resumed_run
 the steps of a run do not reach its schedules
-- self.env_steps = max(self.env_steps, self.link.count_steps())
-+ self.env_steps = 0
+- return batch, max(self.env_steps, self.link.count_steps())
++ return batch, 0
 > tests/surreal_like/agent/test_evaluation.py
 short episodes weigh more in an evaluation
 - if self._wanted[stream] and CUT_SHORT not in summary.get("metrics", ()):
