@@ -220,6 +220,7 @@ def test_two_learners_on_halves_are_one_on_the_whole(kind: str) -> None:
         feed(made.learners[0][POLICY], map(batch, range(UPDATES)))
         for _ in range(UPDATES):
             made.learn()
+        made.wait()
         for learners in made.learners:
             for name, tensor in tensors(alone).items():
                 torch.testing.assert_close(
