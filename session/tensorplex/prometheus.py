@@ -40,11 +40,13 @@ _MEANINGS = {
     "lag_versions": "Mean age of the parameters that acted, for rows when they are learned from.",
     "replay_fill_ratio": "Rows in replay, as a share of its capacity.",
     "joined": "Number of agents of machines that have joined, by their state.",
-    "wanted": "Number of agents or gateways that the run could use.",
+    "wanted": "Number of agents or gateways that the run could use; own_agents have not joined.",
     "disk_size_bytes": "Size of the disk of the run folder.",
     "disk_free_bytes": "Free space of that disk.",
     "scalar": "Newest value of a curve; docs/metrics.md has the tags.",
 }
+# Key of the learner's status -> value of the label `what` in the series `wanted`.
+_WANTED = {"wanted": "agents", "wanted_own": "own_agents"}
 Samples = list[tuple[Mapping[str, str], float]]
 
 
@@ -86,8 +88,9 @@ def _add_component(families: Mapping[str, Samples], row: Mapping[str, Any]) -> N
     families["component_restarts_total"].append((own, row["restarts"]))
     families["component_rss_bytes"].append((own, row["rss_bytes"]))
     for key, value in row["status"].items():
-        if key in _MEANINGS and row["name"] == "learner":
-            families[key].append(({"what": "agents"} if key == "wanted" else {}, value))
+        name, labels = ("wanted", {"what": _WANTED[key]}) if key in _WANTED else (key, {})
+        if name in _MEANINGS and row["name"] == "learner":
+            families[name].append((labels, value))
         else:
             families["component_status"].append(({**own, "key": key}, value))
 

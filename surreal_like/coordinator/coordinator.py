@@ -507,6 +507,7 @@ class RunCoordinator:
     def status(self) -> dict[str, float]:
         """Returns the numbers of the run for the heartbeat, by the newest line of progress."""
         line = self._report.line
+        wanted = line["wanted"]["agents"]
         numbers = {
             "run_over": self.done,
             "env_steps_total": line["env_steps"],
@@ -516,7 +517,8 @@ class RunCoordinator:
             "senders_waiting_ratio": line["senders_waiting_share"],
             "lag_versions": line["lag"]["mean_versions"],
             "replay_fill_ratio": line["replay"]["size"] / replay_capacity(self.context.config),
-            "wanted": line["wanted"]["agents"],
+            "wanted": wanted,
+            "wanted_own": None if wanted is None else max(0, wanted - self.monitor.guests),
         }
         return {name: float(value) for name, value in numbers.items() if value is not None}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from session.process.component import has_joined
 from session.process.context import Context
 from session.process.heartbeat import HANGS_SECONDS, Beat, State, read_beats
 from session.show.components import CORE
@@ -45,6 +46,8 @@ class Monitor:
         self._accounts: Mapping[str, Mapping[str, Any]] = {}
         # True if replay or the parameter server did not work at the newest line of progress.
         self._lacked = False
+        # Agents of machines that have joined, among those that were counted last.
+        self.guests = 0
         self.socket: DealerSocket
 
     def connect(self) -> None:
@@ -96,7 +99,9 @@ class Monitor:
         counts = self._record.accounts.counts
         # A guest may report under all its names; it works under those of which rows have come.
         senders = [each for each in newest_statuses(self._accounts) if counts(each)]
-        return len({each.name for each in senders if each.name.startswith("agent-")})
+        names = {each.name for each in senders if each.name.startswith("agent-")}
+        self.guests = sum(map(has_joined, names))
+        return len(names)
 
     def _lacks_core(self) -> bool:
         """Returns True if replay or the parameter server is seen not to work now."""

@@ -100,7 +100,9 @@ SHOWN = {
         "pdb waits for somebody who types",
     ],
     "kubernetes.md": [
-        *["test_kubectl.py runs it"] * 5,
+        *["test_kubectl.py runs it"] * 4,
+        "test_kustomize.py builds it",
+        *["test_kubectl.py runs it"] * 2,
     ],
     "monitoring.md": [
         "tests/runs/test_prometheus.py runs it, with shorter times",

@@ -79,10 +79,12 @@ def test_every_rule_has_a_case_and_a_row_of_advice() -> None:
 class Prometheus:
     """A Prometheus that scrapes one page of this machine, with the shipped files made quick."""
 
-    def __init__(self, folder: Path, page: int) -> None:
+    def __init__(self, folder: Path, page: int, **labels: str) -> None:
         config = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())
         config["global"] = {"scrape_interval": "250ms", "evaluation_interval": "250ms"}
-        config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{page}"]
+        (target,) = config["scrape_configs"][0]["static_configs"]
+        target["targets"] = [f"127.0.0.1:{page}"]
+        target["labels"] |= labels
         (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
         quick = re.sub(r"for: \d+m", "for: 1s", (MONITORING / "alerts.yaml").read_text())
         (folder / "alerts.yaml").write_text(quick)
@@ -121,9 +123,9 @@ class Prometheus:
 
 
 @contextmanager
-def scraping(folder: Path, page: int) -> Iterator[Prometheus]:
+def scraping(folder: Path, page: int, **labels: str) -> Iterator[Prometheus]:
     folder.mkdir()
-    made = Prometheus(folder, page)
+    made = Prometheus(folder, page, **labels)
     with Process(made.argv, folder / "said.txt") as process:
         yield made
         assert process.running, process.words

@@ -29,6 +29,7 @@ KINDS = (
     "job",
     "statefulset",
     "deployment",
+    "hpa",
     "pdb",
     "networkpolicy",
     "service",

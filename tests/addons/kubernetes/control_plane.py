@@ -110,6 +110,11 @@ class ControlPlane:
         self.api.request("DELETE", f"{path}/pods", {"gracePeriodSeconds": 0})
         until(lambda: not (self.api.find(f"{path}/pods") or {"items": []})["items"])
 
+    @property
+    def certificate(self) -> Path:
+        """The file with the certificate of the server; its key lies beside it."""
+        return self._folder / "certificates" / "apiserver.crt"
+
     def _start_server(self) -> None:
         folder, key = self._folder, self._folder / "accounts.key"
         (folder / "tokens").write_text(f"{self._token},admin,1,system:masters\n")
@@ -149,6 +154,7 @@ class ControlPlane:
             f"--service-account-private-key-file={self._folder / 'accounts.key'}",
             "--enable-hostpath-provisioner",
             "--node-monitor-period=1s",
+            "--horizontal-pod-autoscaler-sync-period=1s",
             _GATES,
         )
         self._start("kube-scheduler", *plain)
@@ -167,7 +173,7 @@ class ControlPlane:
         dead = [name for name, each in self._processes.items() if each.poll() is not None]
         assert not dead, f"{dead} ended: {self._words()}"
         try:
-            self.api = Api(self._port, self._token, self._folder / "certificates" / "apiserver.crt")
+            self.api = Api(self._port, self._token, self.certificate)
             return bool(self.api.request("GET", "/readyz") == "ok")
         except (OSError, ApiError):
             return False
@@ -179,8 +185,8 @@ class ControlPlane:
 
     def write_kubeconfig(self, path: Path, namespace: str) -> Path:
         """Writes a file for the variable KUBECONFIG; it names the namespace of a test."""
-        authority = str(self._folder / "certificates" / "apiserver.crt")
-        server = {"server": f"https://127.0.0.1:{self._port}", "certificate-authority": authority}
+        server = {"server": f"https://127.0.0.1:{self._port}"}
+        server |= {"certificate-authority": str(self.certificate)}
         context = {"cluster": "own", "user": "admin", "namespace": namespace}
         config = {
             "apiVersion": "v1",

@@ -156,7 +156,8 @@ class Kubelet:
         lines: dict[str, list[str]] = {}
         for service in self._lists["services"].objects().values():
             place = service["metadata"]["namespace"], service["metadata"]["name"]
-            address = service["spec"]["clusterIP"]
+            # A Service of the type ExternalName has none.
+            address = service["spec"].get("clusterIP", "None")
             if address != "None":
                 targets[address] = (ready.get(place) or [""])[-1]
                 lines.setdefault(place[0], []).append(f"{address} {place[1]}")

@@ -16,6 +16,7 @@ _EDITS = (
     # Of a Job, 1.29. The stand-in for the kubelet does what it asks for.
     "/^ *podReplacementPolicy: /d",
     "s|^apiVersion: policy/v1$|apiVersion: policy/v1beta1|",  # PodDisruptionBudget, 1.21
+    "s|^apiVersion: autoscaling/v2$|apiVersion: autoscaling/v2beta2|",  # 1.23
 )
 # A label of the pods of a StatefulSet, 1.28. The stand-in for the kubelet reads the name instead.
 POD_INDEX = "apps.kubernetes.io/pod-index"

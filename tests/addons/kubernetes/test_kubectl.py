@@ -24,7 +24,7 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.handle import make_cluster, open_run
 from tests.addons.kubernetes.cluster import TestedCluster
-from tests.addons.kubernetes.conftest import ROOT, setting_of
+from tests.addons.kubernetes.conftest import K8S, ROOT, setting_of
 from tests.addons.kubernetes.old_server import edit_files
 from tests.addons.kubernetes.test_kustomize import by_name, overlays_with_keys
 from tests.addons.kubernetes.test_manifests import OVERLAYS
@@ -241,6 +241,22 @@ def test_scale_changes_the_stateful_set(tmp_path: Path, kubectl: Shell) -> None:
         cluster.restart("agent-9")
 
 
+def test_the_autoscaler_of_a_launched_run_goes_with_it(tmp_path: Path, kubectl: Shell) -> None:
+    cluster = cluster_in(tmp_path)
+    cluster.launch()
+    shutil.copytree(K8S / "autoscaling", tmp_path / "autoscaling")
+    folder = cluster.folder.path
+    lines = {"resources": ["kubernetes.yaml"], "components": ["../autoscaling"]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(lines))
+    edit_files(tmp_path)
+    said = kubectl("apply", "-k", str(folder))
+    changed = [line for line in said.splitlines() if "unchanged" not in line]
+    assert changed == ["horizontalpodautoscaler.autoscaling/mine-agent created"]
+    cluster.remove()
+    # Not by the list of the kinds that are removed.
+    assert kubectl("get", "hpa", "--output=name") == ""
+
+
 def test_a_missing_namespace_is_one_line(tmp_path: Path, kubectl: Shell) -> None:
     cluster = cluster_in(tmp_path, "session_config.kubernetes.namespace=nowhere")
     with pytest.raises(UsageError, match='namespaces "nowhere" not found') as caught:
@@ -296,6 +312,7 @@ def test_the_commands_of_the_page_work(
 ) -> None:
     page = ROOT / "docs" / "kubernetes.md"
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(K8S / "autoscaling", tmp_path / "k8s" / "autoscaling")
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     ran = []
     for block in blocks(page):

@@ -61,6 +61,14 @@ def test_the_number_of_agents(loads: list[Load], number: int) -> None:
     assert want_agents(loads, loads[-1].at).number == number
 
 
+@pytest.mark.parametrize("shares", [(0.201, 0.0), (0.0, 0.501)])
+def test_a_change_exceeds_the_tolerance_of_autoscalers(shares: tuple[float, float]) -> None:
+    """Those of Kubernetes ignore 10 % of the present number."""
+    for agents in range(2, 1000):
+        wanted = want_agents(looks((60, agents, shares), every=30), 60.0).number
+        assert abs(wanted - agents) > 0.1 * agents
+
+
 def test_looks_count_by_the_time_between_them() -> None:
     loads = [Load(0.0, 4, 0.0, 0.0), Load(20.0, 4, 0.1, 0.0), Load(21.0, 4, 0.9, 0.0)]
     loads += [Load(22.0, 4, 0.9, 0.0), Load(30.0, 4, 0.1, 0.0)]

@@ -37,6 +37,7 @@ OF_RUN = {
     "lag_versions": 1.5,
     "replay_fill_ratio": 0.75,
     "wanted": 5.0,
+    "wanted_own": 3.0,
 }
 MORE: dict[str, Samples] = {
     "component_up": [({"component": "loggerplex"}, 0.0)],
@@ -74,9 +75,10 @@ def test_numbers_of_the_run_come_from_the_learner_and_have_no_component() -> Non
     rows = [ROW | {"status": OF_RUN}, ROW | {"name": "learner", "status": {**OF_RUN, "own": 1.0}}]
     families = parse(exposition(rows, {}, MORE))
     for name, value in OF_RUN.items():
-        if name != "wanted":
+        if not name.startswith("wanted"):
             assert families[f"surreal_like_{name}"] == {None: value}
-    assert families["surreal_like_wanted"] == {'what="agents"': 5.0, 'what="gateways"': 2.0}
+    wanted = {'what="agents"': 5.0, 'what="own_agents"': 3.0, 'what="gateways"': 2.0}
+    assert families["surreal_like_wanted"] == wanted
     assert families["surreal_like_disk_free_bytes"] == {None: 4.0}
     assert families["surreal_like_component_up"]['component="loggerplex"'] == 0.0
     own = families["surreal_like_component_status"]

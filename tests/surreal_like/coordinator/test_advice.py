@@ -12,7 +12,9 @@ import pytest
 from session.folder import RunFolder
 from session.process.component import Component, Topology
 from session.process.heartbeat import Beat, State, write_beat
+from surreal_like.coordinator.coordinator import RunCoordinator
 from surreal_like.coordinator.monitor import Monitor
+from tests.api.stage import Stage, experiment
 
 KINDS = {"ps": "ps", "replay-0": "replay", "learner": "learner", "eval-0": "evaluator"}
 
@@ -29,7 +31,7 @@ class Seen(Monitor):
         self.learners = learners
         record: Any = SimpleNamespace(accounts=SimpleNamespace(counts=lambda sender: True))
         super().__init__(context, record, learners)
-        self._accounts = {"agent-0/1": {"status": {"version": 1.0}}}
+        self._accounts: dict[str, Any] = {"agent-0/1": {"status": {"version": 1.0}}}
 
 
 @pytest.fixture
@@ -72,6 +74,29 @@ def test_where_no_folder_is_shared_the_connection_to_replay_counts(
 ) -> None:
     monitor.learners.lacks_shard = True
     assert monitor.count_agents() is None
+
+
+def test_agents_of_machines_that_have_joined_are_counted_apart(monitor: Seen) -> None:
+    for name in ("agent-0/2", "agent-7/1", "agent-1000/1", "agent-1001/1"):
+        monitor._accounts[name] = {"status": {"version": 1.0}}
+    # The accounts of those that have left, or were followed by another process, do not count.
+    monitor._accounts["agent-1002/1"] = {"status": {"version": 1.0}, "final": True}
+    assert (monitor.count_agents(), monitor.guests) == (4, 2)
+
+
+def test_the_heartbeat_has_the_number_without_joined_agents_too(tmp_path: Path) -> None:
+    stage = Stage(experiment(), tmp_path / "run")
+    try:
+        for name in ("ps", "replay-0", "learner"):
+            stage.start(name)
+        run: RunCoordinator = stage.service("learner").coordinator
+        run.monitor.guests = 2
+        for agents, own in ((5, 3.0), (1, 0.0), (None, None)):
+            run._report.line["wanted"] = {"agents": agents, "reason": ""}
+            status = run.status()
+            assert (status.get("wanted"), status.get("wanted_own")) == (agents, own)
+    finally:
+        stage.close()
 
 
 def test_machines_get_no_numbers_for_advice_without_a_counted_agent(
