@@ -280,6 +280,11 @@ class RunRequest:
                 f"session_config.learner.num is {ranks}, but --on {self.launcher} does not start "
                 "several learners on one machine: use local or tmux, or set it to 1"
             )
+        if ranks > 1 and self.trial:
+            raise UsageError(
+                f"session_config.learner.num is {ranks}, but a trial of a tuning has one learner, "
+                "which may take over another trial: set it to 1"
+            )
 
     def explain(self) -> dict[str, tuple[Any, str]]:
         """Returns dotted key -> value, and its source: default, algorithm, file or command line.

@@ -11,6 +11,7 @@ from main.cli.arguments import EXPERIMENT, FOLDER, Option, Parser, request_of
 from session.config import Config
 from session.errors import UsageError
 from surreal_like.run.request import RunRequest
+from tests.add_ons import needs
 
 _EXPERIMENT = {"algorithm": "dqn", "env_config": {"env_name": "toy:chain"}}
 
@@ -68,3 +69,27 @@ def test_what_is_resumed_without_an_experiment_is_the_newest_run(
 def test_a_serial_run_cannot_be_joined() -> None:
     with pytest.raises(UsageError, match="leave --host out"):
         RunRequest(launcher="serial", host="192.0.2.7", algorithm="dqn", env="toy:chain")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "trial", "words"),
+    [
+        ("serial", "", "--on serial does not start several learners on one machine: use local or"),
+        pytest.param("kubernetes", "", "--on kubernetes does not start", marks=needs("kubernetes")),
+        ("local", "t0001", "a trial of a tuning has one learner"),
+    ],
+)
+def test_several_learners_are_processes_of_one_machine_and_of_one_run(
+    launcher: str, trial: str, words: str
+) -> None:
+    for ranks in (1, 2):
+        overrides = {"session_config.learner.num": ranks}
+        env = "toy:chain"
+        request = RunRequest(
+            None, launcher, overrides, algorithm="dqn", env=env, trial=trial
+        )
+        if ranks == 1:
+            assert "learner-1" not in request.resolve().topology
+        else:
+            with pytest.raises(UsageError, match=f"session_config.learner.num is 2, but .*{words}"):
+                request.resolve()
