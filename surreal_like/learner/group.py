@@ -25,6 +25,7 @@ from session.errors import FOLLOWS, ConfigError, RunError
 from session.process.context import Context
 from session.process.heartbeat import starting_seconds
 from session.process.periodic import Every
+from session.wire.codec import Message
 from session.wire.requests import Request
 from session.wire.schema import (
     Count,
@@ -208,6 +209,8 @@ class Leader(Group):
         return (parts[0] if parts else item), env_steps
 
     def sum(self, numbers: Numbers, what: str) -> Numbers:
+        if not self._open:
+            raise RunError(f"the sum of {what} over several learners belongs into a plan")
         self._wait(lambda rank: rank.asked is not None or rank.ready is not None, what)
         total = numbers.copy()
         for name, rank in self._ranks.items():
@@ -279,10 +282,15 @@ class Leader(Group):
                 self._socket.refuse(request, "the group has begun anew")
             elif kind == "ready":
                 rank.ready, rank.asked = request, None
-            elif self._open and request.message.fields["turn"] == self._turn:
-                rank.asked = request if "numbers" in request.message.arrays else None
+            elif self._asks_now(request.message):
+                rank.asked = request
             else:
                 self._socket.reply(request, "abandoned", {"reason": "the learner has ended it"})
+
+    def _asks_now(self, message: Message) -> bool:
+        """Returns True for numbers to be added in this turn."""
+        here = self._open and message.fields["turn"] == self._turn
+        return here and "numbers" in message.arrays
 
     def _on_join(self, name: str, rank: _Rank, request: Request) -> None:
         incarnation = request.message.sender.incarnation

@@ -20,7 +20,7 @@ from surreal_like.addons.tuning.tune_defaults import TUNE_CONFIG
 from surreal_like.experiment.resolve import defaults
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = ("RLlib", "Ray Tune", "stable-baselines3", "Surreal", "ALF")
+LIBRARIES = ("RLlib", "Ray Tune", "stable-baselines3", "Surreal", "ALF", "RELAAX")
 
 # Values, and parts of texts that stand beside the name they belong to.
 PLAIN = {'info["metrics"]', "learn/...", "progress.jsonl", "checkpoints/best", "result.json"}
