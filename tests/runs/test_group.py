@@ -81,3 +81,38 @@ def test_a_run_is_resumed_with_another_number_of_learners(run_folder: Path) -> N
         assert balanced(result)
         steps = result["env_steps"]
         assert ("learner-1" in result["components"]) == (ranks > 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("algorithm", ["impala", "ppo"])
+def test_an_agent_that_waits_for_each_version_never_waits_for_ever(
+    run_folder: Path, algorithm: str
+) -> None:
+    words = (
+        str(ROOT / "configs" / f"cartpole_{algorithm}.yaml"),
+        "session_config.agent.num=1",
+        "learner_config.algo.synchronous=true",
+        "env_config.num_envs=16",
+        "learner_config.replay.batch_size=16",
+        "session_config.sender.flush_iteration=16",
+        "session_config.stop={eval_return: null, iterations: 1000}",
+    )
+    with Train(run_folder, *words, TWO) as train:
+        assert train.wait(240) == 0, train.words
+    result = train.result
+    assert result["iterations"] == 1000
+    assert result["experience"]["learned"] == 1000 * 16 * 16
+    assert balanced(result)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_policies_are_learned_by_two_learners(run_folder: Path) -> None:
+    config = str(ROOT / "configs" / "multi_cartpole_mixed.yaml")
+    with Train(run_folder, config, TWO) as train:
+        assert train.wait(240) == 0, train.words
+    result = train.result
+    assert result["goal_met"]
+    assert balanced(result, fewer_rows=False)
+    assert result["components"]["learner-1"]["exit_code"] == 0
