@@ -85,9 +85,7 @@ def test_several_learners_are_processes_of_one_machine_and_of_one_run(
     for ranks in (1, 2):
         overrides = {"session_config.learner.num": ranks}
         env = "toy:chain"
-        request = RunRequest(
-            None, launcher, overrides, algorithm="dqn", env=env, trial=trial
-        )
+        request = RunRequest(None, launcher, overrides, algorithm="dqn", env=env, trial=trial)
         if ranks == 1:
             assert "learner-1" not in request.resolve().topology
         else:
