@@ -370,7 +370,8 @@ def _ranks(config: Config, flows: Mapping[str, Flow]) -> list[list[str]]:
         return []
     texts = []
     for policy, flow in flows.items():
-        learners = {id(part.outside): part.outside for part in flow.parts() if part.outside}
+        outside = (part.outside for part in flow.parts())
+        learners: dict[int, Any] = {id(each): each for each in outside if each is not None}
         sizes = [each.size for own in learners.values() for each in own.optimizers.values()]
         added, least = 4 * sum(sizes), worthwhile_ms(sizes, ranks)
         name = f"{policy} " if len(flows) > 1 else ""
