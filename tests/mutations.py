@@ -922,7 +922,7 @@ what a signal ends while the run goes on does not ask for a new start
 - return code or (START_AGAIN if leaves else 0)
 + return code
 SIGINT to an agent ends the run
-- self.ends_run |= number == signal.SIGINT and self.name == "learner"
+- self.ends_run |= number == signal.SIGINT and owns
 + self.ends_run |= number == signal.SIGINT
 > tests/addons/tuning/test_tuning.py
 a trial that signals end is started again for ever

@@ -32,7 +32,7 @@ TIMES = 20
 
 
 def make_context(folder: Path, name: str) -> Any:
-    """What a group needs of the context of a process."""
+    """Returns a context with what a group needs of it."""
     wire = Wire(zmq.Context(), AddressBook.ipc([ENDPOINT], folder), Identity(name, 1))
     return SimpleNamespace(
         name=name,

@@ -211,7 +211,8 @@ class Context:
 
     def on_signal(self, number: int) -> None:
         """Asks this process to end; SIGINT to the learner ends the run."""
-        self.ends_run |= number == signal.SIGINT and self.name == "learner"
+        owns = self.component.kind == "learner" and not self.component.index
+        self.ends_run |= number == signal.SIGINT and owns
         self.stopping = True
 
     @property

@@ -32,8 +32,8 @@ class Group:
         """Returns the sum over all ranks, added in the order of ranks.
 
         Args:
-            numbers: of the same shape and dtype on all ranks.
-            what: what they are; the same on all ranks.
+            numbers: numbers of this rank; shape and dtype are the same on all ranks.
+            what: their name, for messages; the same on all ranks.
         """
         return numbers
 

@@ -117,7 +117,7 @@ class _Rank:
     asked: Request | None = None
 
     def outcome(self) -> Mapping[str, Any]:
-        """How its last turn ended."""
+        """Returns how its last turn ended."""
         assert self.ready is not None  # a turn begins when all are ready
         return self.ready.message.fields
 
@@ -251,7 +251,7 @@ class Leader(Group):
 
     def _wait(self, there: Callable[[_Rank], bool], what: str) -> None:
         """Waits until that is true of all ranks, with heartbeats meanwhile."""
-        context, told = self._context, False
+        context, reported = self._context, False
         began = context.clock.now()
         while True:
             self._read()
@@ -259,8 +259,8 @@ class Leader(Group):
             if not missing:
                 return
             waited = context.clock.now() - began
-            if waited > _TELL_SECONDS and not told:
-                told = True
+            if waited > _TELL_SECONDS and not reported:
+                reported = True
                 context.event("group", f"waits for {', '.join(missing)}: {what}")
             if waited > self._limit:
                 raise GroupLost(f"{', '.join(missing)} did not come in {waited:.0f} s: {what}")
@@ -365,7 +365,7 @@ def _split(batch: Batch, size: int) -> list[Batch]:
 
 
 def _origin(origin: Sampled) -> dict[str, Any]:
-    """What other ranks learn of the origin of a batch."""
+    """Returns the fields that describe the origin of a batch to other ranks."""
     fields: dict[str, Any] = {"shard": origin.shard, "incarnation": origin.incarnation}
     if origin.last is not None:
         fields["last"] = origin.last

@@ -35,7 +35,7 @@ from surreal_like.learner.saver import read_content
 
 
 class Turn(NamedTuple):
-    """What the ranks do next: pull the plan of a policy once."""
+    """The next common step of all ranks: to pull the plan of a policy once."""
 
     number: int
     policy: str
@@ -48,7 +48,7 @@ class Member(Group):
 
     Args:
         context: context of its process.
-        rank: its number.
+        rank: number of this rank.
         size: number of ranks.
         device: device of the tensors of batches.
     """

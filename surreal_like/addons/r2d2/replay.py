@@ -31,7 +31,7 @@ class SequenceReplay(PrioritizedReplay):
     ``learner_config.replay.sequence`` has their length, burn-in and period. ``batch_size``,
     ``min_size`` and ``samples_per_insert`` count sequences, ``capacity`` rows. A batch is that of
     :class:`SequenceView`, with ``weights`` float32 and ``indices`` int64 ``[B]``; the priority of a
-    sequence is the learner's (:func:`surreal_like.addons.r2d2.loss.sequence_priority`). With
+    sequence is the learner's (:func:`surreal_like.addons.r2d2.r2d2.sequence_priority`). With
     ``priority.alpha`` 0 sequences are drawn uniformly.
 
     Raises:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from surreal_like.addons.r2d2.loss import rescale, sequence_loss, sequence_priority, unscale
+from surreal_like.addons.r2d2.r2d2 import rescale, sequence_loss, sequence_priority, unscale
 from surreal_like.loss.returns import n_step_returns
 
 DELTA = torch.tensor([[0.5], [-2.0], [1.0], [0.25], [9.0], [3.0]])

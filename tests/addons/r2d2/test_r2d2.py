@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from session.errors import ConfigError
-from surreal_like.addons.r2d2.loss import rescale, unscale
-from surreal_like.addons.r2d2.r2d2 import R2D2, R2D2Agent, R2D2Learner
+from surreal_like.addons.r2d2.r2d2 import R2D2, R2D2Agent, R2D2Learner, rescale, unscale
 from surreal_like.addons.r2d2.replay import SequenceReplay
 from surreal_like.data.batch import Batch, make_batch
 from surreal_like.dataflow import Loss

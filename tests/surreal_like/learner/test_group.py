@@ -166,7 +166,12 @@ ALIKE: dict[str, tuple[Make, Callable[[int], Batch]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ALIKE)
+def some(kinds: Mapping[str, Any], *quick: str) -> list[Any]:
+    """Returns all kinds; those that are not quick are for the patient."""
+    return [each if each in quick else pytest.param(each, marks=pytest.mark.slow) for each in kinds]
+
+
+@pytest.mark.parametrize("kind", some(ALIKE, "dqn with a bonus", "ppo"))
 def test_all_that_a_checkpoint_has_is_the_same_on_all_ranks(kind: str) -> None:
     make, batch = ALIKE[kind]
     given = [batch(seed) for seed in range(8)]
@@ -208,7 +213,9 @@ def tensors(learner: Learner) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.usefixtures("same_noise")
-@pytest.mark.parametrize("kind", SAME)
+@pytest.mark.parametrize(
+    "kind", some(SAME, "dqn, double and prioritized", "sac", "ppo, minibatches")
+)
 def test_two_learners_on_halves_are_one_on_the_whole(kind: str) -> None:
     make, batch, within = SAME[kind]
     alone = make()
@@ -292,7 +299,7 @@ def test_an_error_of_one_rank_ends_the_update_of_all(bad: int) -> None:
         assert made.others[0].error is None
 
 
-def test_a_plan_that_adds_more_on_one_rank_is_told() -> None:
+def test_a_plan_that_adds_more_on_one_rank_is_refused() -> None:
     def make() -> Learners:
         def adds(item: Any) -> Any:
             if not group().rank:
@@ -345,10 +352,11 @@ def test_a_rank_that_begins_anew_ends_the_group() -> None:
                 context.wire.close(0)
 
 
-def test_a_thousand_parts_with_and_without_rows() -> None:
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_thousand_parts_with_and_without_rows(count: int) -> None:
     """Streams of random lengths, some ranks without a row, minibatches of fewer rows than ranks."""
 
-    def some(seed: int) -> Batch:
+    def batch_of(seed: int) -> Batch:
         batch = streams(seed % 7)
         rng = torch.Generator().manual_seed(seed)
         mask = (torch.rand(batch.mask.shape, generator=rng) < 0.15).float()
@@ -359,14 +367,15 @@ def test_a_thousand_parts_with_and_without_rows() -> None:
         return batch
 
     with ranks(lambda: {POLICY: ppo(num_sgd_iter=1, minibatches=3)()}) as made:
-        feed(made.learners[0][POLICY], map(some, range(1000)))
-        for _ in range(1000):
+        feed(made.learners[0][POLICY], map(batch_of, range(count)))
+        for _ in range(count):
             made.learn()
         assert equal(*states(made))
-        assert made.learners[0][POLICY].iteration == 1000
+        assert made.learners[0][POLICY].iteration == count
 
 
-def test_rank_0_decides_which_policy_learns() -> None:
+@pytest.mark.parametrize("count", [100, pytest.param(4000, marks=pytest.mark.slow)])
+def test_rank_0_decides_which_policy_learns(count: int) -> None:
     def make() -> Learners:
         return {"left": dqn()(), "right": ppo(minibatches=1, num_sgd_iter=1)()}
 
@@ -377,11 +386,11 @@ def test_rank_0_decides_which_policy_learns() -> None:
         feed(made.learners[0]["left"], map(large, itertools.cycle(range(5))))
         feed(made.learners[0]["right"], map(streams, itertools.cycle(range(5))))
         order = torch.Generator().manual_seed(3)
-        for _ in range(400):
+        for _ in range(count):
             made.learn(("left", "right")[int(torch.randint(2, (1,), generator=order))])
         for policy in ("left", "right"):
             assert equal(*states(made, policy))
-            assert made.learners[0][policy].iteration > 150
+            assert made.learners[0][policy].iteration > count / 3
 
 
 def test_one_learner_is_the_group_of_one() -> None:
