@@ -24,14 +24,14 @@ sys.path.append(str(HERE / "ours"))
 
 from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
 from prepared import make_batch, make_learner, resolved  # noqa: E402
-from rank import SIZES, TIMES, add_gloo, join_gloo, make_context, pull  # noqa: E402
+from rank import SIZES, TIMES, add_gloo, join_gloo, learners_of, make_context  # noqa: E402
 from setting import Given, arguments  # noqa: E402
 
 from surreal_like.data.batch import Sampled  # noqa: E402
 from surreal_like.data.group import within  # noqa: E402
 from surreal_like.dataflow.items import columns_of  # noqa: E402
 from surreal_like.learner.base import Learner  # noqa: E402
-from surreal_like.learner.group import Leader  # noqa: E402
+from surreal_like.learner.group import Leader, digest_of  # noqa: E402
 
 LEARNERS = ("cartpole_dqn", "cartpole_ppo", "cartpole_impala", "pong_impala")
 
@@ -64,18 +64,29 @@ class Two:
 
     def __init__(self, folder: Path, name: str, stack: ExitStack) -> None:
         folder.mkdir()
-        self.learner = learner_of(name)
+        self._learners = learners_of(learner_of(name))
         self._context = make_context(folder, "learner")
-        self._group = Leader(self._context, 2, lambda policy: "")
+        self._group = Leader(
+            self._context, 2, lambda what: digest_of(self._learners[what].module_dict())
+        )
+        # Also keeps it: libzmq would wait for the sockets of a context that is collected.
+        stack.callback(self._close)
         stack.enter_context(started(str(folder), name))
         while not self._group.tick():
             time.sleep(0.01)
         self._group.begin({})
 
+    def _close(self) -> None:
+        wire = self._context.wire
+        wire.close(0)
+        wire.context.destroy(0)
+
     def turn(self, what: str = "default") -> None:
         """Makes one turn."""
+        learner = self._learners[what]
         with within(self._group), self._group.turn(what, 0, 0):
-            pull(self._group, self.learner, what)
+            learner.flow.pull()
+        learner.pop_updates()
 
 
 def milliseconds(call: Callable[[], object], seconds: float, times: int = 1) -> float:

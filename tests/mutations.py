@@ -46,8 +46,8 @@ group: parts without rows count as much as others
 - numbers *= rows
 + pass
 group: each rank shuffles its rows by itself
-- order = torch.from_numpy(together.sum(drawn if not together.rank else 0 * drawn, "order"))
-+ order = torch.from_numpy(together.sum(drawn, "order") // together.size)
+- order = torch.from_numpy(together.sum(drawn * (together.rank == 0), "order"))
++ together.sum(drawn, "order")
 group: moments of observations are those of a rank
 - for each in group().gather(flat.cpu().numpy(), "moments"):
 + for each in [flat.cpu().numpy()]:

@@ -7,7 +7,6 @@ python rank.py FOLDER gloo       adds numbers by torch.distributed
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,7 @@ from session.config.defaults import BASE_SESSION_CONFIG
 from session.process.clock import WallClock
 from session.wire import AddressBook, Identity, Wire
 from session.wire.shared import poll
-from surreal_like.data.group import Group, within
+from surreal_like.data.group import group
 from surreal_like.learner.base import Learner
 from surreal_like.learner.group import ENDPOINT
 from surreal_like.learner.member import Member
@@ -45,39 +44,48 @@ def make_context(folder: Path, name: str) -> Any:
     )
 
 
-def add(of: Group, size: int) -> None:
-    """Adds so many numbers over all ranks, several times."""
-    numbers = np.ones(size, np.float32)
-    for _ in range(TIMES):
-        of.sum(numbers, "gradient")
+class Adding:
+    """Stands for a learner whose plan adds so many numbers over all ranks, several times.
+
+    Args:
+        size: how many.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._numbers = np.ones(size, np.float32)
+        self.flow = self
+        self.iteration = self.env_steps = 0
+
+    def pull(self) -> None:
+        """Makes the exchanges."""
+        for _ in range(TIMES):
+            group().sum(self._numbers, "gradient")
+
+    def module_dict(self) -> dict[str, torch.nn.Module]:
+        """Returns nothing: it has no parameters."""
+        return {}
+
+    def pop_updates(self) -> list[Any]:
+        """Returns nothing: it makes no updates."""
+        return []
+
+
+def learners_of(learner: Learner) -> dict[str, Any]:
+    """Returns name of a turn -> what is pulled in it: exchanges of each size, or an update."""
+    return {"default": learner, **{f"sums-{size}": Adding(size) for size in SIZES}}
 
 
 def follow(folder: Path, name: str) -> None:
     """Does what rank 0 says, until this process is killed."""
     torch.set_num_threads(1)
-    learner = make_learner(resolved(name))
-    group = Member(make_context(folder, "learner-1"), 1, 2, torch.device("cpu"))
-    while group.begin() is None:
-        time.sleep(0.01)
-    group.is_ready()
+    learners = learners_of(make_learner(resolved(name)))
+    member = Member(make_context(folder, "learner-1"), 1, 2, torch.device("cpu"))
+    while member.begin() is None:
+        poll([member.socket], 0.05)
+    member.report_ready()
     while True:
-        turn = group.next_turn()
-        if turn is None:
-            poll([group.socket], 0.05)
-            continue
-        with within(group):
-            pull(group, learner, turn.policy)
-        group.end_turn(None, lambda policy: "")
-
-
-def pull(group: Group, learner: Learner, what: str) -> None:
-    """Makes a turn: an update, or exchanges of the size in the name of the policy."""
-    stem, _, size = what.partition("-")
-    if stem == "sums":
-        add(group, int(size))
-    else:
-        learner.flow.pull()
-        learner.pop_updates()
+        if not member.learn(learners):
+            poll([member.socket], 0.05)
 
 
 def join_gloo(folder: Path, rank: int) -> Any:

@@ -75,8 +75,8 @@ _ENDS = {
 }
 
 
-# An exchange with one other learner, as benchmarks/results/group.json has it.
-EXCHANGE_MS, EXCHANGE_MS_PER_MB = 0.25, 1.1
+# What a step of an optimizer costs more with one other learner: by benchmarks/results/group.json.
+EXCHANGE_MS, EXCHANGE_MS_PER_MB = 2.0, 3.0
 
 
 def mermaid(topology: Topology) -> str:
@@ -375,17 +375,18 @@ def _ranks(config: Config, flows: Mapping[str, Flow]) -> list[list[str]]:
         sizes = [each.size for own in learners.values() for each in own.optimizers.values()]
         added, least = 4 * sum(sizes), worthwhile_ms(sizes, ranks)
         name = f"{policy} " if len(flows) > 1 else ""
-        texts.append(f"{name}{size(added)} an update, faster than one above {least:.1f} ms")
+        texts.append(f"{name}{size(added)} a step, faster than one where that takes {least:.1f} ms")
     return [["learners", f"{ranks} that add up gradients: {'; '.join(texts)}"]]
 
 
 def worthwhile_ms(sizes: Sequence[int], ranks: int) -> float:
-    """Returns the time of an update [ms] above which several learners are faster than one.
+    """Returns the time of a step [ms] above which several learners are faster than one.
+
+    The source of the formula is docs/sizes.md.
 
     Args:
-        sizes: numbers of parameters of each optimizer.
-        ranks: number of learners. Each of them gets its part of the time, and rank 0 exchanges the
-            gradients of each optimizer with every other one: docs/sizes.md.
+        sizes: numbers of parameters of each optimizer that makes the step.
+        ranks: number of learners.
     """
     exchange = sum(EXCHANGE_MS + EXCHANGE_MS_PER_MB * 4 * each / 1e6 for each in sizes)
     return exchange * ranks

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
@@ -17,8 +18,8 @@ Take = Callable[[], tuple[Any, int]]
 class Group:
     """A learner as one of several ranks, each of which learns from a part of every batch.
 
-    All ranks call the same methods in the same order; each of :meth:`sum`, :meth:`gather` and
-    :meth:`join` is one exchange, after which all ranks have the same bits.
+    All ranks call the same methods in the same order. :meth:`sum`, :meth:`gather` and :meth:`means`
+    are one exchange, :meth:`join` is two; after it all ranks have the same bits.
 
     Attributes:
         rank: number of this rank; rank 0 owns the run.
@@ -55,13 +56,14 @@ class Group:
         every[first : first + len(rows)] = rows
         return self.sum(every, what)
 
-    def mean(self, value: float, rows: int, what: str) -> float:
-        """Returns the mean of a value over all ranks, weighted by their rows."""
+    def means(self, values: Mapping[str, float], rows: int, what: str) -> dict[str, float]:
+        """Returns the means of values over all ranks, weighted by their rows; NaN without rows."""
         if self.size == 1:
-            return value
-        weighted = value * rows if rows else 0.0
-        total, count = self.sum(np.array([weighted, rows], np.float64), what)
-        return float(total / count) if count else float("nan")
+            return dict(values)
+        weighted = [value * rows if rows else 0.0 for value in values.values()]
+        *sums, count = self.sum(np.array([*weighted, rows], np.float64), what).tolist()
+        means = (each / count if count else math.nan for each in sums)
+        return dict(zip(values, means, strict=True))
 
     def turn(self, policy: str, iteration: int, env_steps: int) -> AbstractContextManager[None]:
         """Returns the context in which all ranks pull the plan of a policy once.

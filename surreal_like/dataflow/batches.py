@@ -100,7 +100,8 @@ def _order(size: int, count: int, generator: torch.Generator) -> Iterator[torch.
     order = torch.randperm(sum(sizes), generator=generator, device=generator.device)
     if together.size > 1:
         drawn = order.cpu().numpy()
-        order = torch.from_numpy(together.sum(drawn if not together.rank else 0 * drawn, "order"))
+        # That of rank 0: the others add nothing.
+        order = torch.from_numpy(together.sum(drawn * (together.rank == 0), "order"))
     first = sum(sizes[: together.rank])
     for index in order.tensor_split(min(count, len(order))):
         if together.size > 1:

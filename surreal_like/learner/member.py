@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -34,15 +34,6 @@ from surreal_like.learner.group import (
 from surreal_like.learner.saver import read_content
 
 
-class Turn(NamedTuple):
-    """The next common step of all ranks: to pull the plan of a policy once."""
-
-    number: int
-    policy: str
-    iteration: int
-    env_steps: int
-
-
 class Member(Group):
     """Another rank than 0.
 
@@ -61,9 +52,7 @@ class Member(Group):
         self._join: Call | None = Call(lambda: Message("join", {}), forget=True)
         # Lost connections when this rank began; None before.
         self._losses: int | None = None
-        self._turn = Turn(0, "", 0, 0)
-        self._sums = 0
-        self._checks = False
+        self._turn = self._sums = 0
 
     @property
     def socket(self) -> Socket:
@@ -84,40 +73,50 @@ class Member(Group):
         checkpoints: Mapping[str, int] = answer.fields["checkpoints"]
         return checkpoints
 
-    def is_ready(self) -> None:
-        """Tells rank 0 that this rank has begun."""
-        self._send_ready("", "")
+    def report_ready(self, *, error: str = "", digest: str = "") -> None:
+        """Reports to rank 0 that this rank waits for a turn.
 
-    def next_turn(self) -> Turn | None:
-        """Returns the next turn; None if there is none yet.
+        Args:
+            error: error of the turn before; empty: there was none.
+            digest: :func:`digest_of` the parameters of its policy; empty unless rank 0 asked.
+        """
+        fields = {"turn": self._turn, "sums": self._sums, "error": error, "digest": digest}
+        self._send("ready", fields, {})
+
+    def learn(self, learners: Mapping[str, Learner]) -> bool:
+        """Pulls a plan if rank 0 has begun a turn; returns False if it has not.
+
+        Args:
+            learners: policy -> its learner.
 
         Raises:
             RankEnded: rank 0 has ended.
         """
         if self._losses is None:
-            return None
+            return False
         self._look()
         message = self._socket.receive()
-        if message is None or message.kind != "turn":
-            if message is not None:
-                self._refuse(message)
-            return None
-        fields = message.fields
-        self._turn = Turn(
-            fields["turn"], fields["policy"], fields["iteration"], fields["env_steps"]
-        )
-        self._sums, self._checks = 0, fields["check"]
-        return self._turn
-
-    def end_turn(self, error: Exception | None, digest: Callable[[str], str]) -> None:
-        """Ends a turn.
-
-        Args:
-            error: error of the plan, None without one.
-            digest: returns a digest of what all ranks must have alike, by policy.
-        """
-        found = digest(self._turn.policy) if self._checks else ""
-        self._send_ready("" if error is None else cut(describe(error)), found)
+        if message is None:
+            return False
+        self._refuse(message)
+        # What is left of a turn that an error has ended here.
+        if message.kind != "turn":
+            return True
+        fields, error = message.fields, ""
+        learner = learners[fields["policy"]]
+        self._turn, self._sums = fields["turn"], 0
+        learner.iteration, learner.env_steps = fields["iteration"], fields["env_steps"]
+        try:
+            with within(self):
+                learner.flow.pull()
+        except GroupLost:
+            raise
+        except Exception as failure:  # noqa: BLE001 - the author's code; rank 0 reports it
+            error = cut(describe(failure))
+        learner.pop_updates()
+        digest = digest_of(learner.module_dict()) if fields["check"] else ""
+        self.report_ready(error=error, digest=digest)
+        return True
 
     def deal(self, take: Take) -> tuple[Any, int]:
         message = self._receive("part", "nothing")
@@ -130,17 +129,13 @@ class Member(Group):
         return batch, fields["env_steps"]
 
     def sum(self, numbers: Numbers, what: str) -> Numbers:
-        fields = {"turn": self._turn.number, "sums": self._sums, "what": what}
+        fields = {"turn": self._turn, "sums": self._sums, "what": what}
         self._send("sum", fields, {"numbers": numbers})
         message = self._receive("total", "abandoned")
         if message.kind == "abandoned":
             raise RunError(f"{what}: {message.fields['reason']}")
         self._sums += 1
         return message.arrays["numbers"]
-
-    def _send_ready(self, error: str, digest: str) -> None:
-        fields = {"turn": self._turn.number, "sums": self._sums, "error": error, "digest": digest}
-        self._send("ready", fields, {})
 
     def _send(self, kind: str, fields: dict[str, Any], arrays: Mapping[str, Numbers]) -> None:
         while self._socket.send(kind, fields, arrays) is None:
@@ -154,7 +149,7 @@ class Member(Group):
                 self._pause()
                 continue
             self._refuse(message)
-            if message.kind in kinds and message.fields.get("turn") in (None, self._turn.number):
+            if message.kind in kinds and message.fields.get("turn") in (None, self._turn):
                 return message
 
     def _pause(self) -> None:
@@ -189,7 +184,6 @@ class MemberService(Service):
         device = next(iter(self._learners.values())).device
         ranks = context.config.session_config.learner.num
         self._group = Member(context, context.component.index, ranks, device)
-        self._turns = 0
         self._left = False
         for policy, learner in self._learners.items():
             seconds = learner.session_config.tensorplex.update_schedule
@@ -199,7 +193,7 @@ class MemberService(Service):
     def tick(self) -> bool:
         """Learns once if rank 0 has begun a turn."""
         try:
-            return self._begin() or self._learn()
+            return self._begin() or self._group.learn(self._learners)
         except RankEnded as error:
             self._context.event("leaving", f"{error}; begins anew")
             self._left = True
@@ -217,29 +211,8 @@ class MemberService(Service):
             # The noise of its rows is not that of other ranks.
             seed = component_seed(self._context.seed, policy, 1 + learner.iteration)
             learner.generator.manual_seed(seed)
-        self._group.is_ready()
+        self._group.report_ready()
         return True
-
-    def _learn(self) -> bool:
-        turn = self._group.next_turn()
-        if turn is None:
-            return False
-        learner, failed = self._learners[turn.policy], None
-        learner.iteration, learner.env_steps = turn.iteration, turn.env_steps
-        try:
-            with within(self._group):
-                learner.flow.pull()
-        except GroupLost:
-            raise
-        except Exception as error:  # noqa: BLE001 - the author's code; rank 0 reports it
-            failed = error
-        learner.pop_updates()
-        self._turns += 1
-        self._group.end_turn(failed, self._digest)
-        return True
-
-    def _digest(self, policy: str) -> str:
-        return digest_of(self._learners[policy].module_dict())
 
     def drain(self) -> None:
         """Ends between two turns."""
@@ -259,7 +232,3 @@ class MemberService(Service):
     def wait_on(self) -> list[Socket]:
         """Returns the socket of rank 0's answers."""
         return [self._group.socket]
-
-    def status(self) -> dict[str, float]:
-        """Returns the number of turns."""
-        return {"turns": float(self._turns)}

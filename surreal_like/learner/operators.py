@@ -36,6 +36,7 @@ from surreal_like.learner.target import (
     ValueScale,
 )
 from surreal_like.loss.returns import gae, lambda_returns
+from surreal_like.replay.base import load_replay_class
 
 if TYPE_CHECKING:
     from surreal_like.learner.updates import Updates
@@ -167,16 +168,20 @@ def _make_passes(
 
 def _of_group(means: Means, batch: Batch) -> Means:
     """Returns the means over all ranks of the group, by their rows in the batch."""
-    if group().size == 1:
+    if _alone():
         return means
-    rows = batch.rows
-    return Means([{name: group().mean(value, rows, name) for name, value in means.items()}])
+    return Means([group().means(means, batch.rows, "metrics of a pass")])
+
+
+def _alone() -> bool:
+    """Returns True unless several learners make updates together."""
+    return group().size == 1
 
 
 def rows_to_weigh(batch: Batch) -> int:
     """Returns the number of rows by which a group of learners weighs the loss of a batch."""
     # Counting a mask waits for a GPU; without a group nothing reads the number.
-    return batch.rows if group().size > 1 else 1
+    return 1 if _alone() else batch.rows
 
 
 def _make_step(
@@ -297,7 +302,7 @@ def _metric_of(item: Trained, metric: str, name: str) -> float:
             f"Loss(total, {{'{metric}': ...}}), or leave {name} out of the plan"
         )
     value = float(metrics[metric])
-    return value if group().size == 1 else group().mean(value, item.batch.rows, metric)
+    return value if _alone() else group().means({metric: value}, item.batch.rows, metric)[metric]
 
 
 def update_learning_rate(step: AdaptiveStep) -> Operator:
@@ -342,8 +347,11 @@ def update_priorities(learner: Updates) -> Operator:
     their column `indices`.
     """
 
+    # Only then the priorities of other ranks are worth an exchange.
+    taken = load_replay_class(learner.learner_config).takes_priorities
+
     def update(item: Trained) -> Trained:
-        if item.priorities is not None:
+        if item.priorities is not None and (taken or _alone()):
             given = _of_all(item.priorities, item.batch.get("indices"))
             for origin, priorities in _of_shards(item.batch, *given):
                 learner.link.send_priorities(origin, priorities)
@@ -357,7 +365,7 @@ def _of_all(
     priorities: torch.Tensor, indices: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Returns priorities and indices `[B]` of the rows of all ranks of the group."""
-    if group().size == 1:
+    if _alone():
         return priorities, indices
     if indices is None:
         joined = group().join(priorities.detach().cpu().numpy(), "priorities")

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from docs.generate import MEASURED, ROOT, with_tables
+from main.cli.plan import worthwhile_ms
+from surreal_like.experiment.preflight import flow_of
+from surreal_like.run.request import RunRequest
 from tests.docs.results import names_with, result, shown_result
 
 CHANGED = importlib.import_module("tables").CHANGED
 
 PARTS = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
-NAMES = (*PARTS, "gateway", "curve", "multi_agent", "batched", "kept")
+NAMES = (*PARTS, "gateway", "curve", "multi_agent", "batched", "kept", "group")
 # Further kinds of tables, by their key in the kept results.
 TABLES = (
     "learned",
@@ -41,6 +44,20 @@ def test_tables_are_those_of_the_results(page: Path) -> None:
 @pytest.mark.parametrize("name", [*NAMES, *(name for key in TABLES for name in names_with(key))])
 def test_every_result_is_shown(name: str) -> None:
     shown_result(name)
+
+
+@pytest.mark.parametrize("name", ["cartpole_dqn", "cartpole_ppo", "cartpole_impala"])
+def test_plan_says_of_measured_learners_whether_several_are_faster(name: str) -> None:
+    config = RunRequest(ROOT / "configs" / f"{name}.yaml").resolve().config
+    flow = flow_of(config)
+    assert flow is not None
+    [learner] = [each for each in (part.outside for part in flow.parts()) if each is not None]
+    sizes = [each.size for each in learner.optimizers.values()]  # type: ignore[attr-defined]
+    algo = config.learner_config.algo
+    steps = algo.get("num_sgd_iter", 1) * algo.get("minibatches", 1)
+    [found] = [each for each in result("group")["groups"] if each["name"] == f"One update, {name}"]
+    one, two = (found["sides"][side]["value"]["median"] for side in ("one", "two"))
+    assert (one / steps > worthwhile_ms(sizes, 2)) == (two < one)
 
 
 def test_results_are_judged_as_now() -> None:

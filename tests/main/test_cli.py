@@ -18,6 +18,7 @@ import yaml
 
 from main.cli import main
 from main.cli.commands import all_commands, overview
+from main.cli.plan import EXCHANGE_MS, EXCHANGE_MS_PER_MB
 from main.cli.runs import all_runs, find_run
 from main.cli.train import parse_seeds, process_start
 from main.cli.watch import select
@@ -259,6 +260,24 @@ def test_init_writes_files_that_stand(command: Command, monkeypatch: pytest.Monk
     Path("environment.py").write_text(files["environment.py"])
     checked = command("check", "experiment.yaml", "--steps", "100")
     assert (checked.code, checked.err) == (0, "")
+
+
+@pytest.mark.usefixtures("quick")
+def test_plan_says_what_several_learners_exchange_and_when_they_pay(command: Command) -> None:
+    said = command("plan", "small.yaml", "session_config.learner.num=2")
+    assert said.code == 0, said.err
+    facts, components = said.out.split("\n\n")[:2]
+    row = next(line for line in facts.splitlines() if line.startswith("learners "))
+    found = re.fullmatch(
+        r"learners +2 that add up gradients: (\d+) B a step, faster than one where that takes "
+        r"(.+) ms",
+        row,
+    )
+    assert found is not None, row
+    exchange = EXCHANGE_MS + EXCHANGE_MS_PER_MB * int(found[1]) / 1e6
+    assert float(found[2]) == pytest.approx(2 * exchange, abs=0.06)
+    assert "learner-1 " in components
+    assert "learners " not in command("plan", "small.yaml").out
 
 
 @pytest.mark.usefixtures("quick")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -16,13 +15,15 @@ from session.config.defaults import BASE_SESSION_CONFIG
 from session.process.clock import WallClock
 from session.process.context import Context
 from session.wire import AddressBook, Identity, Wire
+from session.wire.shared import poll
 from surreal_like.data.batch import Batch
 from surreal_like.data.group import within
 from surreal_like.dataflow import NOT_READY
 from surreal_like.learner.base import Learner
-from surreal_like.learner.group import ENDPOINT, GroupLost, Leader, digest_of
+from surreal_like.learner.group import ENDPOINT, Leader, digest_of
 from surreal_like.learner.member import Member
 from surreal_like.learner.saver import Content
+from tests.polling import until
 
 POLICY = "default"
 Learners = Mapping[str, Learner]
@@ -80,28 +81,12 @@ class Other(threading.Thread):
             self.error = error
 
     def _learn(self) -> None:
-        while self._group.begin() is None:
-            self._rest()
-        self._group.is_ready()
+        while self._group.begin() is None and not self.context.stopping:
+            poll([self._group.socket], 0.0005)
+        self._group.report_ready()
         while not self.context.stopping:
-            turn = self._group.next_turn()
-            if turn is None:
-                self._rest()
-                continue
-            learner, failed = self.learners[turn.policy], None
-            learner.iteration, learner.env_steps = turn.iteration, turn.env_steps
-            try:
-                with within(self._group):
-                    learner.flow.pull()
-            except GroupLost:
-                raise
-            except Exception as error:  # noqa: BLE001 - as in a run
-                failed = error
-            learner.pop_updates()
-            self._group.end_turn(failed, lambda name: digest_of(self.learners[name].module_dict()))
-
-    def _rest(self) -> None:
-        time.sleep(0.0005)
+            if not self._group.learn(self.learners):
+                poll([self._group.socket], 0.0005)
 
 
 class Ranks:
@@ -136,8 +121,7 @@ class Ranks:
                 Content.of(learner).give(learners[name])
         for other in self.others:
             other.start()
-        while not self.leader.tick():
-            time.sleep(0.0005)
+        until(self.leader.tick, seconds=20.0, what=self._errors)
         self.leader.begin(dict.fromkeys(self.learners[0], 0))
 
     def learn(self, policy: str = POLICY) -> None:
@@ -153,9 +137,16 @@ class Ranks:
 
     def wait(self) -> None:
         """Waits until all ranks have ended the newest turn."""
-        while any(rank.ready is None for rank in self.leader._ranks.values()):
-            self.leader.tick()
-            time.sleep(0.0005)
+        others = self.leader._ranks.values()
+        until(
+            lambda: all(rank.ready is not None for rank in others),
+            seconds=20.0,
+            what=self._errors,
+            step=self.leader.tick,
+        )
+
+    def _errors(self) -> list[BaseException | None]:
+        return [other.error for other in self.others]
 
     def close(self) -> None:
         for other in self.others:

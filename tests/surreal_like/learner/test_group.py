@@ -20,11 +20,13 @@ from surreal_like.algorithm.sac import SAC
 from surreal_like.algorithm.td3 import TD3
 from surreal_like.data.batch import Batch, Sampled, make_batch
 from surreal_like.data.group import Group, group
-from surreal_like.dataflow import Loss
+from surreal_like.dataflow import Flow, Loss
 from surreal_like.dataflow.items import axis_in, axis_of, columns_of
 from surreal_like.learner.base import Learner
 from surreal_like.learner.group import GroupLost, RankEnded
 from surreal_like.learner.member import Member
+from surreal_like.learner.operators import train_one_step
+from surreal_like.learner.sources import experience
 from surreal_like.network.distribution import Gaussian
 from tests.polling import until
 from tests.surreal_like.algorithm import test_dqn, transitions, unrolls
@@ -225,6 +227,8 @@ def test_two_learners_on_halves_are_one_on_the_whole(kind: str) -> None:
     assert len(alone.pop_updates()) == UPDATES
     with ranks(lambda: {POLICY: make()}) as made:
         feed(made.learners[0][POLICY], map(batch, range(UPDATES)))
+        # The order of minibatches is that of rank 0.
+        made.learners[1][POLICY].generator.manual_seed(1)
         for _ in range(UPDATES):
             made.learn()
         made.wait()
@@ -233,7 +237,10 @@ def test_two_learners_on_halves_are_one_on_the_whole(kind: str) -> None:
                 torch.testing.assert_close(
                     tensors(learners[POLICY])[name], tensor, rtol=0, atol=within, msg=name
                 )
-        given = [getattr(each._link, "sent", None) for each in (alone, made.learners[0][POLICY])]
+        one, two = (getattr(each._link, "sent", []) for each in (alone, made.learners[0][POLICY]))
+        # Where replay takes none, ranks do not exchange them.
+        given = one if "prioritized" in kind else one[:0], two
+        assert len(two) == (UPDATES if "prioritized" in kind else 0)
         for (_, expected), (_, found) in zip(*given, strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -243,18 +250,22 @@ def states(made: Ranks, policy: str = POLICY) -> list[dict[str, torch.Tensor]]:
     return [tensors(learners[policy]) for learners in made.learners]
 
 
-def spoiled(seed: int) -> Batch:
-    """A batch whose second half has a reward that is not finite."""
+def spoiled(seed: int, reward: float) -> Batch:
+    """A batch whose second half has this reward, which is not finite."""
     batch = rows(seed)
     batch["rewards"] = batch.rewards.clone()
-    batch["rewards"][-1] = torch.nan
+    batch["rewards"][-1] = reward
     return batch
 
 
-def test_what_is_not_finite_on_one_rank_is_skipped_by_all_and_counted_once() -> None:
+# Huber's loss of an infinite reward is infinite, its gradient is finite.
+@pytest.mark.parametrize("reward", [np.nan, np.inf])
+def test_what_is_not_finite_on_one_rank_is_skipped_by_all_and_counted_once(
+    reward: float,
+) -> None:
     with ranks(lambda: {POLICY: dqn()()}) as made:
         first, second = (each[POLICY] for each in made.learners)
-        feed(first, [rows(0), spoiled(1), rows(2)])
+        feed(first, [rows(0), spoiled(1, reward), rows(2)])
         made.learn()
         before = [{n: x.clone() for n, x in each.items()} for each in states(made)]
         made.learn()
@@ -266,6 +277,32 @@ def test_what_is_not_finite_on_one_rank_is_skipped_by_all_and_counted_once() -> 
         assert not first.optimizers.skipped
         assert not equal(before[0], states(made)[0])
         assert equal(*states(made))
+
+
+class Stops(DQNLearner):
+    """Ends its passes over a batch by what differs from part to part."""
+
+    def execution_plan(self) -> Flow:
+        step = train_one_step(self, num_sgd_iter=3, until=lambda means: means["last"] > 4.0)
+        return experience(self).for_each(step)
+
+    def loss(self, batch: Batch) -> Loss:
+        found = super().loss(batch)
+        return Loss(found.total, {"last": batch.indices.max().float()})
+
+
+def test_what_ends_the_passes_is_the_mean_over_all_ranks() -> None:
+    def make() -> Learners:
+        torch.manual_seed(0)
+        return {POLICY: Stops(**test_dqn.configs())}
+
+    with ranks(make) as made:
+        # By their own rows, 0 to 3 and 4 to 7, one rank would go on and the other would not.
+        feed(made.learners[0][POLICY], map(rows, range(2)))
+        for _ in range(2):
+            made.learn()
+        assert equal(*states(made))
+        assert made.learners[0][POLICY].iteration == 2
 
 
 class Fails(DQNLearner):
@@ -353,7 +390,7 @@ def test_a_rank_that_begins_anew_ends_the_group() -> None:
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
-def test_a_thousand_parts_with_and_without_rows(count: int) -> None:
+def test_parts_with_and_without_rows(count: int) -> None:
     """Streams of random lengths, some ranks without a row, minibatches of fewer rows than ranks."""
 
     def batch_of(seed: int) -> Batch:
@@ -400,5 +437,5 @@ def test_one_learner_is_the_group_of_one() -> None:
     assert alone.sum(given, "x") is given
     assert alone.join(given, "x") is given
     assert alone.gather(given, "x").tolist() == [[0.0, 1.0, 2.0]]
-    assert alone.mean(2.5, 7, "x") == 2.5
+    assert alone.means({"kl": 2.5}, 7, "x") == {"kl": 2.5}
     assert type(alone) is Group
