@@ -24,7 +24,7 @@ sys.path.append(str(HERE / "ours"))
 
 from compare import Found, Group, Line, Side, keep, measure  # noqa: E402
 from prepared import make_batch, make_learner, resolved  # noqa: E402
-from rank import SIZES, TIMES, add_gloo, join_gloo, learners_of, make_context  # noqa: E402
+from rank import SIZES, TIMES, Chosen, add_gloo, join_gloo, make_context  # noqa: E402
 from setting import Given, arguments  # noqa: E402
 
 from surreal_like.data.batch import Sampled  # noqa: E402
@@ -64,11 +64,10 @@ class Two:
 
     def __init__(self, folder: Path, name: str, stack: ExitStack) -> None:
         folder.mkdir()
-        self._learners = learners_of(learner_of(name))
+        learner = learner_of(name)
+        self._plan = Chosen(learner)
         self._context = make_context(folder, "learner")
-        self._group = Leader(
-            self._context, 2, lambda what: digest_of(self._learners[what].module_dict())
-        )
+        self._group = Leader(self._context, 2, lambda: digest_of({"default": learner}))
         # Also keeps it: libzmq would wait for the sockets of a context that is collected.
         stack.callback(self._close)
         stack.enter_context(started(str(folder), name))
@@ -81,12 +80,12 @@ class Two:
         wire.close(0)
         wire.context.destroy(0)
 
-    def turn(self, what: str = "default") -> None:
-        """Makes one turn."""
-        learner = self._learners[what]
-        with within(self._group), self._group.turn(what, 0, 0):
-            learner.flow.pull()
-        learner.pop_updates()
+    def turn(self, size: int = 0) -> None:
+        """Makes one turn: an update, or the exchanges of a size."""
+        self._plan.learner.iteration = size
+        with within(self._group), self._group.turn({"default": (size, 0)}):
+            self._plan.pull()
+        self._plan.learner.pop_updates()
 
 
 def milliseconds(call: Callable[[], object], seconds: float, times: int = 1) -> float:
@@ -107,7 +106,7 @@ def exchanges(given: Given, two: Two, gloo: Any) -> Iterator[Found]:
             add_gloo(gloo, size)
 
         def ours(size: int = size) -> None:
-            two.turn(f"sums-{size}")
+            two.turn(size)
 
         sides = [
             Side("ours", "surreal_like", "Group.sum of float32", timed(ours, given.seconds)),

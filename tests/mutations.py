@@ -64,11 +64,28 @@ group: an update that a rank gave up is waited for
 - self._socket.reply(request, "abandoned", {"reason": "the learner has ended it"})
 + pass
 group: a rank that differs is not found
-- if self._checked and not self._failed and ended["digest"] != self._digest(self._policy):
+- if self._checked and not self._failed and ended["digest"] != self._digest():
 + if False:
 group: a rank that begins anew joins in the middle
 - if self.begun and incarnation > rank.incarnation:
 + if False:
+> tests/surreal_like/learner/test_joint.py
+several policies: a batch trains the learner of another one
+- if batch.policy not in ("", own := learner.policy_name):
++ if not (own := learner.policy_name):
+several policies: a new batch does not know its policy
+- result.policy = result.policy or item.policy
++ pass
+several policies: items that no branch selects are lost
+- if id(learner) not in trained or (chosen and _is_lost(flow, policy, learner)):
++ if id(learner) not in trained:
+several policies: the batches of one are taken by nobody
+- if id(learner) not in taken:
++ if False:
+> tests/surreal_like/coordinator/test_learners.py
+several policies: the first one is to blame for each error
+- error = max(self._all, key=lambda each: each.learner.link.taken).fail(failure)
++ error = self.owner.fail(failure)
 > tests/session/launchers/test_supervision.py
 group: the end of one rank counts for each
 - free = asked or exit_code == FOLLOWS

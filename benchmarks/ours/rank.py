@@ -21,6 +21,7 @@ from session.process.clock import WallClock
 from session.wire import AddressBook, Identity, Wire
 from session.wire.shared import poll
 from surreal_like.data.group import group
+from surreal_like.dataflow.flow import PASSED, Flow
 from surreal_like.learner.base import Learner
 from surreal_like.learner.group import ENDPOINT
 from surreal_like.learner.member import Member
@@ -44,47 +45,38 @@ def make_context(folder: Path, name: str) -> Any:
     )
 
 
-class Adding:
-    """Stands for a learner whose plan adds so many numbers over all ranks, several times.
+class Chosen(Flow):
+    """The plan of a learner, or exchanges alone: of so many numbers as its iteration says.
 
     Args:
-        size: how many.
+        learner: an iteration of 0 makes an update.
     """
 
-    def __init__(self, size: int) -> None:
-        self._numbers = np.ones(size, np.float32)
-        self.flow = self
-        self.iteration = self.env_steps = 0
+    def __init__(self, learner: Learner) -> None:
+        super().__init__("chosen", learner.flow)
+        self.learner = learner
 
-    def pull(self) -> None:
-        """Makes the exchanges."""
+    def pull(self) -> Any:
+        """Makes an update, or the exchanges."""
+        if not self.learner.iteration:
+            return self.inputs[0].pull()
+        numbers = np.ones(self.learner.iteration, np.float32)
         for _ in range(TIMES):
-            group().sum(self._numbers, "gradient")
-
-    def module_dict(self) -> dict[str, torch.nn.Module]:
-        """Returns nothing: it has no parameters."""
-        return {}
-
-    def pop_updates(self) -> list[Any]:
-        """Returns nothing: it makes no updates."""
-        return []
-
-
-def learners_of(learner: Learner) -> dict[str, Any]:
-    """Returns name of a turn -> what is pulled in it: exchanges of each size, or an update."""
-    return {"default": learner, **{f"sums-{size}": Adding(size) for size in SIZES}}
+            group().sum(numbers, "gradient")
+        return PASSED
 
 
 def follow(folder: Path, name: str) -> None:
     """Does what rank 0 says, until this process is killed."""
     torch.set_num_threads(1)
-    learners = learners_of(make_learner(resolved(name)))
+    learner = make_learner(resolved(name))
+    plan = Chosen(learner)
     member = Member(make_context(folder, "learner-1"), 1, 2, torch.device("cpu"))
     while member.begin() is None:
         poll([member.socket], 0.05)
     member.report_ready()
     while True:
-        if not member.learn(learners):
+        if not member.learn(plan, {"default": learner}):
             poll([member.socket], 0.05)
 
 

@@ -25,7 +25,7 @@ from session.launchers.registry import launcher_of, list_detached
 from session.process.component import Component, Topology
 from session.program import interpreter, shell_line
 from session.show.text import GAP, columns, count, size
-from surreal_like.data.policy_names import learns, opponent_of, policies_of
+from surreal_like.data.policy_names import PolicyId, learns, opponent_of, policies_of
 from surreal_like.data.task import tasks_of
 from surreal_like.experiment.machine import replay_need
 from surreal_like.experiment.resolve import defaults
@@ -98,24 +98,17 @@ def mermaid(topology: Topology) -> str:
     return "\n".join(lines)
 
 
-def dataflow(flows: Mapping[str, Flow]) -> Iterator[str]:
-    """Yields the lines of a box for each of a learner's plans, with one node per operator.
-
-    Args:
-        flows: policy -> its plan, whose source is the replay of this policy.
-    """
-    numbers: dict[int, int] = {}
-    for policy, flow in flows.items():
-        owner = f"policy {policy}" if len(flows) > 1 else "the learner"
-        yield f'    subgraph dataflow_{policy}["dataflow of {owner}"]'
-        for part in flow.parts():
-            numbers[id(part)] = len(numbers) + 1
-            name = part.name.replace('"', "'")
-            yield f'        operator{numbers[id(part)]}["{name}"]'
-        for part in flow.parts():
-            for source in part.inputs:
-                yield f"        operator{numbers[id(source)]} --> operator{numbers[id(part)]}"
-        yield "    end"
+def dataflow(flow: Flow) -> Iterator[str]:
+    """Yields the lines of a box for the plan of a learner, with one node per operator."""
+    numbers = {id(part): number for number, part in enumerate(flow.parts(), 1)}
+    yield '    subgraph dataflow["dataflow of the learner"]'
+    for part in flow.parts():
+        name = part.name.replace('"', "'")
+        yield f'        operator{numbers[id(part)]}["{name}"]'
+    for part in flow.parts():
+        for source in part.inputs:
+            yield f"        operator{numbers[id(source)]} --> operator{numbers[id(part)]}"
+    yield "    end"
 
 
 def _names(group: Sequence[Component]) -> str:
@@ -346,35 +339,25 @@ def _table(plan: Plan, folder: Path) -> str:
         for component in plan.topology
     ]
     head = ["component", "started as", "binds", "connects to"]
-    flows = _flows(config)
-    facts = [*_facts(config, plan.topology), *_ranks(config, flows)]
+    flow = _flow(config)
+    facts = [*_facts(config, plan.topology), *_ranks(config, flow)]
     parts = [columns([], facts), columns(head, rows)]
-    operators = [f"  {line}" for line in outline(flows)]
+    operators = [f"  {line}" for line in (flow.outline() if flow is not None else ())]
     return "\n\n".join([*parts, "\n".join(["dataflow of the learner", *operators])])
 
 
-def outline(flows: Mapping[str, Flow]) -> Iterator[str]:
-    """Yields the operators of a learner's plans, one a line; arguments as of :func:`dataflow`."""
-    if len(flows) == 1:
-        yield from next(iter(flows.values())).outline()
-        return
-    for policy, flow in flows.items():
-        yield f"policy {policy}, with the rows of its own replay"
-        yield from (f"  {line}" for line in flow.outline())
-
-
-def _ranks(config: Config, flows: Mapping[str, Flow]) -> list[list[str]]:
+def _ranks(config: Config, flow: Flow | None) -> list[list[str]]:
     """Returns a row on learners that make each update together; none with one."""
     ranks = config.session_config.learner.num
-    if ranks == 1:
+    if ranks == 1 or flow is None:
         return []
+    outside = (part.outside for part in flow.parts())
+    learners: dict[int, Any] = {id(each): each for each in outside if each is not None}
     texts = []
-    for policy, flow in flows.items():
-        outside = (part.outside for part in flow.parts())
-        learners: dict[int, Any] = {id(each): each for each in outside if each is not None}
-        sizes = [each.size for own in learners.values() for each in own.optimizers.values()]
+    for each in learners.values():
+        sizes = [optimizer.size for optimizer in each.optimizers.values()]
         added, least = 4 * sum(sizes), worthwhile_ms(sizes, ranks)
-        name = f"{policy} " if len(flows) > 1 else ""
+        name = PolicyId(each.policy_name).add("{} ")
         texts.append(f"{name}{size(added)} a step, faster than one where that takes {least:.1f} ms")
     return [["learners", f"{ranks} that add up gradients: {'; '.join(texts)}"]]
 
@@ -392,19 +375,17 @@ def worthwhile_ms(sizes: Sequence[int], ranks: int) -> float:
     return exchange * ranks
 
 
-def _flows(config: Config) -> dict[str, Flow]:
-    """Returns policy -> its plan; empty if a bug prevents one."""
+def _flow(config: Config) -> Flow | None:
+    """Returns the plan of the learner; None if a bug prevents one."""
     # Not at the top: it imports torch, which the other formats do not need.
     from surreal_like.experiment.preflight import flow_of
 
-    flows = {name: flow_of(own) for name, own in policy_configs(config).items()}
-    found = {name: flow for name, flow in flows.items() if flow is not None}
-    return found if len(found) == len(flows) else {}
+    return flow_of(config)
 
 
 def _mermaid(plan: Plan, folder: Path) -> str:
-    flows = _flows(plan.config)
-    return "\n".join([mermaid(plan.topology), *(dataflow(flows) if flows else ())])
+    flow = _flow(plan.config)
+    return "\n".join([mermaid(plan.topology), *(dataflow(flow) if flow is not None else ())])
 
 
 def _connects(component: Component) -> list[str]:

@@ -105,9 +105,9 @@ class Config(dict[str, Any]):
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all settings that affect learning.
 
-        Covers algorithm, policies, learner_config and env_config, without specs, recorded columns,
-        ``workers``, and defaults of keys that came later: experiments keep the fingerprint that
-        they had before. The order of keys does not matter.
+        Covers algorithm, policies and their plan, learner_config and env_config, without specs,
+        recorded columns, ``workers``, and defaults of keys that came later: experiments keep the
+        fingerprint that they had before. The order of keys does not matter.
         """
         _refuse_objects(self)
         plain = self.to_dict()
@@ -116,6 +116,7 @@ class Config(dict[str, Any]):
         names = ("learner_config", "env_config")
         covered: dict[str, Any] = {name: _cover(plain.get(name, {})) for name in names}
         covered |= {"algorithm": plain.get("algorithm"), "policies": plain.get("policies") or {}}
+        covered["policies_plan"] = plain.get("policies_plan")
         text = json.dumps(_cover(covered), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -195,8 +196,9 @@ class Config(dict[str, Any]):
 _RESERVED = frozenset(dir(Config))
 # The specs follow from the rest; the number of worker processes does not affect learning.
 # Keys that came later -> their defaults.
-_LATER = {
+_LATER: dict[str, Any] = {
     "policies": {},
+    "policies_plan": None,
     "obs_keys": [],
     "multi_agent_api": "auto",
     "policy_mapping": {},

@@ -173,6 +173,14 @@ BASE_CONFIG = Config(
             "where they differ from those of the run; or the keys of an opponent, such as fixed. "
             "Empty: one policy for all agents.",
         ),
+        "policies_plan": Key(
+            None,
+            "Function that gives the dataflow of training of all policies together, called with "
+            "their learners by policy: my_plan.py:function or package.module:function; null: the "
+            "plan of each, in turn.",
+            optional="_str_",
+            idle=_ONE_POLICY,
+        ),
         "env_config": section("The environment that agents and evaluators step.", BASE_ENV_CONFIG),
         "session_config": section(
             "Processes, files and the network; these settings do not change what the learner "

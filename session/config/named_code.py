@@ -54,12 +54,14 @@ def in_snapshot(place: str, folder: RunFolder) -> str:
 
 
 def with_kept_plan(config: Config, folder: RunFolder) -> Config:
-    """Returns the config with the execution plan of the run's ``code/``, if it is a file."""
-    plan = config.learner_config.execution_plan
-    if plan is None:
-        return config
+    """Returns the config with the plans of the run's ``code/``, where they are files."""
     config = config.copy()
-    config.learner_config.execution_plan = in_snapshot(plan, folder)
+    policies = (config.get("policies") or {}).values()
+    own = [each["learner_config"] for each in policies if "learner_config" in each]
+    places = [(each, "execution_plan") for each in (config.learner_config, *own)]
+    for holder, key in [*places, (config, "policies_plan")]:
+        if holder.get(key) is not None:
+            holder[key] = in_snapshot(holder[key], folder)
     return config
 
 
@@ -70,6 +72,7 @@ def named_places(config: Mapping[str, Any]) -> Iterator[str]:
         *_learning_words(config),
         *_words_of_add_ons(config, "env_config"),
         *(_section(each).get("wrapper", each) for each in _entries(env.get("wrappers"))),
+        config.get("policies_plan"),
     ]
     for policy in _section(config.get("policies")).values():
         words += [*_learning_words(_section(policy)), _section(policy).get("fixed")]

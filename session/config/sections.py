@@ -7,8 +7,9 @@ from session.config.config import Config, keys_of
 from session.config.constraints import check_values
 
 SECTIONS = ("learner_config", "env_config", "session_config")
-# Entries of an experiment that are mappings.
+# Entries of an experiment that are mappings, and those that are texts.
 MAPPINGS = (*SECTIONS, "policies")
+TEXTS = {"algorithm": "a name, such as dqn", "policies_plan": "a place, such as plan.py:function"}
 
 
 def sections_of(config: Config) -> dict[str, Config]:

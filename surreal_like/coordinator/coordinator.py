@@ -278,7 +278,7 @@ class RunCoordinator:
         """Takes over a donor's checkpoint, with the settings that lie in the run folder."""
         config, learners = self.folder.read_config(), self.learners
         self.context.busy(60.0, "taking over another trial")
-        donor = learners.owner.load(config)
+        donor = learners.load(config)
         self._on_donor(donor, run_generation(config), learners.learner.version + 1)
         learners.set_task(self.record.task)
         learners.set_learned_steps(donor["env_steps"])

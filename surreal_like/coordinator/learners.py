@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,27 +10,37 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from session.config import Config
+from session.errors import RunError
+from session.process.clock import Clock
 from session.wire.sockets import Socket
+from surreal_like.data.group import group
 from surreal_like.data.sender import Sender
+from surreal_like.dataflow.flow import NOT_READY, PASSED, STALLED, Flow
 from surreal_like.learner.base import Learner
-from surreal_like.learner.group import digest_of
+from surreal_like.learner.group import GroupLost, digest_of
+from surreal_like.learner.joint import for_policies
 from surreal_like.learner.worker import Learned, LearnerWorker, Update
 
 
 class Learners:
-    """Learns all policies in turn.
+    """Learns all policies by one plan.
 
     The first policy owns the run: its iteration and its version are those of the run.
 
     Args:
         workers: policy -> its worker.
+        clock: clock of the process.
         joint: True if the environment has several agents.
     """
 
-    def __init__(self, workers: Mapping[str, LearnerWorker], *, joint: bool = False) -> None:
-        self._workers, self._joint = dict(workers), joint
+    def __init__(
+        self, workers: Mapping[str, LearnerWorker], clock: Clock, *, joint: bool = False
+    ) -> None:
+        self._workers, self._clock, self._joint = dict(workers), clock, joint
         self._all = list(self._workers.values())
         self.owner = self._all[0]
+        self._flow: Flow | None = None
         # Added to the steps of all shards: those of a donor, or of a run that did not count them.
         self._more_steps = 0
         # Shard -> its newest counts, and the same by accounts.
@@ -45,9 +55,15 @@ class Learners:
         """Returns the present learner of each policy by name."""
         return {policy: worker.learner for policy, worker in self._workers.items()}
 
-    def digest(self, policy: str) -> str:
-        """Returns the digest of the present parameters of a policy, for a group of learners."""
-        return digest_of(self._workers[policy].learner.module_dict())
+    def digest(self) -> str:
+        """Returns the digest of the present parameters, for a group of learners."""
+        return digest_of(self.by_policy())
+
+    def load(self, config: Config) -> Mapping[str, Any]:
+        """Takes over a donor's checkpoint, see :meth:`LearnerWorker.load`."""
+        state = self.owner.load(config)
+        self._flow = None
+        return state
 
     # -- the run ----------------------------------------------------------------------------------
 
@@ -179,19 +195,54 @@ class Learners:
 
     # -- learning ---------------------------------------------------------------------------------
 
+    @property
+    def flow(self) -> Flow:
+        """The plan of all policies."""
+        if self._flow is None:
+            self._flow = for_policies(self.by_policy())
+        return self._flow
+
     def learn(self) -> Learned:
-        """Pulls the plan of each once."""
-        attempts = [worker.learn() for worker in self._all]
-        if len(attempts) == 1:
-            return attempts[0]
-        updates = [_label(update) for each in attempts for update in each.updates]
-        return Learned(
-            any(each.had_batch for each in attempts),
-            attempts[0].asked,
-            sum(each.waiting for each in attempts),
-            updates,
-            next((each.error for each in attempts if each.error is not None), None),
-        )
+        """Pulls the plan once.
+
+        Raises:
+            BadUpdates: too many non-finite updates in a row; a restart returns to a checkpoint.
+            GroupLost: another rank has ended.
+        """
+        now, together = self._clock.now(), group()
+        waiting = sum(worker.learner.link.waiting for worker in self._all)
+        if together.size > 1 and not waiting:
+            # No rank waits for a batch within a turn.
+            return Learned(False, now)
+        flow, item = self.flow, PASSED
+        failure: Exception | None = None
+        error: Exception | None = None
+        try:
+            with together.turn(self._progress() if together.size > 1 else {}):
+                item = flow.pull()
+        except StopIteration:
+            return Learned(False, now, waiting, error=RunError("the execution plan has ended"))
+        except GroupLost:
+            raise
+        except Exception as raised:  # noqa: BLE001 - the author's code, and some rows of a replay
+            failure = raised
+        if failure is not None:
+            # The batch that was taken last is the one that the author's code failed on.
+            error = max(self._all, key=lambda each: each.learner.link.taken).fail(failure)
+        if item is STALLED:
+            error = flow.standstill()
+        updates: list[Update] = []
+        for worker in self._all:
+            counted, wrong = worker.count(now)
+            updates += counted if len(self._all) == 1 else map(_label, counted)
+            error = error or wrong
+        ahead = [worker.learner.link.ahead for worker in self._all]
+        waits = [each.pop_waited() for each in ahead if each is not None]
+        copying = sum(waits) if waits else None
+        return Learned(item is not NOT_READY, now, waiting, updates, error, copying)
+
+    def _progress(self) -> dict[str, Sequence[int]]:
+        return {name: (each.iteration, each.env_steps) for name, each in self.by_policy().items()}
 
     def tick_replay(self, *, ask: bool) -> bool:
         """Keeps requests in flight; returns True after a reply.
@@ -220,10 +271,11 @@ class Learners:
         return total | {"iteration": self.owner.status()["iteration"]}
 
     def plan_counts(self) -> dict[str, Any]:
-        """Returns the counts of all plans since the learners were built."""
-        total: dict[str, Any] = {}
+        """Returns the counts of the plan since the learners were built."""
+        taken = sum(part.rows for part in self.flow.parts() if part.outside is not None)
+        total: dict[str, Any] = {"rows_taken": taken, "operators": self.flow.counts()}
         for worker in self._all:
-            total = add_numbers(total, worker.plan_counts())
+            total = add_numbers(total, worker.row_counts())
         return total
 
     # -- replay -----------------------------------------------------------------------------------

@@ -41,7 +41,8 @@ class LearnerService(Service):
             policy: LearnerWorker(context, learner, folder, policy)
             for policy, learner in learners.items()
         }
-        self._learners = Learners(workers, joint=bool(agents_of(context.config)))
+        joint = bool(agents_of(context.config))
+        self._learners = Learners(workers, context.clock, joint=joint)
         restored = self._learners.restore()
         self.coordinator = RunCoordinator(context, folder, self._learners, restored)
         self._learners.connect(self.coordinator.restored_version)

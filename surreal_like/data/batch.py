@@ -45,10 +45,12 @@ class Batch(dict[str, Any]):
         origin: the reply of replay that it was made of; None for any other batch.
         whole: rows of the batch that this is one rank's part of, as replay counts them; 0: it is
             no part.
+        policy: policy whose rows they are; empty if unknown.
     """
 
     origin: Any = None
     whole: int = 0
+    policy: str = ""
 
     @property
     def rows(self) -> int:

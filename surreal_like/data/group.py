@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
@@ -65,13 +65,12 @@ class Group:
         means = (each / count if count else math.nan for each in sums)
         return dict(zip(values, means, strict=True))
 
-    def turn(self, policy: str, iteration: int, env_steps: int) -> AbstractContextManager[None]:
-        """Returns the context in which all ranks pull the plan of a policy once.
+    def turn(self, progress: Mapping[str, Sequence[int]]) -> AbstractContextManager[None]:
+        """Returns the context in which all ranks pull the plan once.
 
         Args:
-            policy: name of the policy.
-            iteration: updates of its parameters.
-            env_steps: environment steps that they have learned from.
+            progress: policy -> updates of its parameters, and environment steps that they have
+                learned from.
         """
         return _NOTHING
 

@@ -18,6 +18,7 @@ from surreal_like.dataflow.items import Trained as Trained
 from surreal_like.learner.gradients import apply_gradients as apply_gradients
 from surreal_like.learner.gradients import average_gradients as average_gradients
 from surreal_like.learner.gradients import compute_gradients as compute_gradients
+from surreal_like.learner.joint import for_policies as for_policies
 from surreal_like.learner.operators import compute_advantages as compute_advantages
 from surreal_like.learner.operators import every as every
 from surreal_like.learner.operators import learn_moments as learn_moments
@@ -35,6 +36,7 @@ from surreal_like.learner.sources import from_items as from_items
 from surreal_like.learner.sources import mix_in as mix_in
 from surreal_like.learner.sources import replay as replay
 from surreal_like.learner.sources import rollouts as rollouts
+from surreal_like.learner.sources import select as select
 from surreal_like.learner.sources import store as store
 
 __all__: list[str]

@@ -21,7 +21,7 @@ from surreal_like.errors import DataError
 
 # In its turn, a flow of weight "*" gives at most so many items.
 _MOST = 100
-MODES = ("round_robin", "async")
+MODES = ("round_robin", "async", "each")
 Weight = float | str
 
 
@@ -37,7 +37,8 @@ def concurrently(
     Args:
         flows: two or more.
         mode: `round_robin`: each flow in its turn gives as many items as its weight says, and the
-            others wait for it while it is not ready. `async`: the items as they come.
+            others wait for it while it is not ready. `async`: the items as they come. `each`: in
+            every pull one item of each flow that has one, as a tuple.
         output_indexes: output indexes of the flows whose items come out; None: of all.
         round_robin_weights: items of each flow in its turn, fractions are carried over; None: 1
             each. `"*"`: all that are there, up to 100.
@@ -47,7 +48,7 @@ def concurrently(
     """
     check_several(flows)
     if mode not in MODES:
-        raise ValueError(f"mode is {mode!r}, expected {' or '.join(MODES)}")
+        raise ValueError(f"mode is {mode!r}, expected {', '.join(MODES)}")
     wrong = [index for index in output_indexes or () if not 0 <= index < len(flows)]
     if wrong:
         raise ValueError(f"output_indexes has {wrong[0]}, but there are {len(flows)} flows")
@@ -55,8 +56,8 @@ def concurrently(
     if mode == "round_robin":
         return _RoundRobin(flows, shown, _checked(round_robin_weights, len(flows)))
     if round_robin_weights is not None:
-        raise ValueError(f"mode async has no weights, but they are {list(round_robin_weights)}")
-    return Union(flows, shown)
+        raise ValueError(f"mode {mode} has no weights, but they are {list(round_robin_weights)}")
+    return Union(flows, shown) if mode == "async" else _Each(flows, shown)
 
 
 def _checked(weights: Sequence[Weight] | None, count: int) -> list[Weight]:
@@ -69,6 +70,36 @@ def _checked(weights: Sequence[Weight] | None, count: int) -> list[Weight]:
         if weight != "*" and (isinstance(weight, str) or not weight > 0):
             raise ValueError(f"a weight is {weight!r}, expected more than 0 or '*'")
     return weights
+
+
+class _Each(Flow):
+    """Pulls all flows once in every pull."""
+
+    def __init__(self, flows: Sequence[Flow], shown: set[int]) -> None:
+        super().__init__("concurrently(each)", *flows)
+        self._shown = shown
+        self._live = list(range(len(flows)))
+
+    def pull(self) -> Any:
+        items: list[Any] = []
+        signals: set[Signal] = set()
+        for index in tuple(self._live):
+            try:
+                item = self.inputs[index].pull()
+            except StopIteration:
+                self._live.remove(index)
+                continue
+            if type(item) is Signal:
+                signals.add(item)
+            elif index in self._shown:
+                items.append(item)
+            else:
+                signals.add(PASSED)
+        if items:
+            return tuple(items)
+        if not self._live:
+            raise StopIteration
+        return next(each for each in (PASSED, NOT_READY, STALLED) if each in signals)
 
 
 class _RoundRobin(Flow):

@@ -56,6 +56,7 @@ class Operator:
         learner: the learner that it works on.
         trains: True if it makes updates.
         generators: the random generators, whose states checkpoints have.
+        policies: those whose items it lets through; empty: it makes no choice.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Operator:
     learner: Any = None
     trains: bool = False
     generators: tuple[Any, ...] = ()
+    policies: tuple[str, ...] = ()
 
     def __call__(self, item: Any) -> Any:
         """Applies the function."""
@@ -199,11 +201,13 @@ class Flow:
             found |= {id(part): part for part in flow.parts()}
         return [*found.values(), self]
 
-    @property
-    def trains(self) -> bool:
-        """True if an operator makes updates."""
-        given = [part._given for part in self.parts()]
-        return any(isinstance(each, Operator) and each.trains for each in given)
+    def operators(self) -> list[Operator]:
+        """Returns the operators of all parts; functions of the author are none."""
+        return [each for part in self.parts() for each in part.own_operators()]
+
+    def own_operators(self) -> list[Operator]:
+        """Returns the operator of this part, if it has one."""
+        return [self._given] if isinstance(self._given, Operator) else []
 
     def before_update(self) -> list[Callable[[Any], Any]]:
         """Returns the functions on each item from the source to the first update, in order.
@@ -348,9 +352,10 @@ _NOTHING = object()
 
 
 def _with_origin(result: Any, item: Any) -> Any:
-    """Gives a new batch the origin of the batch that a function made it of; returns it."""
+    """Gives a new batch origin and policy of the batch that a function made it of; returns it."""
     if result is not item and isinstance(result, Batch) and isinstance(item, Batch):
         result.origin = item.origin if result.origin is None else result.origin
+        result.policy = result.policy or item.policy
     return result
 
 

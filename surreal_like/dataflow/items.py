@@ -197,6 +197,7 @@ def copy_item(item: Any) -> Any:
 def _copy_batch(batch: Batch) -> Batch:
     copy = make_batch({name: column.clone() for name, column in columns_of(batch).items()})
     copy.origin, copy.whole = _copy_origin(batch.origin), batch.whole
+    copy.policy = batch.policy
     return copy
 
 

@@ -20,6 +20,7 @@ from surreal_like.errors import SpecError
 from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.learner.base import Learner
 from surreal_like.learner.group import of_rank
+from surreal_like.learner.joint import KEY, share_plan
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import load_parameters
 from surreal_like.policies.config import policy_config, policy_configs
@@ -43,10 +44,14 @@ def algorithm_of(config: Config, folder: RunFolder | None) -> type[Algorithm]:
 
 def learners_of(config: Config, folder: RunFolder, rank: int = 0) -> dict[str, Learner]:
     """Returns the learner of each policy that learns, as a rank of a group of learners has it."""
-    return {
+    learners = {
         name: algorithm_of(own, folder).learner(**sections_of(of_rank(own, rank)))
         for name, own in policy_configs(config).items()
     }
+    for name, learner in learners.items():
+        learner.policy_name = name
+    share_plan(learners, config.get(KEY))
+    return learners
 
 
 def load_agent(place: str, config: Config) -> Agent:

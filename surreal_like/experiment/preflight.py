@@ -30,6 +30,7 @@ from surreal_like.data.batch import Batch, make_batch
 from surreal_like.data.columns import manifest_of, plain_columns
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.masks import MASK, has_mask
+from surreal_like.data.policy_names import named_policies
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 from surreal_like.dataflow.flow import Flow
 from surreal_like.experience.chunk import Chunk, postprocess_chunk
@@ -39,9 +40,12 @@ from surreal_like.experiment.checkpoints import checkpoint_of
 from surreal_like.experiment.machine import replay_need
 from surreal_like.learner.base import Learner
 from surreal_like.learner.group import check_group
+from surreal_like.learner.joint import KEY, for_policies, share_plan
+from surreal_like.learner.joint import rehearse as rehearse_zeros
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import read_parameters
 from surreal_like.network.flat import to_tensor
+from surreal_like.policies.config import policy_configs
 from surreal_like.replay.base import Replay, load_replay_class
 
 # Steps and streams of the unroll, or rows; a sequence has its own number of steps.
@@ -87,7 +91,7 @@ def check_plan(
     # Only a plan can be checked, and only with the columns of a replay of this library.
     if agent is not None and replay.__module__.startswith("surreal_like.") and _is_planned(learner):
         columns = _pull_zeros(learner, flow, _zeros(agent, replay, config, info))
-    if not flow.trains and not learner.updates:
+    if not any(each.trains for each in flow.operators()) and not learner.updates:
         raise ConfigError(
             "the execution plan trains nothing: it needs train_one_step or apply_gradients"
         )
@@ -292,19 +296,65 @@ def rehearse(
 
 
 def flow_of(config: Config) -> Flow | None:
-    """Returns the execution plan of a resolved experiment, to be shown; None if a bug prevents it.
+    """Returns the plan of all policies of a resolved experiment; None if a bug prevents it.
 
-    Builds the learner on the CPU.
+    Builds the learners on the CPU.
 
     Raises:
-        ConfigError: the learner or the plan rejects a setting.
+        ConfigError: a learner or the plan rejects a setting.
     """
     paths = config.session_config.import_path
     sys.path.extend(path for path in paths if path not in sys.path)
+    with torch.random.fork_rng(devices=[]), outside_a_run():
+        return _try(lambda: for_policies(_learners_of(policy_configs(config), config)))
+
+
+def rehearse_together(config: Config) -> None:
+    """Builds the plan over several policies, if there is one, and gives it zeros.
+
+    Args:
+        config: the resolved experiment, whose policies have been rehearsed.
+
+    Raises:
+        ConfigError: the plan cannot work.
+    """
+    if config.policies_plan is None:
+        return
+    if not named_policies(config):
+        raise ConfigError(f"{KEY} is {config.policies_plan!r}, but policies is empty: remove it")
+    configs = policy_configs(config)
+    with torch.random.fork_rng(devices=[]), outside_a_run():
+        learners = _try(lambda: _learners_of(configs, config))
+        zeros = {name: _zeros_of(own) for name, own in configs.items()}
+        given = {name: batch for name, batch in zeros.items() if batch is not None}
+        if learners is not None and len(given) == len(zeros):
+            _try(lambda: rehearse_zeros(for_policies(learners), learners, given))
+
+
+def _learners_of(configs: Mapping[str, Config], config: Config) -> dict[str, Learner]:
+    """Returns the learner of each policy, on the CPU, with the plan over several policies."""
+    learners: dict[str, Learner] = {}
+    for name, own in configs.items():
+        here = own.copy()
+        here.learner_config.device = "cpu"
+        learners[name] = find_algorithm(here.algorithm).learner(**sections_of(here))
+        learners[name].policy_name = name
+    try:
+        share_plan(learners, config.get(KEY))
+    except ValueError as error:
+        raise ConfigError(f"the plan of {KEY} cannot be built: {error}") from None
+    return learners
+
+
+def _zeros_of(config: Config) -> Batch | None:
+    """Returns a batch of zeros of a policy; None if its agent cannot be built here."""
     config = config.copy()
     config.learner_config.device = "cpu"
-    with torch.random.fork_rng(devices=[]), outside_a_run():
-        return _try(lambda: find_algorithm(config.algorithm).learner(**sections_of(config)).flow)
+    kind, replay = find_algorithm(config.algorithm), load_replay_class(config.learner_config)
+    agent = _try(
+        lambda: kind.agent(**sections_of(config), agent_id=0, agent_mode=AgentMode.training)
+    )
+    return None if agent is None else _zeros(agent, replay, config, NO_INFO)
 
 
 def _check_start(learner: Learner, start_from: str) -> None:
@@ -319,7 +369,7 @@ def _try(build: Callable[[], _Built]) -> _Built | None:
     try:
         return build()
     except SurrealError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError("; ".join([str(error), *getattr(error, "__notes__", [])])) from None
     except Exception:  # noqa: BLE001 - the run reports a bug or a lack of memory better
         return None
 

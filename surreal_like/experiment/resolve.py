@@ -37,7 +37,7 @@ from session.config.named_code import (
     named_places,
     place_of,
 )
-from session.config.sections import MAPPINGS, SECTIONS, sections_of
+from session.config.sections import MAPPINGS, SECTIONS, TEXTS, sections_of
 from session.errors import (
     ConfigError,
     MissingExtra,
@@ -54,7 +54,7 @@ from surreal_like.experiment.code import git_revision, own_modules
 from surreal_like.experiment.shipped import find_experiment
 from surreal_like.policies.config import policy_configs
 
-_KEYS = ("algorithm", *MAPPINGS)
+_KEYS = (*MAPPINGS, *TEXTS)
 # Keys of tune files only.
 _TUNING = frozenset(("experiment", "space", "tune"))
 # A complete config, or the error of an experiment that cannot be resolved.
@@ -128,13 +128,13 @@ def _check_sections(user: Config) -> Config:
     """Returns the experiment with all sections; one that is empty has no settings.
 
     Raises:
-        ConfigError: a section is no mapping, or the algorithm no text.
+        ConfigError: a section is no mapping, or another entry no text.
     """
     given = {key: value for key, value in user.to_dict().items() if value is not None}
     for key, value in given.items():
-        if key == "algorithm" and not isinstance(value, str):
-            raise ConfigError(f"algorithm is {quote(value)}, expected a name, such as dqn")
-        if key != "algorithm" and not isinstance(value, dict):
+        if key in TEXTS and not isinstance(value, str):
+            raise ConfigError(f"{key} is {quote(value)}, expected {TEXTS[key]}")
+        if key not in TEXTS and not isinstance(value, dict):
             raise ConfigError(
                 f"{key} is {quote(value)}, expected a mapping of keys to values, such as "
                 "{env_name: gym:CartPole-v1} of env_config"
@@ -188,7 +188,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
     from surreal_like.data.bounds import reward_bounds
     from surreal_like.data.task import tasks_of
     from surreal_like.experiment.policies import add_policies, check_policies
-    from surreal_like.experiment.preflight import rehearse
+    from surreal_like.experiment.preflight import rehearse, rehearse_together
 
     if must_be_installed:
         check_import_path(user.session_config.get("import_path", []))
@@ -234,6 +234,7 @@ def resolve(user: Config, *, must_be_installed: bool = True, known: Config | Non
         # The policy's own, or those of the run.
         holder = policies_of(config)[name]
         (holder if "learner_config" in holder else config).learner_config = own.learner_config
+    rehearse_together(config)
     return _record(config, own_modules(config.session_config.import_path), changed)
 
 

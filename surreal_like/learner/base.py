@@ -31,6 +31,8 @@ class Learner(Updates):
     :meth:`saveables`.
     """
 
+    _complete = False
+
     @classmethod
     def default_config(cls) -> Mapping[str, Any]:
         """Returns defaults for ``learner_config``, a Config or a dict; the agent's are added."""
@@ -84,12 +86,14 @@ class Learner(Updates):
     def flow(self) -> Flow:
         """The dataflow of this learner: the plan, or batches for a `learn` of its own.
 
+        With a plan over several policies it is that of all learners.
+
         Raises:
             ConfigError: the plan is no Flow.
         """
         if not self.learns_itself():
             return self.plan
-        self.after_init()
+        self.complete()
         return self._name(experience(self).for_each(learn_from(self, self.learn)))
 
     @cached_property
@@ -99,8 +103,7 @@ class Learner(Updates):
         Raises:
             ConfigError: it is no Flow, or it calls itself.
         """
-        if not self.learns_itself():
-            self.after_init()
+        self.complete()
         place = self.learner_config.get("execution_plan")
         build = type(self).execution_plan if place is None else find_plan(place)
         try:
@@ -128,6 +131,12 @@ class Learner(Updates):
             )
         flow.name_plan(name.removesuffix("Learner"))
         return flow
+
+    def complete(self) -> None:
+        """Calls :meth:`after_init` once."""
+        if not self._complete:
+            self._complete = True
+            self.after_init()
 
     def after_init(self) -> None:
         """Called when the learner is complete, before its plan is built."""

@@ -1,8 +1,8 @@
 """Several learners that make one update together: rank 0 deals batches, and adds up numbers.
 
 Rank 0 is the learner of the run. It alone has replay, publishes, judges and saves. In a *turn* all
-ranks pull the plan of one policy: rank 0 takes a batch and deals a part of it to every rank, and
-all exchanges (gradients, moments, means that something is decided by) are sums that rank 0 makes,
+ranks pull the plan once: rank 0 takes a batch and deals a part of it to every rank, and all
+exchanges (gradients, moments, means that something is decided by) are sums that rank 0 makes,
 in the order of ranks, and sends to all. So ranks stay equal bit by bit, without a second learner:
 operators ask :func:`surreal_like.data.group.group`.
 
@@ -12,13 +12,13 @@ all others; they go on from its newest checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from session.config import Config
 from session.errors import FOLLOWS, ConfigError, RunError
@@ -73,7 +73,12 @@ ANSWERS: Kinds = {
     # Policy -> number of its checkpoint.
     "begin": Schema({"checkpoints": MapOf(Name(), Count(), _POLICIES)}),
     "turn": Schema(
-        {**_TURN, "policy": Name(), "iteration": Count(), "env_steps": Count(), "check": Flag()}
+        {
+            **_TURN,
+            # Policy -> iteration, environment steps.
+            "progress": MapOf(Name(), Row(Count(), Count()), _POLICIES),
+            "check": Flag(),
+        }
     ),
     "part": Schema(
         {
@@ -92,9 +97,14 @@ ANSWERS: Kinds = {
 }
 
 
-def digest_of(modules: Mapping[str, torch.nn.Module]) -> str:
-    """Returns the digest of published parameters, which all ranks have alike."""
-    return parameter_hash(read_flat(modules))
+def digest_of(learners: Mapping[str, Learner]) -> str:
+    """Returns the digest of the published parameters of all policies, which all ranks have alike.
+
+    Args:
+        learners: policy -> its learner.
+    """
+    each = [parameter_hash(read_flat(learner.module_dict())) for learner in learners.values()]
+    return each[0] if len(each) == 1 else hashlib.sha256("".join(each).encode()).hexdigest()
 
 
 class GroupLost(RunError):
@@ -128,10 +138,10 @@ class Leader(Group):
     Args:
         context: context of the learner's process.
         size: number of ranks, 2 or more.
-        digest: returns a digest of what all ranks must have alike, by policy.
+        digest: returns a digest of what all ranks must have alike, see :func:`digest_of`.
     """
 
-    def __init__(self, context: Context, size: int, digest: Callable[[str], str]) -> None:
+    def __init__(self, context: Context, size: int, digest: Callable[[], str]) -> None:
         self.size = size
         self.begun = False
         self._context, self._digest = context, digest
@@ -140,7 +150,6 @@ class Leader(Group):
         self._turn = self._sums = 0
         self._open = self._failed = self._checked = False
         self._check_due = Every(seconds=_CHECK_SECONDS, clock=context.clock.now)
-        self._policy = ""
         # The requests that parts are sent to in a turn.
         self._dealt: list[Request] = []
         self._limit = starting_seconds(context.config.session_config.heartbeat.timeout)
@@ -172,18 +181,18 @@ class Leader(Group):
         return [name for name, rank in self._ranks.items() if rank.joined is None]
 
     @contextmanager
-    def turn(self, policy: str, iteration: int, env_steps: int) -> Iterator[None]:
-        """Makes all ranks pull the plan of a policy.
+    def turn(self, progress: Mapping[str, Sequence[int]]) -> Iterator[None]:
+        """Makes all ranks pull the plan.
 
         Raises:
             GroupLost: a rank has ended, or differs.
         """
-        self._wait(lambda rank: rank.ready is not None, f"an update of {policy}")
+        self._wait(lambda rank: rank.ready is not None, "the next update")
         self._check_outcomes()
-        self._turn, self._sums, self._policy = self._turn + 1, 0, policy
+        self._turn, self._sums = self._turn + 1, 0
         self._checked = bool(self._check_due())
-        fields = {"turn": self._turn, "policy": policy, "iteration": iteration}
-        fields |= {"env_steps": env_steps, "check": self._checked}
+        every = {policy: list(each) for policy, each in progress.items()}
+        fields = {"turn": self._turn, "progress": every, "check": self._checked}
         self._dealt = [rank.ready for rank in self._ranks.values() if rank.ready is not None]
         for rank, request in zip(self._ranks.values(), self._dealt, strict=True):
             self._socket.reply(request, "turn", fields)
@@ -243,7 +252,7 @@ class Leader(Group):
             if (ended["sums"], bool(ended["error"])) != (self._sums, self._failed):
                 why = ended["error"] or f"it made {ended['sums']} exchanges, not {self._sums}"
                 raise GroupLost(f"{name} has ended update {self._turn} otherwise: {why}")
-            if self._checked and not self._failed and ended["digest"] != self._digest(self._policy):
+            if self._checked and not self._failed and ended["digest"] != self._digest():
                 raise GroupLost(
                     f"the parameters of {name} are not those of the learner: a plan changes them "
                     "only by operators, and optimizers of add_optimizer"

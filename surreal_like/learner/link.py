@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
@@ -30,6 +31,7 @@ from surreal_like.replay.client import ReplayClient
 _WAIT_SECONDS = 0.05
 
 _REPEAT_SECONDS = 1.0
+_TAKEN = itertools.count(1)
 
 
 Decision = Literal["publish", "postpone", "skip"]
@@ -215,6 +217,7 @@ class LearnerLink:
         replay: client of all shards.
         publisher: publisher of the parameters.
         sampled: newest batch as replay sent it; None before the first.
+        taken: number of that batch among all that links of this process have given; 0: none yet.
         ahead: copies batches ahead to CUDA; None on the CPU and in a serial run.
         count_steps: returns the environment steps that the parameters have learned from.
     """
@@ -236,6 +239,7 @@ class LearnerLink:
         else:
             self.replay, self.publisher = before.replay, before.publisher
         self.sampled: Sampled | None = None
+        self.taken = 0
         self.count_steps: Callable[[], int] = lambda: self.replay.learned_steps
         self._modules = modules
         self._feed = DeviceFeed(device)
@@ -274,7 +278,7 @@ class LearnerLink:
         return self._make_batch(sampled, self._feed(feed_columns(sampled.columns)))
 
     def _make_batch(self, sampled: Sampled, tensors: Mapping[str, torch.Tensor]) -> Batch:
-        self.sampled = sampled
+        self.sampled, self.taken = sampled, next(_TAKEN)
         self.replay.count_steps(sampled)
         batch = make_batch(tensors)
         batch.origin = sampled

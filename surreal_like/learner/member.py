@@ -20,7 +20,7 @@ from session.wire.sockets import Socket
 from surreal_like.data.batch import Sampled, make_batch
 from surreal_like.data.group import Group, Numbers, Take, within
 from surreal_like.data.policy_names import PolicyId
-from surreal_like.dataflow.flow import NOT_READY
+from surreal_like.dataflow.flow import NOT_READY, Flow
 from surreal_like.learner.base import Learner
 from surreal_like.learner.feed import DeviceFeed
 from surreal_like.learner.group import (
@@ -31,6 +31,7 @@ from surreal_like.learner.group import (
     RankEnded,
     digest_of,
 )
+from surreal_like.learner.joint import for_policies
 from surreal_like.learner.saver import read_content
 
 
@@ -78,15 +79,16 @@ class Member(Group):
 
         Args:
             error: error of the turn before; empty: there was none.
-            digest: :func:`digest_of` the parameters of its policy; empty unless rank 0 asked.
+            digest: :func:`digest_of` all parameters; empty unless rank 0 asked.
         """
         fields = {"turn": self._turn, "sums": self._sums, "error": error, "digest": digest}
         self._send("ready", fields, {})
 
-    def learn(self, learners: Mapping[str, Learner]) -> bool:
-        """Pulls a plan if rank 0 has begun a turn; returns False if it has not.
+    def learn(self, flow: Flow, learners: Mapping[str, Learner]) -> bool:
+        """Pulls the plan if rank 0 has begun a turn; returns False if it has not.
 
         Args:
+            flow: the plan.
             learners: policy -> its learner.
 
         Raises:
@@ -103,18 +105,19 @@ class Member(Group):
         if message.kind != "turn":
             return True
         fields, error = message.fields, ""
-        learner = learners[fields["policy"]]
         self._turn, self._sums = fields["turn"], 0
-        learner.iteration, learner.env_steps = fields["iteration"], fields["env_steps"]
+        for policy, (iteration, env_steps) in fields["progress"].items():
+            learners[policy].iteration, learners[policy].env_steps = iteration, env_steps
         try:
             with within(self):
-                learner.flow.pull()
+                flow.pull()
         except GroupLost:
             raise
         except Exception as failure:  # noqa: BLE001 - the author's code; rank 0 reports it
             error = cut(describe(failure))
-        learner.pop_updates()
-        digest = digest_of(learner.module_dict()) if fields["check"] else ""
+        for learner in learners.values():
+            learner.pop_updates()
+        digest = digest_of(learners) if fields["check"] else ""
         self.report_ready(error=error, digest=digest)
         return True
 
@@ -169,7 +172,7 @@ class Member(Group):
 
 
 class MemberService(Service):
-    """Pulls the plans of all policies when rank 0 says so.
+    """Pulls the plan of all policies when rank 0 says so.
 
     Args:
         context: context of this process.
@@ -181,6 +184,7 @@ class MemberService(Service):
         self, context: Context, learners: Mapping[str, Learner], folder: RunFolder
     ) -> None:
         self._context, self._learners, self._folder = context, dict(learners), folder
+        self._flow = for_policies(learners)
         device = next(iter(self._learners.values())).device
         ranks = context.config.session_config.learner.num
         self._group = Member(context, context.component.index, ranks, device)
@@ -193,7 +197,7 @@ class MemberService(Service):
     def tick(self) -> bool:
         """Learns once if rank 0 has begun a turn."""
         try:
-            return self._begin() or self._group.learn(self._learners)
+            return self._begin() or self._group.learn(self._flow, self._learners)
         except RankEnded as error:
             self._context.event("leaving", f"{error}; begins anew")
             self._left = True

@@ -93,6 +93,11 @@ def train_one_step(
 
     def train(item: Batch | Trained) -> Trained:
         batch = item.batch if isinstance(item, Trained) else item
+        if batch.policy not in ("", own := learner.policy_name):
+            raise ConfigError(
+                f"train_one_step of policy {own} got a batch of policy {batch.policy}: put "
+                f"select({own!r}) in front, or give it learners[{batch.policy!r}]"
+            )
         learner.optimizers.begin(learner)
         function = learner.loss if loss is None else loss
         if several:
@@ -474,7 +479,9 @@ def every(
         return item
 
     name = names if updates == 1 else f"every({updates}, {names})"
-    return Operator(name, apply, learner=counted, generators=generators_in(operators))
+    trains = any(getattr(each, "trains", False) for each in operators)
+    drawn = generators_in(operators)
+    return Operator(name, apply, learner=counted, trains=trains, generators=drawn)
 
 
 def report(learner: Updates, *, seconds: float) -> Operator:

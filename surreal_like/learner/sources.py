@@ -15,7 +15,8 @@ from session.config.merge import quote
 from session.config.named_code import load_callable
 from session.errors import ConfigError, did_you_mean
 from surreal_like.data.batch import Batch, Sampled, make_batch
-from surreal_like.dataflow.flow import STALLED, Flow, Operator, Signal
+from surreal_like.data.policy_names import PolicyId
+from surreal_like.dataflow.flow import PASSED, STALLED, Flow, Operator, Signal
 from surreal_like.dataflow.items import axis_in, axis_of, batch_of, columns_of, copy_item
 from surreal_like.errors import DataError
 from surreal_like.replay.base import load_replay_class
@@ -293,12 +294,15 @@ class _Received(Flow):
     counts_items = True
 
     def __init__(self, name: str, learner: Updates) -> None:
-        super().__init__(name, outside=learner)
+        super().__init__(f"{name}{PolicyId(learner.policy_name).add('({})')}", outside=learner)
         self._learner = learner
 
     def pull(self) -> Any:
         item = self._learner.next_batch()
-        return item if type(item) is Signal else self._count(item)
+        if isinstance(item, Signal):
+            return item
+        item.policy = self._learner.policy_name
+        return self._count(item)
 
 
 def experience(learner: Updates) -> Flow:
@@ -312,17 +316,19 @@ def experience(learner: Updates) -> Flow:
     return with_parts(learner, _Received(_SOURCES[kind], learner))
 
 
-def rollouts(learner: Updates, mode: str | None = None) -> Flow:
+def rollouts(learner: Updates | Mapping[str, Updates], mode: str | None = None) -> Flow:
     """Returns the flow of batches of whole unrolls, each of which comes once, the oldest first.
 
     Args:
-        learner: learner of the run.
+        learner: learner of the run; or several by policy, whose batches come in turn, see `select`.
         mode: `async`: as they come; `bulk_sync`: one unroll of every agent, which then waits for
             the next version. None: as `learner_config.algo.synchronous` says.
 
     Raises:
         ConfigError: replay gives single rows, or the mode contradicts the config.
     """
+    if isinstance(learner, Mapping):
+        return _of_all([rollouts(each, mode) for each in learner.values()])
     check_kind(learner, "rollouts", "unrolls")
     synchronous = bool(learner.learner_config.algo.get("synchronous", False))
     wanted = "bulk_sync" if synchronous else "async"
@@ -334,11 +340,14 @@ def rollouts(learner: Updates, mode: str | None = None) -> Flow:
     return with_parts(learner, _Received("rollouts", learner))
 
 
-def replay(source: Updates | LocalReplay, *, batch_size: int | None = None) -> Flow:
+def replay(
+    source: Updates | Mapping[str, Updates] | LocalReplay, *, batch_size: int | None = None
+) -> Flow:
     """Returns the flow of batches that are drawn again and again.
 
     Args:
-        source: a learner, whose replay servers draw; or a LocalReplay.
+        source: a learner, whose replay servers draw; several by policy, whose batches come in turn,
+            see `select`; or a LocalReplay.
         batch_size: batch size of a LocalReplay.
 
     Raises:
@@ -349,8 +358,30 @@ def replay(source: Updates | LocalReplay, *, batch_size: int | None = None) -> F
         return DrawnLocally(source, batch_size or 0)
     if batch_size is not None:
         raise ValueError("replay(learner) has no batch_size: set learner_config.replay.batch_size")
+    if isinstance(source, Mapping):
+        return _of_all(list(map(replay, source.values())))
     check_kind(source, "replay", "rows", "sequences")
     return with_parts(source, _Received("replay", source))
+
+
+def _of_all(flows: list[Flow]) -> Flow:
+    first, *others = flows
+    return first.union(*others) if others else first
+
+
+def select(*policies: str) -> Operator:
+    """Returns an operator that lets the items of these policies through, and drops others.
+
+    Raises:
+        ValueError: none is given.
+    """
+    if not policies:
+        raise ValueError("select() needs the name of a policy")
+
+    def choose(item: Any) -> Any:
+        return item if batch_of(item).policy in policies else PASSED
+
+    return Operator(f"select({', '.join(policies)})", choose, policies=policies)
 
 
 def check_kind(learner: Updates, name: str, *wanted: str) -> None:

@@ -58,6 +58,7 @@ class Updates(Reporting):
         env_steps: environment steps of the rows learned from: of unrolls those in the batches so
             far, else those that replay had when the newest batch was drawn; for schedules.
         own_metrics: newest values given to :meth:`update_tensorplex`, by name.
+        policy_name: name of the policy in the run.
     """
 
     _adds_optimizers = False
@@ -90,6 +91,7 @@ class Updates(Reporting):
         self.sends_priorities = False
         self.iteration = 0
         self.env_steps = 0
+        self.policy_name = DEFAULT_POLICY
         self._link: LearnerLink | None = None
         self.before_init()
 
@@ -229,6 +231,7 @@ class Updates(Reporting):
         """
         from surreal_like.learner.link import LearnerLink
 
+        self.policy_name = policy
         seconds = self.session_config.tensorplex.update_schedule
         self.report_by(context, context.metrics(PolicyId(policy).client), seconds)
         earlier = None if before is None else before.link

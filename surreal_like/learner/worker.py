@@ -15,18 +15,15 @@ from session.addons import load
 from session.config import Config
 from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
-from session.errors import CheckpointError, RunError, describe
+from session.errors import CheckpointError, describe
 from session.folder import RunFolder
 from session.process.context import Context, run_generation
 from session.process.periodic import Every, Rate
 from session.process.seeding import component_seed
-from surreal_like.data.group import group
 from surreal_like.data.parameters import manifest_size_bytes
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId, opponent_of, policies_of
-from surreal_like.dataflow.flow import NOT_READY, STALLED
 from surreal_like.dataflow.items import Trained
 from surreal_like.learner.base import Learner
-from surreal_like.learner.group import GroupLost
 from surreal_like.learner.quarantine import (
     NEWEST,
     REPEATED,
@@ -169,6 +166,7 @@ class LearnerWorker:
         old = self.learner
         self._seed(run_generation(config))
         learner = type(old)(**sections_of(config))
+        learner.policy_name = self._policy
         state = self.saver.load(learner, config.run)
         # A second time: building the networks has drawn numbers, as many as their sizes.
         self._seed_learner(learner, run_generation(config))
@@ -214,15 +212,10 @@ class LearnerWorker:
         """Size of all parameters, in bytes."""
         return manifest_size_bytes(manifest_of(named_tensors(self.learner.module_dict())))
 
-    def plan_counts(self) -> dict[str, Any]:
-        """Returns the counts of the plan since the learner was built."""
-        flow = self.learner.flow
-        return {
-            "rows_taken": sum(part.rows for part in flow.parts() if part.outside is not None),
-            "rows_trained": self._rows_trained,
-            "rows_left_out": self.replay.rows_left_out,
-            "operators": flow.counts(),
-        }
+    def row_counts(self) -> dict[str, int]:
+        """Returns the rows that the plan has trained, and left out, since the learner was built."""
+        left_out = self.replay.rows_left_out
+        return {"rows_trained": self._rows_trained, "rows_left_out": left_out}
 
     def status(self) -> dict[str, float]:
         """Returns rates and queue lengths for the heartbeat."""
@@ -236,43 +229,37 @@ class LearnerWorker:
         """Publishes the current weights."""
         self.learner.publish_parameter(self.learner.iteration, reason, final=final)
 
-    def learn(self) -> Learned:
-        """Pulls the plan once.
+    def count(self, now: float) -> tuple[list[Update], Exception | None]:
+        """Counts the updates that a pull has made, and publishes the new weights when it is time.
+
+        Args:
+            now: time of the pull [s].
+
+        Returns:
+            The updates, and an error with which the run cannot go on.
 
         Raises:
             BadUpdates: too many non-finite updates in a row; a restart returns to a checkpoint.
-            GroupLost: another rank has ended.
         """
-        learner, waiting = self.learner, self.learner.link.waiting
-        now, together = self._context.clock.now(), group()
-        if together.size > 1 and not waiting:
-            # No rank waits for a batch within a turn.
-            return Learned(False, now)
-        try:
-            with together.turn(self._policy, learner.iteration, learner.env_steps):
-                item = learner.flow.pull()
-        except StopIteration:
-            return Learned(False, now, waiting, error=RunError("the execution plan has ended"))
-        except GroupLost:
-            raise
-        except Exception as error:  # noqa: BLE001 - the author's code, and some rows of a replay
-            learner.pop_updates()
-            learner.link.publish_owed(learner, failed=True)
-            return Learned(True, now, waiting, error=self._set_aside(error))
+        learner = self.learner
+        wrong: Exception | None = None
         updates = learner.pop_updates()
         counted = [self._count(update, now) for update in updates]
         if self._beside is not None and updates:
             self._keep_parameters(self._beside.tick)
         learner.link.publish_owed(learner)
-        wrong: Exception | None = learner.flow.standstill() if item is STALLED else None
         for update in updates:
             if update.metrics.get("skipped"):
                 wrong = self._set_aside(NotFinite("a loss or gradient is not finite")) or wrong
             else:
                 self._quarantine.clear()
-        ahead = learner.link.ahead
-        waited = None if ahead is None else ahead.pop_waited()
-        return Learned(item is not NOT_READY, now, waiting, counted, wrong, waited)
+        return counted, wrong
+
+    def fail(self, error: Exception) -> Exception | None:
+        """Sets the newest batch aside, at which a pull has failed; results as of :meth:`count`."""
+        self.learner.pop_updates()
+        self.learner.link.publish_owed(self.learner, failed=True)
+        return self._set_aside(error)
 
     def _keep_parameters(self, take: Callable[[Learner], None]) -> None:
         try:

@@ -74,7 +74,7 @@ _START_FROM = "session_config.checkpoint.start_from"
 # What a tuning writes when a trial takes over another one.
 _EXPLOITED = ("generation", "load_from", "launched_as", "settings")
 # Where a config names code of the user: section, key.
-_OWN = (("", "algorithm"), ("learner_config", "execution_plan"))
+_OWN = (("", "algorithm"), ("", "policies_plan"), ("learner_config", "execution_plan"))
 
 
 @dataclass(frozen=True, slots=True)

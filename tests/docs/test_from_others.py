@@ -63,6 +63,8 @@ def find(path: str) -> Any:
 def is_there(name: str) -> bool:
     """Whether a setting, a file, an option, a command, a metric or something to import exists."""
     sections = (*SECTIONS, "tune")
+    if name in BASE_CONFIG:
+        return True
     if name.partition(".")[0] in sections and "." in name:
         known: Any = Config(defaults("dqn")).extend(BASE_CONFIG, abstract=True)
         known = known.to_dict() | {"tune": TUNE_CONFIG["tune"]}
@@ -89,6 +91,33 @@ def test_our_names_are_there(library: str) -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_every_row_says_what_it_is_here(library: str) -> None:
     assert all(len(row) >= 2 and row[1].strip() for row in tables(library))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_row_without_a_counterpart_says_why(library: str) -> None:
+    assert all(len(row) == 3 and row[2].strip(" |") for row in tables(library) if row[1] == "none")
+
+
+def test_a_test_uses_what_each_row_names() -> None:
+    found = "\n".join(
+        path.read_text(errors="ignore")
+        for path in (ROOT / "tests").rglob("*")
+        if path.suffix in (".py", ".html", ".js", ".sh") and path != Path(__file__)
+    )
+    words = set(re.findall(r"\w+", found))
+    every = set().union(*map(names, LIBRARIES)) - PLAIN
+    # All experiments of configs/ are resolved, and all metrics are compared with their glossary.
+    every = {each for each in every if not each.startswith(("configs/", "learn/"))}
+    unused = {each for each in every if shortest(each) not in words and shortest(each) not in found}
+    assert not unused
+
+
+def shortest(name: str) -> str:
+    """Return the part of a name that a test has, too."""
+    if name.startswith("--"):
+        return name
+    last = name.split()[1] if name.startswith("surreal-like ") else name.rpartition("/")[2]
+    return last.partition(".")[0] if "/" in name else last.rpartition(".")[2]
 
 
 @pytest.mark.parametrize("name", ["surreal-like explode", "--explode", "learner.learn", "a/b.md"])

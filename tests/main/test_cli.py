@@ -27,6 +27,9 @@ from session.folder import RunFolder
 from session.launchers.registry import list_detached
 from session.process.heartbeat import Beat, State, write_beat
 from session.show.run_view import state_of
+from surreal_like.experiment.find import learners_of
+from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.learner.joint import for_policies
 from surreal_like.run.folder import held
 from tests.add_ons import needs
 from tests.main.conftest import Command, Said
@@ -353,11 +356,31 @@ def test_plan_shows_every_policy(command: Command) -> None:
     [learner] = [line for line in components.splitlines() if line.startswith("learner ")]
     assert "  learner-left.parameters, learner-right.parameters, control  " in learner
     lines = dataflow.splitlines()
-    left, right = (
-        f"  policy {name}, with the rows of its own replay" for name in ("left", "right")
+    assert lines[1] == "  - rollouts(left)"
+    assert "  - replay(right)" in lines
+    assert lines[-1] == "  concurrently(each)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", [None, "weighted"])
+def test_plan_shows_what_the_learner_runs(
+    command: Command, tmp_path: Path, plan: str | None
+) -> None:
+    (tmp_path / "plans.py").write_text(
+        "from surreal_like.dataflow import concurrently\n"
+        "def weighted(learners):\n"
+        "    flows = [each.execution_plan() for each in learners.values()]\n"
+        "    return concurrently(flows, round_robin_weights=[2, 1])\n"
     )
-    assert lines[1:3] == [left, "    rollouts"]
-    assert lines[lines.index(right) + 1] == "    replay"
+    experiment = str(ROOT / "configs" / "multi_cartpole_mixed.yaml")
+    words = [f"policies_plan={tmp_path / 'plans.py'}:{plan}"] if plan else []
+    said = command("plan", experiment, *words)
+    assert said.code == 0, said.err
+    shown = [line.removeprefix("  ") for line in said.out.splitlines()]
+    config = resolve(read_experiment(experiment, words))
+    runs = for_policies(learners_of(config, RunFolder(tmp_path))).outline()
+    assert shown[-len(runs) :] == runs
+    assert runs[-1] == f"concurrently({'round_robin 2:1' if plan else 'each'})"
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def test_every_endpoint_of_the_topology_is_on_an_arrow() -> None:
 
 def test_operators_of_a_plan_are_in_a_box() -> None:
     one, other = from_items([1]).for_each(str).duplicate(2)
-    lines = list(dataflow({"default": one.for_each(Operator('say("x")', str)).union(other)}))
+    lines = list(dataflow(one.for_each(Operator('say("x")', str)).union(other)))
     assert [line.strip() for line in lines[1:-1]] == [
         'operator1["from_items"]',
         'operator2["str"]',
@@ -68,17 +68,6 @@ def test_operators_of_a_plan_are_in_a_box() -> None:
         "operator5 --> operator6",
     ]
     assert lines[0].strip().startswith("subgraph dataflow")
-
-
-def test_each_policy_has_a_plan_of_its_own() -> None:
-    flows = {name: from_items([1]).for_each(str) for name in ("left", "right")}
-    lines = [line.strip() for line in dataflow(flows)]
-    assert lines == [
-        'subgraph dataflow_left["dataflow of policy left"]',
-        *('operator1["from_items"]', 'operator2["str"]', "operator1 --> operator2", "end"),
-        'subgraph dataflow_right["dataflow of policy right"]',
-        *('operator3["from_items"]', 'operator4["str"]', "operator3 --> operator4", "end"),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from session.process.clock import CountedClock
+from session.process.clock import CountedClock, WallClock
 from surreal_like.coordinator.learners import Learners
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.replay.shard import LearnedSteps
@@ -40,7 +40,7 @@ def make(*policies: str) -> Any:
         )
         for policy in policies
     }
-    return Learners(workers), workers
+    return Learners(workers, WallClock()), workers
 
 
 def test_those_of_all_policies_count_once() -> None:

@@ -78,6 +78,18 @@ def test_async(flows: list[str], expected: str) -> None:
     assert pulled(flow, len(expected.split())) == expected
 
 
+def test_each_pulls_all_in_every_pull() -> None:
+    flow = concurrently([Script("a1 N a2 N"), Script("b1 b2"), Script("S S S S")], mode="each")
+    assert [flow.pull() for _ in range(3)] == [("a1", "b1"), ("b2",), ("a2",)]
+    assert flow.pull() is NOT_READY
+    with pytest.raises(StopIteration):
+        flow.pull()
+    hidden = concurrently([Script("a1 a2"), Script("b1 N")], mode="each", output_indexes=[1])
+    assert hidden.pull() == ("b1",)
+    assert hidden.pull() is PASSED
+    assert concurrently([Script("S"), Script("S")], mode="each").pull() is STALLED
+
+
 WEIGHTS = st.lists(st.sampled_from([Fraction(n, 4) for n in range(1, 13)]), min_size=2, max_size=4)
 
 
@@ -120,7 +132,7 @@ def test_nothing_is_lost_and_the_order_of_each_flow_is_kept(
     [
         ({"flows": 1}, "2 flows or more, not 1"),
         ({"flows": 0}, "2 flows or more, not 0"),
-        ({"mode": "lazy"}, "'lazy', expected round_robin or async"),
+        ({"mode": "lazy"}, "'lazy', expected round_robin, async, each"),
         ({"mode": "async", "round_robin_weights": [1, 2]}, r"async has no weights.*\[1, 2\]"),
         ({"round_robin_weights": ["*", "*"]}, "at least one must be a number"),
         ({"round_robin_weights": [1, 0]}, "a weight is 0, expected"),

@@ -350,3 +350,59 @@ def test_parts_that_cannot_be_added_are_refused(
     with pytest.raises(SurrealError, match=message) as error:
         resolved(tmp_path, {**CENTRAL, "learner_config": {}, **changes})
     assert "\n" not in str(error.value)
+
+
+PLANS = """
+from surreal_like.dataflow import concurrently, for_policies, replay, rollouts, train_one_step
+
+
+def default(learners):
+    return for_policies(learners)
+
+
+def crossed(learners):
+    left, right = learners.values()
+    flows = [rollouts(left).for_each(train_one_step(right)), replay(right)]
+    return concurrently([*flows, rollouts(left).for_each(train_one_step(left))])
+
+
+def wrong(learners):
+    left, right = learners.values()
+    one, other = replay(right).duplicate(2)
+    branches = [one.for_each(train_one_step(right)), other.for_each(train_one_step(left))]
+    return concurrently([left.execution_plan(), *branches])
+"""
+
+
+@pytest.mark.parametrize(
+    ("plan", "changes", "said"),
+    [
+        ("default", {"policies": {}, "env_config.policy_mapping": {}}, "but policies is empty"),
+        ("default", {"policies.right": {"fixed": "random"}}, ""),
+        ("crossed", {}, "would take each other's batches"),
+        ("wrong", {}, "train_one_step of policy left got a batch of policy right: put select"),
+        ("defualt", {}, "has no 'defualt'; did you mean default?"),
+        (3, {}, "policies_plan is 3, expected a place, such as plan.py:function"),
+    ],
+)
+def test_a_plan_over_policies_is_built_before_the_start(
+    tmp_path: Path, plan: Any, changes: Mapping[str, Any], said: str
+) -> None:
+    (tmp_path / "plans.py").write_text(PLANS)
+    place = plan if plan == 3 else f"{tmp_path / 'plans.py'}:{plan}"
+    if said:
+        with pytest.raises(SurrealError) as error:
+            resolved(tmp_path, {**changes, "policies_plan": place})
+        assert said in str(error.value)
+        assert "\n" not in str(error.value)
+    else:
+        assert resolved(tmp_path, {**changes, "policies_plan": place}).policies_plan == place
+
+
+def test_the_fingerprint_covers_the_plan_over_policies(tmp_path: Path) -> None:
+    (tmp_path / "plans.py").write_text(PLANS)
+    plain = resolved(tmp_path, {})
+    planned = resolved(tmp_path, {"policies_plan": f"{tmp_path / 'plans.py'}:default"})
+    assert planned.fingerprint() != plain.fingerprint()
+    del plain["policies_plan"]
+    assert plain.fingerprint() == resolved(tmp_path, {}).fingerprint()

@@ -21,6 +21,7 @@ from surreal_like.data.group import within
 from surreal_like.dataflow import NOT_READY
 from surreal_like.learner.base import Learner
 from surreal_like.learner.group import ENDPOINT, Leader, digest_of
+from surreal_like.learner.joint import for_policies
 from surreal_like.learner.member import Member
 from surreal_like.learner.saver import Content
 from tests.polling import until
@@ -70,7 +71,7 @@ class Other(threading.Thread):
 
     def __init__(self, context: Any, rank: int, size: int, learners: Learners) -> None:
         super().__init__(daemon=True)
-        self.context, self.learners = context, learners
+        self.context, self.learners, self.flow = context, learners, for_policies(learners)
         self.error: BaseException | None = None
         self._group = Member(cast(Context, context), rank, size, torch.device("cpu"))
 
@@ -85,7 +86,7 @@ class Other(threading.Thread):
             poll([self._group.socket], 0.0005)
         self._group.report_ready()
         while not self.context.stopping:
-            if not self._group.learn(self.learners):
+            if not self._group.learn(self.flow, self.learners):
                 poll([self._group.socket], 0.0005)
 
 
@@ -108,7 +109,8 @@ class Ranks:
         self.learners = [make() for _ in range(size)]
         self.context = play_context(book, self.zmq, "learner")
         own = self.learners[0]
-        self.leader = Leader(self.context, size, lambda name: digest_of(own[name].module_dict()))
+        self.leader = Leader(self.context, size, lambda: digest_of(own))
+        self.flow = for_policies(own)
         self.others = [
             Other(play_context(book, self.zmq, f"learner-{rank}"), rank, size, self.learners[rank])
             for rank in range(1, size)
@@ -124,16 +126,17 @@ class Ranks:
         until(self.leader.tick, seconds=20.0, what=self._errors)
         self.leader.begin(dict.fromkeys(self.learners[0], 0))
 
-    def learn(self, policy: str = POLICY) -> None:
+    def learn(self) -> None:
         """Makes one turn."""
-        learner = self.learners[0][policy]
+        learners = self.learners[0]
         with within(self.leader):
             try:
-                with self.leader.turn(policy, learner.iteration, learner.env_steps):
-                    learner.flow.pull()
+                now = {name: (each.iteration, each.env_steps) for name, each in learners.items()}
+                with self.leader.turn(now):
+                    self.flow.pull()
             finally:
-                made = learner.pop_updates()
-                learner.iteration += len(made)
+                for learner in learners.values():
+                    learner.iteration += len(learner.pop_updates())
 
     def wait(self) -> None:
         """Waits until all ranks have ended the newest turn."""

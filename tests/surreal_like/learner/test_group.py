@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,11 @@ from surreal_like.algorithm.sac import SAC
 from surreal_like.algorithm.td3 import TD3
 from surreal_like.data.batch import Batch, Sampled, make_batch
 from surreal_like.data.group import Group, group
-from surreal_like.dataflow import Flow, Loss
+from surreal_like.dataflow import NOT_READY, Flow, Loss, concurrently
 from surreal_like.dataflow.items import axis_in, axis_of, columns_of
 from surreal_like.learner.base import Learner
 from surreal_like.learner.group import GroupLost, RankEnded
+from surreal_like.learner.joint import share_plan
 from surreal_like.learner.member import Member
 from surreal_like.learner.operators import train_one_step
 from surreal_like.learner.sources import experience
@@ -411,23 +412,40 @@ def test_parts_with_and_without_rows(count: int) -> None:
         assert made.learners[0][POLICY].iteration == count
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(4000, marks=pytest.mark.slow)])
-def test_rank_0_decides_which_policy_learns(count: int) -> None:
+def by_weights(learners: Mapping[str, Learner]) -> Flow:
+    flows = [each.execution_plan() for each in learners.values()]
+    return concurrently(flows, round_robin_weights=[2, 1])
+
+
+@pytest.mark.parametrize(
+    ("plan", "count"),
+    [(None, 100), ("by_weights", 200), pytest.param(None, 4000, marks=pytest.mark.slow)],
+)
+def test_rank_0_decides_which_policy_learns(plan: str | None, count: int) -> None:
     def make() -> Learners:
-        return {"left": dqn()(), "right": ppo(minibatches=1, num_sgd_iter=1)()}
+        learners = {"left": dqn()(), "right": ppo(minibatches=1, num_sgd_iter=1)()}
+        share_plan(learners, plan and f"{__name__}:{plan}")
+        return learners
 
     def large(seed: int) -> Batch:
         return cat([rows(10 * seed + k) for k in range(10)])
 
     with ranks(make) as made:
-        feed(made.learners[0]["left"], map(large, itertools.cycle(range(5))))
-        feed(made.learners[0]["right"], map(streams, itertools.cycle(range(5))))
         order = torch.Generator().manual_seed(3)
+
+        def now_and_then(batch: Callable[[int], Batch]) -> Iterator[Any]:
+            for seed in itertools.cycle(range(5)):
+                while torch.randint(3, (1,), generator=order):
+                    yield NOT_READY
+                yield batch(seed)
+
+        feed(made.learners[0]["left"], now_and_then(large))
+        feed(made.learners[0]["right"], now_and_then(streams))
         for _ in range(count):
-            made.learn(("left", "right")[int(torch.randint(2, (1,), generator=order))])
+            made.learn()
         for policy in ("left", "right"):
             assert equal(*states(made, policy))
-            assert made.learners[0][policy].iteration > count / 3
+            assert made.learners[0][policy].iteration > count / 12
 
 
 def test_one_learner_is_the_group_of_one() -> None:
