@@ -98,9 +98,6 @@ def read_experiment(
         user.pop(key, None)
     if _TUNING.intersection(user):
         raise ConfigError(f"{path} is a tuning: surreal-like tune {shlex.quote(str(path))}")
-    for key in user:
-        if key not in _KEYS:
-            raise ConfigError(f"unknown key '{key}'; an experiment has {', '.join(_KEYS)}")
     user = _check_sections(user)
     if algorithm is not None:
         user.algorithm = name_of(algorithm)
@@ -128,8 +125,11 @@ def _check_sections(user: Config) -> Config:
     """Returns the experiment with all sections; one that is empty has no settings.
 
     Raises:
-        ConfigError: a section is no mapping, or another entry no text.
+        ConfigError: an entry is unknown, a section is no mapping, or another entry no text.
     """
+    for key in user:
+        if key not in _KEYS:
+            raise ConfigError(f"unknown key '{key}'; an experiment has {', '.join(_KEYS)}")
     given = {key: value for key, value in user.to_dict().items() if value is not None}
     for key, value in given.items():
         if key in TEXTS and not isinstance(value, str):

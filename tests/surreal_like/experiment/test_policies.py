@@ -399,6 +399,11 @@ def test_a_plan_over_policies_is_built_before_the_start(
         assert resolved(tmp_path, {**changes, "policies_plan": place}).policies_plan == place
 
 
+def test_an_entry_of_the_experiment_that_is_misspelled_is_unknown(tmp_path: Path) -> None:
+    with pytest.raises(SurrealError, match=r"unknown key 'policies_plna'; .*, policies_plan"):
+        read_experiment(None, ["policies_plna=x.py:y"], algorithm="dqn", env_name="toy:chain")
+
+
 def test_the_fingerprint_covers_the_plan_over_policies(tmp_path: Path) -> None:
     (tmp_path / "plans.py").write_text(PLANS)
     plain = resolved(tmp_path, {})
