@@ -30,7 +30,7 @@ def test_an_experiment_is_three_configs(config: Config) -> None:
     for section in ("learner_config", "env_config", "session_config"):
         assert isinstance(config[section], Config)
         assert hasattr(session.config.defaults, f"BASE_{section.upper()}")
-    with pytest.raises(ConfigError, match="unknown key evaluator_config"):
+    with pytest.raises(ConfigError, match="unknown key 'evaluator_config'"):
         experiment("evaluator_config={num: 1}")
 
 
