@@ -177,7 +177,7 @@ BASE_CONFIG = Config(
             None,
             "Function that gives the dataflow of training of all policies together, called with "
             "their learners by policy: my_plan.py:function or package.module:function; null: the "
-            "plan of each, in turn.",
+            "plans of all, each once in a pull.",
             optional="_str_",
             idle=_ONE_POLICY,
         ),

@@ -7,7 +7,8 @@ run folder is made. An error in their code is left to the run, which reports it 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -116,13 +117,11 @@ def _is_planned(learner: Learner) -> bool:
 def _pull_zeros(learner: Learner, flow: Flow, batch: Batch | None) -> dict[str, Any]:
     if batch is None:
         return {}
-    threads = torch.get_num_threads()
-    # More threads than free cores slow small networks down by an order of magnitude.
-    torch.set_num_threads(1)
     learner.rehearses = True
     try:
-        if not learner.feed(batch, flow):
-            raise flow.standstill()
+        with _one_thread():
+            if not learner.feed(batch, flow):
+                raise flow.standstill()
         columns = (part.sent_columns(batch) for part in flow.parts())
         return next(filter(None, columns), {})
     except (SurrealError, NotImplementedError) as error:
@@ -130,6 +129,15 @@ def _pull_zeros(learner: Learner, flow: Flow, batch: Batch | None) -> dict[str, 
         raise ConfigError(f"{error}; {place}" if place else str(error)) from None
     except Exception:  # noqa: BLE001 - the run reports a bug better
         return {}
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """More threads than free cores slow small networks down by an order of magnitude."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
     finally:
         torch.set_num_threads(threads)
 
@@ -323,7 +331,7 @@ def rehearse_together(config: Config) -> None:
     if not named_policies(config):
         raise ConfigError(f"{KEY} is {config.policies_plan!r}, but policies is empty: remove it")
     configs = policy_configs(config)
-    with torch.random.fork_rng(devices=[]), outside_a_run():
+    with torch.random.fork_rng(devices=[]), outside_a_run(), _one_thread():
         learners = _try(lambda: _learners_of(configs, config))
         zeros = {name: _zeros_of(own) for name, own in configs.items()}
         given = {name: batch for name, batch in zeros.items() if batch is not None}

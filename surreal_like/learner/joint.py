@@ -15,7 +15,7 @@ from surreal_like.dataflow.items import copy_item
 from surreal_like.learner.base import Learner
 
 KEY = "policies_plan"
-# Pulls with zeros after which all operators of a plan have had an item, whatever its weights.
+# Pulls with zeros in which all operators should have had an item, whatever the weights.
 _PULLS = 100
 
 
@@ -88,7 +88,7 @@ def _is_lost(flow: Flow, policy: str, learner: Learner) -> bool:
 
 
 def rehearse(flow: Flow, learners: Mapping[str, Learner], zeros: Mapping[str, Batch]) -> None:
-    """Pulls a plan with batches of zeros.
+    """Pulls a plan with batches of zeros until each operator has had an item, as far as they go.
 
     Args:
         flow: the plan.
@@ -105,5 +105,5 @@ def rehearse(flow: Flow, learners: Mapping[str, Learner], zeros: Mapping[str, Ba
         item = flow.pull()
         if item is STALLED:
             raise flow.standstill()
-        if item is NOT_READY:
+        if item is NOT_READY or all(part.items for part in flow.parts() if part.counts_items):
             return

@@ -22,22 +22,14 @@ def written_out(learners):
 def failing(learners):
     calls = []
 
-    def fail_once(batch):
-        calls.append(batch.policy)
+    def fail_once(trained):
+        calls.append(trained.batch.policy)
         if len(calls) == 3:
             raise RuntimeError("a bad row")
-        return batch
-
-    left, right = (learner.execution_plan() for learner in learners.values())
-    return concurrently([left, right.for_each(fail_behind(fail_once))], mode="async")
-
-
-def fail_behind(function):
-    def apply(trained):
-        function(trained.batch)
         return trained
 
-    return apply
+    left, right = (learner.execution_plan() for learner in learners.values())
+    return concurrently([left, right.for_each(fail_once)], mode="async")
 """
 
 

@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from session.config import Config
+from session.config.named_code import with_kept_plan
 from session.errors import SurrealError
+from session.folder import RunFolder
 from surreal_like.experiment.machine import env_row_parts
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.policies.config import policy_config
@@ -411,3 +413,24 @@ def test_the_fingerprint_covers_the_plan_over_policies(tmp_path: Path) -> None:
     assert planned.fingerprint() != plain.fingerprint()
     del plain["policies_plan"]
     assert plain.fingerprint() == resolved(tmp_path, {}).fingerprint()
+
+
+def test_the_plans_of_policies_are_those_in_the_code_of_the_run(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.code.mkdir(parents=True)
+    for name in ("joint", "right"):
+        (folder.code / f"{name}.py").touch()
+    config = Config(
+        {
+            "learner_config": {"execution_plan": None},
+            "policies": {
+                "left": {"fixed": "random"},
+                "right": {"learner_config": {"execution_plan": "right.py:plan"}},
+            },
+            "policies_plan": "joint.py:plan",
+        }
+    )
+    kept = with_kept_plan(config, folder)
+    assert kept.policies_plan == f"{folder.code / 'joint.py'}:plan"
+    assert kept.policies.right.learner_config.execution_plan == f"{folder.code / 'right.py'}:plan"
+    assert config.policies_plan == "joint.py:plan"
