@@ -249,7 +249,7 @@ class Call:
 
         Args:
             now: present time [s], on any clock.
-            losses: number of connections lost so far.
+            losses: :meth:`Socket.losses`; it grows with each lost connection.
         """
         if self._losses < 0:
             self._losses = losses

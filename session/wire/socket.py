@@ -124,6 +124,7 @@ class Socket:
         self._looks_first = self._inproc
         self._events: deque[bool] = deque(maxlen=_EVENTS_KEPT)
         self._losses = 0
+        self._lost = False
         try:
             self._configure(high_water_mark)
             if self.binds:
@@ -223,7 +224,12 @@ class Socket:
             yield self._events.popleft()
 
     def losses(self) -> int:
-        """Returns the number of connections lost since the first call, which starts the monitor."""
+        """Returns a number that grows when a connection is lost, and when the next one is made.
+
+        What was sent before it grew may be lost. libzmq reports a loss a moment before it ends the
+        queue of that connection, so a message sent in that moment is lost with the queue. The first
+        call starts the monitor.
+        """
         if self._monitor is None and not self._inproc:
             self._monitor = Monitor(self.raw, MADE | LOST)
         self._watch()
@@ -240,7 +246,8 @@ class Socket:
                 change = self.link.on_event(number, value, time.monotonic())
             if change is not None:
                 self._events.append(change)
-                self._losses += not change
+                self._losses += self._lost or not change
+                self._lost = not change
 
     def check(self) -> str | None:
         """Describes a missing connection, once per loss; None if there is no problem.
