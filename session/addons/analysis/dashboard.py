@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -292,10 +293,13 @@ class Panel:
         if threading.current_thread() is not self._thread:
             self._thread.join(_CLOSE_SECONDS)
 
-    def _ipython_display_(self) -> None:
-        from IPython.display import display
-
-        display(self.widget)  # type: ignore[no-untyped-call]
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """Returns the widgets, and their present content for viewers without widgets."""
+        picture = b64encode(self._image.value).decode()
+        image = f"<img style='max-width:100%' src='data:image/png;base64,{picture}'>"
+        shown = "<br>".join((self._head.value, image, self._table.value))
+        bundle: dict[str, Any] = self.widget._repr_mimebundle_()
+        return bundle | {"text/plain": self._dashboard.table(), "text/html": shown}
 
     # -- widgets ----------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Notebooks run from top to bottom without anybody in front of them, and end what they began.
 
-With the variable SURREAL_LIKE_KEEP_OUTPUTS the quickstart keeps the outputs of this execution.
+With the variable SURREAL_LIKE_KEEP_OUTPUTS the notebooks keep the outputs of this execution.
 """
 
 from __future__ import annotations
@@ -18,17 +18,25 @@ import nbformat
 import pytest
 
 from session.folder import RunFolder
+from session.launchers.handle import open_run
 from session.launchers.launcher import free_ports
 from tests.addons.analysis.notebooks.lab import ROOT, copy_notebooks, environment
 
 LIMIT_SECONDS = 240
+KEEP = "SURREAL_LIKE_KEEP_OUTPUTS" in os.environ
+# Widgets cannot be kept; what they show lies beside them.
+WIDGETS = "application/vnd.jupyter.widget-view+json"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT_SECONDS + 30)]
+
+
+KEPT = "run this test with SURREAL_LIKE_KEEP_OUTPUTS=1"
 
 
 def execute(folder: Path, name: str) -> Any:
     """Execute a copy of a notebook as its users would; return it with its outputs."""
     notebooks = copy_notebooks(folder)
-    uncomment(notebooks / "cluster_dashboard.ipynb")
+    if not KEEP:
+        uncomment(notebooks / "cluster_dashboard.ipynb")
     move(notebooks / "quickstart.ipynb")
     program = Path(sys.executable).with_name("jupyter-execute")
     command = [str(program), f"notebooks/{name}", "--inplace"]
@@ -43,8 +51,19 @@ def execute(folder: Path, name: str) -> Any:
             timeout=LIMIT_SECONDS,
         )
         assert done.returncode == 0, done.stderr[-4000:]
+        if KEEP:
+            end_runs(folder)
         assert list(Path(temp).glob("sl-*")) == []
     return nbformat.read(notebooks / name, as_version=4)  # type: ignore[no-untyped-call]
+
+
+def end_runs(folder: Path) -> None:
+    """End what goes on behind a notebook whose last lines are comments."""
+    for run in runs(folder):
+        if run.in_use:
+            handle = open_run(run)
+            handle.stop(interrupted=True, reason="outputs are kept")
+            handle.wait(60.0)
 
 
 def uncomment(path: Path) -> None:
@@ -85,9 +104,17 @@ def lasting(cell: Any) -> list[Any]:
     """Return the outputs of a cell that are the same at each execution: what it prints as one."""
     outputs = cell.get("outputs", [])
     printed = "".join(each["text"] for each in outputs if each.get("name") == "stdout")
-    found = [{**each, "execution_count": None} for each in outputs if "data" in each]
+    found = [
+        {**each, "execution_count": None, "data": without_widgets(each["data"])}
+        for each in outputs
+        if "data" in each
+    ]
     stream = {"name": "stdout", "output_type": "stream", "text": printed}
     return [stream, *found] if printed else found
+
+
+def without_widgets(data: dict[str, Any]) -> dict[str, Any]:
+    return {kind: value for kind, value in data.items() if kind != WIDGETS}
 
 
 def forms(notebook: Any) -> list[tuple[list[str], str]]:
@@ -99,6 +126,14 @@ def forms(notebook: Any) -> list[tuple[list[str], str]]:
         )
         for cell in notebook.cells
     ]
+
+
+def kept_forms(notebook: Any, name: str) -> list[tuple[list[str], str]]:
+    """Return the forms of the notebook that is committed; with KEEP it gets these outputs first."""
+    kept = ROOT / "notebooks" / name
+    if KEEP:
+        keep_outputs(notebook, kept)
+    return forms(nbformat.read(kept, as_version=4))  # type: ignore[no-untyped-call]
 
 
 def keep_outputs(notebook: Any, kept: Path) -> None:
@@ -118,11 +153,7 @@ def runs(folder: Path) -> list[RunFolder]:
 def test_quickstart(tmp_path: Path) -> None:
     notebook = execute(tmp_path, "quickstart.ipynb")
     assert images(notebook) == {"image/png", "image/gif"}
-    kept = ROOT / "notebooks" / "quickstart.ipynb"
-    if "SURREAL_LIKE_KEEP_OUTPUTS" in os.environ:
-        keep_outputs(notebook, kept)
-    shown = nbformat.read(kept, as_version=4)  # type: ignore[no-untyped-call]
-    assert forms(shown) == forms(notebook), "run this test with SURREAL_LIKE_KEEP_OUTPUTS=1"
+    assert kept_forms(notebook, "quickstart.ipynb") == forms(notebook), KEPT
     run, trained, played = runs(tmp_path)
     result, stopped = run.read_result(), trained.read_result()
     assert result is not None
@@ -144,12 +175,39 @@ def test_quickstart(tmp_path: Path) -> None:
     assert int(played_there[1]) - outside["episodes"] in (0, 1)
 
 
+def test_own_environment(tmp_path: Path) -> None:
+    notebook = execute(tmp_path, "own_environment.ipynb")
+    shown = kept_forms(notebook, "own_environment.ipynb")
+    # The way that the policy takes is another one where floats are rounded otherwise.
+    assert shown[:-1] == forms(notebook)[:-1], KEPT
+    [run] = (each for each in runs(tmp_path) if each.config.is_file())
+    result = run.read_result()
+    assert result is not None
+    assert result["goal_met"]
+    assert "no mistakes" in texts(notebook)
+    way = "".join(lasting(notebook.cells[-1])[0]["text"]).splitlines()
+    assert all("R" in line and "G" in line for line in way)
+
+
+def test_own_algorithm(tmp_path: Path) -> None:
+    notebook = execute(tmp_path, "own_algorithm.ipynb")
+    assert kept_forms(notebook, "own_algorithm.ipynb") == forms(notebook), KEPT
+    assert images(notebook) == {"image/png"}
+    assert len(re.findall(r"best return [\d.]+", texts(notebook))) == 6
+
+
 @pytest.mark.parametrize("launcher", [pytest.param("tmux", marks=pytest.mark.tmux), "local"])
 def test_cluster_dashboard(tmp_path: Path, launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if launcher == "local":
         monkeypatch.setenv("PATH", str(tmp_path))
     notebook = execute(tmp_path, "cluster_dashboard.ipynb")
+    kept = kept_forms(notebook, "cluster_dashboard.ipynb")
+    # Which words a table has depends on the moment.
+    assert [kinds for kinds, _ in kept] == [kinds for kinds, _ in forms(notebook)], KEPT
+    assert [bool(text) for _, text in kept] == [bool(text) for _, text in forms(notebook)], KEPT
     said = texts(notebook)
+    if KEEP:
+        return
     assert "agents wanted: 3" in said
     assert "killed process" in said
     assert "agent-2" in said
@@ -157,7 +215,7 @@ def test_cluster_dashboard(tmp_path: Path, launcher: str, monkeypatch: pytest.Mo
     assert "errors: " in said
     assert said.rstrip().count("interrupted: stopped from the dashboard") == 1
     kinds = {kind for output in outputs(notebook) for kind in output.get("data", {})}
-    assert "application/vnd.jupyter.widget-view+json" in kinds
+    assert WIDGETS in kinds
     assert images(notebook) == {"image/png"}
     [folder] = runs(tmp_path)
     assert not folder.in_use
