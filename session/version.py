@@ -1,3 +1,3 @@
 """Version of the distribution; defined only here, read by `setup.py` and at run time."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0.dev0"

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from session.version import VERSION
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -125,6 +127,11 @@ def test_it_has_the_packages_and_the_experiments_and_nothing_else(installed: Ins
     configs = {Path(name).name for name in names if name.startswith("surreal_like/configs/")}
     assert configs == {path.name for path in (ROOT / "configs").glob("*.yaml")}
     assert not [name for name in names if "/tests/" in name or "/benchmarks/" in name]
+
+
+def test_its_version_is_that_of_the_tree(installed: Installed) -> None:
+    assert f"surreal_like-{VERSION}-" in installed.wheel.name
+    assert installed.read("surreal-like", "--version") == f"surreal-like {VERSION}\n"
 
 
 def test_a_shipped_experiment_is_trained_by_its_name(installed: Installed, folder: Path) -> None:

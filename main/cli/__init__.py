@@ -17,6 +17,7 @@ from session.hidden import hide_secrets
 from session.version import VERSION
 
 INTERRUPTED = 130
+_COMMIT_DIGITS = 12
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,10 +76,19 @@ def _run(words: list[str]) -> int:
         print(overview())
         return 0
     if words[0] == "--version":
-        print(f"surreal-like {VERSION}")
+        print(f"surreal-like {_version()}")
         return 0
     code: int = load(_find(words[0]).home)(words[1:])
     return code
+
+
+def _version() -> str:
+    """Returns the version, with the commit of a checkout."""
+    # Imported here: no other command is to wait for it.
+    from surreal_like.experiment.code import library_revision
+
+    commit = library_revision()[:_COMMIT_DIGITS]
+    return f"{VERSION} (commit {commit})" if commit else VERSION
 
 
 def _find(name: str) -> Command:

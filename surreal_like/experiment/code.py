@@ -146,6 +146,12 @@ def git_revision() -> str:
     return _git("rev-parse", "HEAD").strip()
 
 
+def library_revision() -> str:
+    """Returns the revision of the checkout of this library; empty if it is no checkout."""
+    # Named, because a package may be installed below the repository of another project.
+    return _git(f"--git-dir={_TOP / '.git'}", "rev-parse", "HEAD").strip()
+
+
 def _git(*words: str) -> str:
     """Returns the output of a command of git; empty if it fails, or takes too long."""
     command = ["git", "--no-optional-locks", *words]

@@ -27,6 +27,8 @@ from session.folder import RunFolder
 from session.launchers.registry import list_detached
 from session.process.heartbeat import Beat, State, write_beat
 from session.show.run_view import state_of
+from session.version import VERSION
+from surreal_like.experiment import code
 from surreal_like.experiment.find import learners_of
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.learner.joint import for_policies
@@ -59,8 +61,26 @@ def test_launch_names_the_launchers_of_this_tree(command: Command) -> None:
     assert f"  --on {'|'.join(list_detached())}\n" in command("launch", "--help").out
 
 
-def test_version(command: Command) -> None:
-    assert command("--version").out.startswith("surreal-like ")
+def test_the_version_names_the_commit_of_a_checkout_of_the_library(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> str:
+        line = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+
+    plain = f"surreal-like {VERSION}\n"
+    git("init")
+    git("commit", "--allow-empty", "-m", "a")
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(code, "_TOP", tmp_path)
+    named = f"surreal-like {VERSION} (commit {git('rev-parse', 'HEAD')[:12]})\n"
+    assert command("--version").out == named
+    # Installed below the repository of another project.
+    monkeypatch.setattr(code, "_TOP", tmp_path / ".venv" / "site-packages")
+    assert command("--version").out == plain
+    monkeypatch.setattr(code, "_TOP", tmp_path)
+    monkeypatch.setenv("PATH", "")
+    assert command("--version").out == plain
 
 
 def test_help_is_quick_and_loads_nothing_heavy() -> None:
