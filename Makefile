@@ -16,8 +16,8 @@ CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
 # The data plane, in about ten minutes. Whole runs and the like: by name.
 BENCH ?= storage replay parameters scale actor
 
-.PHONY: help train learn learn-multi test test-all test-lowest chaos lint format docs bench image
-.PHONY: cluster-test manifests clean
+.PHONY: help train learn learn-multi test test-all test-lowest chaos lint format docs address wheel bench image
+.PHONY: cluster-test kind-test manifests clean
 
 help:
 	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
@@ -30,8 +30,11 @@ help:
 	@echo 'make cluster-test  whole runs on the cluster that KUBECONFIG names, else on Kubernetes, Slurm and Ray here'
 	@echo 'make lint      ruff and mypy only          make format  let ruff write the files'
 	@echo 'make docs      the documentation as a site with search, site/index.html; a broken link is an error'
+	@echo 'make wheel     source archive and wheel in dist/, and a short run of the wheel in an environment of its own'
+	@echo 'make address   write the address of the repository, URL in setup.py, into the files that show it'
 	@echo 'make bench     the data plane and its peers        make clean   remove caches and builds, not runs or $(VENV)'
 	@echo 'make image     the image of all pods: IMAGE=name:tag TARGET=cpu|cuda IMAGE_EXTRAS=atari IMAGE_PACKAGES=...'
+	@echo 'make kind-test cluster-test on a cluster in containers, made by kind with that image and removed afterwards'
 	@echo 'make manifests write the overlays of k8s/ anew from configs/, and each in one file'
 
 train: $(VENV)/.installed
@@ -91,6 +94,17 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs site
 	@echo site/index.html
 
+address:
+	$(PYTHON) docs/address.py
+
+# The environment lies in dist/, so that nothing of this one is seen but a PyTorch of PYTHON.
+wheel: $(VENV)/.installed
+	rm -rf build dist
+	$(BIN)/python -c 'from setuptools.build_meta import build_sdist; build_sdist("dist")'
+	$(BIN)/python -m pip wheel $(QUIET) --no-deps --wheel-dir dist dist/*.tar.gz
+	$(MAKE) VENV=dist/venv WHAT="$$(echo dist/*.whl)" dist/venv/.installed
+	cd dist && venv/bin/surreal-like train cartpole_dqn --folder run 'session_config.stop={iterations: 5}'
+
 bench: $(VENV)/.installed
 	@set -e; for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py $(ARGS); done
 
@@ -99,9 +113,14 @@ bench: $(VENV)/.installed
 DOCKER ?= docker
 TARGET ?= cpu
 IMAGE ?= surreal-like:$(TARGET)
+URL = $(shell sed -n 's/^URL = "\(.*\)".*/\1/p' setup.py)
+VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' session/version.py)
+LABEL := --label org.opencontainers.image
 
 image:
 	$(DOCKER) build --file k8s/Dockerfile --target $(TARGET) --tag $(IMAGE) \
+	  $(LABEL).version=$(VERSION) $(LABEL).revision=$$(git rev-parse HEAD || echo unknown) \
+	  $(if $(URL),$(LABEL).source=$(URL)) \
 	  --build-arg EXTRAS='$(IMAGE_EXTRAS)' --build-arg PACKAGES='$(IMAGE_PACKAGES)' \
 	  --build-arg TORCH_INDEX='$(TORCH_INDEX)' .
 
@@ -114,6 +133,16 @@ cluster-test: $(VENV)/.installed-dev
 	@$(if $(KUBECONFIG),true,$(BIN)/python -m tests.addons.kubernetes.build_control_plane)
 	SURREAL_LIKE_TEST_CLUSTER='$(KUBECONFIG)' SURREAL_LIKE_TEST_IMAGE='$(IMAGE)' \
 	  $(TESTS_PYTHON) -m pytest -m 'cluster or slurm or ray' --capture=sys --durations=10 $(ON_CLUSTERS) $(ARGS)
+
+KIND ?= kind
+KIND_CLUSTER := surreal-like-test
+
+# The file of the cluster's address lies beside those of other clusters, and is removed with it.
+kind-test: image
+	set -e; config=$$(mktemp); trap '$(KIND) delete cluster --name $(KIND_CLUSTER); rm -f '$$config EXIT; \
+	$(KIND) create cluster --name $(KIND_CLUSTER) --kubeconfig $$config --wait 120s; \
+	$(KIND) load docker-image $(IMAGE) --name $(KIND_CLUSTER); \
+	$(MAKE) cluster-test KUBECONFIG=$$config
 
 # A cluster has more time and more agents than the desk for which the experiment was written.
 ON_CLUSTER := session_config.stop.seconds=3600 session_config.resources.agent.cpu=0.5
@@ -173,12 +202,13 @@ define INSTALL
 		echo "$$NO_TORCH_NOTE"; if [ -t 0 ] && [ -t 1 ]; then sleep 10; fi; \
 	fi; \
 fi
-$(BIN)/python -m pip install --disable-pip-version-check $(QUIET) -c $(VENV)/pins.txt -e '.$(EXTRAS)'
+$(BIN)/python -m pip install --disable-pip-version-check $(QUIET) -c $(VENV)/pins.txt $(WHAT)
 endef
 
 $(VENV)/.installed $(addprefix $(VENV)/.installed-,dev docs environments): export NO_TORCH_NOTE = $(NO_TORCH)
 
 QUIET := $(if $(CI),--quiet,)
+WHAT = -e '.$(EXTRAS)'
 
 $(VENV)/.installed: setup.py constraints.txt | $(BIN)/pip
 	$(INSTALL)

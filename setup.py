@@ -7,6 +7,32 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).resolve().parent
 
+# The address stands only here: after a change run `make address`, which writes it into the files
+# that show it. The name is not ours on any package index.
+NAME = "surreal-like"
+URL = ""  # of the repository, without a slash at the end
+
+# Code, which stays as it is, or a link or picture whose target is no address.
+RELATIVE = re.compile(r"```.*?```|`[^`]*`|(!?)\[([^]]*)\]\((?!\w+:)([^)\s]+)\)", re.DOTALL)
+
+
+def without_relative_links(text: str, url: str) -> str:
+    """Return a page of this repository as it can be shown elsewhere, with links to `url`.
+
+    Without an address a link becomes its text, and a picture its description.
+    """
+
+    def elsewhere(found: re.Match[str]) -> str:
+        picture, words, target = found.groups()
+        if target is None:
+            return found[0]
+        if not url:
+            return words
+        path = f"README.md{target}" if target.startswith("#") else target
+        return f"{picture}[{words}]({url}/{'raw' if picture else 'blob'}/HEAD/{path})"
+
+    return RELATIVE.sub(elsewhere, text)
+
 
 def read_version() -> str:
     """Return the version that stands in `session/version.py`, without importing the package."""
@@ -89,11 +115,12 @@ EXTRAS["dev"] = [
 ]
 
 setup(
-    name="surreal-like",
+    name=NAME,
     version=read_version(),
     description="Distributed reinforcement learning built from small processes",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description=without_relative_links((HERE / "README.md").read_text(encoding="utf-8"), URL),
     long_description_content_type="text/markdown",
+    project_urls={"Source": URL, "Issues": f"{URL}/issues"} if URL else {},
     author="the surreal_like authors",
     license="MIT",
     license_files=["LICENSE"],

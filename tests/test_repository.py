@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from session import program
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Written in pieces, or this file would name what it looks for.
@@ -70,6 +72,39 @@ def test_relative_paths_and_addresses_are_no_places_on_one_machine() -> None:
     assert not list(unwanted_lines("docs/work/a, ./home/b, example.org/work/, /var/run/, /work."))
 
 
+# The name there is not ours. The options before it are as written, `-c pins.txt` for example.
+FROM_INDEX = re.compile(
+    r"\b(?:pip3? (?:install|download|wheel)|uv add|uvx|pipx (?:install|run))\b"
+    r"""(?: [^\s|;&]+)*? ["']?surreal[-_]like(?![\w/.-])"""
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("pip install surreal-" + "like", True),
+        ("python -m pip install -U 'surreal_" + "like[atari]'", True),
+        ("pip install -c pins.txt torch surreal-" + "like==1.0", True),
+        ("uvx surreal-" + "like", True),
+        ('pip install -c constraints.txt -e ".[box2d]"', False),
+        ("pip install path/to/surreal_" + "like", False),
+        ('pip install "./surreal_' + 'like-1.0-py3-none-any.whl[plot]"', False),
+        ("pip install /wheels/*.whl; surreal-" + "like", False),
+    ],
+)
+def test_an_installation_from_an_index_is_seen(line: str, wrong: bool) -> None:
+    assert bool(FROM_INDEX.search(line)) is wrong
+
+
+def test_no_file_installs_this_from_an_index() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found.group()}"
+        for path in tracked_files()
+        for found in FROM_INDEX.finditer(path.read_bytes().decode("utf-8", errors="ignore"))
+    ]
+    assert wrong == []
+
+
 # -- requirements and pins -----------------------------------------------------------------------
 
 PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.]*)")
@@ -120,6 +155,34 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.chdir(ROOT)
     runpy.run_path("setup.py")
     return found
+
+
+def test_the_name_is_that_in_setup(given: dict[str, Any]) -> None:
+    # `session` cannot read setup.py, which is not installed.
+    assert given["name"] == program._DISTRIBUTION
+
+
+URL = "https://host.example/somebody/surreal"
+
+
+@pytest.mark.parametrize(
+    ("text", "without", "with_url"),
+    [
+        ("[a `b`](docs/a.md#b)", "a `b`", f"[a `b`]({URL}/blob/HEAD/docs/a.md#b)"),
+        ("[a](#b)", "a", f"[a]({URL}/blob/HEAD/README.md#b)"),
+        ("![a](docs/a.svg)", "a", f"![a]({URL}/raw/HEAD/docs/a.svg)"),
+        ("[a](https://b.example/c)", *["[a](https://b.example/c)"] * 2),
+        ("`[a](b)`", *["`[a](b)`"] * 2),
+        ("```python\nx = [a](b)\n```", *["```python\nx = [a](b)\n```"] * 2),
+    ],
+)
+def test_links_lead_elsewhere(
+    text: str, without: str, with_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("setuptools.setup", lambda **_: None)
+    function = runpy.run_path(str(ROOT / "setup.py"))["without_relative_links"]
+    assert function(text, "") == without
+    assert function(text, URL) == with_url
 
 
 def test_readme_names_each_extra_and_what_all_leaves_out(given: dict[str, Any]) -> None:

@@ -10,9 +10,11 @@ import sys
 import tarfile
 import zipfile
 from dataclasses import dataclass
+from email import message_from_string
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from session.version import VERSION
 
@@ -52,10 +54,11 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Installed:
-    """The wheel, and the programs of the environment in which it is installed."""
+    """The wheel, the programs of the environment where it is installed, and its source archive."""
 
     wheel: Path
     bin: Path
+    source: Path
 
     def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a program of the environment in the current folder."""
@@ -96,7 +99,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     archive = build("build_sdist", top / "source", top)
     with tarfile.open(archive) as tar:
         tar.extractall(top, filter="data")
-    wheel = build("build_wheel", top / archive.name.removesuffix(".tar.gz"), top)
+    source = top / archive.name.removesuffix(".tar.gz")
+    wheel = build("build_wheel", source, top)
     shutil.rmtree(top / "source")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(top / "venv")], check=True)
     python = top / "venv" / "bin" / "python"
@@ -107,7 +111,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     # installation of this repository is not seen.
     seen = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     (site / "peers.pth").write_text("\n".join(seen))
-    return Installed(wheel, python.parent)
+    return Installed(wheel, python.parent, source)
 
 
 @pytest.fixture
@@ -132,6 +136,39 @@ def test_it_has_the_packages_and_the_experiments_and_nothing_else(installed: Ins
 def test_its_version_is_that_of_the_tree(installed: Installed) -> None:
     assert f"surreal_like-{VERSION}-" in installed.wheel.name
     assert installed.read("surreal-like", "--version") == f"surreal-like {VERSION}\n"
+
+
+@pytest.mark.parametrize("url", ["", "https://host.example/somebody/surreal"])
+def test_links_of_its_description_work_anywhere(
+    installed: Installed, folder: Path, url: str
+) -> None:
+    shutil.copytree(installed.source, folder / "source")
+    lines = (folder / "source" / "setup.py").read_text().splitlines()
+    changed = [f'URL = "{url}"' if line.startswith("URL = ") else line for line in lines]
+    (folder / "source" / "setup.py").write_text("\n".join(changed))
+    made = build("prepare_metadata_for_build_wheel", folder / "source", folder)
+    found = message_from_string((made / "METADATA").read_text(encoding="utf-8"))
+    links = targets(str(found.get_payload()))
+    pages = {link for link in links if link.startswith(f"{url}/blob/HEAD/docs/")}
+    assert {link for link in links if "://" not in link} == set()
+    if url:
+        assert f"{url}/raw/HEAD/docs/images/roles.svg" in links
+        assert len(pages) > 10
+        assert found.get_all("Project-URL") == [f"Source, {url}", f"Issues, {url}/issues"]
+        inside = [link.removeprefix(url).partition("#")[0] for link in links if url in link]
+        assert all((ROOT / Path(*Path(each).parts[3:])).exists() for each in inside)
+    else:
+        assert not pages
+        assert found.get_all("Project-URL") is None
+
+
+def targets(page: str) -> set[str]:
+    """Return where the links and pictures of a page of Markdown lead."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(page)
+    inline = [child for token in tokens for child in token.children or []]
+    return {
+        str(each.attrs[name]) for each in inline for name in ("href", "src") if name in each.attrs
+    }
 
 
 def test_a_shipped_experiment_is_trained_by_its_name(installed: Installed, folder: Path) -> None:

@@ -14,7 +14,8 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LONG = {"dataflow", "multi_agent", "your_own_environment", "your_own_algorithm", "scripts"}
 LONG |= {"callbacks", "algorithms", "troubleshooting", "using_results", "metrics"}
 LONG |= {"actor_critic_on_unrolls", "resume_and_recovery"}
-LINKING = [*DOCUMENTS, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+LINKING = [*DOCUMENTS, *(page for page in ROOT.glob("*.md") if page not in DOCUMENTS)]
+LINKING.append(ROOT / "k8s" / "README.md")
 
 
 def with_examples(*, slow: bool) -> list[Path]:
@@ -72,8 +73,7 @@ SHOWN = {
     "resume_and_recovery.md": ["needs a bucket"],
     "actor_critic_on_unrolls.md": ["two lines of a loss"],
     "README.md": [
-        "fetches this repository, and PyTorch",
-        "fetches PyTorch",
+        *["fetches PyTorch"] * 2,
         "fetches packages",
         "fetches packages",
         "these are the tests",
