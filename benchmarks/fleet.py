@@ -99,14 +99,24 @@ def measure(
 
 
 def fleet_document(found: Mapping[str, Any]) -> str:
-    """Formats the table, for docs/sizes.md."""
-    where = f"{provenance(found['machine'], OF_RATES)} {load_before(found)}"
-    plain = [row for row in found["fleet"] if not row["delay_ms"]]
+    """Formats what was measured."""
     late = [row for row in found["fleet"] if row["delay_ms"]]
     taken = statistics.median(row["round_trip_ms"] for row in late)
     delayed = f"The same over a cable with a delay, whose round trip takes {taken:.0f} ms:"
-    parts = [_table(plain), where, delayed, _table(late), EXTRAPOLATED, extrapolate(plain)]
-    return "\n\n".join(parts)
+    return "\n\n".join([_table(_undelayed(found)), _where(found), delayed, _table(late)])
+
+
+def fleet_summary(found: Mapping[str, Any]) -> str:
+    """Formats what fleets would take, on paper."""
+    return "\n\n".join([EXTRAPOLATED, extrapolate(_undelayed(found)), _where(found)])
+
+
+def _undelayed(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in found["fleet"] if not row["delay_ms"]]
+
+
+def _where(found: Mapping[str, Any]) -> str:
+    return f"{provenance(found['machine'], OF_RATES)} {load_before(found)}"
 
 
 def _table(found: Iterable[Mapping[str, Any]]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from machine import spread
@@ -17,7 +18,22 @@ OF_RATES = ("numpy", "pyzmq", "torch")
 OF_LEARNING = ("torch", "gymnasium")
 # Day since when the steps of a version are those of the rows that it has learned from.
 CHANGED = "2026-11-28"
-_WHAT_CHANGED = "[what changed](algorithms.md#what-they-reach)"
+_WHAT_CHANGED = "[what changed](results.md#how-steps-are-counted)"
+# Labels of sides that are this system with another setting, which no summary takes for a peer.
+OTHER_SETTINGS = frozenset(
+    {
+        "1 shard",
+        "1-step rows",
+        "8 copies",
+        "highest so far",
+        "keep: none",
+        "load_policy, torch",
+        "stored goals",
+        "with 1",
+        "without noise",
+        "without the part",
+    }
+)
 _STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -117,11 +133,71 @@ def _group(group: Mapping[str, Any]) -> str:
     return f"{about}\n\n{grid(('what', 'surreal_like', 'peer', '', 'ratio', 'wanted'), rows)}"
 
 
+def summary(found: Mapping[str, Any], named: str = "") -> str:
+    """Formats medians only: each quantity beside the best way of each peer.
+
+    A ratio is bold where the peer is ahead.
+
+    Args:
+        found: one ``results/*.json``.
+        named: part of the names of the groups to show; empty: all.
+    """
+    rows: list[list[str]] = []
+    title = ""
+    for group in found["groups"]:
+        lines = list(_best_ways(group)) if named in group["name"] else []
+        if lines and title != (title := _title(group)):
+            rows.append([title, "", "", "", ""])
+        rows += lines
+    where = provenance(found["machine"], OF_RATES, found["peers"])
+    head = ("what", "surreal_like", "peer", "", "ratio")
+    return f"{grid(head, rows)}\n\n{where} {_rounds(found)}."
+
+
+def _title(group: Mapping[str, Any]) -> str:
+    """Formats name and unit, without an end of the name that each of its lines repeats."""
+    name, lines = group["name"], group["lines"]
+    ends = [name[at.end() :] for at in re.finditer(", ", name)]
+    said = next((end for end in ends if all(end in line["what"] for line in lines)), None)
+    name = name if said is None else name.removesuffix(f", {said}")
+    less = ", less is better" if group["better"] == "less" else ""
+    return f"**{name}**, {group['unit']}{less}"
+
+
+def _best_ways(group: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yields a line for each quantity and peer: the way of the peer that is best for it."""
+    sides, better = group["sides"], 1 if group["better"] == "more" else -1
+    for line in group["lines"]:
+        ways: dict[str, tuple[float, str]] = {}
+        for key, ratio in line["ratios"].items():
+            label = sides[key]["label"]
+            if label not in OTHER_SETTINGS:
+                way = (better * ratio["median"], key)
+                name = label.partition(",")[0]
+                ways[name] = min(ways.get(name, way), way)
+        ours = [line["what"], _middle(sides[line["side"]])]
+        for _, key in ways.values():
+            ratio = line["ratios"][key]["median"]
+            shown = f"{_short(ratio)} x"
+            ahead = better * (ratio - 1) < 0
+            cells = [*ours, sides[key]["label"], _middle(sides[key])]
+            yield [*cells, f"**{shown}**" if ahead else shown]
+            ours = ["", ""]
+
+
+def _middle(side: Mapping[str, Any]) -> str:
+    """Formats the median of a side."""
+    return amount(side["value"]).partition(" (")[0]
+
+
+def _rounds(found: Mapping[str, Any]) -> str:
+    return f"Medians of {found['groups'][0]['rounds']} rounds"
+
+
 def measured(found: Mapping[str, Any]) -> str:
     """Formats everything that a document shows of one ``results/*.json``."""
     text = provenance(found["machine"], OF_RATES, found["peers"])
-    rounds = found["groups"][0]["rounds"]
-    text += f" Medians of {rounds} rounds, and from the least to the most."
+    text += f" {_rounds(found)}, and from the least to the most."
     missing = [f"{peer} ({reason})" for peer, reason in found["left_out"].items()]
     text += f" Left out: {'; '.join(missing)}." if missing else ""
     text += steps_note(found)

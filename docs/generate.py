@@ -1,9 +1,7 @@
 """Writes what is generated in the documents: `python docs/generate.py`.
 
-`docs/configuration.md` is made of the Keys of the default configs, the tables in
-`docs/performance.md`, `docs/algorithms.md`, `docs/gateway.md`, `docs/tune.md`,
-`docs/several_machines.md` and `docs/multi_agent.md` of `benchmarks/results/`. Tests hold that all
-are up to date.
+`docs/configuration.md` is made of the Keys of the default configs, the tables of the pages in
+`MEASURED` of `benchmarks/results/`. Tests hold that all are up to date.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ ROOT = Path(__file__).resolve().parents[1]
 # As a script, this file has only its own folder on the path; benchmarks are scripts themselves.
 sys.path += [path for path in (str(ROOT), str(ROOT / "benchmarks")) if path not in sys.path]
 
-from fleet import fleet_document  # noqa: E402
+from fleet import fleet_document, fleet_summary  # noqa: E402
 from gateway_soak import soak_table  # noqa: E402
 from milestones import document  # noqa: E402
 from scaling import scaling_document  # noqa: E402
-from tables import gpu_table, learned_table, measured, samples_table  # noqa: E402
+from tables import gpu_table, learned_table, measured, samples_table, summary  # noqa: E402
 from targets import targets_table  # noqa: E402
 
 from session.config.config import keys_of  # noqa: E402
@@ -37,21 +35,27 @@ from surreal_like.algorithm.registry import find_algorithm  # noqa: E402
 from surreal_like.experiment.resolve import defaults  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
-MEASURED = tuple(
-    ROOT / "docs" / f"{name}.md"
-    for name in (
-        "performance",
-        "algorithms",
-        "gateway",
-        "tune",
-        "several_machines",
-        "multi_agent",
-        "sizes",
-    )
+MEASURED = (
+    ROOT / "benchmarks" / "README.md",
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in (
+            "performance",
+            "results",
+            "gateway",
+            "tune",
+            "several_machines",
+            "multi_agent",
+            "sizes",
+        )
+    ),
 )
 RESULTS = ROOT / "benchmarks" / "results"
+# `in short` asks for a summary; behind a colon stands a part of the names of the groups to show.
 _TABLES = re.compile(
-    r"(<!-- generated: benchmarks/results/(\w+)\.json -->\n).*?(<!-- end -->\n)", re.DOTALL
+    r"(<!-- generated: benchmarks/results/(\w+)\.json(, in short(?:: ([\w ]+))?)? -->\n)"
+    r".*?(<!-- end -->\n)",
+    re.DOTALL,
 )
 _WORDS = {
     "object": "anything",
@@ -223,7 +227,11 @@ def with_tables(text: str) -> str:
     def newest(found: re.Match[str]) -> str:
         kept = json.loads((RESULTS / f"{found[2]}.json").read_text())
         kind = next((key for key in tables if key in kept), "")
-        return f"{found[1]}\n{tables.get(kind, measured)(kept)}\n\n{found[3]}"
+        if found[3]:
+            text = fleet_summary(kept) if kind == "fleet" else summary(kept, found[4] or "")
+        else:
+            text = tables.get(kind, measured)(kept)
+        return f"{found[1]}\n{text}\n\n{found[5]}"
 
     return _TABLES.sub(newest, text)
 
