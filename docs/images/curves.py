@@ -22,7 +22,7 @@ sys.path += [path for path in (str(ROOT),) if path not in sys.path]
 
 from surreal_like.addons.analysis.plot import plot  # noqa: E402
 
-# One for each algorithm, and what takes minutes; in the order of algorithms.md and goals.md.
+# One for each algorithm, and what takes minutes; in the order of results.md and goals.md.
 NAMES = (
     "doorkey_ppo",
     "bipedalwalker_ppo",

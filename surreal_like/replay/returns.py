@@ -2,6 +2,9 @@
 
 Replay counts the returns of all rows that it inserts, each once; the learner divides. Only the
 scale changes: without the mean, tasks whose episodes end would be other tasks.
+
+The counts of all shards, and of a shard before its restart, are added and kept in checkpoints. They
+are not published: agents and evaluations report raw rewards. The first batches are not scaled.
 """
 
 from __future__ import annotations
