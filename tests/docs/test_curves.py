@@ -13,7 +13,7 @@ from surreal_like.run.train import train
 
 
 def test_the_pages_show_each_of_them_and_no_other() -> None:
-    pages = (ROOT / "docs" / f"{name}.md" for name in ("algorithms", "goals"))
+    pages = (ROOT / "docs" / f"{name}.md" for name in ("results", "goals"))
     text = "".join(page.read_text() for page in pages)
     assert re.findall(r"\]\(images/(\w+)\.png\)", text) == list(NAMES)
 

@@ -14,8 +14,8 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LONG = {"dataflow", "multi_agent", "your_own_environment", "your_own_algorithm", "scripts"}
 LONG |= {"callbacks", "algorithms", "troubleshooting", "using_results", "metrics"}
 LONG |= {"actor_critic_on_unrolls", "resume_and_recovery"}
-LINKING = [*DOCUMENTS, *(page for page in ROOT.glob("*.md") if page not in DOCUMENTS)]
-LINKING.append(ROOT / "k8s" / "README.md")
+OTHERS = [ROOT / name for name in ("k8s/README.md", "benchmarks/README.md")]
+LINKING = [*DOCUMENTS, *(page for page in ROOT.glob("*.md") if page not in DOCUMENTS), *OTHERS]
 
 
 def with_examples(*, slow: bool) -> list[Path]:
@@ -78,14 +78,14 @@ SHOWN = {
         "fetches packages",
         "these are the tests",
     ],
-    "algorithms.md": [
+    "results.md": [
         "trains for ten minutes to half an hour",
-        "draws what was trained above",
         "trains for minutes to hours; needs the extras minigrid, robotics, box2d, mujoco and atari",
         "trains for a quarter of an hour to half an hour, and installs a peer",
         "trains for half an hour; needs the extra atari",
         "trains for some minutes; needs the extra box2d",
         "trains for an hour, and installs a peer",
+        "draws what was trained above",
     ],
     "multi_agent.md": [
         "trains for an hour",
@@ -112,10 +112,6 @@ SHOWN = {
     "your_own_environment.md": [
         *["minigrid is not installed with this package"] * 2,
         "one line of a loss",
-    ],
-    "performance.md": [
-        "installs five peers, and measures for minutes",
-        "runs up to 256 processes for half an hour, and installs a peer",
     ],
     "your_own_project.md": [
         "fetches packages",

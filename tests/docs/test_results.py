@@ -16,7 +16,8 @@ from surreal_like.experiment.preflight import flow_of
 from surreal_like.run.request import RunRequest
 from tests.docs.results import names_with, result, shown_result
 
-CHANGED = importlib.import_module("tables").CHANGED
+TABLES_OF = importlib.import_module("tables")
+CHANGED = TABLES_OF.CHANGED
 
 PARTS = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
 NAMES = (*PARTS, "gateway", "curve", "multi_agent", "batched", "kept", "group")
@@ -44,6 +45,49 @@ def test_tables_are_those_of_the_results(page: Path) -> None:
 @pytest.mark.parametrize("name", [*NAMES, *(name for key in TABLES for name in names_with(key))])
 def test_every_result_is_shown(name: str) -> None:
     shown_result(name)
+
+
+def group_of(better: str, *peers: tuple[str, float]) -> dict[str, Any]:
+    value = {"min": 1.0, "median": 1.0, "max": 1.0}
+    sides = {label: {"label": label, "value": value} for label, _ in (("ours", 1.0), *peers)}
+    ratios = {label: {"median": ratio} for label, ratio in peers}
+    line = {"what": "in, small", "side": "ours", "ratios": ratios}
+    named = {"name": "Rows, small", "unit": "rows/s", "better": better}
+    return {**named, "rounds": 3, "sides": sides, "lines": [line]}
+
+
+def rows_of_summary(*groups: dict[str, Any], named: str = "") -> list[str]:
+    found = {"machine": result("replay")["machine"], "peers": {}, "groups": groups}
+    return str(TABLES_OF.summary(found, named)).split("\n\n")[0].splitlines()[2:]
+
+
+@pytest.mark.parametrize(("better", "best"), [("more", "0.5"), ("less", "2")])
+def test_a_summary_has_the_best_way_of_each_peer_bold_where_it_is_ahead(
+    better: str, best: str
+) -> None:
+    ways = (("Peer, packed", 0.5), ("Peer, columns", 2.0), ("Tie", 1.0), ("with 1", 0.5))
+    title, peer, tie = rows_of_summary(group_of(better, *ways))
+    assert title.startswith("| **Rows**, rows/s")
+    assert peer.startswith("| in, small | 1 | Peer, ")
+    assert peer.endswith(f" | 1 | **{best} x** |")
+    assert tie == "|  |  | Tie | 1 | 1 x |"
+
+
+def test_a_summary_has_the_groups_that_were_asked_for() -> None:
+    made = group_of("more", ("Peer", 2.0))
+    assert rows_of_summary(made, {**made, "name": "Frames"}, named="Frames") == [
+        "| **Frames**, rows/s |  |  |  |  |",
+        "| in, small | 1 | Peer | 1 | 2 x |",
+    ]
+
+
+@pytest.mark.parametrize("name", [*PARTS, "batched", "kept"])
+def test_performance_shows_each_row_in_which_a_peer_is_ahead(name: str) -> None:
+    page = (ROOT / "docs" / "performance.md").read_text()
+    text = TABLES_OF.summary(result(name))
+    ahead = re.findall(r"^\|.*\| ([^|]+ \| [^|]+ \| \*\*[^|]+\*\*) \|$", text, re.MULTILINE)
+    assert [row for row in ahead if row not in page] == []
+    assert bool(ahead) == (name in ("storage", "replay", "parameters", "actor", "batched"))
 
 
 @pytest.mark.parametrize("name", ["cartpole_dqn", "cartpole_ppo", "cartpole_impala"])
@@ -90,7 +134,7 @@ def test_only_a_run_of_the_same_settings_and_code_is_not_repeated(tmp_path: Path
 
 
 def test_experiments_without_a_kept_run_are_named_in_one_place() -> None:
-    text = (ROOT / "docs" / "algorithms.md").read_text()
+    text = (ROOT / "docs" / "results.md").read_text()
     listed = text.partition("### Never trained to the end")[2].strip().partition("\n\n")[0]
     untrained, rest = listed.split("`pong_ppo.yaml`", 1)
     untried = {path.stem for path in (ROOT / "configs" / "untried").glob("*.yaml")}
@@ -161,7 +205,7 @@ def test_a_ratio_is_of_rounds_and_lies_between_the_extremes() -> None:
 
 
 STEPS = {
-    "algorithms": ("learn", "lunarlander", "milestones", "samples", "cartpole_peers"),
+    "results": ("learn", "lunarlander", "milestones", "samples", "cartpole_peers"),
     "multi_agent": ("learn_multi",),
     "gateway": ("gateway",),
 }
