@@ -7,6 +7,7 @@ this machine.
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,19 @@ _RUN = "app.kubernetes.io/instance=cartpole"
 _OBJECTS = "job,statefulset,deployment,pod,service,configmap,secret,networkpolicy"
 # Longer than the probes of the stand-in need to find a pod dead; and the time until removal.
 _QUIET_SECONDS, _TTL_SECONDS = 45, 90
+# With these requests a node with four cores and 16 GB has room for all pods.
+_KINDS = (
+    "learner",
+    "replay",
+    "agent",
+    "evaluator",
+    "ps",
+    "tensorplex",
+    "tensorboard",
+    "loggerplex",
+)
+_SMALL: dict[str, dict[str, float]] = {kind: {"cpu": 0.1} for kind in _KINDS}
+_SMALL["replay"]["memory_bytes"] = 2**30
 
 
 class Run:
@@ -81,6 +95,7 @@ def test_cartpole_is_solved_by_pods_that_come_and_go(
     settings = [f"session_config.kubernetes.{each}" for each in kubernetes]
     # Without a goal and a budget of steps it is not over, however fast it learns meanwhile.
     settings += ["session_config.stop={seconds: 1800}", "session_config.agent.num=1"]
+    settings += [f"session_config.resources={json.dumps(_SMALL)}"]
     run.launch("configs/cartpole_dqn.yaml", *settings)
     run.command("scale", "eval=0")
     run.learns()
@@ -180,6 +195,9 @@ def cartpole_overlay(folder: Path) -> Path:
     top = copy_of_k8s(folder)
     if not FOREIGN:
         edit_files(top)
+    for path in top.rglob("*.yaml"):
+        small = re.sub(r"\bcpu: (\d+m|'\d+')$", "cpu: 100m", path.read_text(), flags=re.MULTILINE)
+        path.write_text(small)
     write_overlay_keys(top / "overlays" / "cartpole")
     return top / "overlays" / "cartpole"
 
