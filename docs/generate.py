@@ -10,7 +10,8 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,13 @@ from targets import targets_table  # noqa: E402
 from session.config.config import keys_of  # noqa: E402
 from session.config.defaults import BASE_CONFIG  # noqa: E402
 from session.config.key import Key, range_of  # noqa: E402
+from session.config.learner_defaults import SCHEDULE_KEYS  # noqa: E402
+from session.config.merge import join  # noqa: E402
 from session.config.placeholder import expectation, is_unresolved  # noqa: E402
 from surreal_like.algorithm.catalog import list_algorithms  # noqa: E402
 from surreal_like.algorithm.registry import find_algorithm  # noqa: E402
 from surreal_like.experiment.resolve import defaults  # noqa: E402
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
 MEASURED = (
@@ -65,7 +69,7 @@ _WORDS = {
     "int": "integer",
     "float": "number",
     "num": "number",
-    "bool": "true or false",
+    "bool": "boolean",
     "str": "text",
 }
 
@@ -111,104 +115,180 @@ setting that was given without effect is marked.
 
 A value must be of the kind of its default. A setting that is *required* has none. `None` is
 `null` in YAML, and may always be written there; `{}` takes a mapping with any keys. An integer is
-taken for a number, and `1e6` for an integer; a number in place of a schedule (`kind`, `by`,
-`start`, ...) is a constant one, a text in place of a list of texts a list of one. Unknown keys and
-wrong values are refused, with the nearest key or with what is expected. In default configs of your
-own a required value is a placeholder: `_int_`, `_float_`, `_num_` (either), `_bool_`, `_str_`,
-`_list_`, `[_int_]`, `_dict_`, `_enum[a, b]_`, `_singleton_` (no list, no mapping), `_object_`
-(anything). To give such a word as a text, write a backslash before it: `\\_int_`. A key cannot be
-the name of a method of
-`Config` (`keys`, `items`, `copy`, ...), except in `env_args`, `eval_mode`, `torso_args`, `args` of
-a wrapper and `obs_spec`, where others have chosen the names.
+taken for a number, and `1e6` for an integer; a number in place of a schedule is a constant one, a
+text in place of a list of texts a list of one. Unknown keys and wrong values are refused, with the
+nearest key or with what is expected. In default configs of your own a required value is a
+placeholder: `_int_`, `_float_`, `_num_` (either), `_bool_`, `_str_`, `_list_`, `[_int_]`, `_dict_`,
+`_enum[a, b]_`, `_singleton_` (no list, no mapping), `_object_` (anything). To give such a word as
+a text, write a backslash before it: `\\_int_`. A key cannot be the name of a method of `Config`
+(`keys`, `items`, `copy`, ...), except in `env_args`, `eval_mode`, `torso_args`, `args` of a wrapper
+and `obs_spec`, where others have chosen the names.
 
 What `algorithm`, `learner_config` and `env_config` hold decides what is learned: it has a
 fingerprint, and a run is resumed only with the same. `session_config` may change at every resume.
-"""
+
+## Schedules
+
+A setting that takes a *schedule* has these keys, as in `learner_config.algo.learning_rate.kind`:"""
+
+SEVERAL = """
+## Several algorithms
+
+Keys that these algorithms add, each with its most common default. The section of an algorithm
+below has the keys of it alone, then the defaults in which it differs from the tables above."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One line of the page."""
+    """One line of the page: a setting, a whole schedule, or a section with its description."""
 
     path: str
     default: Any
     keys: Mapping[str, Key]
 
-    def row(self) -> str:
-        """The line of the table."""
-        key = self._key
-        cells = [f"`{self.path}`", self._kind(), self._shown(), key.unit, key.text]
-        return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
+    @property
+    def is_section(self) -> bool:
+        """True for a mapping of settings that have lines of their own."""
+        value = self.default
+        return isinstance(value, Mapping) and bool(value) and not self._is_schedule
 
     @property
-    def _key(self) -> Key:
+    def facts(self) -> tuple[str, str]:
+        """What it takes and what it means: all but the default."""
+        return self._takes(), self.key.text
+
+    @property
+    def shown(self) -> str:
+        """The default."""
+        if is_unresolved(self.default):
+            return "required"
+        if self.is_section:
+            return ""
+        return "`None`" if self.default is None else f"`{json.dumps(self.default)}`"
+
+    @property
+    def key(self) -> Key:
+        """What is known of it."""
         return self.keys.get(self.path, Key(self.default))
 
-    def _kind(self) -> str:
-        key = self._key
+    def is_new(self, known: Setting | None) -> bool:
+        """True where a line of another table, or None, does not say what this one is."""
+        return known is None or not (self.is_section or self.facts == known.facts)
+
+    def row(self) -> str:
+        """The line of the table."""
+        takes, text = self.facts
+        return _row(f"`{self.path}`", takes, self.shown, text)
+
+    @property
+    def _is_schedule(self) -> bool:
+        return isinstance(self.default, Mapping) and self.default.keys() == SCHEDULE_KEYS.keys()
+
+    def _takes(self) -> str:
+        if self.is_section:
+            return "section"
+        key = self.key
         wanted = expectation(key.optional or self.default, self.path)
         if key.one_of or wanted.kind == "enum":
             return ", ".join(f"`{choice}`" for choice in key.one_of or wanted.options)
-        if wanted.kind == "list" and key.within is not None:
-            return f"{_WORDS[wanted.kind]}, each {key.within}"
-        number = wanted.kind in ("int", "float", "num")
-        limits = f"{range_of(self.path, self.keys)}" if number else ""
-        return f"{_WORDS[wanted.kind]}, {limits}" if limits else _WORDS[wanted.kind]
-
-    def _shown(self) -> str:
-        if is_unresolved(self.default):
-            return "required"
-        return "`None`" if self.default is None else f"`{json.dumps(self.default)}`"
+        kind = "schedule" if self._is_schedule else _WORDS[wanted.kind]
+        limits = ""
+        if kind == "schedule" or wanted.kind in ("int", "float", "num"):
+            limits = str(range_of(self.path, self.keys))
+        elif wanted.kind == "list" and key.within is not None:
+            limits = f"each {key.within}"
+        limits = re.sub(r"(\S+) or more", r"≥ \1", limits)
+        return ", ".join(filter(None, (kind, limits, key.unit)))
 
 
-def _escaped(cell: str) -> str:
-    """A text that is shown as it stands in a cell of a table."""
-    return cell.replace("|", "\\|").replace("<", "&lt;")
+def _row(*cells: str) -> str:
+    """A line of a table, with texts that are shown as they stand."""
+    line = " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
+    return f"| {line} |"
 
 
 def configuration() -> str:
     """The text of `docs/configuration.md`."""
-    keys = keys_of(BASE_CONFIG)
-    parts = [HEAD, *_sections(BASE_CONFIG, keys, keys)]
-    return "\n".join([*parts, *map(_algorithm, list_algorithms())])
+    base = list(_settings(BASE_CONFIG, keys_of(BASE_CONFIG)))
+    schedule = _settings(SCHEDULE_CONFIG, keys_of(SCHEDULE_CONFIG))
+    own = {name: _own(name) for name in list_algorithms()}
+    shared = _shared(own, {each.path for each in base})
+    lines = [HEAD, *_table(_row(f"`{each.path}`", *each.facts) for each in schedule)]
+    lines += ["\n## Every experiment", *_tables(base), SEVERAL]
+    for names, settings in shared.items():
+        lines.append("\n### " + ", ".join(f"`{name}`" for name in names))
+        lines += _table(each.row() for each in settings)
+    for name, settings in own.items():
+        also = (each for names, some in shared.items() if name in names for each in some)
+        known = {each.path: each for each in (*base, *also)}
+        new = [each for each in settings if each.is_new(known.get(each.path))]
+        other = [each for each in settings if each not in new]
+        changed = [each for each in other if each.shown != known[each.path].shown]
+        lines.append(f"\n## Algorithm `{name}`\n\n{inspect.getdoc(find_algorithm(name))}")
+        lines += _table(each.row() for each in new)
+        lines += _table(_row(f"`{each.path}`", each.shown) for each in changed)
+    return "\n".join(lines) + "\n"
 
 
-def _algorithm(name: str) -> str:
+def _own(name: str) -> list[Setting]:
     """The settings that an algorithm adds, and the defaults that it changes."""
     own = defaults(name)
-    keys = keys_of(own.copy().extend(BASE_CONFIG, abstract=True))
-    lines = [
-        f"## Algorithm `{name}`\n",
-        f"{inspect.getdoc(find_algorithm(name))} What it adds, or sets otherwise.\n",
-    ]
-    return "\n".join(lines) + "\n" + "\n".join(_sections(own, keys, keys_of(own)))
+    return list(_settings(own, keys_of(own.copy().extend(BASE_CONFIG, abstract=True))))
 
 
-def _sections(
-    config: Mapping[str, Any],
-    keys: Mapping[str, Key],
-    described: Mapping[str, Key],
-    path: str = "",
-    level: int = 2,
-) -> Iterator[str]:
-    """A table for the settings of a section, then its sections; each with its description."""
-    inner = {key: f"{path}.{key}" if path else key for key in config}
-    rows = [
-        Setting(inner[key], value, keys).row()
-        for key, value in config.items()
-        if not (isinstance(value, Mapping) and value)
-    ]
-    text = described[path].text if path in described else ""
-    if path and (rows or text):
-        yield f"{'#' * level} `{path}`\n"
-        if text:
-            yield f"{text}\n"
-    if rows:
-        yield "| key | takes | default | unit | |\n|---|---|---|---|---|"
-        yield "\n".join(rows) + "\n"
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from _sections(value, keys, described, inner[key], min(level + bool(path), 4))
+def _shared(
+    own: Mapping[str, list[Setting]], known: set[str]
+) -> dict[tuple[str, ...], list[Setting]]:
+    """Algorithms -> settings that they add with the same facts, with the most common default."""
+    alike: dict[tuple[str, str, str], dict[str, Setting]] = {}
+    for name, settings in own.items():
+        for each in settings:
+            if each.path not in known:
+                alike.setdefault((each.path, *each.facts), {})[name] = each
+    groups: dict[tuple[str, ...], list[Setting]] = {}
+    for users in alike.values():
+        if len(users) > 1:
+            common = Counter(each.shown for each in users.values()).most_common(1)[0][0]
+            one = next(each for each in users.values() if each.shown == common)
+            groups.setdefault(tuple(users), []).append(one)
+    return dict(sorted(groups.items(), key=lambda group: -len(group[0])))
+
+
+def _settings(
+    config: Mapping[str, Any], keys: Mapping[str, Key], path: str = ""
+) -> Iterator[Setting]:
+    """The settings of a section, then its sections, each followed by its own settings."""
+    inner = [Setting(join(path, key), value, keys) for key, value in config.items()]
+    yield from (each for each in inner if not each.is_section)
+    for each in inner:
+        if each.is_section:
+            yield each
+            yield from _settings(each.default, keys, each.path)
+
+
+def _tables(settings: Iterable[Setting]) -> Iterator[str]:
+    """A table for each section of the first two levels, below its description."""
+    parts: list[list[Setting]] = [[]]
+    for each in settings:
+        if each.is_section and each.path.count(".") < 2:
+            parts.append([])
+        parts[-1].append(each)
+    for part in parts:
+        if part and part[0].is_section:
+            head = part.pop(0)
+            level = "#" * (head.path.count(".") + 2)
+            yield f"\n{level} `{head.path}`\n\n{head.key.text}".rstrip()
+        yield from _table(each.row() for each in part)
+
+
+def _table(rows: Iterable[str]) -> list[str]:
+    """The lines of a table, none without rows: key and default, or what it takes and means, too."""
+    rows = list(rows)
+    if not rows:
+        return []
+    columns = rows[0].replace("\\|", "").count("|") - 1
+    head = {2: ("key", "default"), 3: ("key", "takes", ""), 4: ("key", "takes", "default", "")}
+    return ["\n" + _row(*head[columns]), "|" + "---|" * columns, *rows]
 
 
 def with_tables(text: str) -> str:

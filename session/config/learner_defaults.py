@@ -237,9 +237,8 @@ LEARNER_KEYS = {
             "every": Key(1, "Updates between two publications.", unit="updates", within=FROM_1),
             "encoding": Key(
                 "full",
-                "Numbers on the wire: full, or half: weights in float32 are rounded to float16 for "
-                "agents and evaluators, buffers such as the moments of observations are not; the "
-                "learner and checkpoints keep all of it.",
+                "Numbers on the wire: full, or half: float32 weights, not buffers, are rounded to "
+                "float16 for agents and evaluators; the learner and checkpoints keep all of it.",
                 one_of=("full", "half"),
             ),
         },

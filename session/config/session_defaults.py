@@ -77,10 +77,9 @@ SESSION_KEYS = {
             ),
             "mode": Key(
                 ["eval_deterministic"],
-                "Choice of actions: the best ones or sampled ones. A list has one mode per "
-                "evaluator (eval-0 plays the first) and is repeated if there are more "
-                "evaluators. The stop rule, checkpoints/best and result.json depend on "
-                "evaluations of the first mode only; those of other modes are displayed.",
+                "Choice of actions: the best ones or sampled ones; a list has one mode per "
+                "evaluator, from eval-0 on, and is repeated; only the first mode decides the stop "
+                "rule, checkpoints/best and result.json.",
                 one_of=EVALUATION_MODES,
             ),
         },
@@ -91,8 +90,7 @@ SESSION_KEYS = {
             "num": Key(
                 1,
                 "Learners that make each update together, on one machine: each computes the "
-                "gradient of an equal part of every batch, and all use their mean. More than one "
-                "pays where an update takes far longer than an exchange of all parameters.",
+                "gradient of an equal part of every batch, and all use their mean.",
                 unit="processes",
                 within=FROM_1,
             ),
@@ -121,10 +119,9 @@ SESSION_KEYS = {
             ),
             "keep": Key(
                 "auto",
-                "What is left of the rows when a process is killed: process: all that it has "
-                "acked, in memory that its launcher holds (not of queues, which are soon empty); "
-                "none; auto: process, but none for observations of 4096 bytes and more where the "
-                "kernel has no huge pages for shared memory, because sampling would be slower.",
+                "Rows that outlive a killed process: process: all that it has acked, in memory of "
+                "its launcher, not of queues; none; auto: process, but none for observations of "
+                "4096 bytes and more where the kernel has no huge pages for shared memory.",
                 one_of=("auto", "process", "none"),
             ),
             "snapshot": Key(
@@ -279,8 +276,7 @@ SESSION_KEYS = {
             "eval_episodes": Key(100, "Length of one evaluation.", unit="episodes", within=FROM_1),
             "metric": Key(
                 None,
-                "Name of a metric that is the goal together with above; None: none. "
-                "return/train is the mean return of the last 100 training episodes. "
+                "Metric that is the goal together with above, such as return/train; None: none. "
                 "Agents of machines that join, also those of Slurm and Ray, do not count.",
                 optional="_str_",
             ),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from session.config import Key
 from session.config.config import keys_of
 from session.config.defaults import BASE_CONFIG
 from session.config.key import FROM_1
+from session.config.learner_defaults import SCHEDULE_KEYS
+from session.config.placeholder import is_unresolved
 from surreal_like.addons.tuning.tune_defaults import TUNE_CONFIG
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.experiment.resolve import defaults
@@ -26,19 +30,42 @@ def page() -> str:
     return configuration()
 
 
-def leaves(config: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def leaves(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all settings with their defaults, a schedule as one."""
     for key, value in config.items():
         inner = f"{path}.{key}" if path else key
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and value and value.keys() != SCHEDULE_KEYS.keys():
             yield from leaves(value, inner)
         else:
-            yield inner
+            yield inner, value
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """Return the cells behind each key of a part of the page."""
+    """Return the cells behind each key of a part of the page; those of a section are none."""
     lines = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("| `")]
-    return {cells[0].strip().strip("`"): [cell.strip() for cell in cells[1:]] for cells in lines}
+    found = {cells[0].strip().strip("`"): [cell.strip() for cell in cells[1:]] for cells in lines}
+    assert len(found) == len(lines)
+    return {key: cells for key, cells in found.items() if cells[0] != "section"}
+
+
+def every_experiment(page: str) -> dict[str, list[str]]:
+    return rows(
+        page.partition("\n## Every experiment\n")[2].partition("\n## Several algorithms\n")[0]
+    )
+
+
+def of_algorithm(name: str, page: str) -> dict[str, tuple[str, str]]:
+    """Return the default and the meaning of each setting, from all tables that an algorithm has."""
+    several = page.partition("\n## Several algorithms\n")[2].partition("\n## Algorithm")[0]
+    own = page.partition(f"\n## Algorithm `{name}`\n")[2].partition("\n## Algorithm")[0]
+    groups = [part.partition("\n") for part in several.split("\n### ")]
+    parts = [rows(text) for names, _, text in groups if f"`{name}`" in names]
+    found: dict[str, tuple[str, str]] = {}
+    for part in (every_experiment(page), *parts, rows(own)):
+        for key, cells in part.items():
+            # A row of two cells has only another default.
+            found[key] = (cells[0], found[key][1]) if len(cells) == 1 else (cells[1], cells[2])
+    return found
 
 
 def test_the_page_is_up_to_date(page: str) -> None:
@@ -46,23 +73,39 @@ def test_the_page_is_up_to_date(page: str) -> None:
 
 
 def test_every_setting_has_a_row_and_a_meaning(page: str) -> None:
-    base = page.partition("\n## Algorithm")[0]
-    found = rows(base)
-    assert set(found) == set(leaves(BASE_CONFIG))
+    found = every_experiment(page)
+    assert set(found) == {path for path, _ in leaves(BASE_CONFIG)}
     assert all(cells[-1].endswith(".") for cells in found.values()), "every key has a sentence"
 
 
 @pytest.mark.parametrize("name", list_algorithms())
-def test_every_setting_of_an_algorithm_has_a_row(name: str, page: str) -> None:
-    part = page.partition(f"\n## Algorithm `{name}`\n")[2].partition("\n## Algorithm")[0]
-    assert set(rows(part)) == set(leaves(defaults(name)))
-    assert all(cells[-1].endswith(".") for cells in rows(part).values())
+def test_every_setting_of_an_algorithm_has_a_row_with_its_default(name: str, page: str) -> None:
+    found = of_algorithm(name, page)
+    every = dict(leaves(defaults(name).copy().extend(BASE_CONFIG, abstract=True)))
+    # The networks of an algorithm have keys.
+    assert set(found) == {*every, "learner_config.model"}
+    assert all(meaning.endswith(".") for _, meaning in found.values())
+    for path, value in every.items():
+        required = is_unresolved(value)
+        shown = "required" if required else "`None`" if value is None else f"`{json.dumps(value)}`"
+        assert found[path][0] == shown, path
+
+
+def test_schedules_have_the_same_keys_everywhere(page: str) -> None:
+    shown = rows(page.partition("\n## Schedules\n")[2].partition("\n## Every experiment\n")[0])
+    assert list(shown) == list(SCHEDULE_KEYS)
+    for name in list_algorithms():
+        keys = keys_of(defaults(name).copy().extend(BASE_CONFIG, abstract=True))
+        for path in keys:
+            if {f"{path}.{key}" for key in SCHEDULE_KEYS} <= keys.keys():
+                each = [replace(keys[f"{path}.{key}"], default=None) for key in SCHEDULE_KEYS]
+                assert each == [replace(key, default=None) for key in SCHEDULE_KEYS.values()], path
 
 
 def test_choices_stand_in_their_row(page: str) -> None:
-    found = rows(page)
+    found = every_experiment(page)
     for path, key in keys_of(BASE_CONFIG).items():
-        if key.one_of:
+        if key.one_of and path in found:
             assert found[path][0] == ", ".join(f"`{choice}`" for choice in key.one_of)
 
 
@@ -71,14 +114,14 @@ def row(default: object, text: str, **facts: Any) -> str:
 
 
 def test_unit_kind_and_default_of_a_row() -> None:
-    wanted = "| `a.b` | number | `1.5` | seconds | Duration; 0: never. |"
+    wanted = "| `a.b` | number, seconds | `1.5` | Duration; 0: never. |"
     assert row(1.5, "Duration; 0: never.", unit="seconds") == wanted
-    wanted = "| `a.b` | integer | required |  | Points [[x, y], ...] of &lt;n>. |"
+    wanted = "| `a.b` | integer | required | Points [[x, y], ...] of &lt;n>. |"
     assert row("_int_", "Points [[x, y], ...] of <n>.") == wanted
     assert "| `x`, `y` | required |" in row("_enum[x, y]_", "A.")
     assert "| anything | `None` |" in row(None, "A.")
-    assert "| integer, 1 or more | `None` |" in row(None, "A.", optional="_int_", within=FROM_1)
-    assert "| list, each 1 or more | `[2]` |" in row([2], "A.", within=FROM_1)
+    assert "| integer, ≥ 1 | `None` |" in row(None, "A.", optional="_int_", within=FROM_1)
+    assert "| list, each ≥ 1 | `[2]` |" in row([2], "A.", within=FROM_1)
     assert '| `x`, `y` | `"x"` |' in row("x", "A.", one_of=("x", "y"))
 
 
