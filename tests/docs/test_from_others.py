@@ -6,6 +6,7 @@ import importlib
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from session.config.sections import SECTIONS
 from surreal_like.addons.tuning.space import LISTS, NUMBERS
 from surreal_like.addons.tuning.tune_defaults import TUNE_CONFIG
 from surreal_like.experiment.resolve import defaults
+from tests.docs.test_metrics import expand
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("RLlib", "Ray Tune", "stable-baselines3", "Surreal", "ALF", "RELAAX")
@@ -96,7 +98,8 @@ def is_there(name: str) -> bool:
         return any(f'"{name}"' in text(f"main/{each}.py") for each in commands)
     if name.startswith(("surreal_like.", "session.", "main.")):
         return find(name) is not None
-    return name in PLAIN or f"`{name}`" in text("docs/metrics.md") or (ROOT / name).is_file()
+    metrics = re.findall(r"`([^`\n]+)`", text("docs/metrics.md"))
+    return name in PLAIN or name in chain(*map(expand, metrics)) or (ROOT / name).is_file()
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -276,7 +276,7 @@ SAID = (
     ),
     (
         "metrics",
-        "0.1 quantile of the last {} looks",
+        "quantiles 0.1, 0.5 and 0.9 of the last {} looks",
         ("surreal_like.coordinator.progress_log._RECENT_LOOKS",),
     ),
     (

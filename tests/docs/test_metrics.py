@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -150,20 +151,49 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     return play(path, "dqn", "toy:multi_cartpole", changed=changed, **stop)
 
 
+def expand(text: str) -> list[str]:
+    """Return the names that `a/{b,c}` stands for."""
+    head, _, rest = text.partition("{")
+    inner, brace, tail = rest.partition("}")
+    return (
+        [f"{head}{each}{end}" for each in inner.split(",") for end in expand(tail)]
+        if brace
+        else [text]
+    )
+
+
 def rows(title: str) -> Iterator[list[str]]:
-    """The rows of the first table below a heading, cells without backticks."""
+    """The rows of the first table below a heading, cells without backticks, each name by itself.
+
+    A table with the heading ``metric of `learner` `` has no column for the component.
+    """
     text = DOCUMENT.read_text()
     section = text.partition(f"\n{title}\n")[2]
     assert section, title
     table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
     assert table is not None
-    for line in table.group().splitlines()[2:]:
-        yield [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+    head, _, *lines = table.group().splitlines()
+    component = re.findall(r"^\| metric of `([\w-]+)` ", head)
+    for line in lines:
+        name, *cells = (cell.strip().strip("`") for cell in line.strip("|").split("|"))
+        for names in product(*map(expand, (name, *component, cells[0]))):
+            yield [*names, *cells[1:]]
+
+
+def reported_by(algorithm: str) -> set[tuple[str, str]]:
+    """(Component, tag) that the learner of an algorithm reports."""
+    found = [
+        (component, tag)
+        for tag, component, algorithms, *_ in rows("### What learners report")
+        if algorithms == "all" or algorithm.upper() in algorithms.split(", ")
+    ]
+    assert len(found) == len(set(found))
+    return set(found)
 
 
 def listed(*titles: str) -> set[tuple[str, str]]:
     """(Component, tag) of the tables below these headings."""
-    found = [(row[1], row[0]) for title in titles for row in rows(title)]
+    found = [(component, tag) for title in titles for tag, component, *_ in rows(title)]
     assert len(found) == len(set(found))
     return set(found)
 
@@ -172,9 +202,13 @@ TABLES = (
     "### What to look at first",
     "### How the parts keep up with each other",
     "### What a replay shard counts",
-    "### DQN",
     "### Only when something is wrong",
 )
+
+
+def drawn() -> set[tuple[str, str]]:
+    """(Component, tag) of a run of DQN in which everything happens that may."""
+    return listed(*TABLES) | reported_by("dqn")
 
 
 def paths(value: Any, at: Sequence[str] = ()) -> Iterator[str]:
@@ -190,17 +224,17 @@ def paths(value: Any, at: Sequence[str] = ()) -> Iterator[str]:
 
 def test_a_run_draws_exactly_the_curves_of_the_glossary(dqn: Ended) -> None:
     assert dqn.result["goal_met"] is True
-    assert set(dqn.curves) == listed(*TABLES) - WHEN_WRONG - NOT_HERE
+    assert set(dqn.curves) == drawn() - WHEN_WRONG - NOT_HERE
 
 
 def test_several_policies_draw_exactly_the_curves_of_the_glossary(two: Ended) -> None:
-    drawn, known = set(two.curves) - listed(*TABLES), set()
+    of_policies, known = set(two.curves) - drawn(), set()
     for row in listed("### Where there are several policies"):
         patterns = [re.sub("<[a-z]+>", ".+", re.escape(text)) for text in row]
-        found = {each for each in drawn if all(map(re.fullmatch, patterns, each))}
+        found = {each for each in of_policies if all(map(re.fullmatch, patterns, each))}
         assert found, row
         known |= found
-    assert known == drawn
+    assert known == of_policies
 
 
 def test_lines_and_result_of_several_policies_have_the_fields_of_the_glossary(two: Ended) -> None:
@@ -237,7 +271,7 @@ def test_evaluators_of_a_second_mode_are_shown_and_judge_nothing(tmp_path: Path)
     assert "eval_deterministic" not in result
     shown = listed("### Where evaluators play in several modes")
     of_other_mode = {(place, tag.replace("<mode>", "deterministic")) for place, tag in shown}
-    of_one_mode = listed(*TABLES) - WHEN_WRONG - NOT_HERE - {("learner", "return/confirmed")}
+    of_one_mode = drawn() - WHEN_WRONG - NOT_HERE - {("learner", "return/confirmed")}
     assert set(curves) == of_one_mode | of_other_mode
 
 
@@ -277,7 +311,7 @@ def test_progress_has_exactly_the_fields_of_the_glossary(dqn: Ended, own: Ended)
     most = 2 * 8 * defaults("dqn").learner_config.replay.batch_size
     assert 0 <= dqn.result["experience"]["sampled"] - plans[-1]["rows_taken"] <= most
     learn = {("learner", f"learn/{name}") for line in whole for name in line["learn"]}
-    assert learn == {each for each in listed("### DQN") if each[1].startswith("learn/")}
+    assert learn == reported_by("dqn")
 
 
 def test_lines_of_a_trial_have_the_fields_of_the_glossary() -> None:
@@ -314,19 +348,23 @@ def test_what_other_learners_report_is_in_the_glossary(name: str) -> None:
         batch["weights"] = torch.ones(batch.rewards.shape[1])
         batch.extras["memory"] = torch.zeros(*batch.rewards.shape, 128)
     reported = {("learner", f"learn/{key}") for key in (learner.learn(batch) or {})}
-    assert reported == listed(f"### {name.upper()}")
+    assert reported == reported_by(name)
 
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "dqn": {"distribution": {"kind": "categorical"}},
-    "ppo": {"learner": {"model": {"normalize_values": True}}},
-    "impala": {"learner": {"model": {"normalize_values": True}}},
-}
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("dqn", {"distribution": {"kind": "categorical"}}),
+    ("dqn", {"cql_alpha": 1.0}),
+    ("dqn", {"normalize_rewards": True}),
+    ("ppo", {"learner": {"model": {"normalize_values": True}}}),
+    ("impala", {"learner": {"model": {"normalize_values": True}}}),
+    ("ppo", {"learner": {"parts": [{"part": "rnd"}]}}),
+    ("a3c", {"delay_compensation": {"weight": 1.0}}),
+]
 
 
 def test_what_options_add_is_in_the_glossary() -> None:
     added: set[tuple[str, str]] = set()
-    for name, options in OPTIONS.items():
+    for name, options in OPTIONS:
         reported = []
         for changed in ({}, options):
             algorithm = find_algorithm(name)
@@ -337,17 +375,7 @@ def test_what_options_add_is_in_the_glossary() -> None:
             reported.append({("learner", f"learn/{key}") for key in learner.learn(batch)})
         assert reported[0] < reported[1]
         added |= reported[1] - reported[0]
-    assert added == listed("### With distributions, and with normalized values")
-
-
-def test_what_a_bonus_adds_is_in_the_glossary() -> None:
-    algorithm, reported = find_algorithm("ppo"), []
-    for parts in ([], [{"part": "rnd"}]):
-        learner = algorithm.learner(**algorithm_configs(algorithm, learner={"parts": parts}))
-        reported.append(
-            {("learner", f"learn/{key}") for key in learner.learn(make_batch(DISCRETE))}
-        )
-    assert reported[1] - reported[0] == listed("### With a bonus for what is new")
+    assert added == listed("### What options add")
 
 
 def test_every_number_of_a_component_is_in_the_glossary(dqn: Ended) -> None:
@@ -369,6 +397,8 @@ def test_the_numbers_of_a_mirror(tmp_path: Path) -> None:
 def test_every_row_has_a_unit_or_none_and_a_meaning() -> None:
     titles = (
         *TABLES,
+        "### What learners report",
+        "### What options add",
         "### Where there are several policies",
         "### Lines with several policies",
         "### What hindsight adds to a shard",
@@ -405,14 +435,13 @@ def test_own_numbers_stand_in_progress_once_episodes_have_ended(own: Ended) -> N
 
 
 def test_own_numbers_are_curves_of_the_components_that_reported_them(own: Ended) -> None:
-    drawn = set(own.curves)
+    curves = set(own.curves)
     own_tags = {row[0].replace("<name>", "(.+)"): row[1] for row in rows("### Your own")}
     assert {
         *(("learner", f"metrics/my/score/{key}") for key in ("mean", "min", "max")),
         *(("agent-0", f"agent/my/{name}") for name in ("score", "luck", "asked", "parity")),
         *(("eval-0", f"eval/my/{name}") for name in ("score", "asked", "parity")),
         ("learner", "learner/my/batches"),
-    } <= drawn
-    usual = listed(*TABLES)
-    for folder, tag in drawn - usual:
+    } <= curves
+    for folder, tag in curves - drawn():
         assert any(re.fullmatch(form, tag) and at == folder for form, at in own_tags.items()), tag
