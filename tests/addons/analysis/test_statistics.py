@@ -1,7 +1,10 @@
 """Statistics of a few seeds: golden numbers, and each formula once more, run by run."""
 
 import itertools
+import re
 import statistics
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +94,24 @@ def test_an_interval_of_two_methods_draws_both() -> None:
     low, high = stratified_interval(SCORES, probability_of_improvement, OTHERS)
     assert 0.2 < low < 0.66 < high < 1
     assert stratified_interval([[1.0]] * 3, probability_of_improvement, [[0.0]] * 5) == (1, 1)
+
+
+def test_intervals_hold_the_mean_as_often_as_the_page_says() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "using_results.md").read_text()
+    stated = re.search(
+        r"of three .*? (\d+) % .*? five in (\d+) %, of ten in (\d+) %", " ".join(page.split())
+    )
+    assert stated is not None
+    for runs, share in zip((3, 5, 10), stated.groups(), strict=True):
+        cut = runs // 4
+
+        def of_each(draws: np.ndarray, cut: int = cut) -> Any:
+            return np.sort(draws, axis=1)[:, cut : draws.shape[1] - cut].mean(axis=1)
+
+        # Each task is one comparison of its own.
+        scores = np.random.default_rng(0).normal(size=(runs, 2000))
+        low, high = stratified_interval(scores, of_each, draws=400)
+        assert np.mean((low <= 0) & (high >= 0)) == pytest.approx(int(share) / 100, abs=0.015)
 
 
 def test_many_runs_are_drawn_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
