@@ -176,6 +176,12 @@ FOLDER = (
         metavar="RUN[:best|latest|STEP]",
         help="begin a new run with the networks of another run's checkpoint",
     ),
+    Option(
+        "--parts",
+        type=lambda parts: parts.split(","),
+        metavar="PART",
+        help="with --from: take only this part of the networks, such as torso; a,b for several",
+    ),
 )
 HOST = Option(
     "--host",
@@ -283,7 +289,7 @@ def seconds_of(text: str, option: str) -> float:
 # Options of the commands that are fields of a request.
 _OPTIONS = (
     *("algorithm", "env", "seed", "agents", "evals", "host", "insecure", "snapshot"),
-    *("folder", "resume", "allow_change", "checkpoint", "start_from"),
+    *("folder", "resume", "allow_change", "checkpoint", "start_from", "parts"),
 )
 
 

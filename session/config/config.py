@@ -112,7 +112,10 @@ class Config(dict[str, Any]):
         _refuse_objects(self)
         plain = self.to_dict()
         for each in (plain, *(plain.get("policies") or {}).values()):
-            ((each.get("learner_config") or {}).get("replay") or {}).pop("columns", None)
+            learner = each.get("learner_config") or {}
+            (learner.get("replay") or {}).pop("columns", None)
+            if isinstance(model := learner.get("model"), dict) and model.get("frozen") == []:
+                del model["frozen"]
         names = ("learner_config", "env_config")
         covered: dict[str, Any] = {name: _cover(plain.get(name, {})) for name in names}
         covered |= {"algorithm": plain.get("algorithm"), "policies": plain.get("policies") or {}}

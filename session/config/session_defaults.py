@@ -221,6 +221,12 @@ SESSION_KEYS = {
                 "Checkpoint with the initial networks of a run: RUN, RUN:latest, RUN:12000; "
                 '"": none.',
             ),
+            "parts": Key(
+                [],
+                "Parts of the networks that a run takes from start_from, such as torso, also of "
+                "another algorithm's; empty: all of the networks.",
+                idle=Idle("start_from", ("",)),
+            ),
         },
     ),
     "heartbeat": section(

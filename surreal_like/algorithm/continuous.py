@@ -103,11 +103,14 @@ class ContinuousLearner(Learner, Generic[P]):
     @contextmanager
     def looking_through_critics(self) -> Iterator[None]:
         """Lets the policy's gradients pass through the critics without gradients of the critics."""
-        self.critics.requires_grad_(False)
+        trained = [each for each in self.critics.parameters() if each.requires_grad]
+        for each in trained:
+            each.requires_grad_(False)
         try:
             yield
         finally:
-            self.critics.requires_grad_(True)
+            for each in trained:
+                each.requires_grad_(True)
 
     def module_dict(self) -> dict[str, nn.Module]:
         """Returns the network that agents act with."""

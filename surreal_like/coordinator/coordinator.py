@@ -116,7 +116,8 @@ class RunCoordinator:
         if state is None and donor is None and record.iterations:
             event("begins_anew", begins_anew(record.lost_iterations))
         elif state is not None and "start_from" in state:
-            event("restored", f"parameters of {state['start_from']}; optimisers begin anew")
+            what = ", ".join(state.get("parts", ())) or "parameters"
+            event("restored", f"{what} of {state['start_from']}; optimisers begin anew")
         elif state is not None:
             event("restored", f"iteration {learners.learner.iteration}")
 

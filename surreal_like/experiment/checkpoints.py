@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -152,13 +153,16 @@ def go_back_to(folder: RunFolder, path: Path, note: Note, *, keep_history: int) 
     start_with(folder, path, iteration=number)
 
 
-def start_with(folder: RunFolder, source: Path, *, iteration: int = 0) -> None:
+def start_with(
+    folder: RunFolder, source: Path, *, iteration: int = 0, parts: Sequence[str] = ()
+) -> None:
     """Writes a first checkpoint of a run, with the networks of another checkpoint.
 
     Args:
         folder: folder of the run.
         source: folder of the other checkpoint; recorded as ``start_from`` in the new state.
         iteration: iteration of the new checkpoint.
+        parts: parts of the networks that the run takes from it; empty: all.
 
     Raises:
         CheckpointError: the disk reported an error.
@@ -170,4 +174,5 @@ def start_with(folder: RunFolder, source: Path, *, iteration: int = 0) -> None:
                 shutil.copyfile(file, new / file.name)
 
     state = {"iteration": iteration, "version": 0, "env_steps": 0, "start_from": str(source)}
+    state |= {"parts": list(parts)} if parts else {}
     Checkpoints(folder.checkpoints / "learner", keep_history=1 << 30).save(iteration, state, write)

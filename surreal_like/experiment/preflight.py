@@ -7,7 +7,7 @@ run folder is made. An error in their code is left to the run, which reports it 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -43,7 +43,7 @@ from surreal_like.learner.base import Learner
 from surreal_like.learner.group import check_group
 from surreal_like.learner.joint import KEY, for_policies, share_plan
 from surreal_like.learner.joint import rehearse as rehearse_zeros
-from surreal_like.learner.saver import PARAMETERS
+from surreal_like.learner.saver import PARAMETERS, Content
 from surreal_like.network.files import read_parameters
 from surreal_like.network.flat import to_tensor
 from surreal_like.policies.config import policy_configs
@@ -289,9 +289,9 @@ def rehearse(
             check_synchronous(**configs, kind=replay)
         check_group(algorithm.learner, config.learner_config, replay, ranks)
         learner = _try(lambda: algorithm.learner(**configs))
-        start_from = config.session_config.checkpoint.start_from
-        if start_from and learner is not None:
-            _check_start(learner, start_from)
+        checkpoint = config.session_config.checkpoint
+        if checkpoint.start_from and learner is not None:
+            _check_start(learner, checkpoint.start_from, checkpoint.parts)
         if learner is not None:
             columns = check_plan(learner, agent, replay, config, info)
             config.learner_config.gradient_columns = columns
@@ -365,10 +365,13 @@ def _zeros_of(config: Config) -> Batch | None:
     return None if agent is None else _zeros(agent, replay, config, NO_INFO)
 
 
-def _check_start(learner: Learner, start_from: str) -> None:
+def _check_start(learner: Learner, start_from: str, parts: Sequence[str]) -> None:
     path = checkpoint_of(start_from)
     try:
-        read_parameters(learner.module_dict(), path / PARAMETERS)
+        if parts:
+            Content.read_parts(learner, path, parts)
+        else:
+            read_parameters(learner.module_dict(), path / PARAMETERS)
     except SurrealError as error:
         raise ConfigError(f"cannot start from {path}: {error}") from None
 

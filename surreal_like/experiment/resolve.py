@@ -63,7 +63,7 @@ Resolved: TypeAlias = Config | SurrealError
 _UNCOMPARED = re.compile(
     r"algorithm$|policies\.|recorded\.|run\.|learner_config\.(gradient_columns|replay\.columns)"
     r"|env_config\.(env_name$|obs_spec|action_spec|workers)"
-    r"|session_config\.(folder$|seed$|import_path|stop\.|tensorplex\.|checkpoint\.start_from$)"
+    r"|session_config\.(folder$|seed$|import_path|stop\.|tensorplex\.|checkpoint\.(start_from|parts)$)"
 )
 # The program of a process that resolves.
 MODULE = "surreal_like.experiment.resolve"

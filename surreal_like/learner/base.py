@@ -21,6 +21,7 @@ from surreal_like.learner.sources import experience
 from surreal_like.learner.updates import Saveable, Updates
 from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.generators import Generator, generators_of
+from surreal_like.network.parts import check_parts, list_parts
 
 
 class Learner(Updates):
@@ -137,6 +138,9 @@ class Learner(Updates):
         if not self._complete:
             self._complete = True
             self.after_init()
+            if self._frozen:
+                known = list_parts(self._freeze(*self.module_dict().values()))
+                check_parts(self._frozen, known, "learner_config.model.frozen")
 
     def after_init(self) -> None:
         """Called when the learner is complete, before its plan is built."""

@@ -32,10 +32,16 @@ from session.folder import RunFolder
 from session.process.clock import Clock
 from surreal_like.data.parameters import Manifest
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
+from surreal_like.errors import SpecError
 from surreal_like.learner.base import Learner
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.learner.updates import Saveable
-from surreal_like.network.files import read_parameters, save_parameters, set_parameters
+from surreal_like.network.files import (
+    read_parameters,
+    read_tensors,
+    save_parameters,
+    set_parameters,
+)
 from surreal_like.network.flat import named_tensors, read_flat
 from surreal_like.network.generators import (
     global_states,
@@ -43,6 +49,7 @@ from surreal_like.network.generators import (
     restore_states,
     states_of,
 )
+from surreal_like.network.parts import check_parts, choose_parts, list_parts
 
 PARAMETERS = "params.safetensors"
 OPTIMIZER = "optimizer.pt"
@@ -82,16 +89,41 @@ class Content:
         file = folder / OPTIMIZER
         if networks_only and not file.exists():
             return cls(tensors, {"saveables": {}})
-        try:
-            rest = torch.load(file, weights_only=True, map_location=learner.device)
-        except Exception as error:  # noqa: BLE001 - torch names no class for a bad file
-            raise CheckpointError(f"cannot read {file}: {error}") from None
+        rest = _read_rest(learner, file)
         missing = [name for name in learner.checkpointed() if name not in rest["saveables"]]
         if missing:
             raise CheckpointError(f"{file} has no state of '{missing[0]}'")
         if networks_only:
             return cls(tensors, {"saveables": rest["saveables"]})
         return cls(tensors, rest)
+
+    @classmethod
+    def read_parts(cls, learner: Learner, folder: Path, parts: Sequence[str]) -> Content:
+        """Returns the networks of a learner, with some parts of a checkpoint, also of another kind.
+
+        Raises:
+            CheckpointError: a file cannot be read.
+            ConfigError: the learner has no such part.
+            SpecError: the checkpoint has no such part, or one of other shapes.
+        """
+        saved = learner.checkpointed()
+        others = {name: each for name, each in saved.items() if isinstance(each, nn.Module)}
+        networks = {**learner.module_dict(), **others}
+        check_parts(parts, list_parts(networks.values()), "--parts")
+        given, file = read_tensors(folder / PARAMETERS), folder / OPTIMIZER
+        states = _read_rest(learner, file)["saveables"] if file.exists() else {}
+        for name, state in states.items():
+            given |= {f"{name}/{k}": x for k, x in state.items() if isinstance(x, torch.Tensor)}
+        try:
+            chosen = choose_parts(named_tensors(networks), given, parts)
+        except SpecError as error:
+            raise SpecError(f"--parts {','.join(parts)}: {error}") from None
+        found = {
+            name: {key: chosen[f"{name}/{key}"] for key in each.state_dict()}
+            for name, each in others.items()
+        }
+        own = {name: chosen[name] for name in named_tensors(learner.module_dict())}
+        return cls(own, {"saveables": found})
 
     def give(self, learner: Learner, *, random_state: bool = True) -> None:
         """Restores the state into a learner.
@@ -106,7 +138,9 @@ class Content:
         """
         set_parameters(learner.module_dict(), self.tensors)
         whole = "torch_rng" in self.rest
-        for name, saveable in learner.checkpointed().items():
+        # Targets last: one without a state is a copy of its network.
+        saved = learner.checkpointed().items()
+        for name, saveable in sorted(saved, key=lambda item: isinstance(item[1], TargetNetwork)):
             if whole or isinstance(saveable, nn.Module | TargetNetwork):
                 self._give_one(name, saveable)
         if whole and random_state:
@@ -127,6 +161,14 @@ class Content:
             saveable.load_state_dict(states[name])
         except Exception as error:  # noqa: BLE001 - an author's saveable may raise any error
             raise CheckpointError(f"the state of '{name}' does not fit: {error!r}") from None
+
+
+def _read_rest(learner: Learner, file: Path) -> dict[str, Any]:
+    try:
+        rest = torch.load(file, weights_only=True, map_location=learner.device)
+    except Exception as error:  # noqa: BLE001 - torch names no class for a bad file
+        raise CheckpointError(f"cannot read {file}: {error}") from None
+    return dict(rest)
 
 
 def write_content(learner: Learner, folder: Path) -> None:
@@ -346,8 +388,10 @@ class Saver:
         def read(path: Path, state: Mapping[str, Any]) -> None:
             nonlocal initial
             _check_numbers(path, state)
-            networks_only = "start_from" in state
-            content = Content.read(learner, path, networks_only=networks_only)
+            if parts := state.get("parts"):
+                content = Content.read_parts(learner, path, parts)
+            else:
+                content = Content.read(learner, path, networks_only="start_from" in state)
             initial = initial or Content.of(learner)
             try:
                 content.give(learner)

@@ -119,8 +119,11 @@ class ValueScale:
 
     @torch.no_grad()
     def update(self, targets: torch.Tensor) -> None:
-        """Adds targets `[M]` to the moments and rewrites the layer; ignores them if not finite."""
-        if not len(targets) and group().size == 1:
+        """Adds targets `[M]` to the moments and rewrites the layer; ignores them if not finite.
+
+        A frozen head keeps its unit.
+        """
+        if not self._head.training or (not len(targets) and group().size == 1):
             return
         mu, sigma = self.mu, self.sigma
         self._head.moments.update(targets)

@@ -18,6 +18,7 @@ from surreal_like.dataflow.flow import NOT_READY, Signal
 from surreal_like.dataflow.items import Loss, Trained
 from surreal_like.errors import unwritten
 from surreal_like.learner.optimizer import Optimizer, Optimizers
+from surreal_like.network.parts import freeze_parts
 
 if TYPE_CHECKING:
     from session.process.context import Context
@@ -145,14 +146,36 @@ class Updates(Reporting):
         if not self._adds_optimizers:
             self._adds_optimizers = True
             self.before_loss_init()
+            self._freeze(module)
             made = self.make_optimizers()
             self.optimizers.update({"optimizer": made} if isinstance(made, Optimizer) else made)
         if name not in self.optimizers:
+            self._freeze(module)
+            if self._frozen and not any(each.requires_grad for each in module.parameters()):
+                raise ConfigError(
+                    f"learner_config.model.frozen leaves nothing of '{name}' to train: it has "
+                    f"{', '.join(self._frozen)}"
+                )
             self.optimizers.add(name, module, learning_rate, where=where, **options)
         self.optimizers.separate_metrics()
         if type(self).change_gradients is not Updates.change_gradients:
             self.optimizers[name].change = self.change_gradients
         return self.optimizers[name]
+
+    def _freeze(self, *networks: torch.nn.Module) -> list[torch.nn.Module]:
+        """Freezes the parts in ``model.frozen``, before an optimizer takes the parameters.
+
+        Returns:
+            The networks whose parts these are: the given ones, and those among the attributes.
+        """
+        found = [*networks, *(x for x in vars(self).values() if isinstance(x, torch.nn.Module))]
+        freeze_parts(found, self._frozen)
+        return found
+
+    @property
+    def _frozen(self) -> list[str]:
+        """The parts in ``learner_config.model.frozen``."""
+        return list((self.learner_config.get("model") or {}).get("frozen", ()))
 
     def add_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Adds metrics to those of the next update; called by operators in front of it.

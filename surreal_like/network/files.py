@@ -49,17 +49,25 @@ def read_parameters(modules: Modules, file_path: str | Path) -> dict[str, torch.
         CheckpointError: the file cannot be read.
         SpecError: its tensors do not fit these modules.
     """
-    try:
-        # Opened first, because safetensors reports an unreadable file as missing.
-        with open_file(file_path):
-            tensors = safetensors.torch.load_file(str(file_path))
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"cannot read parameters from {file_path}: {error}") from None
-    own = named_tensors(modules)
+    tensors, own = read_tensors(file_path), named_tensors(modules)
     # The file has another order.
     ordered = {name: tensors.pop(name) for name in own if name in tensors} | tensors
     check_manifest(manifest_of(own), manifest_of(ordered))
     return ordered
+
+
+def read_tensors(file_path: str | Path) -> dict[str, torch.Tensor]:
+    """Returns the tensors of a file by name.
+
+    Raises:
+        CheckpointError: the file cannot be read.
+    """
+    try:
+        # Opened first, because safetensors reports an unreadable file as missing.
+        with open_file(file_path):
+            return dict(safetensors.torch.load_file(str(file_path)))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot read parameters from {file_path}: {error}") from None
 
 
 def set_parameters(modules: Modules, tensors: Mapping[str, torch.Tensor]) -> None:

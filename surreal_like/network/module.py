@@ -154,11 +154,11 @@ class ObsModule(Module):
         return obs if self.normalizer is None else self.normalizer(obs)
 
     def learn_moments(self, obs: Any) -> None:
-        """Updates the normaliser, if there is one, with rows `[M, ...]` that were learned from."""
-        if self.normalizer is not None:
+        """Updates the normaliser with rows `[M, ...]`, unless there is none, or it is frozen."""
+        if self.normalizer is not None and self.normalizer.training:
             self.normalizer.update(obs)
 
     def merge_moments(self, moments: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
         """Updates it with rows whose `Normalizer.moments` were computed elsewhere."""
-        if self.normalizer is not None:
+        if self.normalizer is not None and self.normalizer.training:
             self.normalizer.merge(moments)

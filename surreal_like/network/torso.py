@@ -66,6 +66,11 @@ TORSO_CONFIG = Config(
             False,
             "Normalize observations to mean 0 and deviation 1, by the moments of all learned rows.",
         ),
+        "frozen": Key(
+            [],
+            "Parts of the networks that stay as they are, such as torso or torso.encoder; with "
+            "normalize_obs also normalizer. A wrong name is refused with those that exist.",
+        ),
     }
 )
 

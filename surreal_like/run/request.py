@@ -71,6 +71,7 @@ _SETTINGS = {
 DEFAULT = "default"
 _INSECURE = "session_config.security.insecure"
 _START_FROM = "session_config.checkpoint.start_from"
+_PARTS = "session_config.checkpoint.parts"
 # What a tuning writes when a trial takes over another one.
 _EXPLOITED = ("generation", "load_from", "launched_as", "settings")
 # Where a config names code of the user: section, key.
@@ -141,6 +142,7 @@ class RunRequest:
     allow_change: Iterable[str] = ()
     checkpoint: str | int | None = None
     start_from: str | Path | None = None
+    parts: Iterable[str] = ()
     started: float = field(default_factory=time.time)
     trial: str = ""
     run_id: str = ""
@@ -157,6 +159,11 @@ class RunRequest:
             )
         if self.start_from is not None and self.resume:
             raise UsageError("--from begins a new run; with --resume choose with --checkpoint")
+        object.__setattr__(
+            self, "parts", [self.parts] if isinstance(self.parts, str) else [*self.parts]
+        )
+        if self.parts and self.start_from is None:
+            raise UsageError("--parts belongs to --from RUN: it names parts of that run's networks")
         given = str(self.experiment or "")
         if os.path.isdir(given) and not is_experiment(given):
             raise UsageError(
@@ -194,6 +201,7 @@ class RunRequest:
         # A run's folder has the networks that it began with: to resume it, the other run is not
         # needed.
         chosen[_START_FROM] = "" if self.resume else self.start_from and str(self.start_from)
+        chosen[_PARTS] = list(self.parts) or ([] if self.resume else None)
         given = {key: value for key, value in chosen.items() if value is not None}
         return [*as_overrides(self.overrides), *as_overrides(given)]
 
@@ -411,7 +419,7 @@ class RunRequest:
         if note := find_edited(before, folder):
             watch.on_message(note)
         taken = check_same(before, config, folder, self.allow_change)
-        config.session_config.checkpoint.start_from = began_with(before)
+        config.session_config.checkpoint |= began_with(before)
         taken |= session_changes(before, config)
         for path, (was, now) in taken.items():
             watch.on_message(f"changed: {path} was {was}, is {now}")
@@ -438,8 +446,10 @@ class RunRequest:
                 go_back_to(folder, path, watch.on_message, keep_history=settings.keep_history)
                 watch.on_message(f"going on from checkpoint {path}")
         elif settings.start_from:
-            start_with(folder, checkpoint_of(settings.start_from))
-            watch.on_message(f"starting with the networks of {settings.start_from}")
+            parts = settings.parts
+            start_with(folder, checkpoint_of(settings.start_from), parts=parts)
+            what = ", ".join(parts) or "the networks"
+            watch.on_message(f"starting with {what} of {settings.start_from}")
 
 
 def _with_code(user: Config, folder: RunFolder) -> Config:

@@ -113,7 +113,12 @@ def check_same(
         UsageError: the message lists every key that differs, with both values.
     """
     found = changes(before, now, _LEARNED)
-    found = {path: each for path, each in found.items() if not path.startswith(_RECORDED)}
+    # A key that came later and is empty changes nothing.
+    found = {
+        path: each
+        for path, each in found.items()
+        if not path.startswith(_RECORDED) and each != (_ABSENT, "[]")
+    }
     for file in edited_files(now, folder):
         found.setdefault("algorithm", ("the file in the run's code/", f"{file}, edited"))
     known = [
@@ -198,10 +203,11 @@ def check_checkpoints(folder: RunFolder) -> str:
     return begins_anew(int(updates)) if updates else ""
 
 
-def began_with(before: Config) -> str:
-    """Returns the checkpoint of another run whose networks a run began with; empty: none."""
+def began_with(before: Config) -> dict[str, Any]:
+    """Returns the settings of the checkpoint of another run that a run began with."""
     checkpoint = before.session_config.get("checkpoint") or {}
-    return str(checkpoint.get("start_from", ""))
+    given = {"start_from": "", "parts": []} | checkpoint
+    return {name: given[name] for name in ("start_from", "parts")}
 
 
 def reached(folder: RunFolder, name: str) -> float:

@@ -83,6 +83,7 @@ def train(  # noqa: PLR0913 - one call has all settings of a user
     allow_change: Iterable[str] = (),
     checkpoint: str | int | None = None,
     start_from: str | Path | None = None,
+    parts: Iterable[str] = (),
     watch: RunObserver | None = None,
     started: float | None = None,
 ) -> Run:
@@ -107,6 +108,8 @@ def train(  # noqa: PLR0913 - one call has all settings of a user
             newer ones are set aside.
         start_from: initialize the networks from another run's checkpoint: its folder, or
             ``FOLDER:best``, ``FOLDER:latest``, ``FOLDER:12000``.
+        parts: parts of the networks that it takes from there, such as ``["torso"]``, also of
+            another algorithm's; empty: all.
         watch: receives reports about the run.
         started: start time of the command, seconds since 1970.
 
@@ -128,6 +131,7 @@ def train(  # noqa: PLR0913 - one call has all settings of a user
         allow_change=allow_change,
         checkpoint=checkpoint,
         start_from=start_from,
+        parts=parts,
         started=time.time() if started is None else started,
     )
     return run_here(request, watch)
@@ -150,6 +154,7 @@ def launch(  # noqa: PLR0913 - one call has all settings of a user
     allow_change: Iterable[str] = (),
     checkpoint: str | int | None = None,
     start_from: str | Path | None = None,
+    parts: Iterable[str] = (),
     watch: RunObserver | None = None,
 ) -> RunHandle:
     """Launches a run that continues after this process has ended; returns its controls.
@@ -185,6 +190,7 @@ def launch(  # noqa: PLR0913 - one call has all settings of a user
         allow_change=allow_change,
         checkpoint=checkpoint,
         start_from=start_from,
+        parts=parts,
     )
     return run_detached(request, watch)
 

@@ -327,18 +327,22 @@ def test_fingerprint_is_stable_across_processes_and_orders(tmp_path: Path) -> No
 
 
 def test_fingerprint_covers_what_is_learned_and_nothing_else() -> None:
-    fingerprint = Config(EXPERIMENT).fingerprint()
+    learner = {**EXPERIMENT["learner_config"], "model": {"activation": "relu"}}  # type: ignore[dict-item]
+    experiment = {**EXPERIMENT, "learner_config": learner}
+    fingerprint = Config(experiment).fingerprint()
     for same in (
         "session_config.seed=1",
         "env_config.obs_spec={dim: [4]}",
         "env_config.action_spec={}",
         "env_config.obs_keys=[]",
+        "learner_config.model.frozen=[]",
     ):
-        assert apply_overrides(Config(EXPERIMENT), [same]).fingerprint() == fingerprint
+        assert apply_overrides(Config(experiment), [same]).fingerprint() == fingerprint
     for other in (
         "algorithm=ppo",
         "learner_config.algo.gamma=0.9",
         "env_config.env_name=gym:X",
         "env_config.obs_keys=[image]",
+        "learner_config.model.frozen=[torso]",
     ):
-        assert apply_overrides(Config(EXPERIMENT), [other]).fingerprint() != fingerprint
+        assert apply_overrides(Config(experiment), [other]).fingerprint() != fingerprint

@@ -212,6 +212,7 @@ def test_a_new_run_starts_with_networks_only(run: RunFolder, tmp_path: Path, nam
     [
         ({"checkpoint": "best"}, "--checkpoint belongs to --resume"),
         ({"resume": True, "start_from": "x"}, "with --resume choose with --checkpoint"),
+        ({"parts": ["torso"]}, "--parts belongs to --from RUN"),
         ({"start_from": "nowhere"}, "no run 'nowhere' to start from"),
         pytest.param(
             *({"launcher": "kubernetes", "start_from": "{run}"}, "on a volume of the cluster"),
@@ -254,6 +255,10 @@ def test_runs_from_other_runs(tmp_path: Path) -> None:
     other = {"learner_config.model.hidden_sizes": [8]}
     with pytest.raises(ConfigError, match=r"cannot start from .*20: parameters do not fit"):
         serial("third", 1, start_from=f"{first}:20", overrides=other)
+    with pytest.raises(ConfigError, match=r"cannot start from .*20: --parts: no network has .*'x'"):
+        serial("third", 1, start_from=f"{first}:20", parts=["x"])
+    third = serial("third", 1, start_from=f"{first}:20", parts=["torso"])
+    assert '"torso of ' in third.events.read_text()
     again = serial("first", 40, resume=True, checkpoint=20)
     numbers = [path.name for path in again.checkpoints.glob("learner/[0-9]*")]
     # Ten updates were made again.

@@ -27,6 +27,7 @@ def test_a_command_line_and_keywords_are_one_request(tmp_path: Path) -> None:
     ours = parsed(
         *(str(file), "env_config.num_envs=3", "session_config.seed=1", "--seed", "7"),
         *("--agents", "2", "--on", "tmux", "--folder", "there", "--from", "RUN:best"),
+        *("--parts", "torso,head"),
     )
     theirs = RunRequest(
         file,
@@ -36,6 +37,7 @@ def test_a_command_line_and_keywords_are_one_request(tmp_path: Path) -> None:
         seed=7,
         agents=2,
         start_from="RUN:best",
+        parts=["torso", "head"],
     )
     assert ours.read() == theirs.read()
     user = ours.read()
@@ -43,6 +45,7 @@ def test_a_command_line_and_keywords_are_one_request(tmp_path: Path) -> None:
     # A field replaces the override of the same setting.
     assert user.session_config.seed == 7
     assert user.session_config.checkpoint.start_from == "RUN:best"
+    assert user.session_config.checkpoint.parts == ["torso", "head"]
     assert (ours.launcher, ours.folder, ours.name) == (theirs.launcher, theirs.folder, theirs.name)
 
 
