@@ -1,20 +1,20 @@
 """Distributed reinforcement learning in small processes that you can see, restart and multiply.
 
-Call first:
+Call first, and with all settings:
 
-    from surreal_like import train, load_policy
+    from surreal_like import DQN, train
+    model = DQN("CartPole-v1", seed=1).learn(50_000)
+    action, state = model.predict(observation)
     run = train(algorithm="dqn", env="gym:CartPole-v1", folder="runs/first")
-    run.result["best_eval"]
-    policy = load_policy("runs/first")
-    actions, state = policy(observations)       # [N, ...]
 
 For one name see help(surreal_like.train); `make docs` builds pages with all of them.
 
 Run an experiment, which is a YAML file or a Config (docs/configuration.md):
 
+    A3C, DDPG, DQN, Impala, PPO, R2D2, SAC, TD3    learn, predict, save, load (docs/scripts.md)
     train, launch            run it to its end; start it and return its controls
     tune                     many trials of one experiment (docs/tune.md)
-    evaluate, play, plot     score the trained policy; show it; draw the curves of runs
+    evaluate, evaluate_policy, play, plot   score the trained policy; show it; draw curves of runs
     load_policy, make_policy   the trained policy, a new one, for your own program
     RolloutWorker, WorkerSet, Trainer    what collects for it; a run as an object (docs/scripts.md)
     Config, ConfigError      settings with checked keys; the error of a wrong one
@@ -67,13 +67,17 @@ __version__ = VERSION
 
 
 def _hint(name: str) -> str:
-    """Says how an algorithm is used whose class was looked for here."""
-    from surreal_like.algorithm.catalog import list_algorithms
+    """Says what here does what a name of another library does."""
+    from surreal_like.algorithm.catalog import known_elsewhere, list_algorithms
+    from surreal_like.elsewhere import NAMES_ELSEWHERE
 
-    path = list_algorithms().get(name.lower(), "").partition(":")[0]
-    if not path:
-        return ""
-    return f"write train(algorithm='{name.lower()}', ...); its class is in {path}"
+    place = list_algorithms().get(name.lower(), "")
+    if place:
+        return f"write {place.rpartition(':')[2]}, or train(algorithm='{name.lower()}', ...)"
+    if name in NAMES_ELSEWHERE:
+        return f"use {NAMES_ELSEWHERE[name]}; docs/coming_from.md has the names of other libraries"
+    known = known_elsewhere(name)
+    return known and f"use the algorithm {known}"
 
 
 _load, __dir__ = attach(__name__, __file__, _hint)

@@ -7,8 +7,17 @@ from session.config.defaults import BASE_SESSION_CONFIG as BASE_SESSION_CONFIG
 from session.config.string_enum import StringEnum as StringEnum
 from session.errors import ConfigError as ConfigError
 from surreal_like.addons.analysis.evaluate import evaluate as evaluate
+from surreal_like.addons.analysis.evaluate import evaluate_policy as evaluate_policy
 from surreal_like.addons.analysis.play import play as play
 from surreal_like.addons.analysis.plot import plot as plot
+from surreal_like.addons.scripts.algorithms import A3C as A3C
+from surreal_like.addons.scripts.algorithms import DDPG as DDPG
+from surreal_like.addons.scripts.algorithms import DQN as DQN
+from surreal_like.addons.scripts.algorithms import PPO as PPO
+from surreal_like.addons.scripts.algorithms import R2D2 as R2D2
+from surreal_like.addons.scripts.algorithms import SAC as SAC
+from surreal_like.addons.scripts.algorithms import TD3 as TD3
+from surreal_like.addons.scripts.algorithms import Impala as Impala
 from surreal_like.addons.scripts.clients import LoggerplexClient as LoggerplexClient
 from surreal_like.addons.scripts.clients import Telemetry as Telemetry
 from surreal_like.addons.scripts.clients import TensorplexClient as TensorplexClient

@@ -114,6 +114,8 @@ def name_of(algorithm: str | type[Any]) -> str:
     """
     if isinstance(algorithm, str):
         return algorithm
+    if registered := vars(algorithm).get("registered"):
+        return str(registered)
     place = place_of(algorithm, "algorithm")
     names = {path: name for name, path in list_algorithms().items()}
     return names.get(place, place)

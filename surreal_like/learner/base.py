@@ -21,7 +21,6 @@ from surreal_like.learner.sources import experience
 from surreal_like.learner.updates import Saveable, Updates
 from surreal_like.network.files import load_parameters, save_parameters
 from surreal_like.network.generators import Generator, generators_of
-from surreal_like.network.parts import check_parts, list_parts
 
 
 class Learner(Updates):
@@ -139,6 +138,8 @@ class Learner(Updates):
             self._complete = True
             self.after_init()
             if self._frozen:
+                from surreal_like.network.parts import check_parts, list_parts
+
                 known = list_parts(self._freeze(*self.module_dict().values()))
                 check_parts(self._frozen, known, "learner_config.model.frozen")
 

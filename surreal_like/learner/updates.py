@@ -18,7 +18,6 @@ from surreal_like.dataflow.flow import NOT_READY, Signal
 from surreal_like.dataflow.items import Loss, Trained
 from surreal_like.errors import unwritten
 from surreal_like.learner.optimizer import Optimizer, Optimizers
-from surreal_like.network.parts import freeze_parts
 
 if TYPE_CHECKING:
     from session.process.context import Context
@@ -169,7 +168,11 @@ class Updates(Reporting):
             The networks whose parts these are: the given ones, and those among the attributes.
         """
         found = [*networks, *(x for x in vars(self).values() if isinstance(x, torch.nn.Module))]
-        freeze_parts(found, self._frozen)
+        if self._frozen:
+            # Few learners have frozen parts; others need not load the module.
+            from surreal_like.network.parts import freeze_parts
+
+            freeze_parts(found, self._frozen)
         return found
 
     @property

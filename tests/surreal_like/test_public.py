@@ -11,9 +11,14 @@ import pytest
 
 import surreal_like
 from session.config import Config
+from session.config.defaults import BASE_CONFIG
+from session.config.merge import paths
 from session.version import VERSION
 from surreal_like import Agent, Learner, Replay, TupleReplay
+from surreal_like.elsewhere import NAMES_ELSEWHERE
+from surreal_like.experiment.resolve import defaults
 from tests.add_ons import needs
+from tests.test_layers import ROOT
 
 
 def test_it_has_a_version() -> None:
@@ -71,8 +76,9 @@ def test_a_misspelt_name_suggests_the_nearest(wrong: str, meant: str) -> None:
     ("package", "name", "words"),
     [
         ("surreal_like", "trian", "the nearest public name is train"),
-        ("surreal_like", "PPO", "its class is in surreal_like.algorithm.ppo"),
-        ("surreal_like", "dqn", "write train(algorithm='dqn', ...)"),
+        ("surreal_like", "IMPALA", "write Impala, or train(algorithm='impala', ...)"),
+        ("surreal_like", "A2C", "use the algorithm a3c with learner_config.gradients_at=learner"),
+        ("surreal_like", "ReplayBuffer", "use UniformReplay and learner_config.replay; docs/com"),
         ("surreal_like.network", "Torsos", "the nearest public name is Torso"),
     ],
 )
@@ -84,6 +90,22 @@ def test_an_import_of_a_name_that_is_not_there_gets_the_hint(
         __import__(package, fromlist=[name])
     assert words in str(refused.value)
     assert __import__("surreal_like", fromlist=["replay"]).replay  # a package below
+
+
+def test_a_terminal_shows_the_hint() -> None:
+    code = "from surreal_like import SubprocVecEnv"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    [*_, line] = done.stderr.splitlines()
+    assert line.startswith("ImportError: ")
+    assert "use env_config.num_envs and session_config.agent.num; docs/coming_from.md" in line
+
+
+@pytest.mark.parametrize(("name", "ours"), NAMES_ELSEWHERE.items())
+def test_each_name_of_another_library_has_something_here(name: str, ours: str) -> None:
+    assert name not in surreal_like.__all__
+    known = {*surreal_like.__all__, *paths(BASE_CONFIG), *paths(defaults("ppo"))}
+    for each in ours.split(" and "):
+        assert each in known or (ROOT / each).is_file(), each
 
 
 @pytest.mark.parametrize(

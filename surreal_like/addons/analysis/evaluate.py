@@ -12,6 +12,7 @@ from typing import Any
 from session.config import Config
 from session.errors import UsageError
 from session.process.seeding import component_seed, seed_all
+from surreal_like.addons.scripts.algorithms import Trainable, begun
 from surreal_like.addons.scripts.policy import load_policy
 from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.evaluation import Evaluation, num_streams
@@ -19,6 +20,7 @@ from surreal_like.agent.player import Player
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.policy_names import learning_policies
 from surreal_like.data.task import tasks_of
+from surreal_like.experiment.checkpoints import default_checkpoint
 from surreal_like.experiment.find import choose_policy, find_in, find_run
 from surreal_like.policies.opponents import Trained, make_opponents
 from surreal_like.policies.player import make_player
@@ -86,6 +88,43 @@ def evaluate(
         "checkpoint": trained.checkpoint,
         "seconds": seconds,
     }
+
+
+def evaluate_policy(
+    model: Trainable,
+    env: None = None,
+    n_eval_episodes: int = 10,
+    deterministic: bool = True,
+    *,
+    seed: int | None = None,
+) -> tuple[float, float]:
+    """Returns mean and standard deviation of the returns of an algorithm that has learned.
+
+    Args:
+        model: the algorithm, such as ``PPO("CartPole-v1").learn(50_000)``.
+        env: None: episodes are played in the environment of the run's evaluators.
+        n_eval_episodes: number of episodes.
+        deterministic: the best actions, or actions drawn from the policy.
+        seed: seed of the environments; None: derived from the run's.
+
+    Raises:
+        UsageError: it has not learned yet, or an environment is given.
+    """
+    if env is not None:
+        raise UsageError(
+            "evaluate_policy plays the environment of the run: leave env out, as in "
+            "evaluate_policy(model, n_eval_episodes=10); env_config.eval_mode changes its arguments"
+        )
+    folder = begun(model)
+    checkpoint = default_checkpoint(find_run(folder))
+    played = evaluate(
+        folder,
+        episodes=n_eval_episodes,
+        checkpoint=checkpoint,
+        seed=seed,
+        deterministic=deterministic,
+    )
+    return played["mean_return"], played["std_return"]
 
 
 def _by_seat(played: Evaluation) -> dict[str, dict[str, float]]:

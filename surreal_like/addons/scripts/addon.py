@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from session.addons import AddOn
 
-ADD_ON = AddOn()
+ADD_ON = AddOn(needs=("copies",))

@@ -1,0 +1,228 @@
+"""Algorithms as objects that train, act and save: each public class is made of the registered one.
+
+`PPO("CartPole-v1").learn(50_000)` is :func:`surreal_like.train` in other words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from inspect import cleandoc
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
+
+from session.addons.copies.run_files import open_files
+from session.config.defaults import BASE_LEARNER_CONFIG
+from session.config.named_code import Overrides, as_overrides
+from session.errors import RunError, UsageError, did_you_mean
+from session.folder import RunFolder
+from surreal_like.addons.scripts.policy import Policy, load_policy, make_policy
+from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.catalog import list_algorithms, name_of
+from surreal_like.algorithm.registry import find_algorithm
+from surreal_like.experiment.checkpoints import default_checkpoint
+from surreal_like.experiment.find import find_run
+from surreal_like.run.train import train
+
+# Keywords that are arguments of `train`.
+ARGUMENTS = ("folder", "seed", "agents", "evals", "launcher", "start_from", "parts", "watch")
+# Keywords of stable-baselines3 -> the setting or the argument here.
+ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        "batch_size": "learner_config.replay.batch_size",
+        "buffer_size": "learner_config.replay.capacity",
+        "clip_range": "learner_config.algo.clip",
+        "device": "learner_config.device",
+        "ent_coef": "learner_config.algo.entropy",
+        "exploration_final_eps": "learner_config.algo.epsilon.end",
+        "exploration_fraction": "learner_config.algo.epsilon.steps",
+        "gradient_steps": "learner_config.replay.samples_per_insert",
+        "learning_starts": "learner_config.replay.min_size",
+        "n_epochs": "learner_config.algo.num_sgd_iter",
+        "n_steps": "session_config.sender.flush_iteration",
+        "policy": "learner_config.model",
+        "policy_kwargs": "learner_config.model",
+        "target_update_interval": "learner_config.algo.target.period",
+        "tensorboard_log": "folder",
+        "train_freq": "learner_config.replay.samples_per_insert",
+        "verbose": "watch",
+        "vf_coef": "learner_config.algo.value_weight",
+    }
+)
+
+
+class Trainable(Algorithm):
+    """An algorithm with an environment and, once it has learned, a run.
+
+    Args:
+        env: environment as of :func:`surreal_like.train`; a name without a colon, such as
+            ``CartPole-v1``, is one of Gymnasium.
+        overrides: settings, ``{"section.key": value}`` or ``["section.key=value"]``.
+        settings: keys of ``learner_config.algo``, such as ``learning_rate``, and the arguments
+            ``folder``, ``seed``, ``agents``, ``evals``, ``launcher``, ``start_from``, ``parts`` and
+            ``watch`` of :func:`surreal_like.train`.
+
+    Attributes:
+        folder: the run folder; None before the first :meth:`learn`.
+
+    Raises:
+        UsageError: a keyword is unknown; the message has the name of the setting here.
+    """
+
+    # Name of the algorithm in configs; a class that is derived from it has a place of its own.
+    registered: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        env: str | Callable[..., Any],
+        *more: object,
+        overrides: Overrides = (),
+        **settings: Any,
+    ) -> None:
+        name = type(self).__name__
+        if more or (isinstance(env, str) and env.endswith("Policy")):
+            raise UsageError(
+                f"{name} takes one argument without a name, the environment: {name}('CartPole-v1')"
+                "; learner_config.model describes the network"
+            )
+        algo = {**BASE_LEARNER_CONFIG.algo, **self.default_config().get("algo", {})}
+        for key in settings:
+            if key not in algo and key not in ARGUMENTS:
+                raise UsageError(f"{name} has no setting {key!r}; {_remedy(key, algo)}")
+        self.folder: Path | None = None
+        self._env = f"gym:{env}" if isinstance(env, str) and _is_bare(env) else env
+        self._options = {key: each for key, each in settings.items() if key in ARGUMENTS}
+        own = {f"learner_config.algo.{k}": x for k, x in settings.items() if k in algo}
+        self._overrides = [*as_overrides(overrides), *as_overrides(own)]
+        self._policy: Policy | None = None
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps so far, of all calls of :meth:`learn`."""
+        result = {} if self.folder is None else RunFolder(self.folder).read_result() or {}
+        return int(result.get("env_steps") or 0)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that acts: that of the best evaluation; before :meth:`learn` a new one."""
+        if self._policy is None and self.folder is None:
+            seed = self._options.get("seed")
+            given = [] if seed is None else [f"session_config.seed={seed}"]
+            self._policy = make_policy(
+                type(self), env=self._env, overrides=[*self._overrides, *given]
+            )
+        elif self._policy is None:
+            run = find_run(self.folder or "")
+            self._policy = load_policy(run.path, default_checkpoint(run))
+        return self._policy
+
+    def learn(self, total_timesteps: int) -> Self:
+        """Trains for at least so many environment steps, after those before; returns itself.
+
+        Raises:
+            ConfigError: a setting is wrong; nothing was started.
+            RunError: the run has failed; gives the reason.
+            KeyboardInterrupt: Ctrl-C has ended the run, which has saved its state.
+        """
+        steps = self.num_timesteps + total_timesteps
+        stop = as_overrides({"session_config.stop.env_steps": steps})
+        if self.folder is None:
+            overrides = [*self._overrides, *stop]
+            run = train(algorithm=type(self), env=self._env, overrides=overrides, **self._options)
+        else:
+            kept = {
+                key: self._options[key] for key in ("launcher", "watch") if key in self._options
+            }
+            run = train(resume=True, folder=self.folder, overrides=stop, **kept)
+        self.folder, self._policy = run.folder, None
+        if run.result.get("status") == "interrupted":
+            raise KeyboardInterrupt
+        if run.exit_code == 1:
+            raise RunError(f"run {run.folder} has failed: {run.result.get('reason')}")
+        return self
+
+    def predict(
+        self, observation: Any, state: Any = None, *, deterministic: bool = True
+    ) -> tuple[Any, Any]:
+        """Returns the actions, and the state of a memory, of one observation or of a batch."""
+        return self.policy(observation, state, deterministic=deterministic)
+
+    def save(self, path: str | Path) -> Path:
+        """Copies the run into a new folder, from which :meth:`load` and ``load_policy`` read.
+
+        Raises:
+            UsageError: it has not learned yet, or the folder is not empty.
+        """
+        run = RunFolder(begun(self))
+        target = Path(path)
+        if target.exists() and any(target.iterdir()):
+            raise UsageError(f"{target} is not empty: save to another folder, or use {run}")
+        for file in open_files(run):
+            copy = target / file.name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(b"".join(file.read_blocks()))
+        return target
+
+    @classmethod
+    def load(cls, folder: str | Path, **options: Any) -> Self:
+        """Returns the object of a run: it acts, and :meth:`learn` goes on in that folder.
+
+        Args:
+            folder: folder of a run, or of :meth:`save`.
+            options: ``launcher`` and ``watch`` of :func:`surreal_like.train`.
+
+        Raises:
+            UsageError: the folder is no run folder, or has the run of another algorithm.
+        """
+        config = find_run(folder).read_config()
+        if config.algorithm != name_of(cls):
+            names = {key: path.rpartition(":")[2] for key, path in list_algorithms().items()}
+            other = names.get(config.algorithm, config.algorithm)
+            raise UsageError(f"{folder} is a run of {config.algorithm}: load it by {other}.load")
+        made = cls(config.env_config.env_name, **options)
+        made.folder = Path(folder)
+        return made
+
+
+def begun(model: Trainable) -> Path:
+    """Returns the run folder.
+
+    Raises:
+        UsageError: it has not learned yet.
+    """
+    if model.folder is None:
+        name = type(model).__name__
+        raise UsageError(f"this {name} has not learned yet: call learn(total_timesteps) first")
+    return model.folder
+
+
+def _is_bare(env: str) -> bool:
+    return ":" not in env and not env.endswith(".py")
+
+
+def _remedy(key: str, algo: Mapping[str, Any]) -> str:
+    """Returns the setting to write in place of an unknown keyword."""
+    known = ELSEWHERE.get(key)
+    if known in ARGUMENTS:
+        return f"it is {known} here"
+    if known is not None:
+        return f"it is {known} here: overrides={{'{known}': ...}}"
+    near = did_you_mean(key, [*algo, *ARGUMENTS], lead=" ")
+    return f"it takes keys of learner_config.algo;{near} others go into overrides={{'KEY': ...}}"
+
+
+def __getattr__(name: str) -> type[Trainable]:
+    """Returns the class of a registered algorithm, such as ``PPO``, made at its first use."""
+    names = {path.rpartition(":")[2]: key for key, path in list_algorithms().items()}
+    if name not in names:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _make(name, names[name])
+
+
+@cache
+def _make(name: str, registered: str) -> type[Trainable]:
+    found = find_algorithm(registered)
+    about = "\n\n".join(cleandoc(each.__doc__ or "") for each in (found, Trainable))
+    namespace = {"__module__": __name__, "__doc__": about, "registered": registered}
+    return type(name, (Trainable, found), namespace)
