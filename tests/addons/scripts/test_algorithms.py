@@ -27,7 +27,12 @@ QUICK = OVERRIDES | {"session_config.stop.eval_episodes": 4}
 
 
 def chain(folder: Path, **settings: Any) -> Trainable:
-    given = {"launcher": "serial", "seed": 3, "overrides": QUICK, "folder": folder} | settings
+    given: dict[str, Any] = {
+        "launcher": "serial",
+        "seed": 3,
+        "overrides": QUICK,
+        "folder": folder,
+    } | settings
     made: Trainable = DQN("toy:chain", **given)
     return made
 
