@@ -1,5 +1,6 @@
 """Writes what is generated in the documents: `python docs/generate.py`.
 
+Code that a page shows from `examples/` is copied from there.
 `docs/configuration.md` is made of the Keys of the default configs, the tables in
 `docs/performance.md`, `docs/algorithms.md`, `docs/gateway.md`, `docs/tune.md`,
 `docs/several_machines.md` and `docs/multi_agent.md` of `benchmarks/results/`. Tests hold that all
@@ -37,6 +38,7 @@ from surreal_like.algorithm.registry import find_algorithm  # noqa: E402
 from surreal_like.experiment.resolve import defaults  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
+PAGES = sorted((ROOT / "docs").glob("*.md"))
 MEASURED = tuple(
     ROOT / "docs" / f"{name}.md"
     for name in (
@@ -52,6 +54,11 @@ MEASURED = tuple(
 RESULTS = ROOT / "benchmarks" / "results"
 _TABLES = re.compile(
     r"(<!-- generated: benchmarks/results/(\w+)\.json -->\n).*?(<!-- end -->\n)", re.DOTALL
+)
+_EXAMPLES = re.compile(
+    r"(<!-- generated: (examples/[\w./]+) -->\n(?:<!-- (?:run|shown)\b.*-->\n)*)"
+    r".*?(<!-- end -->\n)",
+    re.DOTALL,
 )
 _WORDS = {
     "object": "anything",
@@ -228,7 +235,21 @@ def with_tables(text: str) -> str:
     return _TABLES.sub(newest, text)
 
 
+def with_example_files(text: str) -> str:
+    """A page with the files of `examples/` that it shows, as they are now."""
+
+    def newest(found: re.Match[str]) -> str:
+        path = ROOT / found[2]
+        language = {".py": "python"}.get(path.suffix, path.suffix[1:])
+        block = f"<!-- file: {path.name} -->\n```{language}\n{path.read_text()}```\n"
+        return f"{found[1]}{block}{found[3]}"
+
+    return _EXAMPLES.sub(newest, text)
+
+
 if __name__ == "__main__":
     PAGE.write_text(configuration())
+    for page in PAGES:
+        page.write_text(with_example_files(page.read_text()))
     for page in MEASURED:
         page.write_text(with_tables(page.read_text()))
