@@ -10,6 +10,7 @@ class Catch(Env):
 
     obs_spec = {"type": "float32", "dim": [3]}
     action_spec = {"type": "discrete", "dim": [3]}
+    metadata = {"render_fps": 4}
 
     def __init__(self, height=6):
         self.height = height

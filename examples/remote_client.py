@@ -13,6 +13,6 @@ with surreal_client.connect("127.0.0.1:7100") as session:
             observation, reward, terminated, truncated, _ = env.step(action)
             over = terminated or truncated
             if over:
-                session.end(reward, observation, truncated=truncated and not terminated)
+                session.end(float(reward), observation, truncated=truncated and not terminated)
             else:
-                action = session.step(reward, observation)
+                action = session.step(float(reward), observation)

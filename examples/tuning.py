@@ -9,7 +9,8 @@ if __name__ == "__main__":
     found = tune(Path(__file__).with_suffix(".yaml"), overrides=sys.argv[1:])
     for name, trial in found.trials.items():
         print(name, trial["state"], trial["score"], trial["settings"])
-    print("best:", found.best["trial"], found.best["score"])
-    policy = load_policy(found.folder / found.best["path"], checkpoint="latest")
-    action, _ = policy([0.0, 0.1, 0.0, -0.1])
-    print("it acts:", action)
+    if best := found.best:
+        print("best:", best["trial"], best["score"])
+        policy = load_policy(found.folder / best["path"], checkpoint="latest")
+        action, _ = policy([0.0, 0.1, 0.0, -0.1])
+        print("it acts:", action)

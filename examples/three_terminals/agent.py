@@ -1,5 +1,11 @@
-from surreal_like import AgentMode, Config, ExpSenderWrapper, GymAdapter, TrainingTensorplexMonitor
-from surreal_like import to_float_tensor
+from surreal_like import (
+    AgentMode,
+    Config,
+    ExpSenderWrapper,
+    GymAdapter,
+    TrainingTensorplexMonitor,
+    to_float_tensor,
+)
 from surreal_like.algorithm.dqn import DQNAgent as MyAgent
 
 config = Config.load_file("run/config.yaml")
