@@ -1,6 +1,5 @@
 """Writes what is generated in the documents: `python docs/generate.py`.
 
-Code that a page shows from `examples/` is copied from there.
 `docs/configuration.md` is made of the Keys of the default configs, the tables in
 `docs/performance.md`, `docs/algorithms.md`, `docs/gateway.md`, `docs/tune.md`,
 `docs/several_machines.md` and `docs/multi_agent.md` of `benchmarks/results/`. Tests hold that all
@@ -37,8 +36,13 @@ from surreal_like.algorithm.catalog import list_algorithms  # noqa: E402
 from surreal_like.algorithm.registry import find_algorithm  # noqa: E402
 from surreal_like.experiment.resolve import defaults  # noqa: E402
 
-PAGE = ROOT / "docs" / "configuration.md"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+_EXAMPLES = re.compile(
+    r"(<!-- generated: (examples/[\w./]+) -->\n(?:<!-- (?:run|shown)\b.*-->\n)*)"
+    r".*?(<!-- end -->\n)",
+    re.DOTALL,
+)
+PAGE = ROOT / "docs" / "configuration.md"
 MEASURED = tuple(
     ROOT / "docs" / f"{name}.md"
     for name in (
@@ -54,11 +58,6 @@ MEASURED = tuple(
 RESULTS = ROOT / "benchmarks" / "results"
 _TABLES = re.compile(
     r"(<!-- generated: benchmarks/results/(\w+)\.json -->\n).*?(<!-- end -->\n)", re.DOTALL
-)
-_EXAMPLES = re.compile(
-    r"(<!-- generated: (examples/[\w./]+) -->\n(?:<!-- (?:run|shown)\b.*-->\n)*)"
-    r".*?(<!-- end -->\n)",
-    re.DOTALL,
 )
 _WORDS = {
     "object": "anything",
