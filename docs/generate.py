@@ -38,7 +38,7 @@ from surreal_like.experiment.resolve import defaults  # noqa: E402
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 _EXAMPLES = re.compile(
-    r"(<!-- generated: (examples/[\w./]+) -->\n(?:<!-- (?:run|shown)\b.*-->\n)*)"
+    r"(<!-- generated: (examples/[\w./]+) -->\n(?:<!-- (?:run|shown)\b[^\n]*-->\n)*)"
     r".*?(<!-- end -->\n)",
     re.DOTALL,
 )
