@@ -1,4 +1,4 @@
-"""A loss of your own: Munchausen DQN (Vieillard et al. 2020, equation 1) in place of DQN's."""
+"""A loss of your own: Munchausen DQN (Vieillard et al. 2020) in place of DQN's."""
 
 import torch
 from torch.nn.functional import log_softmax, smooth_l1_loss
@@ -14,7 +14,7 @@ def loss(learner, batch):
     tau, actions = algo.temperature, batch.actions.unsqueeze(1)
     with torch.no_grad():
         q, q_next = learner.target.module(batch.obs), learner.target.module(batch.obs_next)
-        # What the action was worth to the policy softmax(q / tau), between -1 and 0.
+        # tau times the log-probability of the action under softmax(q / tau), at least -1.
         bonus = (tau * log_softmax(q / tau, -1)).gather(1, actions).squeeze(1).clamp(min=-1.0)
         soft_value = tau * torch.logsumexp(q_next / tau, -1)
         wanted = batch.rewards + algo.munchausen * bonus + batch.discounts * soft_value
