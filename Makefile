@@ -12,7 +12,7 @@ ARGS ?=
 WORKERS ?=
 BIN = $(VENV)/bin
 PACKAGES := session surreal_like main
-CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
+CHECKED := $(PACKAGES) $(wildcard tests benchmarks examples)
 # The data plane, in about ten minutes. Whole runs and the like: by name.
 BENCH ?= storage replay parameters scale actor
 

@@ -38,6 +38,12 @@ from surreal_like.algorithm.registry import find_algorithm  # noqa: E402
 from surreal_like.experiment.resolve import defaults  # noqa: E402
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG  # noqa: E402
 
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+_EXAMPLES = re.compile(
+    r"(<!-- generated: (examples/[\w./]+) -->\n(?:<!-- (?:run|shown)\b[^\n]*-->\n)*)"
+    r".*?(<!-- end -->\n)",
+    re.DOTALL,
+)
 PAGE = ROOT / "docs" / "configuration.md"
 MEASURED = (
     ROOT / "benchmarks" / "README.md",
@@ -316,7 +322,21 @@ def with_tables(text: str) -> str:
     return _TABLES.sub(newest, text)
 
 
+def with_example_files(text: str) -> str:
+    """A page with the files of `examples/` that it shows, as they are now."""
+
+    def newest(found: re.Match[str]) -> str:
+        path = ROOT / found[2]
+        language = {".py": "python"}.get(path.suffix, path.suffix[1:])
+        block = f"<!-- file: {path.name} -->\n```{language}\n{path.read_text()}```\n"
+        return f"{found[1]}{block}{found[3]}"
+
+    return _EXAMPLES.sub(newest, text)
+
+
 if __name__ == "__main__":
     PAGE.write_text(configuration())
+    for page in PAGES:
+        page.write_text(with_example_files(page.read_text()))
     for page in MEASURED:
         page.write_text(with_tables(page.read_text()))

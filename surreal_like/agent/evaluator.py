@@ -203,7 +203,7 @@ class EvaluatorService(Service):
             "slow",
             f"{len(evaluation.finished)} of {self._episodes} episodes of an evaluation after "
             f"{seconds:.0f} s: session_config.stop.eval_episodes makes evaluations shorter "
-            "(docs/your_own_environment.md, 'My simulator is slow')",
+            "(docs/environment_options.md, 'My simulator is slow')",
         )
 
     def _end(self, evaluation: Evaluation) -> None:

@@ -75,5 +75,5 @@ class StepPulse:
                 "slow",
                 f"one step of {self._num_envs} environments takes more than {_SLOW_SECONDS:g} s: "
                 "set env_config.vector, or have fewer of them "
-                "(docs/your_own_environment.md, 'My simulator is slow')",
+                "(docs/environment_options.md, 'My simulator is slow')",
             )

@@ -50,7 +50,7 @@ class Player(ABC):
     about = ""
     kind = "random steps"
     remedy = (
-        "see 'My simulator is slow' in docs/your_own_environment.md (env_config.vector, "
+        "see 'My simulator is slow' in docs/environment_options.md (env_config.vector, "
         "session_config.stop.eval_episodes)"
     )
     source = "self.rng"

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate import PAGES, with_example_files
 from session.errors import ConfigError
 from tests.docs.examples import CODE, ROOT, Block, Run, blocks, run_examples, write_files
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = ROOT / "examples"
+DOCUMENTS = [ROOT / "README.md", *PAGES, EXAMPLES / "README.md"]
 # Pages whose examples take more than four seconds; `make test-all` runs them.
 LONG = {"dataflow", "multi_agent", "your_own_environment", "your_own_algorithm", "scripts"}
+LONG |= {"environment_options", "tutorial_environment", "tutorial_algorithm"}
 LONG |= {"callbacks", "algorithms", "troubleshooting", "using_results", "metrics"}
 LONG |= {"actor_critic_on_unrolls", "resume_and_recovery"}
 OTHERS = [ROOT / name for name in ("k8s/README.md", "benchmarks/README.md")]
@@ -28,14 +31,15 @@ def with_examples(*, slow: bool) -> list[Path]:
 
 
 def prepare(document: Path, folder: Path) -> None:
-    """Pages that name a shipped config are read at the top of the repository."""
-    if "configs/" in document.read_text():
-        shutil.copytree(ROOT / "configs", folder / "configs")
+    """Pages that name a shipped config or example are read at the top of the repository."""
+    for name in ("configs", "examples"):
+        if f"{name}/" in document.read_text():
+            shutil.copytree(ROOT / name, folder / name)
     write_files(document, folder)
 
 
 def by_name(document: Path) -> str:
-    return document.name
+    return f"examples/{document.name}" if document.parent == EXAMPLES else document.name
 
 
 @pytest.mark.parametrize(
@@ -69,6 +73,10 @@ def test_the_pages_on_what_is_ones_own_are_run() -> None:
 
 # Blocks that are not run, and why: document -> reasons. One that is missing here is an error.
 SHOWN = {
+    "examples/README.md": [
+        "runs until it is ended; test_scripts.py starts the same",
+        "tests/addons/gateway/runs/test_gateway.py runs both",
+    ],
     "metrics.md": ["starts a server"],
     "resume_and_recovery.md": ["needs a bucket"],
     "actor_critic_on_unrolls.md": ["two lines of a loss"],
@@ -110,7 +118,6 @@ SHOWN = {
         "tests/runs/test_prometheus.py runs it, without kubectl",
     ],
     "your_own_environment.md": [
-        *["minigrid is not installed with this package"] * 2,
         "one line of a loss",
     ],
     "your_own_project.md": [
@@ -145,7 +152,25 @@ def test_every_block_of_code_is_run_or_says_why_not(document: Path) -> None:
     found = list(blocks(document))
     unmarked = [block.text for block in found if block.language in CODE and not block.marked]
     assert not unmarked, f"put <!-- run --> or <!-- shown: REASON --> in front of {unmarked[0]}"
-    assert [block.shown for block in found if block.shown] == SHOWN.get(document.name, [])
+    assert [block.shown for block in found if block.shown] == SHOWN.get(by_name(document), [])
+
+
+def example_files() -> list[str]:
+    """Return the files of `examples/` that run."""
+    found = [each for each in sorted(EXAMPLES.rglob("*.*")) if each.suffix in (".py", ".yaml")]
+    return [str(each.relative_to(ROOT)) for each in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_examples_in_a_page_are_the_files(page: Path) -> None:
+    text = page.read_text()
+    assert with_example_files(text) == text, "run: python docs/generate.py"
+
+
+@pytest.mark.parametrize("example", example_files())
+def test_an_example_is_short_and_a_page_shows_it(example: str) -> None:
+    assert len((ROOT / example).read_text().splitlines()) <= 60
+    assert any(f"<!-- generated: {example} -->" in page.read_text() for page in PAGES)
 
 
 def anchors(document: Path) -> set[str]:

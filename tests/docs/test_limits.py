@@ -394,7 +394,7 @@ SAID = (
     ),
     ("tune", "{} of a trial at a time", ("surreal_like.addons.tuning.worker._UNDER_WAY",)),
     (
-        "your_own_environment",
+        "environment_options",
         "A task has at most {} entries; names have at most {} characters, texts at most {},",
         (
             "surreal_like.data.task.ENTRIES",
@@ -413,27 +413,27 @@ SAID = (
         ("surreal_like.agent.step_pulse._PROVEN_STEPS",),
     ),
     (
-        "your_own_environment",
-        "takes more than {} seconds. While",
+        "environment_options",
+        "takes more than {} seconds.",
         ("surreal_like.agent.step_pulse._SLOW_SECONDS",),
     ),
     (
-        "your_own_environment",
+        "environment_options",
         "`env_config.max_env_restarts` in {} minutes",
         ("surreal_like.env.restarts._WINDOW_SECONDS / 60",),
     ),
     (
-        "your_own_environment",
+        "environment_options",
         "is started again: {} seconds by default",
         ("heartbeat.timeout",),
     ),
     (
-        "your_own_environment",
+        "environment_options",
         "must fit into it, {} seconds by default",
         ("launcher.grace_seconds",),
     ),
     (
-        "your_own_environment",
+        "environment_options",
         "of its last parameters: {} seconds by default",
         ("evaluator.final_seconds",),
     ),

@@ -111,7 +111,7 @@ def test_the_example_of_the_page_is_killed_and_resumed_in_its_second_stage(
     run_folder: Path,
 ) -> None:
     home = run_folder.parent
-    write_files(ROOT / "docs" / "your_own_environment.md", home)
+    write_files(ROOT / "docs" / "environment_options.md", home)
     (home / "held.py").write_text(
         "from pathlib import Path\n\nfrom .stairs import next_task\n\n\n"
         "def hold(progress, task):\n"
