@@ -125,8 +125,6 @@ SHOWN = {
     "several_machines.md": [
         "needs the token of a run in progress",
         "needs further hosts",
-        "needs machines of a cloud",
-        "needs a second machine, and a certificate",
     ],
     "scripts.md": [
         "runs until it is ended; test_scripts.py starts the same",
