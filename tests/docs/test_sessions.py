@@ -136,7 +136,7 @@ def test_a_core_of_slurm_goes_on_after_its_notice(
         # The page waits for two minutes.
         rig.run("scontrol", "update", f"JobId={core}", "StartTime=now+3")
         until(lambda: not rig.jobs(), seconds=300, what=rig.jobs)
-        assert "solved" in session.run(end)
+        assert "goal met" in session.run(end)
         assert run.read_run()["part"] == 2
 
 
