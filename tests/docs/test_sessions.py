@@ -77,7 +77,8 @@ def test_what_is_killed_comes_back(session: Session) -> None:
 def test_machines_join_are_killed_and_come_back(session: Session) -> None:
     launch, status, token, join, again, kill_replay, kill_agent, killed, *rest = session.lines
     session.run(launch)
-    run, machine = session.wait_until_it_learns(), RunFolder(session.folder / "machine")
+    session.wait_until_it_learns()
+    machine = RunFolder(session.folder / "machine")
     assert "agent-1 " in session.run(status)
     session.run(token)
     session.run(join)
@@ -113,7 +114,7 @@ def test_machines_join_are_killed_and_come_back(session: Session) -> None:
     assert rows["pushed"] == rows["inserted"] + rows["dropped"] + rows["unacked"]
     assert rows["lost"] == 0
     assert f"'pushed': {rows['pushed']}, " in session.run(account)
-    assert run.read_result()["status"] == "interrupted"
+    assert session.result()["status"] == "interrupted"
 
 
 @pytest.mark.slow
