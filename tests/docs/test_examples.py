@@ -128,8 +128,6 @@ SHOWN = {
     "several_machines.md": [
         "needs the token of a run in progress",
         "needs further hosts",
-        "needs machines of a cloud",
-        "needs a second machine, and a certificate",
     ],
     "scripts.md": [
         "runs until it is ended; test_scripts.py starts the same",
@@ -138,9 +136,9 @@ SHOWN = {
     "your_own_client.md": ["tests/docs/test_your_own_client.py runs it, beside a gateway"] * 3,
     "tune.md": [
         "test_tune_file.py reads files like it",
-        "test_optuna_search.py covers the search",
         "test_tune_pbt.py runs a smaller one",
         "test_tune_pbt.py runs it",
+        "test_optuna_search.py covers the search",
         "test_tune.py runs it, after a tuning that was interrupted",
         "test_tune_workers.py runs it",
     ],

@@ -374,11 +374,6 @@ SAID = (
     ),
     (
         "gateway",
-        "`client_left` name at most {} sessions of an address",
-        ("surreal_like.addons.gateway.counters._SESSIONS",),
-    ),
-    (
-        "gateway",
         "a random time of up to {} s before they connect again",
         ("surreal_like.addons.gateway.clients.surreal_client._FIRST_DELAY",),
     ),

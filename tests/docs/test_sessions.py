@@ -10,21 +10,35 @@ from pathlib import Path
 import psutil
 import pytest
 
+from session.folder import RunFolder
+from session.process.heartbeat import read_beats
+from tests.addons.slurm.slurm import slurm
 from tests.docs.examples import ROOT, blocks
 from tests.docs.sessions import Session
 from tests.docs.test_examples import DOCUMENTS
 from tests.polling import until
 
 README, SIZES = ROOT / "README.md", ROOT / "docs" / "sizes.md"
+RECOVERY, TUTORIAL = (
+    ROOT / "docs" / f"{n}.md" for n in ("resume_and_recovery", "tutorial_cluster")
+)
+# Session -> its document.
+HERE = {
+    "kill": README,
+    "steer": README,
+    "mirror": RECOVERY,
+    "machines": TUTORIAL,
+    "slurm": TUTORIAL,
+}
 # Those that another test runs.
 ELSEWHERE: dict[tuple[str, str], str] = {}
 
 
 @pytest.fixture
 def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Session]:
-    """A session of README; whatever it launched has ended behind it."""
+    """A session of a document; whatever it launched has ended behind it."""
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
-    made = Session(README, request.param, tmp_path)
+    made = Session(HERE[request.param], request.param, tmp_path)
     yield made
     if made.left():
         made.run("for run in runs/*; do surreal-like stop $run; done; true")
@@ -59,8 +73,78 @@ def test_what_is_killed_comes_back(session: Session) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("session", ["machines"], indirect=True)
+def test_machines_join_are_killed_and_come_back(session: Session) -> None:
+    launch, status, token, join, again, kill_replay, kill_agent, killed, *rest = session.lines
+    session.run(launch)
+    session.wait_until_it_learns()
+    machine = RunFolder(session.folder / "machine")
+    assert "agent-1 " in session.run(status)
+    session.run(token)
+    session.run(join)
+    names = ("agent-1000", "agent-1001")
+    until(lambda: all(f"{name} " in session.run(again) for name in names))
+    before = session.pid("replay-0"), read_beats(machine.alive)["agent-1000"].pid
+    session.run(kill_replay)
+    session.run(kill_agent)
+    session.wait_until_replaced("replay-0", before[0])
+    until(lambda: read_beats(machine.alive)["agent-1000"].pid != before[1])
+    rows = {line.split()[0]: line.split() for line in session.run(killed).splitlines() if line}
+    assert "1" in rows["replay-0"]  # restarts
+    assert "agent-1000 restart" in (session.folder / "machine.txt").read_text()
+    kill_machine, back, engine, kill_one, said, stop, words, account = rest
+    session.run(kill_machine)
+    until(lambda: not any("--folder machine" in each for each in session.left()))
+    session.run(back)
+    joined = session.folder / "machine.txt"
+    until(lambda: "with agent-1000, agent-1001;" in joined.read_text(), what=joined.read_text)
+    session.run(engine)
+    until(lambda: all(f"agent-{number} " in session.run(status) for number in (1002, 1003)))
+    session.run(kill_one)
+    until(lambda: session.run(said).count("machine-1: started") == 2)
+    began, lost = "machine-{}: started", "machine-1: lost: killed by SIGKILL"
+    shown = [line[: len(lost)] for line in session.run(said).splitlines()]
+    assert shown == [began.format(0), began.format(1), lost, began.format(1)]
+    session.run(stop)
+    until(lambda: not session.left(), what=session.left)
+    ends = session.run(words)
+    assert "its agents here have left" in ends
+    assert "its machines have left" in ends
+    rows = session.result()["experience"]
+    assert rows["pushed"] == rows["inserted"] + rows["dropped"] + rows["unacked"]
+    assert rows["lost"] == 0
+    assert f"'pushed': {rows['pushed']}, " in session.run(account)
+    assert session.result()["status"] == "interrupted"
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.slurm
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("session", ["slurm"], indirect=True)
+def test_a_core_of_slurm_goes_on_after_its_notice(
+    session: Session, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, status, notice, waits, end = session.lines
+    with slurm(tmp_path_factory.mktemp("slurm")) as rig:
+        rig.put_on_path(tmp_path_factory.mktemp("path") / "bin", monkeypatch)
+        session.run(launch)
+        run = session.wait_until_it_learns()
+        assert "learner" in session.run(status)
+        session.run(notice)
+        until(lambda: re.search("core +waiting .* is PENDING", session.run(waits)))
+        core = (run.path / "slurm" / "core.job").read_text().strip()
+        # The page waits for two minutes.
+        rig.run("scontrol", "update", f"JobId={core}", "StartTime=now+3")
+        until(lambda: not rig.jobs(), seconds=300, what=rig.jobs)
+        assert "goal met" in session.run(end)
+        assert run.read_run()["part"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_mirrored_run_goes_on(tmp_path: Path) -> None:
-    session = Session(ROOT / "docs" / "resume_and_recovery.md", "mirror", tmp_path)
+    session = Session(RECOVERY, "mirror", tmp_path)
     train, lose, show, evaluate, resume = session.lines
     for line in (train, lose):
         session.run(line)
@@ -152,5 +236,5 @@ def test_the_other_rows_of_that_table() -> None:
 
 def test_every_session_has_a_test() -> None:
     found = {(d.name, block.session) for d in DOCUMENTS for block in blocks(d) if block.session}
-    here = {("README.md", "kill"), ("README.md", "steer"), ("resume_and_recovery.md", "mirror")}
+    here = {(document.name, name) for name, document in HERE.items()}
     assert found == here | set(ELSEWHERE)

@@ -103,8 +103,8 @@ class Slurm:
             program = shutil.which(name)
             assert program is not None
             # Jobs get the environment of sbatch, and are in the namespaces already.
-            words = shlex.join(["env", f"PATH={os.environ['PATH']}", *self.command(program)])
-            text = f'#!/bin/sh\nexec {words} "$@"\n'
+            words = shlex.join(["env", f"PATH={os.environ['PATH']}", *self.command("env")])
+            text = f'#!/bin/sh\nexec {words} --chdir="$PWD" {program} "$@"\n'
             (folder / name).write_text(text)
             (folder / name).chmod(0o700)
         monkeypatch.setenv("SLURM_CONF", self._environment["SLURM_CONF"])
