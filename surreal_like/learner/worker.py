@@ -23,8 +23,7 @@ from session.process.seeding import component_seed
 from surreal_like.data.parameters import manifest_size_bytes
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId, opponent_of, policies_of
 from surreal_like.dataflow.items import Trained
-from surreal_like.learner.base import Learner
-from surreal_like.learner.quarantine import (
+from surreal_like.learner.bad_updates import (
     NEWEST,
     REPEATED,
     BadUpdates,
@@ -32,9 +31,10 @@ from surreal_like.learner.quarantine import (
     Quarantine,
     words,
 )
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
-from surreal_like.replay.client import ReplayClient
+from surreal_like.replay.batch_requests import ReplayClient
 
 
 def fresh_versions(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:

@@ -15,7 +15,7 @@ from main.cli.commands import all_commands
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.sections import SECTIONS
-from surreal_like.addons.tuning.space import LISTS, NUMBERS
+from surreal_like.addons.tuning.space_and_mutation import LISTS, NUMBERS
 from surreal_like.addons.tuning.tune_defaults import TUNE_CONFIG
 from surreal_like.experiment.resolve import defaults
 
