@@ -29,6 +29,8 @@ from session.wire.security import Security
 from session.wire.socket_state import poll
 from session.wire.telemetry_buffer import Channel
 
+# Time that a save, or another long piece of work, may take before its component counts as silent.
+BUSY_SECONDS = 60.0
 _NAMES_KEPT = 4096
 _RUN_LIMIT = 1 << 30
 

@@ -16,7 +16,7 @@ from session.checkpoint import begins_anew
 from session.errors import describe
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
-from session.process.context import Context, run_generation
+from session.process.context import BUSY_SECONDS, Context, run_generation
 from session.process.periodic import Every
 from session.show.overview import replay_capacity
 from session.wire.one_way_sockets import Socket
@@ -277,7 +277,7 @@ class RunCoordinator:
     def take_over(self) -> None:
         """Takes over a donor's checkpoint, with the settings that lie in the run folder."""
         config, learners = self.folder.read_config(), self.learners
-        self.context.busy(60.0, "taking over another trial")
+        self.context.busy(BUSY_SECONDS, "taking over another trial")
         donor = learners.load(config)
         self._on_donor(donor, run_generation(config), learners.learner.version + 1)
         learners.set_task(self.record.task)

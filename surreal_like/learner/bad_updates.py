@@ -21,9 +21,10 @@ from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 from surreal_like.data.sender import Sender
 from surreal_like.replay.storage import SENDER
 
-# Limits of updates in a row: that raised another exception, and that were bad.
+# Limits of a row of bad updates: of those that raised another exception, and of all. If the first
+# was not finite, the learner goes back to a checkpoint then, else the run fails.
 RAISED_LIMIT, BAD_LIMIT = 3, 10
-# A sender repeats that stands in so many of the newest bad batches.
+# A sender repeats if it stands in REPEATED of the NEWEST bad batches.
 REPEATED, NEWEST = 3, 5
 _MOST = 10
 _MOST_BYTES = 1 << 26

@@ -9,7 +9,7 @@ import torch
 
 from session.errors import FOLLOWS, RunError, describe
 from session.folder import RunFolder
-from session.process.context import Context
+from session.process.context import BUSY_SECONDS, Context
 from session.process.seeding import component_seed
 from session.process.service import Service
 from session.wire import Message
@@ -210,7 +210,7 @@ class MemberService(Service):
         for policy, number in checkpoints.items():
             learner = self._learners[policy]
             place = self._folder.checkpoints / PolicyId(policy).checkpoints / str(number)
-            self._context.busy(60.0, "reading a checkpoint")
+            self._context.busy(BUSY_SECONDS, "reading a checkpoint")
             read_content(learner, place)
             # The noise of its rows is not that of other ranks.
             seed = component_seed(self._context.seed, policy, 1 + learner.iteration)

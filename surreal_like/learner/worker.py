@@ -17,7 +17,7 @@ from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
 from session.errors import CheckpointError, describe
 from session.folder import RunFolder
-from session.process.context import Context, run_generation
+from session.process.context import BUSY_SECONDS, Context, run_generation
 from session.process.periodic import Every, Rate
 from session.process.seeding import component_seed
 from surreal_like.data.parameters import manifest_size_bytes
@@ -330,7 +330,7 @@ class LearnerWorker:
             state: state of the coordinator.
         """
         learner, context = self.learner, self._context
-        context.busy(60.0, "saving a checkpoint")
+        context.busy(BUSY_SECONDS, "saving a checkpoint")
         # Now they may be of rows for which updates are bad.
         now = {} if self._quarantine.in_a_row else self.replay.ends()
         ends = {**self._ends, **now}

@@ -14,7 +14,7 @@ from session.checkpoint import Checkpoints
 from session.config import Config
 from session.errors import CheckpointError, describe
 from session.nest import Array
-from session.process.context import Context, run_part
+from session.process.context import BUSY_SECONDS, Context, run_part
 from surreal_like.data.spec import parse_obs_spec
 from surreal_like.errors import DataError
 from surreal_like.replay.acks import AckTracker
@@ -91,7 +91,7 @@ class ShardRecovery:
             for number, array in enumerate(arrays):
                 np.save(folder / f"{number}.npy", array, allow_pickle=False)
 
-        context.busy(60.0, "saving a snapshot")
+        context.busy(BUSY_SECONDS, "saving a snapshot")
         try:
             path = self._checkpoints.save(context.incarnation, state, write)
         except CheckpointError as error:

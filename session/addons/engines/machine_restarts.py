@@ -1,4 +1,4 @@
-"""Machines of an engine that only starts and ends processes: what is lost begins again here."""
+"""Restarts of machines: the base of engines that only start and end processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Work(ABC):
     @property
     @abstractmethod
     def begun(self) -> bool:
-        """True once it has a place to work."""
+        """True once it runs on a node."""
 
     @abstractmethod
     def poll(self) -> str | None:
@@ -39,7 +39,7 @@ class Work(ABC):
 
 
 @dataclass(slots=True)
-class _Place:
+class _Machine:
     """One machine: its work while it has any, and when it may start again.
 
     Attributes:
@@ -59,12 +59,12 @@ class RestartedMachines(Machines):
     """Numbers the machines, and starts one that has ended again, after a pause.
 
     Args:
-        spec: what they run.
+        spec: command and resources of each machine.
     """
 
     def __init__(self, spec: MachineSpec) -> None:
         super().__init__(spec)
-        self._places: dict[int, _Place] = {}
+        self._machines: dict[int, _Machine] = {}
         self._wanted = 0
 
     @abstractmethod
@@ -76,51 +76,51 @@ class RestartedMachines(Machines):
 
     @property
     def num(self) -> int:
-        return sum(each.work is not None and each.shown for each in self._places.values())
+        return sum(each.work is not None and each.shown for each in self._machines.values())
 
     def _poll(self) -> Iterable[Event]:
         for number in range(self._wanted):
-            place = self._places.setdefault(number, _Place())
-            if place.work is None and time.monotonic() >= place.due_at:
-                place.work = self._begin(machine_name(number))
-                place.began_at, place.shown, place.leaves = time.monotonic(), False, False
-        return [each for number in list(self._places) for each in self._look(number)]
+            machine = self._machines.setdefault(number, _Machine())
+            if machine.work is None and time.monotonic() >= machine.due_at:
+                machine.work = self._begin(machine_name(number))
+                machine.began_at, machine.shown, machine.leaves = time.monotonic(), False, False
+        return [each for number in list(self._machines) for each in self._look(number)]
 
     def _look(self, number: int) -> list[Event]:
         """Asks one that is not wanted to end; returns what has happened to it."""
-        place, name, events = self._places[number], machine_name(number), []
-        if place.work is None:
+        machine, name, events = self._machines[number], machine_name(number), []
+        if machine.work is None:
             return []
-        if not place.shown and place.work.begun:
-            place.shown = True
+        if not machine.shown and machine.work.begun:
+            machine.shown = True
             events.append(Event(name, "started"))
-        if (cause := place.work.poll()) is None:
-            if number >= self._wanted and not place.leaves:
-                place.leaves = True
-                place.work.terminate()
+        if (cause := machine.work.poll()) is None:
+            if number >= self._wanted and not machine.leaves:
+                machine.leaves = True
+                machine.work.terminate()
             return events
-        place.work = None
-        self._pause(place)
-        kind = "lost" if cause and not place.leaves else "ended"
+        machine.work = None
+        self._pause(machine)
+        kind = "lost" if cause and not machine.leaves else "ended"
         return [*events, Event(name, kind, cause)]
 
-    def _pause(self, place: _Place) -> None:
+    def _pause(self, machine: _Machine) -> None:
         """Sets when a machine that has ended may start again."""
         now = time.monotonic()
-        if place.leaves or now - place.began_at > _LONGEST_PAUSE_SECONDS:
-            place.failures = 0
-        if not place.leaves:
-            pause = double_pause(_FIRST_PAUSE_SECONDS, place.failures, _LONGEST_PAUSE_SECONDS)
-            place.due_at, place.failures = now + pause, place.failures + 1
+        if machine.leaves or now - machine.began_at > _LONGEST_PAUSE_SECONDS:
+            machine.failures = 0
+        if not machine.leaves:
+            pause = double_pause(_FIRST_PAUSE_SECONDS, machine.failures, _LONGEST_PAUSE_SECONDS)
+            machine.due_at, machine.failures = now + pause, machine.failures + 1
 
     def close(self) -> None:
         self._wanted = 0
         wait_until(self._have_ended, _GRACE_SECONDS, look_seconds=_LOOK_SECONDS)
-        for place in self._places.values():
-            if place.work is not None:
-                place.work.kill()
-                place.work = None
+        for machine in self._machines.values():
+            if machine.work is not None:
+                machine.work.kill()
+                machine.work = None
 
     def _have_ended(self) -> bool:
         self.poll()
-        return not any(each.work for each in self._places.values())
+        return not any(each.work for each in self._machines.values())

@@ -75,7 +75,7 @@ class ProcessMachines(RestartedMachines):
     """Runs each machine as a child of this process, which ends with it.
 
     Args:
-        spec: what they run.
+        spec: command and resources of each machine.
     """
 
     name = "processes"

@@ -100,7 +100,7 @@ class RayMachines(RestartedMachines):
     """Runs each machine as an actor with its resources; Ray's autoscaler sees those that wait.
 
     Args:
-        spec: what they run.
+        spec: command and resources of each machine.
 
     Raises:
         UsageError: ray is not installed, or no cluster answers.

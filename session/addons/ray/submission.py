@@ -20,8 +20,9 @@ from session.addons.ray.run import RayRun
 from session.addons.submitted.run import SubmittedCluster
 from session.process.component import Resources, resources_of
 
-# Ray kills a job that it stops 3 s after SIGTERM, unless this says more.
-_ENVIRONMENT = {"RAY_JOB_STOP_WAIT_TIME_S": "120"}
+# Time from SIGTERM until Ray kills a job that it stops; without this variable it is 3 s.
+_STOP_WAIT_SECONDS = 120
+_ENVIRONMENT = {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_WAIT_SECONDS)}
 # The name of a RayJob has 47 characters at most, with a hyphen and the beginning of a hash.
 _CUT = 40
 _HEAD = Resources(1.0, 2 << 30)
