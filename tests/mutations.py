@@ -312,8 +312,8 @@ a new snapshot has names of no weights
 + env_steps=learner.env_steps,
 > tests/addons/engines/test_processes.py
 machines: one that is lost is not replaced
-- if place.work is None and time.monotonic() >= place.due_at:
-+ if place.began_at == 0.0 and time.monotonic() >= place.due_at:
+- if machine.work is None and time.monotonic() >= machine.due_at:
++ if machine.began_at == 0.0 and time.monotonic() >= machine.due_at:
 > tests/session/config/test_file.py
 what an alias stands for is counted once
 - self._values += self._sizes.get(id(node), 1) if alias else 1
